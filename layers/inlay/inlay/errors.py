@@ -1,0 +1,270 @@
+"""One exception tree, grouped by who has to act.
+
+Promise: every failure that leaves the library is an `InlayError` of one of four kinds, names what
+it is about (table, key, version) and ends with the next step. Functions map the *kind*, never the
+class, to retry or dead letter; so a new error needs no new handler.
+
+========== ============================================== ==========================
+kind       who acts                                       a queue consumer
+========== ============================================== ==========================
+``RETRY``  nobody: the same call may succeed later        leaves the message, retried
+``REBASE`` the caller: read again, decide again           leaves the message, retried
+``INPUT``  whoever sent the input                         dead letter at once
+``PAGE``   an operator: a promise of the store is broken  dead letter at once
+========== ============================================== ==========================
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Kind(Enum):
+    """Who can do something about an error."""
+
+    RETRY = "retry"
+    REBASE = "rebase"
+    INPUT = "input"
+    PAGE = "page"
+
+
+class InlayError(Exception):
+    """Base of everything Inlay raises on purpose.
+
+    `message` says what is wrong, `next_step` what to do now. Everything else is optional context
+    and goes into the text and, as fields, into structured logs. None of it is ever a row's value.
+    """
+
+    kind: Kind = Kind.PAGE
+    default_next_step: str = ""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        next_step: str = "",
+        table: str | None = None,
+        key: str | None = None,
+        version: int | None = None,
+    ) -> None:
+        self.message = message
+        self.next_step = next_step or self.default_next_step
+        self.table = table
+        self.key = key
+        self.version = version
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        about = [
+            f"{name}={value}"
+            for name, value in (
+                ("table", self.table),
+                ("key", self.key),
+                ("version", self.version),
+            )
+            if value is not None and str(value) not in self.message
+        ]
+        text = self.message + (f" [{', '.join(about)}]" if about else "")
+        return f"{text}. {self.next_step}" if self.next_step else text
+
+    def about(self, *, table: str | None = None, key: str | None = None) -> InlayError:
+        """This error with context that only the caller knew; what is already set stays."""
+        self.table = self.table or table
+        self.key = self.key or key
+        return self
+
+    def fields(self) -> dict[str, str | int]:
+        """For a structured log line: names to plain values, no row values."""
+        found: dict[str, str | int] = {
+            "error": type(self).__name__,
+            "kind": self.kind.value,
+            "message": self.message,
+        }
+        if self.next_step:
+            found["next_step"] = self.next_step
+        if self.table is not None:
+            found["table"] = self.table
+        if self.key is not None:
+            found["key"] = self.key
+        if self.version is not None:
+            found["version"] = self.version
+        return found
+
+
+# -- the four kinds -------------------------------------------------------------------------------
+
+
+class RetryError(InlayError):
+    kind = Kind.RETRY
+
+
+class RebaseError(InlayError):
+    kind = Kind.REBASE
+
+
+class InputError(InlayError):
+    kind = Kind.INPUT
+
+
+class PageError(InlayError):
+    kind = Kind.PAGE
+
+
+# -- retry ----------------------------------------------------------------------------------------
+
+
+class StoreUnavailable(RetryError):
+    """The store did not answer, or answered 5xx/429. For a write the outcome is unknown."""
+
+    default_next_step = "Try again; if it lasts, look at the store's health"
+
+
+class CommitContention(RetryError):
+    """Other writers won the pointer more often than the retry budget allows."""
+
+    default_next_step = "Try again with the same request id, or batch writes into fewer commits"
+
+
+class OutcomeUnknown(RetryError):
+    """A commit may have landed and it can no longer be proven either way."""
+
+    default_next_step = (
+        "Repeat only with the same request id: the ledger then tells whether it had landed"
+    )
+
+
+class StaleUpload(RetryError):
+    """Objects of this write were uploaded before the table's GC boundary; GC may delete them."""
+
+    default_next_step = "Run the whole operation again; nothing of this attempt was committed"
+
+
+# -- rebase ---------------------------------------------------------------------------------------
+
+
+class ConcurrentChange(RebaseError):
+    """What this write read has changed since; repeating it blindly would be wrong."""
+
+    default_next_step = "Refresh the table, look at what changed, and run the operation again"
+
+
+class SourceChanged(RebaseError):
+    """An object differs from the one that was planned for (ETag or version)."""
+
+    default_next_step = "Plan again on the object as it is now"
+
+
+# -- input ----------------------------------------------------------------------------------------
+
+
+class InvalidRequest(InputError):
+    """A message or call is malformed."""
+
+
+class InvalidPredicate(InputError):
+    """A WHERE text does not parse, or does not fit the schema.
+
+    `text` and `position` (0-based offset) let a terminal point at the place.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        text: str = "",
+        position: int | None = None,
+        next_step: str = "",
+        table: str | None = None,
+    ) -> None:
+        self.text = text
+        self.position = position
+        super().__init__(message, next_step=next_step, table=table)
+
+    def __str__(self) -> str:
+        head = super().__str__()
+        if self.position is None or not self.text:
+            return head
+        line_start = self.text.rfind("\n", 0, self.position) + 1
+        line_end = self.text.find("\n", self.position)
+        line = self.text[line_start : line_end if line_end >= 0 else len(self.text)]
+        # A one-megabyte request must not become a one-megabyte error.
+        column = self.position - line_start
+        left = max(0, column - 60)
+        return f"{head}\n  {line[left : left + 120]}\n  {' ' * (column - left)}^"
+
+
+class SchemaMismatch(InputError):
+    """Data does not fit the table's schema."""
+
+    default_next_step = "Cast the data to the table's schema, or evolve the schema first"
+
+
+class UnsupportedType(InputError):
+    """A type that the format, or the engine at hand, cannot hold."""
+
+
+class UnreadableFile(InputError):
+    """An object is not Parquet, is cut short, or contradicts itself."""
+
+    default_next_step = "Replace the object by a sound Parquet file and send it again"
+
+
+class UnsupportedFile(InputError):
+    """Sound, but not something Inlay will touch: encrypted, signed, too large a footer."""
+
+
+class TableNotFound(InputError):
+    default_next_step = "Check the name, or create the table first"
+
+
+class TableExists(InputError):
+    default_next_step = "Open it instead, or choose another location"
+
+
+class VersionNotFound(InputError):
+    """A version never existed or has been expired."""
+
+    default_next_step = "List what can still be read with `inlay history`"
+
+
+class ObjectGone(InputError):
+    """An object a request names no longer exists."""
+
+    default_next_step = "Send the object again if it is still wanted"
+
+
+class RequestReused(InputError):
+    """A request id came back with another body."""
+
+    default_next_step = "Use a new request id for a new request"
+
+
+class RequestTooOld(InputError):
+    """Older than the ledger's horizon: whether it was applied can no longer be known."""
+
+    default_next_step = "Check whether it was applied; if not, send it again as a new request"
+
+
+# -- page -----------------------------------------------------------------------------------------
+
+
+class CorruptTable(PageError):
+    """Metadata is cut short, edited by hand or contradicts itself."""
+
+    default_next_step = "Stop writing to this table and look at the object named"
+
+
+class NewerFormat(PageError):
+    """Written by a later version of the format than this library reads."""
+
+    default_next_step = "Upgrade inlay before touching this table"
+
+
+class TableReplaced(PageError):
+    """The pointer now belongs to another table, or is gone."""
+
+    default_next_step = "Open the table again and check who replaced it"
+
+
+class AccessDenied(PageError):
+    default_next_step = "Check credentials and the policies of bucket and key"

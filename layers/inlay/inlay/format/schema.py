@@ -1,0 +1,249 @@
+"""Schemas: columns with ids that never change meaning.
+
+Promise: a column is its *field id*. Names, order and (some) types may change from one schema of a
+table to the next; ids are never reused. Everything durable (statistics, predicates, markers) binds to
+ids. Ids are given depth first when a column is first added and start at 1.
+
+Pure: no Arrow here. `inlay.parquet.types` maps these types to Arrow and Parquet.
+
+Values of a type are held in their *physical form*, which is what statistics and literals store and
+compare:
+
+=============== ===================================================================
+type            Python value
+=============== ===================================================================
+bool            ``bool``
+int8 … uint64   ``int``
+float, double   ``float``
+decimal(p,s)    ``decimal.Decimal`` with scale s
+string          ``str`` (order: Unicode code points, which is UTF-8 byte order)
+binary fixed(n) ``bytes`` (order: unsigned bytes)
+date            ``int`` days since 1970-01-01
+time(u)         ``int`` units since midnight, u in ms us ns
+timestamp(u)    ``int`` units since 1970-01-01T00:00:00 without a zone, u in s ms us ns
+timestamptz(u)  ``int`` units since 1970-01-01T00:00:00Z
+=============== ===================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from inlay.errors import CorruptTable, InvalidRequest
+
+Value = bool | int | float | Decimal | str | bytes
+
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+FLOATS = ("float", "double")
+SIMPLE = ("bool", *INTEGERS, *FLOATS, "string", "binary", "date")
+UNITS = {"time": ("ms", "us", "ns"), "timestamp": ("s", "ms", "us", "ns")}
+_WITH_ARGS = re.compile(r"(decimal|fixed|time|timestamp|timestamptz)\(([^()]*)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """A leaf type. `name` is without arguments: "decimal", "timestamp"."""
+
+    name: str
+    precision: int = 0  # decimal: digits; fixed: bytes
+    scale: int = 0  # decimal
+    unit: str = ""  # time, timestamp, timestamptz
+
+    def __str__(self) -> str:
+        if self.name == "decimal":
+            return f"decimal({self.precision},{self.scale})"
+        if self.name == "fixed":
+            return f"fixed({self.precision})"
+        return f"{self.name}({self.unit})" if self.unit else self.name
+
+    @property
+    def is_integer(self) -> bool:
+        return self.name in INTEGERS
+
+    @property
+    def is_float(self) -> bool:
+        return self.name in FLOATS
+
+    @property
+    def is_numeric(self) -> bool:
+        return self.is_integer or self.is_float or self.name == "decimal"
+
+    @property
+    def is_temporal(self) -> bool:
+        return self.name in ("date", "time", "timestamp", "timestamptz")
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    element: Field
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    key: Field
+    value: Field
+
+
+Type = Primitive | Struct | ListOf | MapOf
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column or nested field. `nullable` False promises no nulls."""
+
+    id: int
+    name: str
+    type: Type
+    nullable: bool = True
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The columns of a table as of schema `id` (ids count from 0)."""
+
+    id: int
+    fields: tuple[Field, ...]
+
+    def walk(self) -> Iterator[tuple[tuple[str, ...], Field]]:
+        """Every field with its path, depth first; list elements are "element", map sides "key" and
+        "value"."""
+        for found in self.fields:
+            yield from _walk((), found)
+
+    def by_id(self, field_id: int) -> Field | None:
+        return next((f for _, f in self.walk() if f.id == field_id), None)
+
+    def path_of(self, field_id: int) -> tuple[str, ...] | None:
+        return next((p for p, f in self.walk() if f.id == field_id), None)
+
+    def column(self, name: str) -> Field | None:
+        """A top-level column by its exact name."""
+        return next((f for f in self.fields if f.name == name), None)
+
+    def resolve(self, path: tuple[str, ...]) -> Field | None:
+        """A field by path through structs only (never into lists or maps)."""
+        fields = self.fields
+        found: Field | None = None
+        for depth, name in enumerate(path):
+            found = next((f for f in fields if f.name == name), None)
+            if found is None:
+                return None
+            if depth + 1 < len(path):
+                if not isinstance(found.type, Struct):
+                    return None
+                fields = found.type.fields
+        return found
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.fields)
+
+    def max_id(self) -> int:
+        return max((f.id for _, f in self.walk()), default=0)
+
+
+def _walk(prefix: tuple[str, ...], field: Field) -> Iterator[tuple[tuple[str, ...], Field]]:
+    path = (*prefix, field.name)
+    yield path, field
+    match field.type:
+        case Struct(fields):
+            for child in fields:
+                yield from _walk(path, child)
+        case ListOf(element):
+            yield from _walk(path, element)
+        case MapOf(key, value):
+            yield from _walk(path, key)
+            yield from _walk(path, value)
+        case Primitive():
+            pass
+
+
+# -- JSON -----------------------------------------------------------------------------------------
+
+
+def parse_primitive(text: str) -> Primitive:
+    """`"decimal(12,2)"` → `Primitive`.
+
+    >>> parse_primitive("timestamp(us)").unit
+    'us'
+    """
+    if text in SIMPLE:
+        return Primitive(text)
+    match = _WITH_ARGS.fullmatch(text)
+    if match:
+        name, args = match.groups()
+        if name == "decimal":
+            precision, _, scale = args.partition(",")
+            if precision.isdigit() and scale.lstrip("-").isdigit() and 1 <= int(precision) <= 76:
+                return Primitive("decimal", precision=int(precision), scale=int(scale))
+        elif name == "fixed":
+            if args.isdigit() and int(args) > 0:
+                return Primitive("fixed", precision=int(args))
+        elif args in UNITS["time" if name == "time" else "timestamp"]:
+            return Primitive(name, unit=args)
+    raise InvalidRequest(
+        f"unknown type {text[:80]!r}", next_step="docs/FORMAT.md lists the types a column can have"
+    )
+
+
+def type_to_json(kind: Type) -> Any:
+    match kind:
+        case Primitive():
+            return str(kind)
+        case Struct(fields):
+            return {"struct": [field_to_json(f) for f in fields]}
+        case ListOf(element):
+            return {"list": field_to_json(element)}
+        case MapOf(key, value):
+            return {"map": [field_to_json(key), field_to_json(value)]}
+
+
+def field_to_json(field: Field) -> dict[str, Any]:
+    found: dict[str, Any] = {"id": field.id, "name": field.name, "type": type_to_json(field.type)}
+    if not field.nullable:
+        found["required"] = True
+    if field.doc:
+        found["doc"] = field.doc
+    return found
+
+
+def schema_to_json(schema: Schema) -> dict[str, Any]:
+    return {"id": schema.id, "fields": [field_to_json(f) for f in schema.fields]}
+
+
+def type_from_json(found: Any) -> Type:
+    if isinstance(found, str):
+        return parse_primitive(found)
+    if isinstance(found, dict) and len(found) == 1:
+        if "struct" in found:
+            return Struct(tuple(field_from_json(f) for f in found["struct"]))
+        if "list" in found:
+            return ListOf(field_from_json(found["list"]))
+        if "map" in found:
+            key, value = found["map"]
+            return MapOf(field_from_json(key), field_from_json(value))
+    raise CorruptTable(f"not a type: {str(found)[:80]}")
+
+
+def field_from_json(found: dict[str, Any]) -> Field:
+    return Field(
+        id=int(found["id"]),
+        name=str(found["name"]),
+        type=type_from_json(found["type"]),
+        nullable=not found.get("required", False),
+        doc=str(found.get("doc", "")),
+    )
+
+
+def schema_from_json(found: dict[str, Any]) -> Schema:
+    return Schema(int(found["id"]), tuple(field_from_json(f) for f in found["fields"]))

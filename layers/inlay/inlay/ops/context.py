@@ -1,0 +1,102 @@
+"""What an operation is given: its store, its table, and every source of non-determinism.
+
+Promise: ops take time, randomness, ids and concurrency from here and nowhere else, so that a
+simulator can run the real code with its own (docs: STYLE, habit 5).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from inlay.storage.base import ObjectStore
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Clock(Protocol):
+    """Durations only. What time it *is*, is the store's business."""
+
+    def monotonic(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class InlineExecutor(Executor):
+    """Runs each task at once, in the caller's thread: one order, no threads."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        done: Future[T] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - carried to whoever asks for the result
+            done.set_exception(error)
+        return done
+
+
+class Progress(Protocol):
+    """Told as long work goes on; `total` None while unknown."""
+
+    def __call__(self, what: str, done: int, total: int | None) -> None: ...
+
+
+def no_progress(what: str, done: int, total: int | None) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """One table, as seen by one caller.
+
+    `root` is the table's key within the store, without a trailing slash ("" is the bucket itself);
+    `uri` is for messages. `parallel` bounds the requests in flight of one operation.
+    """
+
+    store: ObjectStore
+    root: str
+    uri: str
+    executor: Executor
+    clock: Clock = field(default_factory=SystemClock)
+    random: random.Random = field(default_factory=random.SystemRandom)
+    progress: Progress = no_progress
+    parallel: int = 16
+
+    def key(self, relative: str) -> str:
+        """The store key of an object named relative to the table root."""
+        return f"{self.root}/{relative}" if self.root else relative
+
+    def new_id(self) -> str:
+        """A fresh random id (UUID version 4), from this context's randomness."""
+        return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
+
+    def map(self, fn: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """`fn` over `items` in parallel, at most `parallel` ahead, results in order. The first error
+        is raised after the tasks already started have ended, so none outlives the call."""
+        pending: list[Future[R]] = []
+        try:
+            for item in items:
+                pending.append(self.executor.submit(fn, item))
+                if len(pending) >= self.parallel:
+                    yield pending.pop(0).result()
+            while pending:
+                yield pending.pop(0).result()
+        finally:
+            for future in pending:
+                future.cancel()
+            for future in pending:
+                if not future.cancelled():
+                    future.exception()

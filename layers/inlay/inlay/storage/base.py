@@ -1,0 +1,302 @@
+"""What Inlay needs of a store, and nothing more.
+
+Promise: every store behaves like S3 where S3's behaviour matters to the protocol: a PUT is atomic
+and visible at once, conditions are checked and applied in one step, a listing is complete and in
+key order (UTF-8 bytes), an ETag changes whenever the bytes do, and time is the *store's* time. One
+conformance suite (`tests/store`) holds all stores to it.
+
+A store is rooted at a bucket (or a directory, or a named memory bucket); keys are relative to it and
+never begin with a slash. Losing a conditional write is an expected outcome and is *returned*
+(`Refused`); a request whose outcome is unknown raises `StoreUnavailable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal, Protocol
+
+# S3's rules for multipart uploads (AWS: "Amazon S3 multipart upload limits").
+MIN_PART_BYTES = 5 * 1024 * 1024
+MAX_PART_BYTES = 5 * 1024 * 1024 * 1024
+MAX_PARTS = 10_000
+# AWS: CopyObject copies at most 5 GiB in one request; larger sources go by UploadPartCopy.
+MAX_COPY_BYTES = 5 * 1024 * 1024 * 1024
+# AWS: DeleteObjects takes at most 1,000 keys.
+MAX_DELETE_KEYS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """One object anywhere: `scheme` s3, file or memory; `bucket` "" for file."""
+
+    scheme: str
+    bucket: str
+    key: str
+
+    @property
+    def uri(self) -> str:
+        return f"{self.scheme}://{self.bucket}/{self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """Bytes `start` … `end - 1` of an object. Never empty: S3 answers 416 to an empty range."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < self.end:
+            raise ValueError(f"not a byte range: {self.start}..{self.end}")
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start
+
+
+class IfAbsent(Enum):
+    """Write only where nothing is: `If-None-Match: *`."""
+
+    CONDITION = "If-None-Match: *"
+
+
+IF_ABSENT = IfAbsent.CONDITION
+
+
+@dataclass(frozen=True, slots=True)
+class IfMatch:
+    """Write only over exactly these bytes: `If-Match: <etag>`."""
+
+    etag: str
+
+
+Condition = IfAbsent | IfMatch | None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """What a HEAD or a listing tells. `modified_us` is the store's clock (for a multipart object the
+    time its upload was *started*), microseconds since 1970, second resolution on S3."""
+
+    key: str
+    size: int
+    etag: str
+    modified_us: int
+    version_id: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    # Headers a server-side rewrite must carry over (content type, encryption, storage class …),
+    # named as the boto3 argument that sets them.
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """The answer to a GET: `body` is the range asked for, `size` the whole object's."""
+
+    body: bytes
+    size: int
+    etag: str
+    modified_us: int
+    date_us: int
+    version_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The answer to a HEAD: the object's facts, and the store's clock when it answered."""
+
+    info: ObjectInfo
+    date_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """No such object, said by a store whose clock read `date_us`."""
+
+    date_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A write that landed."""
+
+    etag: str
+    date_us: int
+    version_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A conditional write the store declined.
+
+    `exists`  412: the condition did not hold
+    `missing` 404: If-Match on a key that is not there (or copying an object that is gone)
+    `race`    409: another conditional write was in flight; the same request may be sent again
+
+    Whoever gets one must still *look*: an SDK that retried a landed PUT reports 412 for it.
+    """
+
+    reason: Literal["exists", "missing", "race"]
+    date_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One finished part of a multipart upload; `number` counts from 1."""
+
+    number: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """An unfinished multipart upload, as a listing shows it."""
+
+    key: str
+    upload_id: str
+    started_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectVersion:
+    """One version of a key in a bucket with versioning; `marker` says it is a delete marker."""
+
+    key: str
+    version_id: str
+    size: int
+    modified_us: int
+    is_latest: bool
+    marker: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFailure:
+    """A key that a batched delete could not remove, with the store's words."""
+
+    key: str
+    version_id: str | None
+    reason: str
+
+
+class ObjectStore(Protocol):
+    """The requests Inlay makes, one method each.
+
+    All methods raise `StoreUnavailable` when the outcome is unknown and `AccessDenied` on 403.
+    Every method is safe to call from several threads.
+    """
+
+    @property
+    def scheme(self) -> str: ...
+
+    @property
+    def bucket(self) -> str:
+        """The bucket's name; "" where there are none."""
+        ...
+
+    def get(
+        self,
+        key: str,
+        *,
+        byte_range: ByteRange | None = None,
+        if_match: str | None = None,
+        version_id: str | None = None,
+    ) -> Got | Missing | Refused:
+        """GET one object or a range. A range reaching past the end is answered with what is there;
+        one that starts past it raises `UnreadableFile`. `Refused("exists")` when `if_match` fails."""
+        ...
+
+    def get_suffix(self, key: str, length: int) -> Got | Missing:
+        """The last `length` bytes (all of a shorter object) in one GET: how a footer is read."""
+        ...
+
+    def head(self, key: str, *, version_id: str | None = None) -> Head | Missing:
+        """HEAD one object."""
+        ...
+
+    def put(
+        self,
+        key: str,
+        body: bytes | memoryview,
+        *,
+        condition: Condition = None,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Written | Refused:
+        """PUT one object, atomically, under `condition`."""
+        ...
+
+    def copy(
+        self,
+        source: Location,
+        key: str,
+        *,
+        if_source_match: str | None = None,
+        condition: Condition = None,
+    ) -> Written | Refused | Missing:
+        """Server-side copy of a whole object, up to 5 GiB, from this or another bucket of the same
+        scheme. `Missing` when the source is gone, `Refused("exists")` when `if_source_match` fails."""
+        ...
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        """Every object whose key starts with `prefix`, in key order; pages of 1,000 inside."""
+        ...
+
+    def list_prefixes(self, prefix: str) -> Iterator[str]:
+        """The common prefixes one "/" below `prefix`, each ending in "/"."""
+        ...
+
+    def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
+        """Delete keys in batches of 1,000; a key that is not there counts as deleted."""
+        ...
+
+    # -- multipart ----------------------------------------------------------------------------
+
+    def create_multipart(
+        self,
+        key: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
+        """Start an upload; returns its id."""
+        ...
+
+    def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part: ...
+
+    def upload_part_copy(
+        self,
+        key: str,
+        upload_id: str,
+        number: int,
+        *,
+        source: Location,
+        byte_range: ByteRange,
+        if_source_match: str,
+    ) -> Part | Refused | Missing: ...
+
+    def complete_multipart(
+        self, key: str, upload_id: str, parts: Sequence[Part]
+    ) -> Written | Missing:
+        """`Missing` means NoSuchUpload: perhaps an earlier Complete landed; the caller looks."""
+        ...
+
+    def abort_multipart(self, key: str, upload_id: str) -> None: ...
+
+    def list_uploads(self, prefix: str) -> Iterator[Upload]: ...
+
+    # -- versions -----------------------------------------------------------------------------
+
+    def list_versions(self, prefix: str) -> Iterator[ObjectVersion]:
+        """Every version and delete marker under `prefix`; for a store without versioning each
+        object once, with `version_id` "null" and `is_latest`."""
+        ...
+
+    def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
+        """Delete (key, version id) pairs for good, in batches of 1,000."""
+        ...
+
+    def at(self, bucket: str) -> ObjectStore:
+        """The same kind of store, same credentials and settings, on another bucket."""
+        ...
