@@ -1,0 +1,114 @@
+# Everything here works on a machine that has only make and Python 3.11, 3.12 or 3.13: tools go into
+# .tools/, the project's environment into .venv/. A second run of a target sets nothing up again.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+SHELL := /bin/sh
+
+# Pythons are found, never downloaded. An environment activated in the caller's shell is not ours.
+export UV_PYTHON_DOWNLOADS := never
+unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT
+
+PYTHON ?=
+export PYTHON
+
+UV := .tools/uv/bin/uv
+BIN := .venv/bin
+SAM := .tools/sam/bin/sam
+export SAM_CLI_TELEMETRY := 0
+
+# Scale of the TPC-H data in the demo: 0.1 is 600,000 rows.
+SCALE ?= 0.1
+# Test processes side by side. Spark uses every core by itself and runs alone, afterwards.
+JOBS ?= 2
+# Further arguments of pytest, such as ARGS="-k tombstone".
+ARGS ?=
+
+READY := .venv/.ready
+TOOLS := .tools/sam/.ready
+
+##@ Try it
+demo: $(READY) $(TOOLS) ## run the whole product on this machine and check every answer (SCALE=0.1)
+	$(BIN)/inlay local demo --scale $(SCALE)
+
+up: $(READY) $(TOOLS) ## keep the local AWS running: S3, SQS, the functions, the schedules
+	$(BIN)/inlay local up
+
+##@ Work on it
+test: test-python test-spark ## run the tests, without the slow ones
+
+test-python: $(READY) $(TOOLS) ## run the tests that need no Java, without the slow ones
+	$(BIN)/python -m pytest tests --ignore=tests/spark -m "not slow" \
+		-n $(JOBS) --dist loadfile $(ARGS)
+
+test-spark: $(READY) ## run the Spark tests, without the slow ones
+	$(BIN)/python -m pytest tests/spark -m "not slow" $(ARGS)
+
+test-all: $(READY) $(TOOLS) ## run every test, however long it takes
+	$(BIN)/python -m pytest tests --ignore=tests/spark -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest tests/spark $(ARGS)
+
+lint: $(READY) $(TOOLS) ## check style, formatting, the import contracts and the template
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
+	$(SAM) validate --lint --region us-east-1
+
+types: $(READY) ## check types, strictly
+	$(BIN)/mypy layers/inlay/inlay functions
+
+format: $(READY) ## format the code and sort its imports
+	$(BIN)/ruff check --select I --fix
+	$(BIN)/ruff format
+
+##@ Deploy it
+build: $(READY) $(TOOLS) ## build the functions and their layer into .aws-sam/
+	UV="$(CURDIR)/$(UV)" $(SAM) build
+
+deploy: build ## deploy what was built, asking for parameters (needs AWS credentials)
+	$(SAM) deploy --guided
+
+##@ Set it up
+setup: $(READY) $(TOOLS) ## install everything the other targets need
+
+tools: $(TOOLS) ## install the SAM CLI and its Lambda emulator into .tools/sam
+
+sam-lock: $(UV) ## pin the SAM CLI's dependencies again, from .ci/sam-requirements.in
+	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
+		--custom-compile-command "make sam-lock" .ci/sam-requirements.in -o .ci/sam-requirements.txt
+
+clean: ## remove what was built and measured; keep the environments
+	rm -rf .aws-sam .inlay artifacts .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
+		.hypothesis spark-warehouse metastore_db derby.log
+
+distclean: clean ## remove the environments too
+	rm -rf .venv .tools
+
+help: ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo
+
+# -- the environments: each has a stamp that is newer than what it was made from ------------------
+
+$(UV): .ci/install-uv
+	@echo "installing uv into .tools/uv"
+	@.ci/install-uv .tools/uv
+	@touch $@
+
+$(READY): pyproject.toml uv.lock | $(UV)
+	@echo "installing the project and its dependencies into .venv"
+	@python=$$(.ci/find-python) && $(UV) sync --frozen --quiet --python "$$python"
+	@touch $@
+
+# An environment of its own: the SAM CLI pins many libraries that the project wants newer.
+$(TOOLS): .ci/sam-requirements.txt | $(UV)
+	@echo "installing the SAM CLI into .tools/sam"
+	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/sam
+	@$(UV) pip sync --quiet --python .tools/sam/bin/python .ci/sam-requirements.txt
+	@touch $@
+
+.PHONY: demo up test test-python test-spark test-all lint types format build deploy setup tools \
+	sam-lock clean distclean help
