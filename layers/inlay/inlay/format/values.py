@@ -1,0 +1,224 @@
+"""Values in physical form: their JSON, their order, their shortened bounds.
+
+Promise: `decode_value(t, encode_value(t, v))` is `v`, bit for bit but for NaN payloads, for every
+primitive type, and `compare` is a total order in which
+
+* NaN equals NaN and is greater than every other number; -0.0 equals 0.0,
+* strings order by Unicode code points and bytes as unsigned, so a UTF-8 string orders as its bytes,
+* FALSE is before TRUE.
+
+JSON has no NaN, no bytes and only doubles, so non-finite floats and decimals travel as strings and
+bytes as unpadded base64url; everything else is the JSON value itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import struct
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any, TypeVar
+
+from inlay.errors import CorruptTable, InvalidRequest
+from inlay.format.schema import Primitive, Value
+
+# Wide enough for every decimal type (76 digits); exactness never depends on the caller's context.
+EXACT = Context(prec=200)
+
+NANOS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+NANOS_PER_DAY = 86_400 * 1_000_000_000
+
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_BITS = {"date": 32, "timestamp": 64, "timestamptz": 64}
+
+
+# -- ranges ---------------------------------------------------------------------------------------
+
+
+def integer_range(kind: Primitive) -> tuple[int, int] | None:
+    """Least and greatest value of a type whose physical form is `int`, else None.
+
+    >>> integer_range(Primitive("int8"))
+    (-128, 127)
+    """
+    if kind.name.startswith("uint"):
+        return 0, (1 << int(kind.name[4:])) - 1
+    if kind.is_integer or kind.name in _BITS:
+        bits = _BITS[kind.name] if kind.name in _BITS else int(kind.name[3:])
+        return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    if kind.name == "time":
+        return 0, NANOS_PER_DAY // NANOS_PER_UNIT[kind.unit] - 1
+    return None
+
+
+def to_float32(value: float) -> float:
+    """The nearest 32-bit float; beyond the finite range, infinity."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def scaled(value: Decimal, scale: int) -> Decimal | None:
+    """`value` with exactly `scale` digits after the point; None when that would lose digits."""
+    try:
+        found = value.quantize(Decimal((0, (1,), -scale)), context=EXACT)
+    except InvalidOperation:
+        return None
+    if found != value:
+        return None
+    return found.copy_abs() if found.is_zero() else found
+
+
+def physical(kind: Primitive, value: object) -> Value:
+    """`value` checked against the physical form of `kind` and normalised (a decimal's scale).
+
+    Raises InvalidRequest when it is not a value of the type.
+    """
+    match kind.name:
+        case "bool":
+            if isinstance(value, bool):
+                return value
+        case "float" | "double":
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return _physical_float(kind, value)
+        case "decimal":
+            if isinstance(value, Decimal) and value.is_finite():
+                found = scaled(value, kind.scale)
+                if found is not None and len(found.as_tuple().digits) <= kind.precision:
+                    return found
+        case "string":
+            if isinstance(value, str) and not _has_surrogate(value):
+                return value
+        case "binary" | "fixed":
+            if isinstance(value, bytes) and kind.precision in (0, len(value)):
+                return value
+        case _:
+            limits = integer_range(kind)
+            if limits is not None and type(value) is int and limits[0] <= value <= limits[1]:
+                return value
+    # The value itself may be somebody's personal data: it never goes into an error.
+    raise InvalidRequest(f"a {type(value).__name__} is not a value of type {kind}")
+
+
+def _physical_float(kind: Primitive, value: int | float) -> float:
+    try:
+        found = float(value)
+    except OverflowError:
+        found = math.inf
+    exact = found == value or math.isnan(value)
+    narrow = kind.name == "double" or math.isnan(found) or to_float32(found) == found
+    if exact and narrow:
+        return found
+    raise InvalidRequest(f"a number does not fit type {kind} exactly")
+
+
+def _has_surrogate(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+# -- JSON -----------------------------------------------------------------------------------------
+
+
+def encode_value(kind: Primitive, value: Value) -> Any:
+    """A value as what `json.dumps(..., allow_nan=False)` takes."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+    return value
+
+
+def decode_value(kind: Primitive, found: Any) -> Value:
+    """The inverse of `encode_value`; CorruptTable when `found` is not a value of `kind`."""
+    value = found
+    try:
+        if kind.is_float and isinstance(found, str):
+            value = _NON_FINITE[found]
+        elif kind.name == "decimal":
+            value = Decimal(found) if isinstance(found, str) else None
+        elif kind.name in ("binary", "fixed"):
+            value = _decode_base64(found)
+        return physical(kind, value)
+    except (InvalidRequest, KeyError, InvalidOperation, ValueError):
+        raise CorruptTable(f"metadata holds something that is no value of type {kind}") from None
+
+
+def _decode_base64(found: Any) -> bytes:
+    if not isinstance(found, str):
+        raise ValueError
+    try:
+        value = base64.b64decode(found + "=" * (-len(found) % 4), altchars=b"-_", validate=True)
+    except binascii.Error:
+        raise ValueError from None
+    if base64.urlsafe_b64encode(value).rstrip(b"=").decode() != found:
+        raise ValueError  # one value, one text: stray bits at the end would be a second one
+    return value
+
+
+# -- order ----------------------------------------------------------------------------------------
+
+
+def order_key(value: Value) -> Any:
+    """A key for `sorted` and `==` among values of *one* type.
+
+    >>> sorted([math.nan, 1.0, -math.inf], key=order_key)
+    [-inf, 1.0, nan]
+    """
+    if isinstance(value, float):
+        return (1, 0.0) if math.isnan(value) else (0, value)
+    return value
+
+
+def compare(kind: Primitive, left: Value, right: Value) -> int:
+    """-1, 0 or 1 in the order of `kind`."""
+    if kind.is_float:
+        left, right = order_key(left), order_key(right)
+    return (left > right) - (left < right)  # type: ignore[operator]
+
+
+def is_nan(value: Value | None) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+# -- bounds for statistics ------------------------------------------------------------------------
+
+T = TypeVar("T", str, bytes)
+
+_LAST_CODE_POINT = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+
+
+def truncate_lower(value: T, length: int) -> T:
+    """The longest prefix of at most `length` code points or bytes: never above `value`."""
+    return value[:length]
+
+
+def truncate_upper(value: T, length: int) -> T | None:
+    """A bound of at most `length` code points or bytes that is not below `value`; None if there is
+    none (all of the prefix is already the greatest there is).
+
+    >>> truncate_upper("abcdef", 3)
+    'abd'
+    """
+    return value if len(value) <= length else successor(value[:length])
+
+
+def successor(prefix: T) -> T | None:
+    """The least string above every string that starts with `prefix`; None if there is none."""
+    if isinstance(prefix, bytes):
+        head = prefix.rstrip(b"\xff")
+        return head[:-1] + bytes([head[-1] + 1]) if head else None
+    text = prefix.rstrip(chr(_LAST_CODE_POINT))
+    if not text:
+        return None
+    following = ord(text[-1]) + 1
+    # Surrogates are no characters: UTF-8 goes from U+D7FF straight to U+E000.
+    return text[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
