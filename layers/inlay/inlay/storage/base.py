@@ -5,8 +5,9 @@ and visible at once, conditions are checked and applied in one step, a listing i
 key order (UTF-8 bytes), an ETag changes whenever the bytes do, and time is the *store's* time. One
 conformance suite (`tests/store`) holds all stores to it.
 
-A store is rooted at a bucket (or a directory, or a named memory bucket); keys are relative to it and
-never begin with a slash. Losing a conditional write is an expected outcome and is *returned*
+A store is rooted at a bucket (or a directory, or a named memory bucket); keys are relative to it
+and never begin with a slash. ETags are opaque and written without the quotes of the HTTP header, as
+S3's event messages have them. Losing a conditional write is an expected outcome and is *returned*
 (`Refused`); a request whose outcome is unknown raises `StoreUnavailable`.
 """
 
@@ -77,8 +78,8 @@ Condition = IfAbsent | IfMatch | None
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a HEAD or a listing tells. `modified_us` is the store's clock (for a multipart object the
-    time its upload was *started*), microseconds since 1970, second resolution on S3."""
+    """What a HEAD or a listing tells. `modified_us` is the store's clock (for a multipart object
+    the time its upload was *started*), microseconds since 1970, second resolution on S3."""
 
     key: str
     size: int
@@ -204,7 +205,8 @@ class ObjectStore(Protocol):
         version_id: str | None = None,
     ) -> Got | Missing | Refused:
         """GET one object or a range. A range reaching past the end is answered with what is there;
-        one that starts past it raises `UnreadableFile`. `Refused("exists")` when `if_match` fails."""
+        one that starts past it raises `UnreadableFile`. `Refused("exists")` when `if_match` fails.
+        """
         ...
 
     def get_suffix(self, key: str, length: int) -> Got | Missing:
@@ -236,7 +238,8 @@ class ObjectStore(Protocol):
         condition: Condition = None,
     ) -> Written | Refused | Missing:
         """Server-side copy of a whole object, up to 5 GiB, from this or another bucket of the same
-        scheme. `Missing` when the source is gone, `Refused("exists")` when `if_source_match` fails."""
+        scheme. `Missing` when the source is gone, `Refused("exists")` when `if_source_match` fails.
+        """
         ...
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
@@ -263,7 +266,9 @@ class ObjectStore(Protocol):
         """Start an upload; returns its id."""
         ...
 
-    def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part: ...
+    def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part:
+        """PUT one part; `StaleUpload` when the upload is gone."""
+        ...
 
     def upload_part_copy(
         self,

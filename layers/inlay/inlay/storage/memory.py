@@ -1,0 +1,491 @@
+"""The reference store: S3's rules, in memory.
+
+Promise: what this store answers is what S3 answers, rule by rule; tests and the simulator run on
+it, and the conformance suite holds the other stores to it. One lock per region makes every request
+a single step. The clock is an argument, version and upload ids are counted, so a run with the same
+calls gives the same answers.
+
+Stores on one `MemoryRegion` see each other's buckets and can copy between them. `memory://` URIs
+share the region of the process, `PROCESS_REGION`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from inlay.errors import InvalidRequest
+from inlay.storage import rules
+from inlay.storage.base import (
+    ByteRange,
+    Condition,
+    DeleteFailure,
+    Got,
+    Head,
+    IfMatch,
+    Location,
+    Missing,
+    ObjectInfo,
+    ObjectVersion,
+    Part,
+    Refused,
+    Upload,
+    Written,
+)
+
+# What a bucket without versioning calls the only version of a key.
+NULL_VERSION = "null"
+LIST_PAGE_KEYS = 1_000
+DEFAULT_CONTENT_TYPE = "binary/octet-stream"
+
+
+def system_now_us() -> int:
+    return time.time_ns() // 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """One version of a key. `id` is None when it was written without versioning."""
+
+    body: bytes
+    etag: str
+    modified_us: int
+    id: str | None
+    metadata: Mapping[str, str]
+    headers: Mapping[str, str]
+    marker: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Upload:
+    key: str
+    started_us: int
+    metadata: Mapping[str, str]
+    headers: Mapping[str, str]
+    parts: dict[int, tuple[Part, bytes]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """`versions` holds each key's versions, newest last; `keys` the same keys, sorted.
+
+    Sorting `str` by code point is sorting their UTF-8 bytes: the encoding keeps that order.
+    """
+
+    versions: dict[str, list[_Version]] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
+    uploads: dict[str, _Upload] = field(default_factory=dict)
+    versioning: bool = False
+
+    def current(self, key: str) -> _Version | None:
+        held = self.versions.get(key)
+        return held[-1] if held and not held[-1].marker else None
+
+    def find(self, key: str, version_id: str | None) -> _Version | None:
+        if version_id is None:
+            return self.current(key)
+        for held in self.versions.get(key, ()):
+            if (held.id or NULL_VERSION) == version_id and not held.marker:
+                return held
+        return None
+
+    def add(self, key: str, version: _Version) -> None:
+        held = self.versions.get(key)
+        if held is None:
+            bisect.insort(self.keys, key)
+            held = self.versions[key] = []
+        if not self.versioning:
+            held.clear()
+        held.append(version)
+
+    def drop(self, key: str, version_id: str) -> None:
+        """Remove one version for good; the key with its last one."""
+        held = self.versions.get(key)
+        if held is None:
+            return
+        held[:] = [each for each in held if (each.id or NULL_VERSION) != version_id]
+        if not held:
+            del self.versions[key]
+            del self.keys[bisect.bisect_left(self.keys, key)]
+
+    def page(self, prefix: str, after: str | None) -> list[str]:
+        """The next keys under `prefix` behind `after`, one page at most."""
+        at = bisect.bisect_left(self.keys, prefix)
+        if after is not None:
+            at = max(at, bisect.bisect_right(self.keys, after))
+        found = itertools.islice(self.keys, at, at + LIST_PAGE_KEYS)
+        return list(itertools.takewhile(lambda key: key.startswith(prefix), found))
+
+
+class MemoryRegion:
+    """Buckets that can copy from one another, one clock and one lock for all.
+
+    `whole_seconds` cuts dates as S3 does: `Date` and `LastModified` headers have no fractions.
+    A bucket comes into being when it is first named.
+    """
+
+    def __init__(
+        self, now_us: Callable[[], int] = system_now_us, *, whole_seconds: bool = True
+    ) -> None:
+        self.lock = threading.RLock()
+        self._now_us = now_us
+        self._whole_seconds = whole_seconds
+        self._buckets: dict[str, _Bucket] = {}
+        self._ids = itertools.count(1)
+
+    def now_us(self) -> int:
+        now = self._now_us()
+        return now - now % 1_000_000 if self._whole_seconds else now
+
+    def bucket(self, name: str) -> _Bucket:
+        with self.lock:
+            return self._buckets.setdefault(name, _Bucket())
+
+    def new_id(self, what: str) -> str:
+        return f"{what}-{next(self._ids):08d}"
+
+    def forget(self, bucket: str) -> None:
+        """Drop a bucket and all it holds."""
+        with self.lock:
+            self._buckets.pop(bucket, None)
+
+
+PROCESS_REGION = MemoryRegion()
+
+
+class MemoryStore:
+    """One bucket of a region; a store built without a region gets one of its own."""
+
+    scheme = "memory"
+
+    def __init__(
+        self,
+        bucket: str = "memory",
+        *,
+        region: MemoryRegion | None = None,
+        now_us: Callable[[], int] = system_now_us,
+        whole_seconds: bool = True,
+    ) -> None:
+        self._region = region or MemoryRegion(now_us, whole_seconds=whole_seconds)
+        self._name = bucket
+
+    @property
+    def bucket(self) -> str:
+        return self._name
+
+    def at(self, bucket: str) -> MemoryStore:
+        return MemoryStore(bucket, region=self._region)
+
+    def enable_versioning(self) -> None:
+        """Keep every version from now on, as S3 does once versioning is enabled."""
+        with self._region.lock:
+            self._bucket.versioning = True
+
+    @property
+    def _bucket(self) -> _Bucket:
+        return self._region.bucket(self._name)
+
+    # -- reads --------------------------------------------------------------------------------
+
+    def get(
+        self,
+        key: str,
+        *,
+        byte_range: ByteRange | None = None,
+        if_match: str | None = None,
+        version_id: str | None = None,
+    ) -> Got | Missing | Refused:
+        rules.check_key(key)
+        with self._region.lock:
+            date_us = self._region.now_us()
+            held = self._bucket.find(key, version_id)
+        if held is None:
+            return Missing(date_us)
+        if if_match is not None and held.etag != if_match:
+            return Refused("exists", date_us)
+        start, end = rules.resolve_range(key, byte_range, len(held.body))
+        return _got(held, start, end, date_us)
+
+    def get_suffix(self, key: str, length: int) -> Got | Missing:
+        rules.check_key(key)
+        rules.check_suffix_length(length)
+        with self._region.lock:
+            date_us = self._region.now_us()
+            held = self._bucket.current(key)
+        if held is None:
+            return Missing(date_us)
+        size = len(held.body)
+        return _got(held, max(0, size - length), size, date_us)
+
+    def head(self, key: str, *, version_id: str | None = None) -> Head | Missing:
+        rules.check_key(key)
+        with self._region.lock:
+            date_us = self._region.now_us()
+            held = self._bucket.find(key, version_id)
+        if held is None:
+            return Missing(date_us)
+        info = ObjectInfo(
+            key,
+            len(held.body),
+            held.etag,
+            held.modified_us,
+            held.id,
+            dict(held.metadata),
+            dict(held.headers),
+        )
+        return Head(info, date_us)
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        after = start_after
+        while True:  # ends: `after` grows with each page
+            with self._region.lock:
+                bucket = self._bucket
+                keys = bucket.page(prefix, after)
+                page = [(key, bucket.current(key)) for key in keys]
+            for key, held in page:
+                if held is not None:
+                    yield ObjectInfo(key, len(held.body), held.etag, held.modified_us)
+            if not keys:
+                return
+            after = keys[-1]
+
+    def list_prefixes(self, prefix: str) -> Iterator[str]:
+        last = None
+        for info in self.list(prefix):
+            head, slash, _ = info.key[len(prefix) :].partition("/")
+            if slash and head != last:
+                last = head
+                yield f"{prefix}{head}/"
+
+    # -- writes -------------------------------------------------------------------------------
+
+    def put(
+        self,
+        key: str,
+        body: bytes | memoryview,
+        *,
+        condition: Condition = None,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Written | Refused:
+        rules.check_key(key)
+        rules.check_put_size(key, len(body))
+        kept, kept_headers = rules.check_headers(key, metadata, headers)
+        content = bytes(body)
+        with self._region.lock:
+            date_us = self._region.now_us()
+            refused = self._refusal(key, condition, date_us)
+            if refused is not None:
+                return refused
+            return self._land(key, content, _md5(content), date_us, kept, kept_headers)
+
+    def copy(
+        self,
+        source: Location,
+        key: str,
+        *,
+        if_source_match: str | None = None,
+        condition: Condition = None,
+    ) -> Written | Refused | Missing:
+        rules.check_key(key)
+        self._check_source(source)
+        with self._region.lock:
+            date_us = self._region.now_us()
+            held = self._region.bucket(source.bucket).current(source.key)
+            if held is None:
+                return Missing(date_us)
+            if if_source_match is not None and held.etag != if_source_match:
+                return Refused("exists", date_us)
+            rules.check_copy_size(source.key, len(held.body))
+            if (source.bucket, source.key) == (self._name, key):
+                raise InvalidRequest(
+                    "an object cannot be copied onto itself unchanged",
+                    key=key,
+                    next_step="Copy it to another key",
+                )
+            refused = self._refusal(key, condition, date_us)
+            if refused is not None:
+                return refused
+            carried = {k: v for k, v in held.headers.items() if k not in rules.NOT_COPIED}
+            return self._land(key, held.body, _md5(held.body), date_us, held.metadata, carried)
+
+    def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
+        for batch in rules.delete_batches(keys):
+            with self._region.lock:
+                bucket, now = self._bucket, self._region.now_us()
+                for key in batch:
+                    if bucket.versioning:
+                        marker = _Version(
+                            b"", "", now, self._region.new_id("version"), {}, {}, marker=True
+                        )
+                        bucket.add(key, marker)
+                    else:
+                        bucket.drop(key, NULL_VERSION)
+        return ()
+
+    def _refusal(self, key: str, condition: Condition, date_us: int) -> Refused | None:
+        if condition is None:
+            return None
+        held = self._bucket.current(key)
+        if isinstance(condition, IfMatch):
+            if held is None:
+                return Refused("missing", date_us)
+            return None if held.etag == condition.etag else Refused("exists", date_us)
+        return None if held is None else Refused("exists", date_us)
+
+    def _land(
+        self,
+        key: str,
+        body: bytes,
+        etag: str,
+        modified_us: int,
+        metadata: Mapping[str, str],
+        headers: Mapping[str, str],
+    ) -> Written:
+        version_id = self._region.new_id("version") if self._bucket.versioning else None
+        kept = {"ContentType": DEFAULT_CONTENT_TYPE} | dict(headers)
+        self._bucket.add(key, _Version(body, etag, modified_us, version_id, metadata, kept))
+        return Written(etag, self._region.now_us(), version_id)
+
+    def _check_source(self, source: Location) -> None:
+        if source.scheme != self.scheme:
+            raise InvalidRequest(
+                f"{source.uri} cannot be copied inside a {self.scheme} store",
+                key=source.key,
+                next_step="Read it and PUT it",
+            )
+
+    # -- multipart ----------------------------------------------------------------------------
+
+    def create_multipart(
+        self,
+        key: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
+        rules.check_key(key)
+        kept, kept_headers = rules.check_headers(key, metadata, headers)
+        with self._region.lock:
+            upload_id = self._region.new_id("upload")
+            self._bucket.uploads[upload_id] = _Upload(
+                key, self._region.now_us(), kept, kept_headers
+            )
+            return upload_id
+
+    def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part:
+        rules.check_part(key, number, len(body))
+        return self._stage(key, upload_id, number, bytes(body))
+
+    def upload_part_copy(
+        self,
+        key: str,
+        upload_id: str,
+        number: int,
+        *,
+        source: Location,
+        byte_range: ByteRange,
+        if_source_match: str,
+    ) -> Part | Refused | Missing:
+        rules.check_part(key, number, byte_range.length)
+        self._check_source(source)
+        with self._region.lock:
+            date_us = self._region.now_us()
+            held = self._region.bucket(source.bucket).current(source.key)
+            if held is None:
+                return Missing(date_us)
+            if held.etag != if_source_match:
+                return Refused("exists", date_us)
+            rules.check_copy_range(source.key, byte_range, len(held.body))
+            return self._stage(key, upload_id, number, held.body[byte_range.start : byte_range.end])
+
+    def complete_multipart(
+        self, key: str, upload_id: str, parts: Sequence[Part]
+    ) -> Written | Missing:
+        with self._region.lock:
+            upload = self._bucket.uploads.get(upload_id)
+            if upload is None or upload.key != key:
+                return Missing(self._region.now_us())
+            staged = {
+                number: rules.StagedPart(part.etag, len(content))
+                for number, (part, content) in upload.parts.items()
+            }
+            rules.check_completion(key, parts, staged)
+            body = b"".join(upload.parts[part.number][1] for part in parts)
+            del self._bucket.uploads[upload_id]
+            # S3 dates a multipart object by the *start* of its upload.
+            return self._land(
+                key,
+                body,
+                rules.multipart_etag(parts),
+                upload.started_us,
+                upload.metadata,
+                upload.headers,
+            )
+
+    def abort_multipart(self, key: str, upload_id: str) -> None:
+        with self._region.lock:
+            upload = self._bucket.uploads.get(upload_id)
+            if upload is not None and upload.key == key:
+                del self._bucket.uploads[upload_id]
+
+    def list_uploads(self, prefix: str) -> Iterator[Upload]:
+        with self._region.lock:
+            found = [
+                Upload(upload.key, upload_id, upload.started_us)
+                for upload_id, upload in self._bucket.uploads.items()
+                if upload.key.startswith(prefix)
+            ]
+        yield from sorted(found, key=lambda each: (each.key, each.started_us, each.upload_id))
+
+    def _stage(self, key: str, upload_id: str, number: int, body: bytes) -> Part:
+        part = Part(number, _md5(body))
+        with self._region.lock:
+            upload = self._bucket.uploads.get(upload_id)
+            if upload is None or upload.key != key:
+                raise rules.upload_gone(key, upload_id)
+            upload.parts[number] = (part, body)
+        return part
+
+    # -- versions -----------------------------------------------------------------------------
+
+    def list_versions(self, prefix: str) -> Iterator[ObjectVersion]:
+        after = None
+        while True:  # ends: `after` grows with each page
+            with self._region.lock:
+                bucket = self._bucket
+                keys = bucket.page(prefix, after)
+                page = [(key, tuple(bucket.versions[key])) for key in keys]
+            for key, held in page:
+                for version in reversed(held):
+                    yield ObjectVersion(
+                        key,
+                        version.id or NULL_VERSION,
+                        len(version.body),
+                        version.modified_us,
+                        is_latest=version is held[-1],
+                        marker=version.marker,
+                    )
+            if not keys:
+                return
+            after = keys[-1]
+
+    def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
+        for batch in rules.delete_batches(versions):
+            with self._region.lock:
+                for key, version_id in batch:
+                    self._bucket.drop(key, version_id)
+        return ()
+
+
+def _got(held: _Version, start: int, end: int, date_us: int) -> Got:
+    return Got(held.body[start:end], len(held.body), held.etag, held.modified_us, date_us, held.id)
+
+
+def _md5(body: bytes) -> str:
+    return hashlib.md5(body, usedforsecurity=False).hexdigest()

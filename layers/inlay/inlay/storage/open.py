@@ -1,0 +1,73 @@
+"""From a URI to a store and a key.
+
+Promise: `s3://bucket/key`, `file:///path`, `memory://bucket/key` and a plain local path open; all
+else is a typed error that shows the form expected. Keys are taken literally: nothing is decoded, so
+a key with "%20" in it stays that key. Stores are loaded when first asked for: a Lambda that only
+needs S3 does not import the others, a laptop without S3 does not import boto3.
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+from typing import Final
+
+from inlay.errors import InvalidRequest
+from inlay.storage.base import Location, ObjectStore
+
+SCHEMES: Final = ("s3", "file", "memory")
+_EXPECTED: Final = "Use s3://bucket/key, file:///path, memory://name/key or a local path"
+# RFC 3986, a scheme: at least two characters here, so that "C:\\data" is not taken for one.
+_URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>/.*|)", re.DOTALL)
+# What botocore takes for a bucket's name, access point ARNs aside.
+_BUCKET: Final = re.compile(r"[a-zA-Z0-9._-]{3,255}")
+
+
+def parse_location(uri: str) -> Location:
+    """Where `uri` points; the key has no trailing slash, "" is the bucket (or "/") itself.
+
+    >>> parse_location("s3://lake/tables/événements/")
+    Location(scheme='s3', bucket='lake', key='tables/événements')
+    >>> parse_location("file:///data/tables/t").uri
+    'file:///data/tables/t'
+    """
+    if not uri or "\0" in uri:
+        raise InvalidRequest(f"{uri!r} is not a location", next_step=_EXPECTED)
+    match = _URI.fullmatch(uri)
+    if match is None:
+        return Location("file", "", os.path.abspath(uri).strip("/"))  # noqa: PTH100 - keeps symbolic links
+    scheme, rest = match["scheme"], match["rest"]
+    if scheme not in SCHEMES or not rest.startswith("//"):
+        raise InvalidRequest(f"{uri[:200]!r} is not a location Inlay knows", next_step=_EXPECTED)
+    bucket, _, key = rest[2:].partition("/")
+    if scheme == "file" and bucket:
+        raise InvalidRequest(
+            f"{uri[:200]!r} names a host",
+            next_step=f"Write file:///{bucket}/… with three slashes for an absolute path",
+        )
+    if scheme != "file" and not _BUCKET.fullmatch(bucket):
+        raise InvalidRequest(f"{uri[:200]!r} has no valid bucket name", next_step=_EXPECTED)
+    return Location(scheme, bucket, key.rstrip("/"))
+
+
+def open_store(uri: str) -> tuple[ObjectStore, str]:
+    """The store `uri` is in, and its key there without a trailing slash."""
+    location = parse_location(uri)
+    return store_at(location), location.key
+
+
+def store_at(location: Location) -> ObjectStore:
+    """The store a location is in. S3 settings come from the standard AWS environment."""
+    if location.scheme == "memory":
+        from inlay.storage.memory import PROCESS_REGION, MemoryStore
+
+        return MemoryStore(location.bucket, region=PROCESS_REGION)
+    if location.scheme == "file":
+        from inlay.storage.directory import DirectoryStore
+
+        return DirectoryStore()
+    if location.scheme == "s3":
+        from inlay.storage.s3 import S3Store
+
+        return S3Store(location.bucket)
+    raise InvalidRequest(f"no store for {location.uri!r}", next_step=_EXPECTED)
