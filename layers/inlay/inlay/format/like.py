@@ -81,11 +81,11 @@ def like_exact(pattern: str) -> str | None:
 
 
 def like_re2(pattern: str) -> str:
-    """The pattern as an anchored regular expression for RE2 (Arrow's engine, linear in the text)."""
+    """The pattern as an anchored regular expression for RE2, Arrow's engine: linear in the text."""
     parts = [r"(?s)\A"]
     for token in parse_like(pattern):
         if isinstance(token, str):
-            # Only ASCII punctuation is quoted: RE2 refuses a backslash before most other characters.
+            # Only ASCII punctuation is quoted: RE2 refuses a backslash before most others.
             parts.append(re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", token))
         else:
             parts.append("." if token is Wildcard.ANY_ONE else ".*")
