@@ -78,6 +78,13 @@ sam-lock: $(UV) ## pin the SAM CLI's dependencies again, from .ci/sam-requiremen
 	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
 		--custom-compile-command "make sam-lock" .ci/sam-requirements.in -o .ci/sam-requirements.txt
 
+layer-lock: $(UV) ## pin the layer's packages again, from uv.lock
+	@# The Lambda runtime brings boto3 and what boto3 needs.
+	$(UV) export --quiet --frozen --no-default-groups --extra functions --no-emit-project \
+		--no-hashes --no-annotate --no-header --output-file layers/inlay/requirements.txt \
+		$(foreach package,boto3 botocore s3transfer jmespath python-dateutil six urllib3,\
+			--no-emit-package $(package))
+
 clean: ## remove what was built and measured; keep the environments
 	rm -rf .aws-sam .inlay artifacts .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
 		.hypothesis spark-warehouse metastore_db derby.log
@@ -111,4 +118,4 @@ $(TOOLS): .ci/sam-requirements.txt | $(UV)
 	@touch $@
 
 .PHONY: demo up test test-python test-spark test-all lint types format build deploy setup tools \
-	sam-lock clean distclean help
+	sam-lock layer-lock clean distclean help
