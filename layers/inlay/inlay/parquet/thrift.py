@@ -1,0 +1,376 @@
+"""Thrift's compact protocol as a tree of plain values that forgets nothing.
+
+Promise: `decode_struct` turns any well-formed compact struct into a tree and `encode_struct` turns
+it back into the same bytes, whatever fields it holds: known or not, in any order. (An encoding
+that pads its varints comes back in the shortest form, with the same meaning.) Damaged bytes raise
+`ThriftError`; time and memory stay proportional to the bytes given, by the bounds below.
+
+The tree:
+
+=========================== =====================================================
+wire type                   Python value
+=========================== =====================================================
+struct                      ``dict`` from `field key` to value, in wire order
+bool, i8, i16, i32, i64     ``bool``, ``int``
+double                      ``float``
+binary, string              ``bytes``
+list, set                   `Items`, a ``list`` that knows its element type
+map                         `Pairs`
+uuid                        ``bytes`` of length 16
+=========================== =====================================================
+
+A *field key* is the field's id and wire type in one number, ``id << 4 | type``, made by `i32(3)`,
+`binary(4)` and so on. A lookup therefore finds a field only if it has the type the schema says: a
+field of the wrong type counts as absent and survives as an unknown one.
+
+Relies on nothing but the protocol: github.com/apache/thrift, doc/specs/thrift-compact-protocol.md.
+"""
+
+from __future__ import annotations
+
+import gc
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+BOOL, FALSE, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
+
+# Parquet's metadata nests 7 deep (file, row group, chunk, metadata, statistics …). Python would
+# give up near 1,000; refusing here keeps the stack small and the error typed.
+MAX_DEPTH = 24
+# A dict costs 64 bytes where an empty struct costs one: without a bound, 8 MiB of zeros would
+# become half a gigabyte. A real footer has one container for every 20 bytes or so.
+MAX_CONTAINERS = 2_000_000
+
+Struct = dict[int, Any]
+
+
+class ThriftError(ValueError):
+    """The bytes are not what the protocol allows, or go past a bound."""
+
+
+class Items(list[Any]):
+    """A thrift list or set: `element` is its element type, `kind` is LIST or SET."""
+
+    __slots__ = ("element", "kind")
+
+    def __init__(self, element: int, values: Iterable[Any] = (), kind: int = LIST) -> None:
+        super().__init__(values)
+        self.element = element
+        self.kind = kind
+
+
+class Pairs(list[Any]):
+    """A thrift map as (key, value) pairs in wire order, with its two element types."""
+
+    __slots__ = ("element", "key")
+
+    def __init__(self, key: int, element: int, values: Iterable[Any] = ()) -> None:
+        super().__init__(values)
+        self.key = key
+        self.element = element
+
+
+# -- field keys -----------------------------------------------------------------------------------
+
+
+def boolean(field_id: int) -> int:
+    return field_id << 4 | BOOL
+
+
+def i16(field_id: int) -> int:
+    return field_id << 4 | I16
+
+
+def i32(field_id: int) -> int:
+    return field_id << 4 | I32
+
+
+def i64(field_id: int) -> int:
+    return field_id << 4 | I64
+
+
+def binary(field_id: int) -> int:
+    return field_id << 4 | BINARY
+
+
+def items(field_id: int) -> int:
+    return field_id << 4 | LIST
+
+
+def nested(field_id: int) -> int:
+    return field_id << 4 | STRUCT
+
+
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """No cycle collection inside: a footer's tree has no cycles, and scanning a million young
+    containers again and again costs four times the decoding itself."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+# -- decoding -------------------------------------------------------------------------------------
+
+
+def decode_struct(data: bytes | memoryview, start: int = 0) -> tuple[Struct, int]:
+    """The struct at `start`, and the offset just behind it."""
+    reader = _Reader(bytes(data))
+    with without_gc():
+        try:
+            return reader.struct(start, 0)
+        except IndexError:
+            raise ThriftError("cut short") from None
+
+
+class _Reader:
+    """One decoding: the bytes, and how many containers they may still make."""
+
+    __slots__ = ("data", "left", "size")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.size = len(data)
+        self.left = MAX_CONTAINERS
+
+    def enter(self, depth: int) -> None:
+        self.left -= 1
+        if depth > MAX_DEPTH:
+            raise ThriftError(f"nested deeper than {MAX_DEPTH}")
+        if self.left < 0:
+            raise ThriftError(f"more than {MAX_CONTAINERS} structs and lists")
+
+    def struct(self, pos: int, depth: int) -> tuple[Struct, int]:
+        self.enter(depth)
+        data = self.data
+        fields: Struct = {}
+        field_id = 0
+        while True:
+            head = data[pos]
+            pos += 1
+            if head == 0:
+                return fields, pos
+            kind = head & 15
+            if head > 15:
+                field_id += head >> 4
+            else:
+                field_id, pos = self.zigzag(pos)
+            if not 0 < field_id < 32768:
+                raise ThriftError(f"field id {field_id}")
+            value: Any
+            # The two shapes that make up nine tenths of a footer are decoded in line.
+            if kind in (I64, I32, I16):
+                byte = data[pos]
+                pos += 1
+                if byte < 128:
+                    value = byte >> 1 ^ -(byte & 1)
+                else:
+                    value, pos = self.zigzag(pos - 1)
+            elif kind == BINARY:
+                byte = data[pos]
+                if byte < 128:
+                    pos += 1
+                else:
+                    byte, pos = self.varint(pos)
+                end = pos + byte
+                if end > self.size:
+                    raise ThriftError("cut short")
+                value = data[pos:end]
+                pos = end
+            elif kind == STRUCT:
+                value, pos = self.struct(pos, depth + 1)
+            elif kind == BOOL:
+                value = True
+            elif kind == FALSE:
+                kind = BOOL
+                value = False
+            else:
+                value, pos = self.value(kind, pos, depth + 1)
+            key = field_id << 4 | kind
+            if key in fields:
+                raise ThriftError(f"field {field_id} twice")
+            fields[key] = value
+
+    def value(self, kind: int, pos: int, depth: int) -> tuple[Any, int]:
+        """One element of a list or map, or a field that `struct` does not read in line."""
+        if kind in (I16, I32, I64):
+            return self.zigzag(pos)
+        if kind == STRUCT:
+            return self.struct(pos, depth)
+        if kind in (LIST, SET):
+            return self.items(kind, pos, depth)
+        if kind == BINARY:
+            length, pos = self.varint(pos)
+            return self.take(pos, length), pos + length
+        if kind == I8:
+            byte = self.data[pos]
+            return byte - 256 if byte > 127 else byte, pos + 1
+        if kind in (BOOL, FALSE):
+            # Writers disagree on false within a list (0 or 2): keep the byte, `truth` reads it.
+            return self.data[pos], pos + 1
+        if kind == DOUBLE:
+            return struct.unpack("<d", self.take(pos, 8))[0], pos + 8
+        if kind == MAP:
+            return self.pairs(pos, depth)
+        if kind == UUID:
+            return self.take(pos, 16), pos + 16
+        raise ThriftError(f"wire type {kind}")
+
+    def items(self, kind: int, pos: int, depth: int) -> tuple[Items, int]:
+        self.enter(depth)
+        head = self.data[pos]
+        pos += 1
+        element = head & 15
+        count = head >> 4
+        if count == 15:
+            count, pos = self.varint(pos)
+        self.must_fit(count, pos)
+        found = Items(element, kind=kind)
+        if element == STRUCT:
+            read = self.struct
+            for _ in range(count):
+                value, pos = read(pos, depth + 1)
+                found.append(value)
+        else:
+            for _ in range(count):
+                value, pos = self.value(element, pos, depth + 1)
+                found.append(value)
+        return found, pos
+
+    def pairs(self, pos: int, depth: int) -> tuple[Pairs, int]:
+        self.enter(depth)
+        count, pos = self.varint(pos)
+        if count == 0:
+            return Pairs(0, 0), pos
+        kinds = self.data[pos]
+        pos += 1
+        self.must_fit(count, pos)
+        found = Pairs(kinds >> 4, kinds & 15)
+        for _ in range(count):
+            key, pos = self.value(found.key, pos, depth + 1)
+            value, pos = self.value(found.element, pos, depth + 1)
+            found.append((key, value))
+        return found, pos
+
+    def must_fit(self, count: int, pos: int) -> None:
+        # Every element takes a byte at least, so a count beyond the rest is a lie: refuse it before
+        # looping over it.
+        if count > self.size - pos:
+            raise ThriftError(f"{count} elements in {self.size - pos} bytes")
+
+    def take(self, pos: int, length: int) -> bytes:
+        if pos + length > self.size:
+            raise ThriftError("cut short")
+        return self.data[pos : pos + length]
+
+    def zigzag(self, pos: int) -> tuple[int, int]:
+        number, pos = self.varint(pos)
+        return number >> 1 ^ -(number & 1), pos
+
+    def varint(self, pos: int) -> tuple[int, int]:
+        data = self.data
+        number = shift = 0
+        while True:
+            byte = data[pos]
+            pos += 1
+            number |= (byte & 127) << shift
+            if byte < 128:
+                if number >> 64:
+                    raise ThriftError("a number of more than 64 bits")
+                return number, pos
+            shift += 7
+            if shift > 63:
+                raise ThriftError("a number of more than 64 bits")
+
+
+def truth(byte: int) -> bool:
+    """What an element of a list of booleans says."""
+    return byte == BOOL
+
+
+# -- encoding -------------------------------------------------------------------------------------
+
+
+def encode_struct(fields: Struct) -> bytes:
+    """The struct in compact form, its fields in the order of the dict."""
+    out = bytearray()
+    _write_struct(out, fields)
+    return bytes(out)
+
+
+def _write_struct(out: bytearray, fields: Struct) -> None:
+    last = 0
+    for key, value in fields.items():
+        kind = key & 15
+        field_id = key >> 4
+        head = FALSE if kind == BOOL and not value else kind
+        delta = field_id - last
+        if 0 < delta < 16:
+            out.append(delta << 4 | head)
+        else:
+            out.append(head)
+            _write_varint(out, field_id << 1)
+        last = field_id
+        if kind in (I64, I32, I16):
+            number = value << 1 if value >= 0 else ~(value << 1)
+            if number < 128:
+                out.append(number)
+            else:
+                _write_varint(out, number)
+        elif kind == BINARY:
+            _write_varint(out, len(value))
+            out += value
+        elif kind == STRUCT:
+            _write_struct(out, value)
+        elif kind != BOOL:
+            _write_value(out, kind, value)
+    out.append(0)
+
+
+def _write_value(out: bytearray, kind: int, value: Any) -> None:
+    if kind in (I16, I32, I64):
+        _write_varint(out, value << 1 if value >= 0 else ~(value << 1))
+    elif kind == STRUCT:
+        _write_struct(out, value)
+    elif kind in (LIST, SET):
+        count = len(value)
+        if count < 15:
+            out.append(count << 4 | value.element)
+        else:
+            out.append(0xF0 | value.element)
+            _write_varint(out, count)
+        for element in value:
+            _write_value(out, value.element, element)
+    elif kind == BINARY:
+        _write_varint(out, len(value))
+        out += value
+    elif kind == I8:
+        out.append(value & 255)
+    elif kind in (BOOL, FALSE):
+        out.append(value)
+    elif kind == DOUBLE:
+        out += struct.pack("<d", value)
+    elif kind == MAP:
+        _write_varint(out, len(value))
+        if value:
+            out.append(value.key << 4 | value.element)
+        for key, element in value:
+            _write_value(out, value.key, key)
+            _write_value(out, value.element, element)
+    elif kind == UUID:
+        out += value
+    else:
+        raise ThriftError(f"wire type {kind}")
+
+
+def _write_varint(out: bytearray, number: int) -> None:
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
