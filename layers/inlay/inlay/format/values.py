@@ -18,7 +18,7 @@ import binascii
 import math
 import struct
 from decimal import Context, Decimal, InvalidOperation
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from inlay.errors import CorruptTable, InvalidRequest
 from inlay.format.schema import Primitive, Value
@@ -190,7 +190,7 @@ def is_nan(value: Value | None) -> bool:
 
 # -- bounds for statistics ------------------------------------------------------------------------
 
-T = TypeVar("T", str, bytes)
+T = TypeVar("T", bound=str | bytes)
 
 _LAST_CODE_POINT = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
@@ -198,7 +198,7 @@ _SURROGATES = range(0xD800, 0xE000)
 
 def truncate_lower(value: T, length: int) -> T:
     """The longest prefix of at most `length` code points or bytes: never above `value`."""
-    return value[:length]
+    return cast(T, value[:length])
 
 
 def truncate_upper(value: T, length: int) -> T | None:
@@ -208,17 +208,18 @@ def truncate_upper(value: T, length: int) -> T | None:
     >>> truncate_upper("abcdef", 3)
     'abd'
     """
-    return value if len(value) <= length else successor(value[:length])
+    return value if len(value) <= length else successor(cast(T, value[:length]))
 
 
 def successor(prefix: T) -> T | None:
     """The least string above every string that starts with `prefix`; None if there is none."""
     if isinstance(prefix, bytes):
         head = prefix.rstrip(b"\xff")
-        return head[:-1] + bytes([head[-1] + 1]) if head else None
-    text = prefix.rstrip(chr(_LAST_CODE_POINT))
+        return cast(T, head[:-1] + bytes([head[-1] + 1])) if head else None
+    text = str(prefix).rstrip(chr(_LAST_CODE_POINT))
     if not text:
         return None
     following = ord(text[-1]) + 1
     # Surrogates are no characters: UTF-8 goes from U+D7FF straight to U+E000.
-    return text[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
+    last = chr(_SURROGATES.stop if following in _SURROGATES else following)
+    return cast(T, text[:-1] + last)
