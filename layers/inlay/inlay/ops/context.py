@@ -43,7 +43,7 @@ class InlineExecutor(Executor):
         done: Future[T] = Future()
         try:
             done.set_result(fn(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001 - carried to whoever asks for the result
+        except BaseException as error:
             done.set_exception(error)
         return done
 

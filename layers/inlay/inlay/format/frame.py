@@ -1,0 +1,92 @@
+"""Frames: how every metadata object is laid down as bytes.
+
+Promise: a frame is one line of JSON that ends in the digest of all that precedes it; a frame that was
+cut short or edited by hand is refused and never half believed. Frames over `PLAIN_MAX_BYTES` are
+gzip-compressed as a whole; readers tell by the first two bytes, and `zcat -f` prints both kinds.
+Encoding is deterministic: equal values give equal bytes (docs/FORMAT.md, "Frames").
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from hashlib import blake2b
+from typing import Any
+
+from inlay.errors import CorruptTable, NewerFormat
+from inlay.format.snapshot import FORMAT_VERSION
+
+# Small tables stay readable by eye; beyond this gzip saves more than plain text is worth.
+PLAIN_MAX_BYTES = 2_048
+# No honest metadata object is larger; a bomb is refused before it fills memory.
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_DIGEST_BYTES = 8
+_TAIL_BYTES = len(',"digest":""}\n') + 2 * _DIGEST_BYTES
+
+
+def encode_frame(kind: str, body: dict[str, Any]) -> bytes:
+    """A `kind` ("snapshot", "files", …) object as bytes."""
+    text = json.dumps(
+        {"inlay": FORMAT_VERSION, "kind": kind, **body},
+        ensure_ascii=False,
+        separators=(",", ":"),
+        allow_nan=False,
+    )
+    head = text[:-1].encode("utf-8")
+    plain = head + f',"digest":"{_digest(head)}"}}\n'.encode("ascii")
+    if len(plain) <= PLAIN_MAX_BYTES:
+        return plain
+    return gzip.compress(plain, compresslevel=6, mtime=0)
+
+
+def decode_frame(kind: str, data: bytes, *, key: str) -> dict[str, Any]:
+    """The body of the frame stored at `key`.
+
+    Raises `CorruptTable` for anything that is not a whole, unedited frame of this kind, `NewerFormat`
+    for one written by a later version of the format.
+    """
+    plain = _inflate(data, key) if data[:2] == _GZIP_MAGIC else data
+    head, tail = plain[:-_TAIL_BYTES], plain[-_TAIL_BYTES:]
+    try:
+        body = json.loads(plain)
+    except (ValueError, RecursionError) as error:
+        raise CorruptTable(
+            f"{key} is not whole JSON: it was cut short or edited", key=key
+        ) from error
+    if not isinstance(body, dict) or not isinstance(body.get("inlay"), int):
+        raise CorruptTable(f"{key} is not an object of an Inlay table", key=key)
+    # The version comes first: a later format may well have another digest or other kinds.
+    if body["inlay"] > FORMAT_VERSION:
+        raise NewerFormat(
+            f"{key} has format version {body['inlay']}; this library reads up to {FORMAT_VERSION}",
+            key=key,
+        )
+    if tail != f',"digest":"{_digest(head)}"}}\n'.encode("ascii"):
+        raise CorruptTable(
+            f"{key} does not match its own digest: it was edited or damaged",
+            key=key,
+            next_step="Restore the object from a backup or an earlier object version",
+        )
+    if body.get("kind") != kind:
+        raise CorruptTable(f"{key} is a {body.get('kind')!r}, expected a {kind!r}", key=key)
+    for name in ("inlay", "kind", "digest"):
+        del body[name]
+    return body
+
+
+def _digest(head: bytes) -> str:
+    return blake2b(head, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _inflate(data: bytes, key: str) -> bytes:
+    try:
+        inflater = zlib.decompressobj(wbits=31)
+        plain = inflater.decompress(data, MAX_FRAME_BYTES)
+    except zlib.error as error:
+        raise CorruptTable(f"{key} is damaged gzip", key=key) from error
+    if not inflater.eof or inflater.unused_data:
+        raise CorruptTable(f"{key} was cut short, is too large or has a tail", key=key)
+    return plain

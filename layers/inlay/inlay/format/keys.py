@@ -1,0 +1,90 @@
+"""Where things are: the one place object keys are built.
+
+Promise: every key is relative to the table root, and `classify` tells what any key under a root is.
+Ids in keys are random, never reused, so that no key is ever written twice with other bytes; the
+pointer alone is overwritten (docs/FORMAT.md, "Layout").
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from urllib.parse import quote
+
+POINTER = "_latest_manifest"
+ARCHIVES = "manifest/"
+SEGMENTS = "manifest/segments/"
+DATA = "data/"
+TOMBSTONES = "tombstone/"
+RECEIPTS = "erasure/"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ARCHIVE = re.compile(r"manifest/v(\d{8,})\.json")
+
+
+class ObjectKind(Enum):
+    POINTER = "pointer"
+    ARCHIVE = "archive"
+    SEGMENT = "segment"
+    DATA = "data"
+    TOMBSTONE = "tombstone"
+    RECEIPT = "receipt"
+    UNKNOWN = "unknown"
+
+
+def archive_key(version: int) -> str:
+    """
+    >>> archive_key(123)
+    'manifest/v00000123.json'
+    """
+    return f"{ARCHIVES}v{version:08d}.json"
+
+
+def archive_version(key: str) -> int | None:
+    """The version an archive key names; None for every other key."""
+    match = _ARCHIVE.fullmatch(key)
+    return int(match.group(1)) if match and archive_key(int(match.group(1))) == key else None
+
+
+def segment_key(segment_id: str) -> str:
+    return SEGMENTS + segment_id
+
+
+def _hour(time_us: int) -> str:
+    return (_EPOCH + timedelta(microseconds=time_us)).strftime("%Y/%m/%d/%H")
+
+
+def data_key(time_us: int, object_id: str) -> str:
+    """`time_us` is the store's clock; the hour only spreads and groups keys, nothing depends on it.
+
+    >>> data_key(0, "x")
+    'data/1970/01/01/00/x.parquet'
+    """
+    return f"{DATA}{_hour(time_us)}/{object_id}.parquet"
+
+
+def tombstone_key(time_us: int, object_id: str, suffix: str) -> str:
+    """`suffix` is "del" for a Parquet file of keys, "puffin" for row positions."""
+    return f"{TOMBSTONES}{_hour(time_us)}/{object_id}.{suffix}"
+
+
+def receipt_key(erasure_id: str) -> str:
+    """Erasure ids come from outside: everything but letters, digits, `_.-~` is percent-encoded."""
+    return f"{RECEIPTS}{quote(erasure_id, safe='')}.json"
+
+
+def classify(key: str) -> ObjectKind:
+    if key == POINTER:
+        return ObjectKind.POINTER
+    if archive_version(key) is not None:
+        return ObjectKind.ARCHIVE
+    for prefix, kind in (
+        (SEGMENTS, ObjectKind.SEGMENT),
+        (DATA, ObjectKind.DATA),
+        (TOMBSTONES, ObjectKind.TOMBSTONE),
+        (RECEIPTS, ObjectKind.RECEIPT),
+    ):
+        if key.startswith(prefix) and len(key) > len(prefix):
+            return kind
+    return ObjectKind.UNKNOWN

@@ -1,0 +1,116 @@
+"""Table properties: every setting a table carries, its default and its meaning, in one place.
+
+Promise: a property that is not set has its default; one that is set to nonsense is refused when it is
+set, naming what would be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from inlay.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    name: str
+    default: str
+    meaning: str
+    choices: tuple[str, ...] = ()
+    minimum: int | None = None
+
+
+DELETE_MODES = ("tombstone", "vector", "rewrite", "surgery")
+
+PROPERTIES = {
+    p.name: p
+    for p in (
+        Property(
+            "delete.mode",
+            "tombstone",
+            "how `delete` works unless the call says otherwise: tombstone (constant time), vector "
+            "(row positions), surgery (row groups cut out of files), rewrite (whole files)",
+            DELETE_MODES,
+        ),
+        Property("update.mode", "tombstone", "the delete half of `update`", DELETE_MODES),
+        Property(
+            "upsert.mode", "tombstone", "the delete half of `upsert`", ("tombstone", "vector")
+        ),
+        Property(
+            "isolation", "snapshot", "of row deletes and updates", ("snapshot", "serializable")
+        ),
+        Property(
+            "write.target_file_bytes", str(128 * 2**20), "size of written files", minimum=1024
+        ),
+        Property("write.row_group_rows", str(1_048_576), "rows of a row group", minimum=1),
+        Property(
+            "write.row_group_bytes",
+            str(16 * 2**20),
+            "uncompressed bytes of a row group: what one surgery has to rewrite",
+            minimum=1024,
+        ),
+        Property(
+            "write.compression", "zstd", "of column chunks", ("zstd", "snappy", "gzip", "none")
+        ),
+        Property("stats.columns", "10", "columns with statistics in the entries", minimum=0),
+        Property("ledger.days", "14", "how long requests and events are remembered", minimum=1),
+        Property("history.days", "7", "age at which versions expire", minimum=0),
+        Property("history.min_versions", "1", "versions kept however old", minimum=1),
+        Property("gc.grace_days", "7", "age before an unreachable object is deleted", minimum=0),
+        Property(
+            "compact.small_file_bytes", str(32 * 2**20), "files below this are packed", minimum=0
+        ),
+    )
+}
+
+
+class Properties:
+    """Typed access to a snapshot's properties."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    def text(self, name: str) -> str:
+        return self._values.get(name, PROPERTIES[name].default)
+
+    def number(self, name: str) -> int:
+        return int(self.text(name))
+
+    @property
+    def ledger_days(self) -> int:
+        return self.number("ledger.days")
+
+    @property
+    def stats_columns(self) -> int:
+        return self.number("stats.columns")
+
+
+def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
+    """Values as text, or `InvalidRequest` naming the property and what it takes. Names outside
+    Inlay's own ("my.owner") are kept as they are: they must contain a dot."""
+    found: dict[str, str] = {}
+    for name, value in values.items():
+        text = str(value)
+        known = PROPERTIES.get(name)
+        if known is None:
+            prefix = name.partition(".")[0]
+            ours = any(p.startswith(prefix + ".") or p == prefix for p in PROPERTIES)
+            if "." not in name or ours:
+                raise InvalidRequest(
+                    f"unknown property {name!r}",
+                    next_step=f"Known ones: {', '.join(sorted(PROPERTIES))}",
+                )
+        elif known.choices and text not in known.choices:
+            raise InvalidRequest(
+                f"property {name} cannot be {text!r}",
+                next_step=f"It takes one of: {', '.join(known.choices)}",
+            )
+        elif known.minimum is not None and not (text.isdigit() and int(text) >= known.minimum):
+            raise InvalidRequest(
+                f"property {name} cannot be {text!r}",
+                next_step=f"It takes a whole number from {known.minimum}",
+            )
+        found[name] = text
+    return found

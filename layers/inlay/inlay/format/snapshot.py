@@ -1,0 +1,245 @@
+"""A snapshot: the whole state of a table at one version.
+
+Promise: a snapshot is a frozen value, and with the immutable segments it refers to it says everything
+about one version: which files are live, which deletes hide rows of them, which requests were already
+applied, and how old an uploaded object may be to be committed. The pointer's body *is* a snapshot
+(docs/FORMAT.md, "Pointer").
+
+Entries live in two tiers: the newest *inline*, the older ones in *segments*. A segment never changes;
+what dies in it is said by a bitmap of ordinals in its reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar
+
+from pyroaring import FrozenBitMap
+
+from inlay.format.entry import ColumnStats, DataFile, Marker
+from inlay.format.predicate import Predicate
+from inlay.format.schema import Schema
+
+# Version 0 until metadata, history and schema evolution have landed; then frozen as 1.
+FORMAT_VERSION = 0
+# Bytes a pointer may have on the wire before inline entries roll into a segment. Every commit writes
+# the pointer once and archives the one before: twice this is the fixed metadata cost of a commit.
+POINTER_TARGET_BYTES = 4_600
+# Entries of one segment. 2,048 file entries with ten columns of statistics are about 300 KB gzipped.
+SEGMENT_MAX_ENTRIES = 2_048
+# This many segments of one size class merge into one of the next (log-structured, as an LSM tree).
+SEGMENT_FANOUT = 8
+# Names that point at versions, in the pointer (design section 2).
+MAX_REFS = 64
+# Points of the as-of index kept in a snapshot.
+TIME_INDEX_POINTS = 24
+
+NO_DEAD = FrozenBitMap()
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A reference to an immutable segment of `count` entries; `dead` are the ordinals no longer live.
+
+    `sequence` is the sequence of every entry that has none of its own, and for ledger records the
+    version that applied them: a bulk commit can so write its segment before it knows which version it
+    will become, and a rebase rewrites no segment. `first_us` … `last_us` is the span of commit times
+    of ledger records. `stats` bounds the columns of all entries, so that a reader can skip the segment.
+    """
+
+    id: str
+    count: int
+    size: int
+    dead: FrozenBitMap = NO_DEAD
+    sequence: int | None = None
+    rows: int = 0
+    bytes: int = 0
+    first_us: int | None = None
+    last_us: int | None = None
+    stats: Mapping[int, ColumnStats] = field(default_factory=dict)
+    schema_id: int = 0  # whose types `stats` have
+
+    @property
+    def live(self) -> int:
+        return self.count - len(self.dead)
+
+
+@dataclass(frozen=True, slots=True)
+class Tier(Generic[T]):
+    """Entries of one kind: segments from oldest to newest, then the newest entries inline."""
+
+    segments: tuple[Segment, ...] = ()
+    inline: tuple[T, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRecord:
+    """One event or request that has been applied.
+
+    `id` is the 12-byte digest of its identity, `body` that of its content when a reused id with
+    another content must be told (requests), `version` the version that applied it and `time_us` that
+    version's commit time (None, None while it is being committed).
+    """
+
+    id: bytes
+    body: bytes | None = None
+    version: int | None = None
+    time_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """What has been applied. Nothing older than `horizon_us` is remembered: a request from before it
+    is refused, because whether it was applied can no longer be known."""
+
+    records: Tier[LedgerRecord] = field(default_factory=Tier)
+    horizon_us: int = 0
+    # Streaming queries never expire: query id → last batch id.
+    streams: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """Who made a version. `id` is unique for ever: a writer finds its own commit by it."""
+
+    id: str
+    operation: str
+    time_us: int = 0
+    request: str | None = None
+    added_files: int = 0
+    removed_files: int = 0
+    added_rows: int | None = 0
+    removed_rows: int | None = 0
+    added_bytes: int = 0
+    added_markers: int = 0
+    removed_markers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Objects whose upload started before `time_us` (the store's clock) may be deleted when they are
+    unreachable, so no commit may add them. Set by GC and erasure at `version`."""
+
+    version: int = 0
+    time_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Expiration:
+    """Versions up to `through` were expired at `time_us`; GC roots until the grace has passed."""
+
+    through: int
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ref:
+    """A tag or a branch: a name for a version, held against expiry. `hold` is a legal hold."""
+
+    kind: Literal["tag", "branch"]
+    version: int
+    hold: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erasure:
+    """An erasure that is under way (docs/FORMAT.md, "Erasure"). `phase`: see `plan.erasure`."""
+
+    id: str
+    predicate: Predicate
+    text: str
+    phase: str
+    opened_version: int
+    opened_us: int
+    swept_us: int | None = None
+    objects: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """One partition value: `transform` of column `source`; specs live with the table for ever."""
+
+    source: int
+    transform: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    id: int
+    fields: tuple[PartitionField, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Over all live entries; `rows` are physical rows, deleted ones included."""
+
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    markers: int = 0
+
+
+UNPARTITIONED = PartitionSpec(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One version of a table, whole."""
+
+    table_id: str
+    version: int
+    commit: Commit
+    schemas: tuple[Schema, ...]
+    schema_id: int
+    last_field_id: int
+    specs: tuple[PartitionSpec, ...] = (UNPARTITIONED,)
+    spec_id: int = 0
+    primary_key: tuple[int, ...] = ()
+    sort_by: tuple[int, ...] = ()
+    stats_columns: tuple[int, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    refs: Mapping[str, Ref] = field(default_factory=dict)
+    files: Tier[DataFile] = field(default_factory=Tier)
+    markers: Tier[Marker] = field(default_factory=Tier)
+    ledger: Ledger = field(default_factory=Ledger)
+    erasures: tuple[Erasure, ...] = ()
+    boundary: Boundary = field(default_factory=Boundary)
+    expired: tuple[Expiration, ...] = ()
+    time_index: tuple[tuple[int, int], ...] = ()  # (version, commit time), ascending, sparse
+    totals: Totals = field(default_factory=Totals)
+
+    @property
+    def schema(self) -> Schema:
+        return self.schema_by_id(self.schema_id)
+
+    def schema_by_id(self, schema_id: int) -> Schema:
+        return next(s for s in self.schemas if s.id == schema_id)
+
+    @property
+    def oldest_version(self) -> int:
+        """The oldest version that can still be opened (refs may hold older ones)."""
+        return max((e.through + 1 for e in self.expired), default=1)
+
+
+def thin_time_index(
+    points: tuple[tuple[int, int], ...], newest: int
+) -> tuple[tuple[int, int], ...]:
+    """Keep at most TIME_INDEX_POINTS points, denser near `newest`: for each power of two of distance
+    at most two points, so that an as-of read from any snapshot halves the distance at each hop.
+
+    >>> [v for v, _ in thin_time_index(tuple((v, v) for v in range(1, 41)), 40)]
+    [8, 15, 24, 31, 32, 35, 36, 37, 38, 39, 40]
+    """
+    kept: dict[tuple[int, int], tuple[int, int]] = {}
+    for version, time_us in points:
+        distance = newest - version
+        power = distance.bit_length()
+        half = (distance >> (power - 2)) & 1 if power >= 2 else 0
+        # Within a bucket the oldest stays: it keeps its place until it moves to the next bucket.
+        kept.setdefault((power, half), (version, time_us))
+    return tuple(sorted(kept.values()))[-TIME_INDEX_POINTS:]

@@ -1,0 +1,393 @@
+"""Commit: the one way a table changes.
+
+Promise: a change is committed exactly once or not at all, and the caller is told which, or told that
+it cannot be known (`OutcomeUnknown`). No answer of the store is believed about the swap but a clear
+success: after anything else the commit *looks* (docs/FORMAT.md, "Commit").
+
+::
+
+    load    GET pointer                                   → base, ETag
+    plan    `plan.apply`, pure                            → proposal, or why not
+    write   new segments and the archive of the base, If-None-Match: *, in parallel
+    swap    PUT pointer, If-Match: <ETag of the base>
+    look    when the swap's answer is anything but 200:
+              target version bears my commit id  → committed (by an answer that was lost)
+              pointer unchanged                  → the same swap again
+              moved on without me                → lost: plan again on the new base
+              gone, or another table             → stop
+
+Why look at all, when S3 said 412? The SDK, a proxy or the network may have sent a PUT that landed
+twice; the second answer is a 412 for our own success:
+
+    writer          S3
+      PUT v8  ───▶  stored, answer lost
+      PUT v8  ───▶  412: the ETag is that of v8 now
+      rebase, append again: the rows are there twice
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, assert_never
+
+from inlay.errors import (
+    CommitContention,
+    ConcurrentChange,
+    CorruptTable,
+    InlayError,
+    OutcomeUnknown,
+    RequestReused,
+    RequestTooOld,
+    StaleUpload,
+    StoreUnavailable,
+    TableNotFound,
+    TableReplaced,
+)
+from inlay.format import keys
+from inlay.format.codec import (
+    Types,
+    decode_files,
+    decode_ledger,
+    decode_markers,
+    encode_snapshot,
+)
+from inlay.format.snapshot import Snapshot, Tier
+from inlay.ops.context import Context
+from inlay.ops.load import Loaded, find_version, load_pointer, load_segments, retain
+from inlay.plan.apply import apply, seal
+from inlay.plan.change import (
+    AlreadyApplied,
+    Change,
+    Conflict,
+    NeedSegments,
+    Proposal,
+    Refused,
+    Stale,
+    Unchanged,
+    Unit,
+)
+from inlay.plan.state import Contents, State
+from inlay.storage.base import IF_ABSENT, IfMatch, Missing, Written
+from inlay.storage.base import Refused as StoreRefused
+
+T = TypeVar("T")
+
+# A writer gives up after this many lost races or this long, whichever is later to come: with 40 writers
+# at S3's 15 swaps a second a fair share is one win in three seconds.
+MAX_ATTEMPTS = 100
+MAX_SECONDS = 120.0
+# The same swap on an unchanged pointer, after answers that told nothing.
+MAX_SWAPS = 6
+# Full-jitter backoff (AWS Architecture Blog, "Exponential Backoff And Jitter"), in seconds. The cap is
+# a few times one swap: longer waits starve the writer that waits.
+BACKOFF_BASE = 0.01
+BACKOFF_CAP = 0.6
+# Segments a plan asks for come in at most a few rounds: ledger, entries, merges.
+MAX_LOADS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """This change is now part of the table, in exactly `loaded.snapshot.version`."""
+
+    loaded: Loaded
+    duplicates: frozenset[bytes] = frozenset()
+    skipped: tuple[Unit, ...] = ()
+    attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Nothing was committed, and nothing had to be: `version` is where it was applied before, None when
+    there was nothing to do."""
+
+    loaded: Loaded
+    version: int | None = None
+    duplicates: frozenset[bytes] = frozenset()
+    skipped: tuple[Unit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicted:
+    """Does not hold on the table as it is now; `loaded` is what it has to be planned on again."""
+
+    loaded: Loaded
+    conflict: Conflict
+
+
+CommitResult = Committed | Skipped | Conflicted
+
+
+@dataclass(slots=True)
+class _Written:
+    """Segments this commit wrote in earlier attempts: bytes → (id, store time before the upload)."""
+
+    by_bytes: dict[bytes, tuple[str, int]] = field(default_factory=dict)
+
+
+def commit(ctx: Context, change: Change, *, base: Loaded | None = None) -> CommitResult:
+    """Commit `change`, rebasing as often as others win. See the module's head.
+
+    Raises `CommitContention` when others won too often, `OutcomeUnknown`, `StaleUpload` when the
+    change's objects are older than the GC boundary, `RequestReused`, `RequestTooOld`, `TableReplaced`.
+    """
+    loaded = base if base is not None else load_pointer(ctx)
+    table_id = loaded.snapshot.table_id
+    written = _Written()
+    started = ctx.clock.monotonic()
+    attempt = 0
+    while True:
+        attempt += 1
+        commit_id = ctx.new_id()
+        loaded, outcome = _plan(ctx, loaded, change, commit_id)
+        match outcome:
+            case Proposal():
+                pass
+            case AlreadyApplied(version, duplicates):
+                return Skipped(loaded, version, duplicates)
+            case Unchanged(skipped):
+                return Skipped(loaded, skipped=skipped)
+            case Conflict():
+                return Conflicted(loaded, outcome)
+            case Stale():
+                raise StaleUpload(
+                    "objects of this write were uploaded before the table's GC boundary",
+                    table=ctx.uri,
+                    version=loaded.snapshot.version,
+                )
+            case Refused(reason, kind):
+                error: type[InlayError] = RequestReused if kind == "reused" else RequestTooOld
+                raise error(reason, table=ctx.uri)
+            case _:
+                assert_never(outcome)
+        new = _attempt(ctx, loaded, outcome, written)
+        if isinstance(new, Loaded):
+            return Committed(new, outcome.duplicates, outcome.skipped, attempt)
+        if ctx.clock.monotonic() - started > MAX_SECONDS and attempt >= MAX_ATTEMPTS:
+            raise CommitContention(
+                f"other writers won {attempt} races in a row",
+                table=ctx.uri,
+                version=loaded.snapshot.version,
+            )
+        _back_off(ctx, attempt)
+        loaded = load_pointer(ctx, carried=loaded.state.contents)
+        if loaded.snapshot.table_id != table_id:
+            raise TableReplaced(f"{ctx.uri} is another table now", table=ctx.uri)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """Another commit has the version this attempt was for."""
+
+
+def _plan(
+    ctx: Context, loaded: Loaded, change: Change, commit_id: str
+) -> tuple[Loaded, Proposal | AlreadyApplied | Unchanged | Conflict | Stale | Refused]:
+    for _ in range(MAX_LOADS):
+        outcome = apply(loaded.state, change, commit_id=commit_id, new_id=ctx.new_id)
+        if not isinstance(outcome, NeedSegments):
+            return loaded, outcome
+        loaded = replace(loaded, state=load_segments(ctx, loaded.state, outcome))
+    raise CorruptTable("planning asks for ever more segments", table=ctx.uri)
+
+
+def _attempt(ctx: Context, loaded: Loaded, proposal: Proposal, written: _Written) -> Loaded | _Lost:
+    """Write what the proposal needs, then swap it in."""
+    base = loaded.snapshot
+    proposal = _reuse(proposal, written, boundary_us=base.boundary.time_us)
+    known = {segment_id for segment_id, _ in written.by_bytes.values()}
+    to_write = [s for s in proposal.segments if s.id not in known]
+
+    def write(item: tuple[str, bytes]) -> int:
+        return _put_once(ctx, *item)
+
+    # The archive before the swap, never after: a crash in between would leave a version that nobody
+    # can read again, and a writer who lost its answer could not find its commit.
+    objects = [(keys.archive_key(base.version), loaded.raw)]
+    objects += [(keys.segment_key(s.id), s.data) for s in to_write]
+    dates = list(ctx.map(write, objects))
+    for segment in to_write:
+        written.by_bytes[segment.data] = (segment.id, loaded.date_us)
+
+    snapshot = seal(
+        proposal,
+        date_us=max([loaded.date_us, *dates]),
+        previous_us=base.commit.time_us,
+    )
+    return _swap(ctx, loaded, snapshot, proposal)
+
+
+def _reuse(proposal: Proposal, written: _Written, *, boundary_us: int) -> Proposal:
+    """The proposal with segments that an earlier attempt wrote byte for byte put to use, unless they
+    are so old that GC may take them."""
+    renamed = {
+        segment.id: written.by_bytes[segment.data][0]
+        for segment in proposal.segments
+        if segment.data in written.by_bytes and written.by_bytes[segment.data][1] >= boundary_us
+    }
+    if not renamed:
+        return proposal
+
+    def tier(found: Tier[T]) -> Tier[T]:
+        return replace(
+            found,
+            segments=tuple(replace(s, id=renamed.get(s.id, s.id)) for s in found.segments),
+        )
+
+    snapshot = proposal.snapshot
+    return replace(
+        proposal,
+        snapshot=replace(
+            snapshot,
+            files=tier(snapshot.files),
+            markers=tier(snapshot.markers),
+            ledger=replace(snapshot.ledger, records=tier(snapshot.ledger.records)),
+        ),
+        segments=tuple(replace(s, id=renamed.get(s.id, s.id)) for s in proposal.segments),
+    )
+
+
+def _put_once(ctx: Context, relative: str, data: bytes) -> int:
+    """A write-once object; the store's date. "Exists" is fine: ids are random, so it is our own write
+    whose answer was lost, or (an archive) another racer's, which wrote the same bytes."""
+    for swap in range(1, MAX_SWAPS + 1):
+        try:
+            answer = ctx.store.put(ctx.key(relative), data, condition=IF_ABSENT)
+        except StoreUnavailable:
+            if swap == MAX_SWAPS:
+                raise
+        else:
+            if isinstance(answer, Written) or answer.reason == "exists":
+                return answer.date_us
+        _back_off(ctx, swap)
+    raise StoreUnavailable(f"cannot write {ctx.key(relative)}", key=ctx.key(relative))
+
+
+def _swap(ctx: Context, loaded: Loaded, snapshot: Snapshot, proposal: Proposal) -> Loaded | _Lost:
+    data = encode_snapshot(snapshot)
+    for swap in range(1, MAX_SWAPS + 1):
+        answer = None
+        try:
+            answer = ctx.store.put(ctx.key(keys.POINTER), data, condition=IfMatch(loaded.etag))
+        except StoreUnavailable:
+            pass  # outcome unknown: look
+        if isinstance(answer, Written):
+            return _now(ctx, loaded, snapshot, proposal, data, answer.etag, answer.date_us)
+        if isinstance(answer, StoreRefused) and answer.reason == "race" and swap == 1:
+            # 409: nothing was written, another conditional write was under way. Looking is due all
+            # the same, but a moment later there is something to see.
+            _back_off(ctx, swap)
+        seen = _look(ctx, loaded, snapshot)
+        if seen is None:
+            _back_off(ctx, swap)
+            continue  # unchanged: the same swap again
+        if isinstance(seen, _Lost):
+            return seen
+        return _now(ctx, loaded, snapshot, proposal, data, *seen)
+    raise OutcomeUnknown(
+        f"the pointer of {ctx.uri} could not be swapped in {MAX_SWAPS} tries",
+        table=ctx.uri,
+        version=snapshot.version,
+    )
+
+
+def _look(ctx: Context, loaded: Loaded, mine: Snapshot) -> tuple[str, int] | _Lost | None:
+    """Did my commit land? (ETag, date) when it did, `_Lost` when another has its version, None when
+    the pointer is still the base."""
+    try:
+        current = load_pointer(ctx)
+    except TableNotFound as error:
+        raise TableReplaced(f"the table at {ctx.uri} is gone", table=ctx.uri) from error
+    except StoreUnavailable as error:
+        raise OutcomeUnknown(
+            "the store answered neither the swap nor the look after it",
+            table=ctx.uri,
+            version=mine.version,
+        ) from error
+    found = current.snapshot
+    if found.table_id != mine.table_id:
+        raise TableReplaced(f"{ctx.uri} is another table now", table=ctx.uri)
+    if found.version == mine.version:
+        if found.commit.id == mine.commit.id:
+            return current.etag, current.date_us
+        return _Lost()
+    if found.version == mine.version - 1 and current.etag == loaded.etag:
+        return None
+    if found.version > mine.version:
+        archived = find_version(ctx, mine.version)
+        if archived is not None:
+            # Mine landed, and others on top of it: the swap is done, the base to go on from is not.
+            if archived.commit.id != mine.commit.id:
+                return _Lost()
+            return "", current.date_us
+        raise OutcomeUnknown(
+            f"version {mine.version} has expired before this writer could look at it",
+            table=ctx.uri,
+            version=mine.version,
+        )
+    raise TableReplaced(
+        f"the pointer of {ctx.uri} went back from version {mine.version - 1} to {found.version}",
+        table=ctx.uri,
+    )
+
+
+def _now(
+    ctx: Context,
+    loaded: Loaded,
+    snapshot: Snapshot,
+    proposal: Proposal,
+    data: bytes,
+    etag: str,
+    date_us: int,
+) -> Loaded:
+    """What the writer knows after its commit, without another request. An empty ETag (others have
+    committed since) makes the next swap fail and rebase, which is right."""
+    types = Types(snapshot.schemas)
+    contents = loaded.state.contents
+    files, markers, ledger = dict(contents.files), dict(contents.markers), dict(contents.ledger)
+    for segment in proposal.segments:
+        key = keys.segment_key(segment.id)
+        if any(s.id == segment.id for s in snapshot.files.segments):
+            files[segment.id] = decode_files(segment.data, key=key, types=types)
+        elif any(s.id == segment.id for s in snapshot.markers.segments):
+            markers[segment.id] = decode_markers(segment.data, key=key, types=types)
+        else:
+            ledger[segment.id] = decode_ledger(segment.data, key=key)
+    state = State(snapshot, retain(Contents(files, markers, ledger), snapshot))
+    return Loaded(state, etag, data, date_us, ctx.clock.monotonic())
+
+
+def _back_off(ctx: Context, attempt: int) -> None:
+    ceiling = min(BACKOFF_CAP, BACKOFF_BASE * 2 ** min(attempt, 10))
+    ctx.clock.sleep(ctx.random.uniform(0, ceiling))
+
+
+def expect_committed(ctx: Context, result: CommitResult) -> Committed | Skipped:
+    """For changes that conflict with nothing."""
+    if isinstance(result, Conflicted):
+        raise ConcurrentChange(
+            result.conflict.reason, table=ctx.uri, version=result.loaded.snapshot.version
+        )
+    return result
+
+
+def create_pointer(ctx: Context, snapshot: Snapshot) -> Loaded | None:
+    """Write a first snapshot where nothing is; None when a table is there already."""
+    data = encode_snapshot(snapshot)
+    answer = None
+    for swap in range(1, MAX_SWAPS + 1):
+        try:
+            answer = ctx.store.put(ctx.key(keys.POINTER), data, condition=IF_ABSENT)
+        except StoreUnavailable:
+            answer = None
+        if isinstance(answer, Written):
+            return Loaded(State(snapshot), answer.etag, data, answer.date_us, ctx.clock.monotonic())
+        found = ctx.store.get(ctx.key(keys.POINTER))
+        if not isinstance(found, Missing | StoreRefused):
+            if found.body == data:  # our own write whose answer was lost: ids are unique
+                return Loaded(
+                    State(snapshot), found.etag, data, found.date_us, ctx.clock.monotonic()
+                )
+            return None
+        _back_off(ctx, swap)
+    raise OutcomeUnknown(f"the table at {ctx.uri} could not be created", table=ctx.uri)

@@ -1,0 +1,197 @@
+"""Load: the pointer, an archived version, the segments a plan asks for.
+
+Promise: opening a table is one GET; a version by number is one more. What is read is decoded whole or
+refused (`CorruptTable`, `NewerFormat`); segments are immutable, so those loaded once are carried along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from inlay.errors import CorruptTable, TableNotFound, VersionNotFound
+from inlay.format import keys
+from inlay.format.codec import (
+    Types,
+    decode_files,
+    decode_ledger,
+    decode_markers,
+    decode_snapshot,
+)
+from inlay.format.snapshot import Segment, Snapshot
+from inlay.ops.context import Context
+from inlay.plan.change import NeedSegments
+from inlay.plan.state import Contents, State
+from inlay.storage.base import Got, Missing, Refused
+
+# An as-of read halves the distance at each hop; a table of 2^40 versions needs no more.
+MAX_HOPS = 44
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A state as read: `etag` and `raw` are the pointer's (of an archive: no swap is possible on it),
+    `date_us` the store's clock at the last answer, `read_at` the local monotonic clock."""
+
+    state: State
+    etag: str
+    raw: bytes
+    date_us: int
+    read_at: float
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.state.snapshot
+
+
+def load_pointer(ctx: Context, *, carried: Contents | None = None) -> Loaded:
+    """The current snapshot, one GET. `carried` are segment contents known from earlier loads."""
+    answer = ctx.store.get(ctx.key(keys.POINTER))
+    if isinstance(answer, Missing | Refused):
+        raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
+    return _loaded(ctx, answer, keys.POINTER, carried)
+
+
+def _loaded(ctx: Context, answer: Got, key: str, carried: Contents | None) -> Loaded:
+    snapshot = decode_snapshot(answer.body, key=ctx.key(key))
+    return Loaded(
+        State(snapshot, retain(carried, snapshot)),
+        answer.etag,
+        answer.body,
+        answer.date_us,
+        ctx.clock.monotonic(),
+    )
+
+
+def find_version(ctx: Context, version: int) -> Snapshot | None:
+    """An archived version; None where there is no such archive. One GET."""
+    key = ctx.key(keys.archive_key(version))
+    answer = ctx.store.get(key)
+    if isinstance(answer, Missing | Refused):
+        return None
+    snapshot = decode_snapshot(answer.body, key=key)
+    if snapshot.version != version:
+        raise CorruptTable(f"{key} holds version {snapshot.version}", key=key, version=version)
+    return snapshot
+
+
+def load_version(ctx: Context, current: Snapshot, version: int) -> Snapshot:
+    """The snapshot of `version`: the current one, or its archive by one GET."""
+    if version == current.version:
+        return current
+    if not 1 <= version < current.version:
+        raise VersionNotFound(
+            f"{ctx.uri} has no version {version}: it is at version {current.version}",
+            table=ctx.uri,
+            version=version,
+        )
+    held = any(ref.version == version for ref in current.refs.values())
+    if version < current.oldest_version and not held:
+        raise VersionNotFound(
+            f"version {version} of {ctx.uri} has expired; the oldest is {current.oldest_version}",
+            table=ctx.uri,
+            version=version,
+        )
+    found = find_version(ctx, version)
+    if found is None:
+        raise CorruptTable(
+            f"the archive of version {version} is missing",
+            table=ctx.uri,
+            key=ctx.key(keys.archive_key(version)),
+            version=version,
+        )
+    if found.table_id != current.table_id:
+        raise CorruptTable(
+            f"the archive of version {version} belongs to another table",
+            table=ctx.uri,
+            key=ctx.key(keys.archive_key(version)),
+        )
+    return found
+
+
+def load_as_of(ctx: Context, current: Snapshot, time_us: int) -> Snapshot:
+    """The newest version committed at or before `time_us`, by hops along the snapshots' time indexes:
+    each index is dense near its own version, so every hop at least halves what is left."""
+    at = current
+    for _ in range(MAX_HOPS):
+        if at.commit.time_us <= time_us:
+            return at
+        earlier = [v for v, t in at.time_index if t <= time_us and v < at.version]
+        later = [v for v, t in at.time_index if t > time_us and v <= at.version]
+        # The answer lies in [last point before, first point after): walk back from the latter.
+        first_later = min(later, default=at.version)
+        last_earlier = max(earlier, default=0)
+        if first_later - last_earlier <= 1:
+            if last_earlier < 1:
+                break
+            return load_version(ctx, current, last_earlier)
+        at = load_version(ctx, current, max(first_later - 1, 1))
+    raise VersionNotFound(
+        f"{ctx.uri} has no version as old as that: it was created at a later time", table=ctx.uri
+    )
+
+
+def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:
+    """`state` with these segments' contents as well, read in parallel, one GET each."""
+    types = Types(state.snapshot.schemas)
+    wanted = (
+        [("files", s) for s in need.files]
+        + [("markers", s) for s in need.markers]
+        + [("ledger", s) for s in need.ledger]
+    )
+
+    def load(item: tuple[str, Segment]) -> tuple[str, str, tuple[object, ...]]:
+        kind, segment = item
+        key = ctx.key(keys.segment_key(segment.id))
+        answer = ctx.store.get(key)
+        if isinstance(answer, Missing | Refused):
+            raise CorruptTable(f"segment {key} is missing", table=ctx.uri, key=key)
+        entries: tuple[object, ...]
+        match kind:
+            case "files":
+                entries = decode_files(answer.body, key=key, types=types)
+            case "markers":
+                entries = decode_markers(answer.body, key=key, types=types)
+            case _:
+                entries = decode_ledger(answer.body, key=key)
+        if len(entries) != segment.count:
+            raise CorruptTable(
+                f"segment {key} holds {len(entries)} entries, its reference says {segment.count}",
+                table=ctx.uri,
+                key=key,
+            )
+        return kind, segment.id, entries
+
+    found: dict[str, dict[str, tuple[object, ...]]] = {
+        "files": dict(state.contents.files),
+        "markers": dict(state.contents.markers),
+        "ledger": dict(state.contents.ledger),
+    }
+    for kind, segment_id, entries in ctx.map(load, wanted):
+        found[kind][segment_id] = entries
+    return State(state.snapshot, Contents(**found))  # type: ignore[arg-type]
+
+
+def load_entries(ctx: Context, state: State) -> State:
+    """`state` with every file and marker entry at hand."""
+    need = NeedSegments(files=state.missing_files(), markers=state.missing_markers())
+    return load_segments(ctx, state, need) if need.files or need.markers else state
+
+
+def retain(contents: Contents | None, snapshot: Snapshot) -> Contents:
+    """Of `contents`, what `snapshot` still refers to: a long-lived writer must not grow."""
+    if contents is None:
+        return Contents()
+
+    def kept(segments: Iterable[Segment]) -> set[str]:
+        return {s.id for s in segments}
+
+    files = kept(snapshot.files.segments)
+    markers = kept(snapshot.markers.segments)
+    ledger = kept(snapshot.ledger.records.segments)
+    return replace(
+        contents,
+        files={i: e for i, e in contents.files.items() if i in files},
+        markers={i: e for i, e in contents.markers.items() if i in markers},
+        ledger={i: e for i, e in contents.ledger.items() if i in ledger},
+    )

@@ -1,0 +1,123 @@
+"""Apply: a change on a base, purely.
+
+Promise: `apply` neither waits nor reads; given the same state and change it answers the same. Called
+again on every rebase, so that whatever must hold (the request was not applied before, what was read has
+not changed, inputs are still there, no object is older than the boundary) is checked against the very
+base that is then swapped out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from inlay.format.snapshot import Boundary, LedgerRecord, Snapshot, Tier, thin_time_index
+from inlay.plan.change import Change, NeedSegments, Outcome, Proposal, Stale, Unchanged
+from inlay.plan.conflicts import settle_units, validate
+from inlay.plan.draft import BOUNDARY_AT_COMMIT, Draft
+from inlay.plan.fit import fit
+from inlay.plan.once import look_up, without_duplicates
+from inlay.plan.state import State
+
+
+def apply(state: State, change: Change, *, commit_id: str, new_id: Callable[[], str]) -> Outcome:
+    """What committing `change` on top of `state` comes to."""
+    base = state.snapshot
+    if change.uploaded_us is not None and change.uploaded_us < base.boundary.time_us:
+        return Stale(base.boundary.time_us)
+
+    known = look_up(state, change)
+    if not isinstance(known, frozenset):
+        return known
+    change = without_duplicates(change, known)
+
+    needed = _needed(state, change)
+    if needed is not None:
+        return needed
+
+    conflict = validate(state, change)
+    if conflict is not None:
+        return conflict
+    units, skipped, remapped = settle_units(state, change)
+    if change.units and not units and not _does_something_else(change):
+        return Unchanged(skipped)
+
+    draft = Draft(state, change, units, remapped, commit_id)
+    snapshot = draft.build()
+    if snapshot is None:
+        return Unchanged(skipped)
+    rolled = fit(snapshot, state, new_id, merge=change.compact_metadata)
+    if isinstance(rolled, NeedSegments):
+        return rolled
+    snapshot, segments = rolled
+    return Proposal(snapshot, segments, known, skipped)
+
+
+def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:
+    """The proposed snapshot with its commit time: strictly after its parent's, else the store's clock
+    (design section 2: max(previous + 1 µs, S3's Date))."""
+    time_us = max(previous_us + 1, date_us)
+    draft = proposal.snapshot
+
+    def stamped(record: LedgerRecord) -> LedgerRecord:
+        return (
+            record
+            if record.version is not None
+            else dataclasses.replace(record, version=draft.version, time_us=time_us)
+        )
+
+    records = draft.ledger.records
+    return dataclasses.replace(
+        draft,
+        commit=dataclasses.replace(draft.commit, time_us=time_us),
+        ledger=dataclasses.replace(
+            draft.ledger,
+            records=Tier(
+                tuple(
+                    s
+                    if s.last_us is not None
+                    else dataclasses.replace(
+                        s, first_us=time_us if s.first_us is None else s.first_us, last_us=time_us
+                    )
+                    for s in records.segments
+                ),
+                tuple(stamped(r) for r in records.inline),
+            ),
+        ),
+        time_index=thin_time_index((*draft.time_index, (draft.version, time_us)), draft.version),
+        boundary=Boundary(draft.version, _next_second(time_us))
+        if draft.boundary.time_us == BOUNDARY_AT_COMMIT
+        else draft.boundary,
+    )
+
+
+def _next_second(time_us: int) -> int:
+    """S3 tells times in whole seconds, cut off: only from the next second on is "later" certain."""
+    return (time_us // 1_000_000 + 1) * 1_000_000
+
+
+def _needed(state: State, change: Change) -> NeedSegments | None:
+    """Changes that name files, or depend on what they read, look at every entry; appends and table-wide
+    deletes at none but the inline ones."""
+    names_files = bool(
+        change.units
+        or change.remove
+        or change.drop_markers
+        or change.compact_metadata
+        or any(m.file is not None for m in change.add_markers)
+    )
+    if not names_files and change.reads is None:
+        return None
+    files, markers = state.missing_files(), state.missing_markers()
+    return NeedSegments(files, markers) if files or markers else None
+
+
+def _does_something_else(change: Change) -> bool:
+    return bool(
+        change.add
+        or change.add_markers
+        or change.remove
+        or change.drop_markers
+        or change.compact_metadata
+        or change.request
+    )

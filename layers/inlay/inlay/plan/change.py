@@ -1,0 +1,189 @@
+"""Changes: what a writer wants, as a value that can be planned again on any base.
+
+Promise: a change holds no state of the base it was first planned on but what it *read*, so a loser of
+the race applies the same value to the new base. `plan.apply` decides what becomes of it.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from inlay.format.entry import DataFile, Marker
+from inlay.format.predicate import Predicate
+from inlay.format.schema import Schema
+from inlay.format.snapshot import Erasure, Expiration, Ref, Segment, Snapshot
+from inlay.plan.positions import PositionMap
+
+# 96 bits: ten million ids in the ledger collide with a probability of about 1e-15.
+IDENTITY_BYTES = 12
+BODY_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An event or request as the ledger knows it. `time_us` is when it was made, by the clock of
+    whoever sent it (S3's eventTime, the queue's sent time); None when unknown."""
+
+    id: bytes
+    body: bytes | None = None
+    time_us: int | None = None
+    text: str = ""
+
+    @staticmethod
+    def of(identity: str, *, body: str | None = None, time_us: int | None = None) -> Request:
+        return Request(
+            id=blake2b(identity.encode("utf-8"), digest_size=IDENTITY_BYTES).digest(),
+            body=None
+            if body is None
+            else blake2b(body.encode("utf-8"), digest_size=BODY_BYTES).digest(),
+            time_us=time_us,
+            text=identity,
+        )
+
+    @property
+    def token(self) -> str:
+        """The id as text: what a data file's entry says of the event it came from."""
+        return urlsafe_b64encode(self.id).decode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What the rows of this change were derived from: re-validated on every rebase.
+
+    `predicate` selected the rows that were read (None: every row), as of `version`; `files` are the
+    keys of the files they were found in.
+    """
+
+    predicate: Predicate | None
+    version: int
+    files: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A piece of maintenance: `inputs` become `outputs`, same rows but for the deletes applied.
+
+    Planned on `version`, having applied every marker that could hit an input then (`applied_all`) or
+    only some. With `positions` (1:1 rewrites) row markers that landed meanwhile are remapped; without,
+    the unit is given up when an input gained markers. Units fail one by one.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[DataFile, ...]
+    version: int
+    positions: PositionMap | None = None
+    applied: frozenset[str] = frozenset()  # ids of the file markers that are now absent rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """Changes of the snapshot that are about no file or marker."""
+
+    properties: Mapping[str, str | None] = field(default_factory=dict)  # None removes
+    schema: Schema | None = None
+    boundary_us: int | None = None
+    boundary_at_commit: bool = False  # erasure: the boundary is this commit's own time
+    expire: Expiration | None = None
+    forget_expired_before_us: int | None = None
+    erasure: Erasure | None = None  # opened or moved on
+    close_erasure: str | None = None
+    refs: Mapping[str, Ref | None] = field(default_factory=dict)
+    stream: tuple[str, int] | None = None
+
+
+NO_EDIT = Edit()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One proposed commit. `uploaded_us` is the store's time *before* the first upload of any object
+    this change adds: a commit holding objects from before the GC boundary is stale."""
+
+    operation: str
+    uploaded_us: int | None = None
+    request: Request | None = None
+    events: tuple[Request, ...] = ()
+    add: tuple[DataFile, ...] = ()
+    add_markers: tuple[Marker, ...] = ()
+    remove: tuple[str, ...] = ()  # files whose every live row is deleted by this change
+    units: tuple[Unit, ...] = ()
+    drop_markers: tuple[str, ...] = ()
+    reads: Reads | None = None
+    deleted_rows: int | None = 0  # exact when the op counted them, None when unknown
+    compact_metadata: bool = False
+    edit: Edit = NO_EDIT
+
+
+# -- outcomes of `plan.apply` ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NewSegment:
+    """A segment to write before the swap."""
+
+    id: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A snapshot to swap in, once `segments` are written. Its commit time is set by `seal`."""
+
+    snapshot: Snapshot
+    segments: tuple[NewSegment, ...]
+    duplicates: frozenset[bytes] = frozenset()  # events that had been applied before
+    skipped: tuple[Unit, ...] = ()  # units another commit got in the way of
+
+
+@dataclass(frozen=True, slots=True)
+class NeedSegments:
+    """The plan depends on the content of these segments: load them and ask again."""
+
+    files: tuple[Segment, ...] = ()
+    markers: tuple[Segment, ...] = ()
+    ledger: tuple[Segment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyApplied:
+    """Everything asked for was applied before; `version` is where, when the ledger says."""
+
+    version: int | None
+    duplicates: frozenset[bytes] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """Nothing to commit."""
+
+    skipped: tuple[Unit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Cannot be applied to this base. `gone` names files that were read or marked and are no longer
+    live: whoever planned may plan again for what replaced them."""
+
+    reason: str
+    gone: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """Holds objects that GC may delete: they must be uploaded anew."""
+
+    boundary_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The request can never be applied: too old for the ledger, or its id came with another body."""
+
+    reason: str
+    kind: str  # "too_old" | "reused"
+
+
+Outcome = Proposal | NeedSegments | AlreadyApplied | Unchanged | Conflict | Stale | Refused

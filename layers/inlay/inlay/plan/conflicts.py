@@ -1,0 +1,115 @@
+"""Conflicts: whether a change still holds on a base it was not planned on.
+
+The matrix (rows: what was planned; columns: what landed since). `tests/plan/test_conflicts.py` runs
+both orders of every pair.
+
+================ ======= ============ ============ ========= ========= ========
+planned          append  table delete row delete   update    rewrite   expire
+================ ======= ============ ============ ========= ========= ========
+append           ok      ok           ok           ok        ok        ok
+table delete     ok      ok           ok           ok        ok        ok
+row delete       ok (1)  ok           ok: union    again (2) again (2) ok
+update, merge    again?3 again?3      again?3      again?3   again (2) ok
+upsert by key    ok      ok           ok           ok        ok        ok
+rewrite, compact ok      ok           remap/skip 4 skip (4)  skip (4)  ok
+expire, GC       ok      ok           ok           ok        ok        ok
+================ ======= ============ ============ ========= ========= ========
+
+1 under `serializable` isolation it reads, and so is planned again when a file that may match arrived
+2 when a file it names is no longer live: it is planned again for what took its place
+3 when a data-changing file that may match its predicate arrived, or a marker that may hit a file
+  it read
+4 the unit is remapped (1:1 rewrites, few rows) or given up; other units of the change go on
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from inlay.format.entry import DataFile, Marker, Rows
+from inlay.plan.change import Change, Conflict, Reads, Unit
+from inlay.plan.prune import may_match
+from inlay.plan.reach import marker_may_hit
+from inlay.plan.state import State
+
+
+def validate(state: State, change: Change) -> Conflict | None:
+    named = {m.file for m in change.add_markers if m.file is not None} | set(change.remove)
+    if named:
+        gone = named - {f.key for f in state.files()}
+        if gone:
+            return Conflict("files whose rows were to be deleted were replaced", frozenset(gone))
+    if change.reads is not None:
+        return _validate_reads(state, change.reads)
+    return None
+
+
+def _validate_reads(state: State, reads: Reads) -> Conflict | None:
+    """Update and merge insert rows derived from rows they read: nothing of that may have changed."""
+    read: list[DataFile] = []
+    for entry in state.files():
+        if entry.key in reads.files:
+            read.append(entry)
+            continue
+        arrived = (entry.sequence or 0) > reads.version and entry.data_change
+        matches = reads.predicate is None or may_match(reads.predicate, entry.stats, entry.rows)
+        if arrived and matches:
+            return Conflict(f"{entry.key} arrived and may hold rows this operation had to read")
+    gone = reads.files - {f.key for f in read}
+    if gone:
+        return Conflict("files that were read have been replaced", frozenset(gone))
+    schema = state.snapshot.schema
+    for marker in state.markers():
+        landed = (marker.sequence or 0) > reads.version
+        if landed and any(marker_may_hit(marker, entry, schema) for entry in read):
+            return Conflict("rows that were read have been deleted or changed")
+    return None
+
+
+def settle_units(
+    state: State, change: Change
+) -> tuple[tuple[Unit, ...], tuple[Unit, ...], tuple[Marker, ...]]:
+    """(units that still hold, units to give up, markers remapped onto outputs)."""
+    if not change.units:
+        return (), (), ()
+    live = {f.key for f in state.files()}
+    by_file: dict[str, list[Marker]] = {}
+    for marker in state.markers():
+        if marker.file is not None:
+            by_file.setdefault(marker.file, []).append(marker)
+    held: list[Unit] = []
+    skipped: list[Unit] = []
+    remapped: list[Marker] = []
+    for unit in change.units:
+        landed = [
+            m for key in unit.inputs for m in by_file.get(key, ()) if m.id not in unit.applied
+        ]
+        moved = _remap(unit, landed)
+        if all(key in live for key in unit.inputs) and moved is not None:
+            held.append(unit)
+            remapped.extend(moved)
+        else:
+            skipped.append(unit)
+    return tuple(held), tuple(skipped), tuple(remapped)
+
+
+def _remap(unit: Unit, landed: Sequence[Marker]) -> list[Marker] | None:
+    """Row markers on the output of a 1:1 rewrite; None when that cannot be done here."""
+    if not landed:
+        return []
+    if not unit.outputs:
+        # Every row of the inputs was deleted: what was deleted since is gone as well.
+        return []
+    if unit.positions is None or len(unit.outputs) != 1:
+        return None
+    moved: list[Marker] = []
+    for marker in landed:
+        if not isinstance(marker.body, Rows):
+            return None
+        positions = tuple(unit.positions.map(marker.body.positions))
+        if positions:
+            moved.append(
+                dataclasses.replace(marker, body=Rows(positions), file=unit.outputs[0].key)
+            )
+    return moved

@@ -1,0 +1,321 @@
+"""Draft: the snapshot that a valid change makes of its base.
+
+Promise: the draft differs from its base by the change and by nothing else; counts and totals follow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from inlay.format.entry import DataFile, Marker
+from inlay.format.predicate import Predicate
+from inlay.format.properties import Properties
+from inlay.format.snapshot import (
+    Boundary,
+    Commit,
+    Ledger,
+    LedgerRecord,
+    Segment,
+    Snapshot,
+    Tier,
+    Totals,
+)
+from inlay.plan.change import NO_EDIT, Change, Unit
+from inlay.plan.prune import all_match, may_match
+from inlay.plan.reach import marker_may_hit, marker_predicate
+from inlay.plan.state import State, live_files, live_markers
+from inlay.plan.tiers import bury
+
+# A boundary that `seal` sets to the commit's own time.
+BOUNDARY_AT_COMMIT = -1
+
+
+class Draft:
+    """Builds the snapshot that a valid change makes of its base."""
+
+    def __init__(
+        self,
+        state: State,
+        change: Change,
+        units: tuple[Unit, ...],
+        remapped: tuple[Marker, ...],
+        commit_id: str,
+    ) -> None:
+        self.state = state
+        self.base = state.snapshot
+        self.change = change
+        self.units = units
+        self.remapped = remapped
+        self.commit_id = commit_id
+        self.removed: list[DataFile] = []
+        self.dropped_rows = 0
+        self.dropped_bytes = 0
+        self.dropped_files = 0
+        self.dropped_markers = 0
+        self.rows_known = True
+
+    def build(self) -> Snapshot | None:
+        base, change = self.base, self.change
+        outputs = tuple(f for u in self.units for f in u.outputs)
+        gone = {key for u in self.units for key in u.inputs} | set(change.remove)
+        files = self._remove_files(base.files, gone)
+        files = self._drop_covered(files)
+        added = (*change.add, *outputs)
+        new_markers = (*self._worth_keeping(files, change.add_markers), *self.remapped)
+        markers = self._remove_markers(base.markers, files)
+        did_something = bool(
+            added
+            or new_markers
+            or self.dropped_files
+            or self.dropped_markers
+            or change.request
+            or change.events
+            or change.compact_metadata
+            or change.edit != NO_EDIT
+        )
+        if not did_something:
+            return None
+        records = tuple(
+            LedgerRecord(id=r.id, body=r.body)
+            for r in (change.request, *change.events)
+            if r is not None
+        )
+        table_wide = any(m.file is None for m in new_markers)
+        commit = Commit(
+            id=self.commit_id,
+            operation=change.operation,
+            request=change.request.text[:200] if change.request else None,
+            added_files=len(added),
+            removed_files=self.dropped_files,
+            added_rows=sum(f.rows for f in added),
+            removed_rows=None
+            if table_wide or change.deleted_rows is None or not self.rows_known
+            else change.deleted_rows + (self.dropped_rows if self._covered else 0),
+            added_bytes=sum(f.size for f in added),
+            added_markers=len(new_markers),
+            removed_markers=self.dropped_markers,
+        )
+        totals = base.totals
+        snapshot = dataclasses.replace(
+            base,
+            version=base.version + 1,
+            commit=commit,
+            files=Tier(files.segments, (*files.inline, *added)),
+            markers=Tier(markers.segments, (*markers.inline, *new_markers)),
+            ledger=self._ledger(records),
+            totals=Totals(
+                files=totals.files + len(added) - self.dropped_files,
+                rows=totals.rows + sum(f.rows for f in added) - self.dropped_rows,
+                bytes=totals.bytes + sum(f.size for f in added) - self.dropped_bytes,
+                markers=totals.markers + len(new_markers) - self.dropped_markers,
+            ),
+        )
+        return self._edit(_stamp_sequences(snapshot))
+
+    _covered = False
+
+    def _count(self, entries: Iterable[DataFile]) -> None:
+        for entry in entries:
+            self.removed.append(entry)
+            self.dropped_files += 1
+            self.dropped_rows += entry.rows
+            self.dropped_bytes += entry.size
+
+    def _remove_files(self, tier: Tier[DataFile], gone: set[str]) -> Tier[DataFile]:
+        if not gone:
+            return tier
+        dead: dict[str, set[int]] = {}
+        for segment in tier.segments:
+            for ordinal, entry in live_files(segment, self.state.contents.files[segment.id]):
+                if entry.key in gone:
+                    dead.setdefault(segment.id, set()).add(ordinal)
+                    self._count((entry,))
+        self._count(f for f in tier.inline if f.key in gone)
+        return Tier(bury(tier.segments, dead), tuple(f for f in tier.inline if f.key not in gone))
+
+    def _drop_covered(self, tier: Tier[DataFile]) -> Tier[DataFile]:
+        """Files that a new table-wide range or predicate surely empties leave by metadata alone. Only
+        what is at hand is looked at, so that the delete stays constant in time; compaction finds the
+        rest."""
+        for marker in self.change.add_markers:
+            predicate = marker_predicate(marker, self.base.schema)
+            if marker.file is not None or predicate is None:
+                continue
+            covered = {f.key for f in tier.inline if _covers(predicate, f)}
+            self._count(f for f in tier.inline if f.key in covered)
+            segments: list[Segment] = []
+            dead: dict[str, set[int]] = {}
+            for segment in tier.segments:
+                contents = self.state.contents.files.get(segment.id)
+                if contents is not None:
+                    for ordinal, entry in live_files(segment, contents):
+                        if _covers(predicate, entry):
+                            dead.setdefault(segment.id, set()).add(ordinal)
+                            self._count((entry,))
+                elif not segment.dead and all_match(predicate, segment.stats, segment.rows):
+                    self.dropped_files += segment.count
+                    self.dropped_rows += segment.rows
+                    self.dropped_bytes += segment.bytes
+                    continue
+                segments.append(segment)
+            if self.dropped_files:
+                self._covered = True
+                # A dropped file may have had rows deleted before: they would be counted twice.
+                self.rows_known = self.rows_known and self.base.totals.markers == 0
+            tier = Tier(bury(segments, dead), tuple(f for f in tier.inline if f.key not in covered))
+        return tier
+
+    def _worth_keeping(
+        self, files: Tier[DataFile], markers: tuple[Marker, ...]
+    ) -> tuple[Marker, ...]:
+        """New table-wide markers that may still hit a file: the others have done their work by now.
+        An erasure keeps its marker until its end."""
+        return tuple(
+            m for m in markers if m.file is not None or m.erasure or self._may_hit(m, files)
+        )
+
+    def _may_hit(self, marker: Marker, files: Tier[DataFile]) -> bool:
+        schema = self.base.schema
+        if any(marker_may_hit(marker, f, schema) for f in files.inline):
+            return True
+        predicate = marker_predicate(marker, schema)
+        for segment in files.segments:
+            contents = self.state.contents.files.get(segment.id)
+            if contents is not None:
+                if any(marker_may_hit(marker, f, schema) for _, f in live_files(segment, contents)):
+                    return True
+            elif predicate is None or may_match(predicate, segment.stats, segment.rows):
+                return True
+        return False
+
+    def _remove_markers(self, tier: Tier[Marker], files: Tier[DataFile]) -> Tier[Marker]:
+        """Without the markers of removed files, those asked to be dropped and found to be idle, and
+        those of a closed erasure."""
+        removed = {f.key for f in self.removed}
+        asked = set(self.change.drop_markers)
+        closed = self.change.edit.close_erasure
+        if not removed and not asked and not closed:
+            return tier
+
+        def goes(marker: Marker) -> bool:
+            if marker.file is not None and marker.file in removed:
+                return True
+            if marker.id not in asked and (closed is None or marker.erasure != closed):
+                return False
+            if marker.file is not None:
+                return not _is_live(self.state, files, marker.file)
+            return not self._may_hit(marker, files)
+
+        dead: dict[str, set[int]] = {}
+        for segment in tier.segments:
+            contents = self.state.contents.markers.get(segment.id)
+            if contents is None:
+                continue  # markers of absent files are ignored by readers; compaction drops them
+            for ordinal, marker in live_markers(segment, contents):
+                if goes(marker):
+                    dead.setdefault(segment.id, set()).add(ordinal)
+        inline = tuple(m for m in tier.inline if not goes(m))
+        self.dropped_markers += len(tier.inline) - len(inline)
+        self.dropped_markers += sum(len(d) for d in dead.values())
+        return Tier(bury(tier.segments, dead), inline)
+
+    def _ledger(self, records: tuple[LedgerRecord, ...]) -> Ledger:
+        ledger = self.base.ledger
+        keep_us = Properties(self.base.properties).ledger_days * 86_400_000_000
+        cutoff = self.base.commit.time_us - keep_us
+        expired = [
+            s for s in ledger.records.segments if s.last_us is not None and s.last_us < cutoff
+        ]
+        streams = dict(ledger.streams)
+        if self.change.edit.stream is not None:
+            streams[self.change.edit.stream[0]] = self.change.edit.stream[1]
+        gone = {s.id for s in expired}
+        return Ledger(
+            records=Tier(
+                tuple(s for s in ledger.records.segments if s.id not in gone),
+                (*ledger.records.inline, *records),
+            ),
+            horizon_us=max([ledger.horizon_us, *((s.last_us or 0) + 1 for s in expired)]),
+            streams=streams,
+        )
+
+    def _edit(self, snapshot: Snapshot) -> Snapshot:
+        edit = self.change.edit
+        properties = {
+            k: v for k, v in {**snapshot.properties, **edit.properties}.items() if v is not None
+        }
+        refs = {k: v for k, v in {**snapshot.refs, **edit.refs}.items() if v is not None}
+        erasures = tuple(
+            e
+            for e in snapshot.erasures
+            if e.id != edit.close_erasure and (edit.erasure is None or e.id != edit.erasure.id)
+        )
+        if edit.erasure is not None:
+            opened = edit.erasure.opened_version or snapshot.version
+            erasures += (dataclasses.replace(edit.erasure, opened_version=opened),)
+        expired = snapshot.expired
+        if edit.forget_expired_before_us is not None and expired:
+            # The newest expiration stays: it says which version is the oldest.
+            expired = (
+                *(e for e in expired[:-1] if e.time_us >= edit.forget_expired_before_us),
+                expired[-1],
+            )
+        if edit.expire is not None and edit.expire.through >= snapshot.oldest_version:
+            expired += (edit.expire,)
+        boundary = snapshot.boundary
+        if edit.boundary_at_commit:
+            boundary = Boundary(snapshot.version, BOUNDARY_AT_COMMIT)
+        elif edit.boundary_us is not None and edit.boundary_us > boundary.time_us:
+            boundary = Boundary(snapshot.version, edit.boundary_us)
+        schemas, schema_id, last = snapshot.schemas, snapshot.schema_id, snapshot.last_field_id
+        if edit.schema is not None:
+            schemas = (*schemas, edit.schema)
+            schema_id, last = edit.schema.id, max(last, edit.schema.max_id())
+        return dataclasses.replace(
+            snapshot,
+            properties=properties,
+            refs=refs,
+            erasures=erasures,
+            expired=expired,
+            boundary=boundary,
+            schemas=schemas,
+            schema_id=schema_id,
+            last_field_id=last,
+        )
+
+
+def _covers(predicate: Predicate, entry: DataFile) -> bool:
+    return entry.rows > 0 and all_match(predicate, entry.stats, entry.rows)
+
+
+def _is_live(state: State, files: Tier[DataFile], key: str) -> bool:
+    if any(f.key == key for f in files.inline):
+        return True
+    return any(
+        f.key == key
+        for s in files.segments
+        for _, f in live_files(s, state.contents.files.get(s.id, ()))
+    )
+
+
+def _stamp_sequences(snapshot: Snapshot) -> Snapshot:
+    """Inline entries being committed bear their version from here on."""
+    version = snapshot.version
+    return dataclasses.replace(
+        snapshot,
+        files=Tier(
+            snapshot.files.segments,
+            tuple(
+                f if f.sequence is not None else dataclasses.replace(f, sequence=version)
+                for f in snapshot.files.inline
+            ),
+        ),
+        markers=Tier(
+            snapshot.markers.segments,
+            tuple(
+                m if m.sequence is not None else dataclasses.replace(m, sequence=version)
+                for m in snapshot.markers.inline
+            ),
+        ),
+    )

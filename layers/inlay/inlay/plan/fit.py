@@ -1,0 +1,145 @@
+"""Fit: keep the pointer small, whatever the table's size.
+
+Promise: a snapshot that is over the pointer's target has its heaviest tier rolled into segments until
+it fits; what is left then (schemas, references) is not inline.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from inlay.format.codec import Types, encode_files, encode_ledger, encode_markers, encode_snapshot
+from inlay.format.entry import DataFile, Marker
+from inlay.format.snapshot import POINTER_TARGET_BYTES, LedgerRecord, Segment, Snapshot, Tier
+from inlay.plan.change import NeedSegments, NewSegment
+from inlay.plan.state import State, ledger_records, live_files, live_markers
+from inlay.plan.tiers import Missing, Packing, Rolled, bounds, merge_all, roll
+
+# Columns bounded in a segment's reference: the leading sort and key columns prune best, and every
+# column costs about 30 bytes in each reference.
+SEGMENT_STATS_COLUMNS = 2
+
+
+class _Files(Packing[DataFile]):
+    def __init__(self, state: State, columns: tuple[int, ...]) -> None:
+        self.state = state
+        self.types = Types(state.snapshot.schemas)
+        self.columns = columns
+
+    def encode(self, entries: tuple[DataFile, ...]) -> bytes:
+        return encode_files(entries, self.types)
+
+    def describe(self, segment: Segment, entries: Sequence[DataFile]) -> Segment:
+        return dataclasses.replace(
+            segment,
+            rows=sum(f.rows for f in entries),
+            bytes=sum(f.size for f in entries),
+            stats=bounds(entries, self.columns),
+            schema_id=entries[0].schema_id,
+        )
+
+    def live(self, segment: Segment) -> list[DataFile] | None:
+        contents = self.state.contents.files.get(segment.id)
+        return None if contents is None else [f for _, f in live_files(segment, contents)]
+
+
+class _Markers(Packing[Marker]):
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.types = Types(state.snapshot.schemas)
+
+    def encode(self, entries: tuple[Marker, ...]) -> bytes:
+        return encode_markers(entries, self.types)
+
+    def describe(self, segment: Segment, entries: Sequence[Marker]) -> Segment:
+        return segment
+
+    def live(self, segment: Segment) -> list[Marker] | None:
+        contents = self.state.contents.markers.get(segment.id)
+        return None if contents is None else [m for _, m in live_markers(segment, contents)]
+
+
+class _Records(Packing[LedgerRecord]):
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def encode(self, entries: tuple[LedgerRecord, ...]) -> bytes:
+        return encode_ledger(entries)
+
+    def describe(self, segment: Segment, entries: Sequence[LedgerRecord]) -> Segment:
+        times = [r.time_us for r in entries if r.time_us is not None]
+        being_committed = any(r.version is None for r in entries)
+        return dataclasses.replace(
+            segment,
+            first_us=min(times, default=None),
+            last_us=None if being_committed else max(times, default=None),
+        )
+
+    def live(self, segment: Segment) -> list[LedgerRecord] | None:
+        contents = self.state.contents.ledger.get(segment.id)
+        return None if contents is None else list(ledger_records(segment, contents))
+
+
+def fit(
+    snapshot: Snapshot, state: State, new_id: Callable[[], str], *, merge: bool
+) -> tuple[Snapshot, tuple[NewSegment, ...]] | NeedSegments:
+    """Roll tiers, the heaviest first, until the pointer is within its target."""
+    # Types and segment contents are those of the base; a schema added by this change has no entries.
+    packs: dict[str, Packing[Any]] = {
+        "files": _Files(state, (*snapshot.sort_by, *snapshot.primary_key)[:SEGMENT_STATS_COLUMNS]),
+        "markers": _Markers(state),
+        "ledger": _Records(state),
+    }
+    written: list[NewSegment] = []
+    for name in ("files", "markers", "ledger") if merge else ():
+        merged = _repack(snapshot, name, packs[name], new_id, merge_all)
+        if isinstance(merged, NeedSegments):
+            return merged
+        snapshot, more = merged
+        written.extend(more)
+    while len(encode_snapshot(snapshot)) > POINTER_TARGET_BYTES:
+        weights = _weights(snapshot, packs)
+        heaviest = max(weights, key=lambda n: weights[n])
+        if weights[heaviest] == 0:
+            break  # what is left (schemas, references) is not inline
+        rolled = _repack(snapshot, heaviest, packs[heaviest], new_id, roll)
+        if isinstance(rolled, NeedSegments):
+            return rolled
+        snapshot, more = rolled
+        written.extend(more)
+    return snapshot, tuple(written)
+
+
+def _tier(snapshot: Snapshot, name: str) -> Tier[Any]:
+    found: dict[str, Tier[Any]] = {
+        "files": snapshot.files,
+        "markers": snapshot.markers,
+        "ledger": snapshot.ledger.records,
+    }
+    return found[name]
+
+
+def _weights(snapshot: Snapshot, packs: dict[str, Packing[Any]]) -> dict[str, int]:
+    return {
+        name: len(pack.encode(_tier(snapshot, name).inline)) if _tier(snapshot, name).inline else 0
+        for name, pack in packs.items()
+    }
+
+
+def _repack(
+    snapshot: Snapshot,
+    name: str,
+    pack: Packing[Any],
+    new_id: Callable[[], str],
+    how: Callable[..., Rolled[Any] | Missing],
+) -> tuple[Snapshot, tuple[NewSegment, ...]] | NeedSegments:
+    rolled = how(_tier(snapshot, name), pack, version=snapshot.version, new_id=new_id)
+    if isinstance(rolled, Missing):
+        return NeedSegments(**{name: rolled.segments})
+    tier, written = rolled.tier, rolled.segments
+    if name == "ledger":
+        ledger = dataclasses.replace(snapshot.ledger, records=tier)
+        return dataclasses.replace(snapshot, ledger=ledger), written
+    return dataclasses.replace(snapshot, **{name: tier}), written  # type: ignore[arg-type]
