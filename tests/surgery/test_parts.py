@@ -1,0 +1,196 @@
+"""Part plans keep S3's rules and download as little as any plan could."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay.plan.parts import (
+    GIB,
+    MIB,
+    S3_LIMITS,
+    PartLimits,
+    PartsError,
+    PlannedPart,
+    Segment,
+    borrowed_bytes,
+    plan_parts,
+)
+from inlay.storage import base
+
+TINY = PartLimits(minimum=3, maximum=1000, count=50, split_copied=1000, split_sent=1000)
+
+
+def copied(length: int) -> Segment:
+    return Segment(length, copy=True)
+
+
+def ours(length: int) -> Segment:
+    return Segment(length, copy=False)
+
+
+def check(
+    segments: Sequence[Segment],
+    parts: Sequence[PlannedPart],
+    limits: PartLimits,
+    final: bool = True,
+) -> None:
+    """The rules, one by one."""
+    assert [part.start for part in parts] == [0, *(part.end for part in parts[:-1])][: len(parts)]
+    assert (parts[-1].end if parts else 0) == sum(segment.length for segment in segments)
+    assert len(parts) <= limits.count
+    for at, part in enumerate(parts):
+        is_last = final and at == len(parts) - 1
+        assert 0 < part.length <= limits.maximum
+        assert is_last or part.length >= limits.minimum
+    edges, offset = [], 0
+    for segment in segments:
+        edges.append((offset, offset + segment.length, segment.copy))
+        offset += segment.length
+    for part in parts:
+        if part.copy:
+            assert any(copy and s <= part.start and part.end <= e for s, e, copy in edges)
+
+
+def exhaustive(segments: Sequence[Segment], least: int, final: bool) -> tuple[int, int] | None:
+    """The least (bytes borrowed, parts) by trying every byte as a boundary."""
+    kinds = [at for at, segment in enumerate(segments) for _ in range(segment.length)]
+    total = len(kinds)
+
+    @cache
+    def best(start: int) -> tuple[int, int] | None:
+        if start == total:
+            return 0, 0
+        found = []
+        for end in range(start + 1, total + 1):
+            if end - start < least and not (final and end == total):
+                continue
+            rest = best(end)
+            if rest is None:
+                continue
+            one_run = kinds[start] == kinds[end - 1] and segments[kinds[start]].copy
+            cost = 0 if one_run else sum(segments[k].copy for k in kinds[start:end])
+            found.append((rest[0] + cost, rest[1] + 1))
+        return min(found, default=None)
+
+    return best(0)
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_no_plan_downloads_less_by_exhaustive_search(final: bool) -> None:
+    dice = random.Random(5)
+    for _ in range(2000):
+        segments = [
+            Segment(dice.choice([0, 1, 1, 2, 3, 4, 7, 11]), copy=dice.random() < 0.6)
+            for _ in range(dice.randrange(1, 8))
+        ]
+        expected = exhaustive(segments, TINY.minimum, final)
+        parts = plan_parts(segments, limits=TINY, final=final)
+        if expected is None:
+            assert parts is None
+            continue
+        assert parts is not None
+        check(segments, parts, TINY, final)
+        assert (borrowed_bytes(segments, parts), len(parts)) == expected, segments
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.builds(Segment, st.integers(0, 40 * MIB) | st.integers(0, 9 * GIB), st.booleans()),
+        max_size=30,
+    ),
+    st.booleans(),
+)
+def test_every_plan_keeps_the_rules(segments: list[Segment], final: bool) -> None:
+    parts = plan_parts(segments, final=final)
+    if parts is None:
+        assert not final and sum(s.length for s in segments) < 5 * MIB
+    else:
+        check(segments, parts, S3_LIMITS, final)
+
+
+def test_the_limits_are_the_stores() -> None:
+    assert (S3_LIMITS.minimum, S3_LIMITS.maximum, S3_LIMITS.count) == (
+        base.MIN_PART_BYTES,
+        base.MAX_PART_BYTES,
+        base.MAX_PARTS,
+    )
+
+
+def test_one_edited_group_in_the_middle_borrows_nothing() -> None:
+    segments = [copied(100 * MIB), ours(12 * MIB), copied(140 * MIB), ours(90_000)]
+    parts = plan_parts(segments)
+    assert parts is not None
+    assert [part.copy for part in parts] == [True, False, True, False]
+    assert borrowed_bytes(segments, parts) == 0
+
+
+def test_a_dropped_first_group_leaves_a_magic_that_borrows_five_mebibytes() -> None:
+    segments = [copied(4), copied(240 * MIB), ours(90_000)]
+    parts = plan_parts(segments)
+    assert parts is not None
+    assert [part.copy for part in parts] == [False, True, False]
+    assert parts[0].length == 5 * MIB
+    assert borrowed_bytes(segments, parts) == 5 * MIB
+
+
+def test_a_small_edit_borrows_only_what_it_lacks() -> None:
+    segments = [copied(900 * MIB), ours(1 * MIB), copied(80 * MIB), ours(1000)]
+    parts = plan_parts(segments)
+    assert parts is not None
+    assert borrowed_bytes(segments, parts) == 4 * MIB
+
+
+def test_small_objects_are_sent_whole() -> None:
+    segments = [copied(2 * MIB), ours(1 * MIB), copied(3 * MIB), ours(1000)]
+    parts = plan_parts(segments)
+    assert parts is not None
+    assert not any(part.copy for part in parts)
+
+
+def test_runs_above_five_gibibytes_are_copied_in_several_parts() -> None:
+    segments = [copied(23 * GIB + 1), ours(6 * GIB), copied(40 * GIB), ours(3 * MIB)]
+    parts = plan_parts(segments)
+    assert parts is not None
+    check(segments, parts, S3_LIMITS)
+    assert borrowed_bytes(segments, parts) == 0
+    assert max(part.length for part in parts if not part.copy) <= S3_LIMITS.split_sent
+
+
+def test_five_tebibytes_stay_within_ten_thousand_parts() -> None:
+    segments = [copied(5 * 1024 * GIB - 10 * MIB), ours(10 * MIB)]
+    parts = plan_parts(segments)
+    assert parts is not None
+    check(segments, parts, S3_LIMITS)
+
+
+def test_too_many_small_edits_trade_download_for_parts() -> None:
+    """6,000 edits between copied runs of 6 MiB: one part each would be 12,000."""
+    segments = [copied(6 * MIB), ours(6 * MIB)] * 6_000
+    parts = plan_parts(segments)
+    assert parts is not None
+    check(segments, parts, S3_LIMITS)
+
+
+def test_what_no_plan_can_hold_is_refused() -> None:
+    with pytest.raises(PartsError):
+        plan_parts([copied(51 * 1000)], limits=TINY)
+
+
+def test_a_window_that_more_follows_waits_for_five_mebibytes() -> None:
+    assert plan_parts([ours(4 * MIB)], final=False) is None
+    parts = plan_parts([copied(5 * MIB)], final=False)
+    assert parts == (PlannedPart(0, 5 * MIB, copy=True),)
+
+
+def test_thousands_of_tiny_segments_plan_in_a_moment() -> None:
+    segments = [copied(9 * MIB), ours(1), copied(7), ours(2)] * 2_500
+    parts = plan_parts(segments)
+    assert parts is not None
+    check(segments, parts, S3_LIMITS)
