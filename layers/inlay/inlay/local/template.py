@@ -1,0 +1,309 @@
+"""Reads what the local AWS needs out of `template.yaml`.
+
+Promise: queues, event sources, schedules, environments and the bucket's notifications come from the
+template alone and mean what CloudFormation means by them. Only what the template uses is understood
+(`Ref`, `Fn::GetAtt`, `Fn::Sub`); anything else raises `InvalidRequest` by name, so that the
+template and the local AWS cannot drift apart silently.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from inlay.errors import InvalidRequest
+
+ACCOUNT = "123456789012"
+
+# What an intrinsic function reads as: {"Ref": "Bucket"}, {"Fn::GetAtt": "Queue.Arn"} …
+Intrinsic = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """`dead_letters` is the logical id of the queue that messages go to after `max_receives`."""
+
+    logical_id: str
+    visibility_seconds: int
+    retention_seconds: int
+    dead_letters: str | None
+    max_receives: int
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A Lambda function; `name` is its folder's, `environment` may hold intrinsics."""
+
+    logical_id: str
+    name: str
+    code: Path
+    handler: str
+    timeout_seconds: int
+    memory_mb: int
+    environment: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An event source mapping: batches from `queue` (a logical id) to `function` (a name)."""
+
+    function: str
+    queue: str
+    batch_size: int
+    window_seconds: int
+    max_concurrency: int
+    partial_failures: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """`function` (a name) runs every `every_seconds`."""
+
+    function: str
+    every_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """The bucket tells `queue` (a logical id) of objects that appear under `prefix`."""
+
+    queue: str
+    events: tuple[str, ...]
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    logical_id: str
+    name: str
+    versioned: bool
+    notifications: tuple[Notification, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    path: Path
+    parameters: Mapping[str, str]
+    bucket: Bucket
+    queues: tuple[Queue, ...]
+    functions: tuple[Function, ...]
+    sources: tuple[Source, ...]
+    schedules: tuple[Schedule, ...]
+
+    def environment(self, function: Function, created: Mapping[str, str]) -> dict[str, str]:
+        """The function's variables, with `created` saying what `Ref` of each resource gives."""
+        values = {**self.parameters, **created}
+        return {name: _text(value, values) for name, value in function.environment.items()}
+
+
+def find_template(start: Path | None = None) -> Path:
+    """`template.yaml` of the checkout: `INLAY_TEMPLATE`, else upwards from the working directory,
+    else upwards from this file."""
+    named = os.environ.get("INLAY_TEMPLATE")
+    if named:
+        return Path(named)
+    for place in (start or Path.cwd(), Path(__file__).parent):
+        for folder in (place, *place.parents):
+            if (folder / "template.yaml").is_file() and (folder / "functions").is_dir():
+                return folder / "template.yaml"
+    raise InvalidRequest(
+        "no template.yaml found here or above",
+        next_step="Run this in a checkout of Inlay, or name the file in INLAY_TEMPLATE",
+    )
+
+
+def load_template(path: Path, overrides: Mapping[str, str] | None = None) -> Template:
+    """Read `path`; `overrides` are parameter values, as `sam deploy --parameter-overrides` takes."""
+    body = yaml.load(path.read_text(), Loader=_Loader)
+    known = {name: str(spec.get("Default", "")) for name, spec in body["Parameters"].items()}
+    for name in overrides or {}:
+        if name not in known:
+            raise InvalidRequest(
+                f"{path.name} has no parameter {name}",
+                next_step=f"Use one of {', '.join(sorted(known))}",
+            )
+    parameters = {
+        "AWS::AccountId": ACCOUNT,
+        "AWS::Region": os.environ.get("AWS_REGION")
+        or os.environ.get("AWS_DEFAULT_REGION")
+        or "us-east-1",
+        "AWS::Partition": "aws",
+        **known,
+        **(overrides or {}),
+    }
+    return _Reader(path, body, parameters).read()
+
+
+# `rate(5 minutes)`: the only form of schedule the template uses.
+_RATE = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
+_SECONDS = {"minute": 60, "hour": 3600, "day": 86400}
+
+
+def rate_seconds(expression: str) -> float:
+    """The seconds between two runs of a `rate(…)` schedule."""
+    match = _RATE.fullmatch(expression)
+    if match is None:
+        raise InvalidRequest(
+            f"cannot follow the schedule {expression!r} locally",
+            next_step="Use rate(<n> minutes|hours|days)",
+        )
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    path: Path
+    body: Mapping[str, Any]
+    parameters: Mapping[str, str]
+    _functions: dict[str, Function] = field(default_factory=dict)
+
+    def read(self) -> Template:
+        for logical_id, properties in self._resources("AWS::Serverless::Function"):
+            self._functions[logical_id] = self._function(logical_id, properties)
+        (bucket,) = self._resources("AWS::S3::Bucket")
+        return Template(
+            path=self.path,
+            parameters=self.parameters,
+            bucket=self._bucket(*bucket),
+            queues=tuple(self._queue(*each) for each in self._resources("AWS::SQS::Queue")),
+            functions=tuple(self._functions.values()),
+            sources=tuple(
+                self._source(properties)
+                for _, properties in self._resources("AWS::Lambda::EventSourceMapping")
+            ),
+            schedules=tuple(self._schedules()),
+        )
+
+    def _resources(self, kind: str) -> list[tuple[str, Mapping[str, Any]]]:
+        return [
+            (logical_id, resource.get("Properties", {}))
+            for logical_id, resource in self.body["Resources"].items()
+            if resource["Type"] == kind
+        ]
+
+    def _function(self, logical_id: str, own: Mapping[str, Any]) -> Function:
+        shared = self.body.get("Globals", {}).get("Function", {})
+        both = {**shared, **own}
+        code = self.path.parent / both["CodeUri"]
+        return Function(
+            logical_id=logical_id,
+            name=code.name,
+            code=code,
+            handler=both["Handler"],
+            timeout_seconds=int(both.get("Timeout", 3)),
+            memory_mb=int(both.get("MemorySize", 128)),
+            environment={**_variables(shared), **_variables(own)},
+        )
+
+    def _queue(self, logical_id: str, properties: Mapping[str, Any]) -> Queue:
+        redrive = properties.get("RedrivePolicy")
+        return Queue(
+            logical_id=logical_id,
+            visibility_seconds=int(properties.get("VisibilityTimeout", 30)),
+            retention_seconds=int(properties.get("MessageRetentionPeriod", 345_600)),
+            dead_letters=_referred(redrive["deadLetterTargetArn"]) if redrive else None,
+            max_receives=int(redrive["maxReceiveCount"]) if redrive else 0,
+        )
+
+    def _source(self, properties: Mapping[str, Any]) -> Source:
+        return Source(
+            function=self._functions[_referred(properties["FunctionName"])].name,
+            queue=_referred(properties["EventSourceArn"]),
+            batch_size=int(properties.get("BatchSize", 10)),
+            window_seconds=int(properties.get("MaximumBatchingWindowInSeconds", 0)),
+            max_concurrency=int(
+                properties.get("ScalingConfig", {}).get("MaximumConcurrency", 1_000)
+            ),
+            partial_failures="ReportBatchItemFailures"
+            in properties.get("FunctionResponseTypes", ()),
+        )
+
+    def _schedules(self) -> list[Schedule]:
+        return [
+            Schedule(
+                function=self._functions[logical_id].name,
+                every_seconds=rate_seconds(_text(event["Properties"]["Schedule"], self.parameters)),
+            )
+            for logical_id, properties in self._resources("AWS::Serverless::Function")
+            for event in properties.get("Events", {}).values()
+            if event["Type"] == "Schedule"
+        ]
+
+    def _bucket(self, logical_id: str, properties: Mapping[str, Any]) -> Bucket:
+        configured = properties.get("NotificationConfiguration", {}).get("QueueConfigurations", ())
+        return Bucket(
+            logical_id=logical_id,
+            name=_text(properties["BucketName"], self.parameters),
+            versioned=properties.get("VersioningConfiguration", {}).get("Status") == "Enabled",
+            notifications=tuple(
+                Notification(
+                    queue=_referred(each["Queue"]),
+                    events=(each["Event"],),
+                    prefix=next(
+                        rule["Value"]
+                        for rule in each["Filter"]["S3Key"]["Rules"]
+                        if rule["Name"] == "prefix"
+                    ),
+                )
+                for each in configured
+            ),
+        )
+
+
+def _variables(function: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = function.get("Environment", {}).get("Variables", {})
+    return found
+
+
+def _referred(value: Intrinsic) -> str:
+    """The logical id that a `Ref` or `Fn::GetAtt` points at."""
+    if "Ref" in value:
+        return str(value["Ref"])
+    if "Fn::GetAtt" in value:
+        return str(value["Fn::GetAtt"]).split(".")[0]
+    raise InvalidRequest(f"cannot follow {value!r} in the template")
+
+
+_PLACEHOLDER = re.compile(r"\$\{([^}]+)\}")
+
+
+def _text(value: Any, values: Mapping[str, str]) -> str:
+    """A template value as text, with `values` standing for what names give."""
+    if not isinstance(value, dict):
+        return str(value)
+    if "Ref" in value:
+        return _named(value["Ref"], values)
+    if "Fn::Sub" in value:
+        return _PLACEHOLDER.sub(lambda found: _named(found[1], values), value["Fn::Sub"])
+    raise InvalidRequest(f"cannot resolve {value!r} in the template")
+
+
+def _named(name: str, values: Mapping[str, str]) -> str:
+    if name not in values:
+        raise InvalidRequest(f"the local AWS has nothing that is called {name} in the template")
+    return values[name]
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML ships no types
+    """YAML with CloudFormation's short forms: `!Ref x` reads as {"Ref": "x"}."""
+
+
+def _short_form(name: str) -> Callable[[yaml.Loader, yaml.Node], Intrinsic]:
+    def construct(loader: yaml.Loader, node: yaml.Node) -> Intrinsic:
+        if isinstance(node, yaml.ScalarNode):
+            return {name: loader.construct_scalar(node)}
+        if isinstance(node, yaml.SequenceNode):
+            return {name: loader.construct_sequence(node, deep=True)}
+        raise InvalidRequest(f"cannot read {name} in the template")
+
+    return construct
+
+
+for _tag in ("Ref", "Sub", "GetAtt", "Not", "Equals"):
+    _Loader.add_constructor(f"!{_tag}", _short_form("Ref" if _tag == "Ref" else f"Fn::{_tag}"))
