@@ -1,0 +1,60 @@
+"""Locations: what is accepted, what is refused, and that nothing is decoded."""
+
+from __future__ import annotations
+
+import pytest
+
+from inlay.errors import InvalidRequest
+from inlay.storage.base import Got, Location
+from inlay.storage.open import open_store, parse_location
+
+
+@pytest.mark.parametrize(
+    ("uri", "location"),
+    [
+        ("s3://lake/tables/t", Location("s3", "lake", "tables/t")),
+        ("s3://lake/tables/t///", Location("s3", "lake", "tables/t")),
+        ("s3://lake", Location("s3", "lake", "")),
+        ("s3://lake/a b%20c+d/é?x#y", Location("s3", "lake", "a b%20c+d/é?x#y")),
+        ("s3://lake//a/../b", Location("s3", "lake", "/a/../b")),
+        ("memory://lake/t", Location("memory", "lake", "t")),
+        ("file:///data/t/", Location("file", "", "data/t")),
+        ("file:///", Location("file", "", "")),
+        ("/data/./x/../t/", Location("file", "", "data/t")),
+    ],
+)
+def test_locations_are_taken_literally(uri: str, location: Location) -> None:
+    assert parse_location(uri) == location
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "",
+        "s3:",
+        "s3:/lake/t",
+        "s3://",
+        "s3:///t",
+        "s3://la ke/t",
+        "s3://a/t",
+        "s3a://lake/t",
+        "https://lake.s3.amazonaws.com/t",
+        "file://host/t",
+        "file:/t",
+        "memory:///t",
+        "a\0b",
+    ],
+)
+def test_everything_else_says_what_to_write(uri: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse_location(uri)
+    assert "//" in caught.value.next_step
+
+
+def test_memory_buckets_are_shared_within_the_process() -> None:
+    one, key = open_store("memory://test-open/t")
+    one.put(f"{key}/k", b"x")
+    other, _ = open_store("memory://test-open/elsewhere")
+    answer = other.get("t/k")
+    assert isinstance(answer, Got)
+    assert answer.body == b"x"
