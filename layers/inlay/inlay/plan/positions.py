@@ -1,27 +1,74 @@
-"""Position maps: where the rows of a file went when it was rewritten one to one.
+"""Where the rows of a file went when some of them were taken out.
 
-Promise: a row that was kept keeps its order, so its new position is the number of kept rows before it;
-a row that was dropped has none.
+Promise: a `PositionMap` says for every row position of the old file whether the row is still there
+and at which position of the new file. So a marker that landed on the old file while it was being
+rewritten can be moved to the new one instead of being lost or the rewrite being thrown away.
+
+Row groups keep their order and rows keep their order within them; that is all it relies on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyroaring import FrozenBitMap
+from pyroaring import BitMap
 
 
 @dataclass(frozen=True, slots=True)
 class PositionMap:
-    """`kept` holds the old positions (from 0) of the rows that are still there."""
+    """`group_rows` are the rows of each old row group; `kept` holds, for each group that lost rows,
+    the positions *within the group* that stayed (none: the group is gone)."""
 
-    kept: FrozenBitMap
+    group_rows: tuple[int, ...]
+    kept: Mapping[int, BitMap]
+    _old_starts: tuple[int, ...]
+    _new_starts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, group_rows: Sequence[int], kept: Mapping[int, BitMap]) -> PositionMap:
+        old, new = [0], [0]
+        for ordinal, rows in enumerate(group_rows):
+            old.append(old[-1] + rows)
+            new.append(new[-1] + (len(kept[ordinal]) if ordinal in kept else rows))
+        return cls(tuple(group_rows), dict(kept), tuple(old), tuple(new))
+
+    @property
+    def old_rows(self) -> int:
+        return self._old_starts[-1]
+
+    @property
+    def new_rows(self) -> int:
+        return self._new_starts[-1]
 
     def map(self, positions: Iterable[int]) -> list[int]:
-        """The new positions of those that were kept, in the order given.
+        """The new positions of those rows that are still there, in the order given."""
+        found = []
+        for position in positions:
+            new = self.one(position)
+            if new is not None:
+                found.append(new)
+        return found
 
-        >>> PositionMap(FrozenBitMap([0, 2, 5])).map([2, 3, 5])
-        [1, 2]
-        """
-        return [self.kept.rank(old) - 1 for old in positions if old in self.kept]
+    def one(self, position: int) -> int | None:
+        """The new position of one row, None when it is gone."""
+        if not 0 <= position < self.old_rows:
+            raise ValueError(f"position {position} of a file of {self.old_rows} rows")
+        ordinal = bisect_right(self._old_starts, position) - 1
+        within = position - self._old_starts[ordinal]
+        kept = self.kept.get(ordinal)
+        if kept is not None:
+            if within not in kept:
+                return None
+            within = kept.rank(within) - 1
+        return self._new_starts[ordinal] + within
+
+    def map_groups(self, ordinals: Iterable[int]) -> list[int]:
+        """The new ordinals of row groups that are still there."""
+        gone = [ordinal for ordinal, kept in sorted(self.kept.items()) if not kept]
+        return [
+            ordinal - sum(before < ordinal for before in gone)
+            for ordinal in ordinals
+            if ordinal not in gone
+        ]

@@ -1,0 +1,237 @@
+"""Where everything lies in a Parquet file, and which bytes a rewrite keeps.
+
+Promise: `read_layout` finds every region the footer points at, proves that they lie within the file,
+apart from one another and in accord with the footer's counts, and refuses the file otherwise.
+`keep_pieces` says which ranges of the old file the new one takes over, in order, given which row
+groups are edited or dropped; `OffsetMap` carries any kept offset over. All pure.
+
+Bytes that nothing points at are *gaps*. Writers leave padding there, but also copies of column
+metadata with the smallest and largest values in them, and appending writers leave whole old footers.
+So a gap beside a region that goes, goes, too; and when erasing, every gap that does not lie between
+two regions of one untouched row group.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from inlay.errors import UnreadableFile, UnsupportedFile
+from inlay.parquet.fields import Chunk
+from inlay.parquet.footer import MAGIC, RECODE, ColumnChunk, Footer
+from inlay.parquet.pages import is_bloom_length
+
+
+class Part(Enum):
+    """What a region holds. Data and bloom filters are position-free and may be copied; the two kinds
+    of index are rewritten at the end of the file."""
+
+    DATA = "column chunk"
+    BLOOM = "bloom filter"
+    COLUMN_INDEX = "column index"
+    OFFSET_INDEX = "offset index"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Region:
+    """Bytes `start` … `end - 1`, belonging to column `leaf` of row group `group`."""
+
+    start: int
+    end: int
+    group: int
+    leaf: int
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Every region in file order. `unsure` are the offsets of bloom filters whose length the footer
+    does not tell and the space up to the next region does not settle."""
+
+    regions: tuple[Region, ...]
+    unsure: frozenset[int]
+    end: int
+
+    def of(self, group: int, part: Part) -> list[Region]:
+        return [r for r in self.regions if r.group == group and r.part is part]
+
+
+def read_layout(footer: Footer, bloom_lengths: Mapping[int, int] | None = None) -> Layout:
+    """The layout of the file; `bloom_lengths` tells lengths read from filter headers, by offset."""
+    known_lengths = bloom_lengths or {}
+    _refuse_untrusted_writers(footer)
+    regions: list[Region] = []
+    open_ended: list[Region] = []
+    rows = 0
+    for group in footer.row_groups:
+        rows += group.num_rows
+        for leaf, chunk in zip(footer.leaves, group.columns, strict=True):
+            where = f"column {'.'.join(leaf.path)} of row group {group.ordinal}"
+            if chunk.tree.get(Chunk.FILE_PATH):
+                raise UnsupportedFile(f"{where} lies in another file", next_step=RECODE)
+            if chunk.path != leaf.path or chunk.type is not leaf.type:
+                raise UnreadableFile(f"{where} is not what the schema says")
+            if leaf.repetition_level == 0 and chunk.num_values != group.num_rows:
+                raise UnreadableFile(
+                    f"{where} has {chunk.num_values} values for {group.num_rows} rows"
+                )
+            at = (group.ordinal, leaf.index)
+            if chunk.compressed_size:
+                regions.append(Region(chunk.start, chunk.end, *at, Part.DATA))
+            elif chunk.num_values:
+                raise UnreadableFile(f"{where} has values but no bytes")
+            if chunk.column_index is not None:
+                regions.append(Region(*chunk.column_index, *at, Part.COLUMN_INDEX))
+            if chunk.offset_index is not None:
+                regions.append(Region(*chunk.offset_index, *at, Part.OFFSET_INDEX))
+            if chunk.bloom_offset is not None:
+                length = chunk.bloom_length or known_lengths.get(chunk.bloom_offset)
+                bloom = Region(chunk.bloom_offset, chunk.bloom_offset, *at, Part.BLOOM)
+                if length is None:
+                    open_ended.append(bloom)
+                else:
+                    regions.append(Region(bloom.start, bloom.start + length, *at, Part.BLOOM))
+    if rows != footer.num_rows:
+        raise UnreadableFile(f"the row groups have {rows} rows, the file {footer.num_rows}")
+    starts = sorted([r.start for r in regions] + [r.start for r in open_ended] + [footer.start])
+    unsure = set()
+    for bloom in open_ended:
+        # Up to whatever comes next: never too short, and exact where filters are packed.
+        end = starts[min(bisect_right(starts, bloom.start), len(starts) - 1)]
+        regions.append(Region(bloom.start, end, bloom.group, bloom.leaf, Part.BLOOM))
+        if not is_bloom_length(end - bloom.start):
+            unsure.add(bloom.start)
+    regions.sort()
+    at_least = len(MAGIC)
+    for region in regions:
+        if region.start < at_least:
+            raise UnreadableFile(
+                f"a {region.part.value} begins within other data, at {region.start}"
+            )
+        at_least = region.end
+    if at_least > footer.start:
+        raise UnreadableFile("data reaches into the footer")
+    return Layout(tuple(regions), frozenset(unsure), footer.start)
+
+
+_PARQUET_MR = re.compile(r"parquet-mr(?: version (\d+)\.(\d+)(?:\.(\d+))?)?")
+
+
+def _refuse_untrusted_writers(footer: Footer) -> None:
+    # parquet-mr before 1.2.9 left the dictionary page's header out of total_compressed_size
+    # (PARQUET-816), so the end of a chunk cannot be told from the footer.
+    found = _PARQUET_MR.match(footer.created_by or "")
+    if found and found[1] is not None:
+        version = (int(found[1]), int(found[2]), int(found[3] or 0))
+        if version < (1, 2, 9):
+            raise UnsupportedFile(
+                f"{footer.created_by} states column sizes that are too small", next_step=RECODE
+            )
+
+
+# -- what is kept ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Bytes `start` … `end - 1` of the old file, taken over as they are."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Here go the new column chunks of row group `group`."""
+
+    group: int
+
+
+Piece = Kept | Place
+
+
+def keep_pieces(
+    layout: Layout, *, edited: Collection[int], dropped: Collection[int], erase: bool
+) -> list[Piece]:
+    """The new file's bytes up to its index, in order: ranges of the old file, and edited groups.
+
+    An edited group takes the place of its first column chunk. Column and offset indexes are left
+    out, for they are written anew behind all this.
+    """
+    gone = set(edited) | set(dropped)
+    pieces: list[Piece] = [Kept(0, len(MAGIC))]
+    placed: set[int] = set()
+    previous: Region | None = None
+
+    def goes(region: Region) -> bool:
+        return region.group in gone or region.part in (Part.COLUMN_INDEX, Part.OFFSET_INDEX)
+
+    def keep(start: int, end: int) -> None:
+        last = pieces[-1]
+        if start == end:
+            return
+        if isinstance(last, Kept) and last.end == start:
+            pieces[-1] = Kept(last.start, end)
+        else:
+            pieces.append(Kept(start, end))
+
+    for region in (*layout.regions, None):
+        gap = (previous.end if previous else len(MAGIC), region.start if region else layout.end)
+        beside_what_goes = any(r is not None and goes(r) for r in (previous, region))
+        within_a_group = previous and region and previous.group == region.group
+        if not beside_what_goes and (within_a_group or not erase):
+            keep(*gap)
+        if region is None:
+            break
+        if not goes(region):
+            keep(region.start, region.end)
+        elif region.group in edited and region.part is Part.DATA and region.group not in placed:
+            pieces.append(Place(region.group))
+            placed.add(region.group)
+        previous = region
+    # A group without a byte (no rows, or no columns) has no place of its own.
+    pieces.extend(Place(group) for group in sorted(set(edited) - placed))
+    return pieces
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMap:
+    """Old offsets to new ones, piece by piece: `starts` and `ends` of the kept ranges, ascending,
+    and by how much each one moved."""
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    shifts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, pieces: Sequence[Piece], sizes: Mapping[int, int]) -> OffsetMap:
+        """`sizes` are the bytes of the edited groups' new column chunks."""
+        kept: list[tuple[int, int, int]] = []
+        at = 0
+        for piece in pieces:
+            if isinstance(piece, Place):
+                at += sizes[piece.group]
+            else:
+                kept.append((piece.start, piece.end, at - piece.start))
+                at += piece.end - piece.start
+        starts, ends, shifts = zip(*kept, strict=True)
+        return cls(starts, ends, shifts)
+
+    def shift(self, offset: int) -> int | None:
+        """By how much the byte at `offset` moved; None when it was not kept."""
+        at = bisect_right(self.starts, offset) - 1
+        if at < 0 or offset >= self.ends[at]:
+            return None
+        return self.shifts[at]
+
+
+def data_regions(layout: Layout, group: int) -> list[Region]:
+    """The column chunks of a row group in the order of the leaves."""
+    return sorted(layout.of(group, Part.DATA), key=lambda region: region.leaf)
+
+
+def chunk_extent(chunk: ColumnChunk) -> tuple[int, int]:
+    return chunk.start, chunk.end
