@@ -11,7 +11,6 @@ waits for the queues to drain, a batch does not wait for its window.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 import uuid

@@ -1,0 +1,76 @@
+"""`inlay local …`: the local AWS from the command line."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(
+    name="local", help="Run S3, SQS and the five functions on this machine.", no_args_is_help=True
+)
+
+
+@app.callback()
+def local() -> None:
+    """Run S3, SQS and the five functions on this machine."""
+
+
+@app.command()
+def up(
+    endpoint_url: Annotated[
+        str | None,
+        typer.Option(help="Keep the tables on this S3 server instead of the embedded one."),
+    ] = None,
+    auto_create: Annotated[
+        bool, typer.Option(help="The first file under ingest/<table>/ creates the table.")
+    ] = True,
+    speed: Annotated[
+        float, typer.Option(min=1, help="Run schedules this many times as often.")
+    ] = 1.0,
+    processes: Annotated[int, typer.Option(min=1, help="Processes of each function.")] = 2,
+    grace_days: Annotated[
+        int, typer.Option(min=0, help="Days that garbage collection keeps unused objects.")
+    ] = 7,
+) -> None:
+    """Start everything, print where it is, and keep it running until Ctrl-C."""
+    # Loaded here: it brings moto, which the other commands do not need.
+    from inlay.local.stack import LocalOptions, LocalStack
+
+    options = LocalOptions(
+        parameters={
+            "AutoCreate": "true" if auto_create else "false",
+            "GraceDays": str(grace_days),
+        },
+        endpoint_url=endpoint_url,
+        processes=processes,
+        schedule_speed=speed,
+    )
+    console = Console()
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    with console.status("starting"):
+        stack = LocalStack(options).start()
+    try:
+        table = Table(show_header=False, box=None)
+        table.add_row("S3", stack.endpoint_url)
+        table.add_row("SQS", stack.sqs_endpoint_url)
+        table.add_row("drop files at", f"s3://{stack.bucket}/ingest/<table>/")
+        table.add_row("tables are at", f"s3://{stack.bucket}/tables/<table>")
+        table.add_row("delete queue", stack.queue_url("DeleteQueue"))
+        table.add_row("logs", f"{Path(options.home).resolve()}/<function>.log")
+        console.print(table)
+        console.print("\nIn another terminal:")
+        for name, value in stack.environment.items():
+            console.print(f"  export {name}={value}", highlight=False, soft_wrap=True)
+        console.print("\nCtrl-C stops it; what the embedded S3 holds is gone then.")
+        stopped.wait()
+    finally:
+        with console.status("stopping"):
+            stack.stop()
