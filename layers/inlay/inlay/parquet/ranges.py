@@ -1,0 +1,270 @@
+"""Byte ranges of one object as a file: what is read is planned, fetched together and pinned.
+
+Promise: every byte handed out comes from one and the same content of the object. The first answer
+fixes its ETag, every later request carries it as `If-Match`, and a different content raises
+`SourceChanged`. A read outside of what was fetched still works, by a GET of its own, and is counted
+in `RangeFile.unplanned`: a planned read has none.
+
+Relies on the store's ranged GETs. Holds exactly the bytes that were added; whoever plans the
+ranges bounds them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from inlay.errors import ObjectGone, SourceChanged, UnreadableFile
+from inlay.storage.base import ByteRange, Got, Missing, ObjectStore, Refused
+
+# Two ranges this near are fetched by one request: the bytes between cost less than a second one.
+# At S3's 20 ms to the first byte and some 50 MB/s a connection, 1 MB would break even on time; the
+# bound is lower because bytes are also paid for in memory.
+GAP_BYTES = 64 * 1024
+# A longer range is fetched in several requests side by side: one S3 connection is slower than a NIC.
+GET_BYTES = 16 * 1024 * 1024
+# An object up to this size comes whole with its footer: one request instead of two or three.
+SMALL_OBJECT_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One object to read: `name` is how the table's metadata names it, `key` where the store has it.
+
+    `size` and `etag` None mean not known; what is known is checked against every answer.
+    """
+
+    store: ObjectStore
+    key: str
+    name: str
+    size: int | None = None
+    etag: str | None = None
+
+    def pinned(self, etag: str) -> Source:
+        """This source, held to the content with that ETag."""
+        if self.etag not in (None, etag):
+            raise self.changed()
+        return replace(self, etag=etag)
+
+    def changed(self) -> SourceChanged:
+        return SourceChanged("an object is not what the table's metadata says", key=self.name)
+
+    def gone(self) -> ObjectGone:
+        return ObjectGone(
+            "an object that this version of the table needs is gone",
+            key=self.name,
+            next_step="Refresh the table: the version may have expired; if the newest version "
+            "needs the object too, it was deleted from outside",
+        )
+
+
+class Cache(Protocol):
+    """Keeps values of immutable objects, within a bound of its own. Safe from several threads."""
+
+    def get(self, key: str) -> Any | None: ...
+
+    def put(self, key: str, value: Any, size_bytes: int) -> None: ...
+
+
+class NoCache:
+    def get(self, key: str) -> Any | None:
+        return None
+
+    def put(self, key: str, value: Any, size_bytes: int) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """The objects of one table: where its entries' names lead. `cache` is for this table alone: what
+    it holds is found by the name an entry uses."""
+
+    store: ObjectStore
+    root: str
+    cache: Cache = field(default_factory=NoCache)
+
+    def source(self, name: str, size: int | None = None, etag: str | None = None) -> Source:
+        """The object an entry names: relative to the table root, or, when it was adopted in place, by
+        its whole URI."""
+        scheme, separator, rest = name.partition("://")
+        if not separator:
+            key = f"{self.root}/{name}" if self.root else name
+            return Source(self.store, key, name, size, etag)
+        bucket, _, key = rest.partition("/")
+        if scheme != self.store.scheme:
+            raise ObjectGone(
+                f"the table is on {self.store.scheme}:// but one of its files on {scheme}://",
+                key=name,
+                next_step="Ingest the file by copy instead of adopting it in place",
+            )
+        store = self.store if bucket == self.store.bucket else self.store.at(bucket)
+        return Source(store, key, name, size, etag)
+
+
+def fetch(source: Source, byte_range: ByteRange) -> bytes:
+    """One ranged GET, complete and pinned, or a typed error."""
+    got = source.store.get(source.key, byte_range=byte_range, if_match=source.etag)
+    match got:
+        case Missing():
+            raise source.gone()
+        case Refused():
+            raise source.changed()
+        case Got():
+            pass
+    if source.size not in (None, got.size):
+        raise source.changed()
+    if len(got.body) != byte_range.length:
+        raise UnreadableFile(
+            f"the object ends before byte {byte_range.end}, which its own footer names",
+            key=source.name,
+        )
+    return got.body
+
+
+def fetch_tail(source: Source, length: int, size: int) -> tuple[bytes, Source]:
+    """The last `length` bytes of an object of `size` in one GET (all of a small object), and the
+    source pinned to what they are of."""
+    wanted = size if size <= SMALL_OBJECT_BYTES else min(length, size)
+    got = source.store.get_suffix(source.key, wanted)
+    if isinstance(got, Missing):
+        raise source.gone()
+    if got.size != size:
+        raise source.changed()
+    return got.body, source.pinned(got.etag)
+
+
+def merge_ranges(
+    ranges: Iterable[ByteRange], *, gap: int = GAP_BYTES, most: int = GET_BYTES
+) -> tuple[ByteRange, ...]:
+    """The fewest requests for `ranges`: near ones joined, long ones cut into even pieces.
+
+    >>> merge_ranges([ByteRange(0, 10), ByteRange(12, 20), ByteRange(99, 100)], gap=2)
+    (ByteRange(start=0, end=20), ByteRange(start=99, end=100))
+    """
+    joined: list[ByteRange] = []
+    for found in sorted(ranges, key=lambda r: (r.start, r.end)):
+        if joined and found.start - joined[-1].end <= gap:
+            last = joined.pop()
+            joined.append(ByteRange(last.start, max(last.end, found.end)))
+        else:
+            joined.append(found)
+    cut: list[ByteRange] = []
+    for whole in joined:
+        pieces = -(-whole.length // most)
+        bounds = [whole.start + whole.length * n // pieces for n in range(pieces + 1)]
+        cut.extend(ByteRange(a, b) for a, b in pairwise(bounds))
+    return tuple(cut)
+
+
+class RangeFile:
+    """A read-only file over the fetched ranges of one object, as Arrow takes it.
+
+    Not shared between threads: a file has a position. Reads are copies of nothing: they are slices of
+    the bytes that came from the store.
+    """
+
+    def __init__(self, source: Source, size: int) -> None:
+        self.source = source
+        self.size = size
+        self.unplanned = 0
+        self.closed = False
+        self._position = 0
+        self._starts: list[int] = []  # ascending
+        self._bodies: dict[int, pa.Buffer] = {}
+
+    # -- what is fetched ----------------------------------------------------------------------
+
+    def missing(self, ranges: Iterable[ByteRange]) -> tuple[ByteRange, ...]:
+        """The requests that are still needed for `ranges`."""
+        return merge_ranges(r for r in ranges if self._held(r.start, r.end) is None)
+
+    def jobs(self, ranges: Iterable[ByteRange]) -> list[Callable[[], tuple[int, bytes]]]:
+        """One callable per request still needed; `add` takes what each returns."""
+        return [partial(_fetch_at, self.source, r) for r in self.missing(ranges)]
+
+    def prefetch(self, ranges: Iterable[ByteRange], executor: Executor) -> None:
+        """Fetch what is still needed for `ranges`, side by side, and wait for all of it."""
+        futures = [executor.submit(job) for job in self.jobs(ranges)]
+        self.add(future.result() for future in futures)
+
+    def add(self, pieces: Iterable[tuple[int, bytes]]) -> None:
+        """Hold bytes of the object, each piece with where it starts. Pieces that touch become one:
+        a column chunk may lie across the cut of a long range."""
+        run: list[bytes] = []
+        begin = end = -1
+        for start, body in sorted(pieces, key=lambda piece: piece[0]):
+            if start != end:
+                self._hold(begin, run)
+                run, begin = [], start
+            run.append(body)
+            end = start + len(body)
+        self._hold(begin, run)
+
+    def _hold(self, start: int, run: list[bytes]) -> None:
+        if not run:
+            return
+        if start not in self._bodies:
+            insort(self._starts, start)
+        self._bodies[start] = pa.py_buffer(run[0] if len(run) == 1 else b"".join(run))
+
+    def _held(self, start: int, end: int) -> pa.Buffer | None:
+        at = bisect_right(self._starts, start)
+        if at == 0:
+            return None
+        first = self._starts[at - 1]
+        body = self._bodies[first]
+        return body.slice(start - first, end - start) if end <= first + body.size else None
+
+    # -- the file that Arrow sees -------------------------------------------------------------
+
+    def read_buffer(self, length: int = -1) -> pa.Buffer:
+        end = self.size if length < 0 else min(self._position + length, self.size)
+        if end <= self._position:
+            return pa.py_buffer(b"")
+        held = self._held(self._position, end)
+        if held is None:
+            self.unplanned += 1
+            held = pa.py_buffer(fetch(self.source, ByteRange(self._position, end)))
+        self._position = end
+        return held
+
+    def read(self, length: int = -1) -> bytes:
+        return bytes(memoryview(self.read_buffer(length)))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        base = (0, self._position, self.size)[whence]
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        return None
+
+    def close(self) -> None:
+        self.closed = True
+
+    def as_arrow(self) -> Any:
+        """This file for Arrow's own readers."""
+        return pa.PythonFile(self, mode="r")
+
+
+def _fetch_at(source: Source, byte_range: ByteRange) -> tuple[int, bytes]:
+    return byte_range.start, fetch(source, byte_range)

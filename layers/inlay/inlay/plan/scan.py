@@ -1,0 +1,169 @@
+"""Scan planning: which files are read, under which deletes, with which part of the predicate.
+
+Promise: every row that is live in the snapshot and for which the predicate is TRUE is in exactly one
+task; a task may hold other rows too, which its markers and its predicate take out when it is read.
+Files are left out only on what their statistics and partition values make sure. Order is the order of
+the files given.
+
+Pure. `parquet.reader` reads a task; a task is a frozen value that pickles, so that it can be read in
+another process.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from inlay.format.entry import ColumnStats, DataFile, Marker, RowGroups, Rows, Vector
+from inlay.format.predicate import TRUE, And, Predicate, field_ids
+from inlay.format.schema import Schema
+from inlay.format.snapshot import PartitionSpec, Segment
+from inlay.format.values import is_nan
+from inlay.plan.prune import all_match, may_match
+from inlay.plan.reach import marker_may_hit, marker_predicate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileTask:
+    """One data file to read at one snapshot.
+
+    `schema` is the one its entry records: the file's names mean what they meant there. `predicate` is
+    what must still be checked on its rows; `row_groups` None is all of them.
+    """
+
+    file: DataFile
+    schema: Schema
+    markers: tuple[Marker, ...] = ()
+    predicate: Predicate = TRUE
+    row_groups: tuple[int, ...] | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row of the file is a row of the task's result."""
+        return not self.markers and self.predicate == TRUE and self.row_groups is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanPlan:
+    """What a scan will read, and what it need not: the numbers `explain` shows.
+
+    `rows` and `bytes` are those of the files to read: upper bounds of what is returned and fetched.
+    """
+
+    tasks: tuple[FileTask, ...]
+    files: int
+    pruned: int
+    deleted: int
+
+    @property
+    def rows(self) -> int:
+        return sum(task.file.rows for task in self.tasks)
+
+    @property
+    def bytes(self) -> int:
+        return sum(task.file.size for task in self.tasks)
+
+    @property
+    def markers(self) -> int:
+        """Distinct deletes that must be applied."""
+        return len({marker.id for task in self.tasks for marker in task.markers})
+
+
+def plan_scan(
+    files: Iterable[DataFile],
+    markers: Iterable[Marker],
+    predicate: Predicate = TRUE,
+    *,
+    schema: Schema,
+    schemas: Mapping[int, Schema],
+    specs: Mapping[int, PartitionSpec] | None = None,
+) -> ScanPlan:
+    """Tasks for the rows of `files` that `markers` leave and `predicate` selects.
+
+    `schema` is the snapshot's, to which predicate and markers are bound; `schemas` those that the
+    files' entries record.
+    """
+    of_file: dict[str, list[Marker]] = defaultdict(list)
+    of_table: list[Marker] = []
+    for marker in markers:
+        (of_table if marker.file is None else of_file[marker.file]).append(marker)
+    tasks: list[FileTask] = []
+    total = pruned = deleted = 0
+    for entry in files:
+        total += 1
+        recorded = schemas[entry.schema_id]
+        spec = (specs or {}).get(entry.spec_id)
+        stats = known_stats(entry, recorded, spec, predicate)
+        if not entry.rows or not may_match(predicate, stats, entry.rows):
+            pruned += 1
+            continue
+        hits = tuple(
+            marker
+            for marker in (*of_table, *of_file.get(entry.key, ()))
+            if marker_may_hit(marker, entry, schema)
+        )
+        if any(_deletes_all(marker, entry, schema) for marker in hits):
+            deleted += 1
+            continue
+        left = residual(predicate, stats, entry.rows)
+        tasks.append(FileTask(file=entry, schema=recorded, markers=hits, predicate=left))
+    return ScanPlan(tasks=tuple(tasks), files=total, pruned=pruned, deleted=deleted)
+
+
+def segment_may_match(segment: Segment, predicate: Predicate) -> bool:
+    """Whether a file of this segment of file entries can hold a row the predicate selects."""
+    return may_match(predicate, segment.stats, segment.rows)
+
+
+def residual(predicate: Predicate, stats: Mapping[int, ColumnStats], rows: int) -> Predicate:
+    """The part of `predicate` that rows with these statistics can still fail."""
+    if all_match(predicate, stats, rows):
+        return TRUE
+    if isinstance(predicate, And):
+        # A row is selected where every part is TRUE, so parts that surely are may go.
+        left = tuple(p for p in predicate.parts if not all_match(p, stats, rows))
+        return left[0] if len(left) == 1 else And(left)
+    return predicate
+
+
+def known_stats(
+    entry: DataFile, recorded: Schema, spec: PartitionSpec | None, predicate: Predicate
+) -> Mapping[int, ColumnStats]:
+    """A file's statistics, with what its partition values and its schema say about the predicate's
+    fields: an identity partition fixes the value, a field it was written without is NULL."""
+    stats = dict(entry.stats)
+    if spec is not None:
+        for field, value in zip(spec.fields, entry.partition, strict=False):
+            if field.transform == "identity" and not is_nan(value):
+                nulls = entry.rows if value is None else 0
+                stats[field.source] = ColumnStats(value, value, nulls, has_nan=False)
+    for field_id in field_ids(predicate):
+        if field_id not in stats and recorded.by_id(field_id) is None:
+            stats[field_id] = ColumnStats(null_count=entry.rows, has_nan=False)
+    return stats
+
+
+def split_task(task: FileTask, pieces: int) -> tuple[FileTask, ...]:
+    """The same rows as up to `pieces` tasks of neighbouring row groups, in order."""
+    groups = task.row_groups if task.row_groups is not None else tuple(range(task.file.row_groups))
+    pieces = min(pieces, len(groups))
+    if pieces <= 1:
+        return (task,)
+    bounds = [len(groups) * n // pieces for n in range(pieces + 1)]
+    return tuple(replace(task, row_groups=groups[a:b]) for a, b in pairwise(bounds))
+
+
+def _deletes_all(marker: Marker, entry: DataFile, schema: Schema) -> bool:
+    """Whether a marker that applies to a file surely deletes every row of it."""
+    match marker.body:
+        case RowGroups(ordinals):
+            return len(set(ordinals)) == entry.row_groups
+        case Vector(rows=rows):
+            return rows == entry.rows
+        case Rows(positions):
+            return len(positions) == entry.rows
+        case _:
+            predicate = marker_predicate(marker, schema)
+            return predicate is not None and all_match(predicate, entry.stats, entry.rows)
