@@ -1,0 +1,325 @@
+"""Comparing a column with a literal of another type, exactly.
+
+Promise: a comparison keeps its mathematical meaning whatever the column's type: nothing overflows
+and nothing is rounded, but a fraction for a floating column. Every literal has two neighbours among
+the values of a type, the greatest not above it and the least not below it; each comparison is one
+with a neighbour, or decided for every value:
+
+    x < 300    on int8    TRUE, but NULL for a NULL x
+    x = 3.5    on int64   FALSE, but NULL for a NULL x
+    x > 3.5    on int64   x >= 4
+
+Column types take the literals of their family only; anything else is refused, never cast.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
+from fractions import Fraction
+
+from inlay.errors import InvalidPredicate
+from inlay.format.predicate import (
+    And,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Literal,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+)
+from inlay.format.schema import Primitive, Value
+from inlay.format.values import (
+    EXACT,
+    NANOS_PER_DAY,
+    NANOS_PER_UNIT,
+    integer_range,
+    is_nan,
+    order_key,
+    to_float32,
+)
+
+# -- literals as written --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """Exactly as written, NaN and the infinities included. `Decimal("3")` is an integer,
+    `Decimal("3.0")` a fraction: only floating columns can tell."""
+
+    value: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Octets:
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A date: days since 1970-01-01."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A time of day: nanoseconds since midnight."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A timestamp: nanoseconds since 1970-01-01T00:00:00, an instant if `zoned`."""
+
+    value: int
+    zoned: bool
+
+
+Written = Number | Text | Flag | Octets | Day | Clock | Moment
+
+_CALLED: dict[type[Written], str] = {
+    Number: "a number",
+    Text: "a string",
+    Flag: "a boolean",
+    Octets: "bytes",
+    Day: "a date",
+    Clock: "a time",
+    Moment: "a timestamp",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The greatest value of a type that is not above a literal and the least not below it.
+
+    None where the type has no such value. Equal if the type has the literal itself.
+    """
+
+    below: Value | None
+    above: Value | None
+
+    @property
+    def exact(self) -> bool:
+        return (self.below is not None and self.below == self.above) or is_nan(self.below)
+
+
+# -- predicates -----------------------------------------------------------------------------------
+
+
+def compare_with(field_id: int, kind: Primitive, op: Operator, literal: Written) -> Predicate:
+    """`field op literal`, with the literal in the column's type. Raises InvalidPredicate."""
+    near = neighbours(kind, literal)
+    if near.exact and near.below is not None:
+        return Comparison(field_id, op, Literal(kind, near.below))
+    match op:
+        case "=":
+            return for_values(field_id, False)
+        case "!=":
+            return for_values(field_id, True)
+        case "<" | "<=":
+            if near.below is None or near.above is None:
+                return for_values(field_id, near.above is None)
+            return Comparison(field_id, "<=", Literal(kind, near.below))
+        case ">" | ">=":
+            if near.below is None or near.above is None:
+                return for_values(field_id, near.below is None)
+            return Comparison(field_id, ">=", Literal(kind, near.above))
+
+
+def is_in(field_id: int, kind: Primitive, literals: Iterable[Written | None]) -> Predicate:
+    """`field IN (…)`; None is NULL, which makes a row that equals nothing else NULL."""
+    values: dict[object, Value] = {}
+    has_null = False
+    for literal in literals:
+        near = None if literal is None else neighbours(kind, literal)
+        has_null = has_null or near is None
+        if near is not None and near.exact and near.below is not None:
+            values[order_key(near.below)] = near.below
+    found: list[Predicate] = []
+    if values:
+        ordered = sorted(values.values(), key=order_key)
+        found.append(In(field_id, kind, tuple(ordered)))
+    elif not has_null:
+        found.append(for_values(field_id, False))
+    if has_null:
+        found.append(Constant(None))
+    return found[0] if len(found) == 1 else Or(tuple(found))
+
+
+def for_values(field_id: int, result: bool) -> Predicate:
+    """`result` for each value of the field and NULL for NULL."""
+    if result:
+        return Or((Not(IsNull(field_id)), Constant(None)))
+    return And((IsNull(field_id), Constant(None)))
+
+
+# -- neighbours -----------------------------------------------------------------------------------
+
+
+def neighbours(kind: Primitive, literal: Written) -> Neighbours:
+    """Where a literal lies among the values of `kind`; InvalidPredicate for another family."""
+    match kind.name, literal:
+        case "bool", Flag(flag):
+            return Neighbours(flag, flag)
+        case "string", Text(text):
+            return Neighbours(text, text)
+        case "binary", Octets(data):
+            return Neighbours(data, data)
+        case "fixed", Octets(data):
+            return _fixed(kind.precision, data)
+        case "decimal", Number(number):
+            return _decimal(kind, number)
+        case "float" | "double", Number(number):
+            return _float(kind, number)
+        case _, Number(number) if kind.is_integer:
+            return _integer(kind, number)
+        case "date", Day(days):
+            return _whole(kind, days, 1)
+        case "date", Moment(nanos, zoned=False):
+            return _whole(kind, nanos, NANOS_PER_DAY)
+        case "time", Clock(nanos):
+            return _whole(kind, nanos, NANOS_PER_UNIT[kind.unit])
+        case "timestamp", Moment(nanos, zoned=False):
+            return _whole(kind, nanos, NANOS_PER_UNIT[kind.unit])
+        case "timestamptz", Moment(nanos):
+            return _whole(kind, nanos, NANOS_PER_UNIT[kind.unit])
+        case "timestamp" | "timestamptz", Day(days):
+            return _whole(kind, days * NANOS_PER_DAY, NANOS_PER_UNIT[kind.unit])
+        case _:
+            raise InvalidPredicate(
+                f"{_CALLED[type(literal)]} cannot be compared with a column of type {kind}",
+                next_step=_how_to_write(kind, literal),
+            )
+
+
+def _whole(kind: Primitive, amount: int, per_unit: int) -> Neighbours:
+    """`amount` in units of `per_unit`, within the integers of `kind`."""
+    return _clamped(kind, amount // per_unit, -(-amount // per_unit))
+
+
+def _clamped(kind: Primitive, below: int, above: int) -> Neighbours:
+    least, greatest = integer_range(kind) or (0, 0)
+    return Neighbours(
+        below=None if below < least else min(below, greatest),
+        above=None if above > greatest else max(above, least),
+    )
+
+
+def _integer(kind: Primitive, number: Decimal) -> Neighbours:
+    least, greatest = integer_range(kind) or (0, 0)
+    if number.is_nan() or number > greatest:  # NaN is greater than every number
+        return Neighbours(greatest, None)
+    if number < least:
+        return Neighbours(None, least)
+    # Only now: the range above keeps 1e999999999 from becoming an integer of a billion digits.
+    below = int(number.to_integral_value(ROUND_FLOOR))
+    above = int(number.to_integral_value(ROUND_CEILING))
+    return Neighbours(below, above)
+
+
+def _decimal(kind: Primitive, number: Decimal) -> Neighbours:
+    unit = Decimal((0, (1,), -kind.scale))
+    greatest = Decimal((0, (9,) * kind.precision, -kind.scale))
+    if number.is_nan() or number > greatest:
+        return Neighbours(greatest, None)
+    if number < -greatest:
+        return Neighbours(None, -greatest)
+    try:
+        below = number.quantize(unit, ROUND_FLOOR, EXACT)
+        above = number.quantize(unit, ROUND_CEILING, EXACT)
+    except InvalidOperation:
+        raise InvalidPredicate(f"a number has too many digits for type {kind}") from None
+    return Neighbours(below, above)
+
+
+def _float(kind: Primitive, number: Decimal) -> Neighbours:
+    if number.is_nan():
+        return Neighbours(math.nan, math.nan)
+    if number.is_infinite():
+        found = math.copysign(math.inf, number)
+        return Neighbours(found, found)
+    nearest = _nearest(kind, number)
+    written_as_integer = number.as_tuple().exponent == 0
+    if not (math.isinf(nearest) or (written_as_integer and Fraction(nearest) != Fraction(number))):
+        return Neighbours(nearest or 0.0, nearest or 0.0)
+    # Beyond the finite range, or an integer the type lacks: an identifier must not be rounded to
+    # the one next to it.
+    if number < Decimal(nearest):
+        return Neighbours(_step(kind, nearest, -math.inf), nearest)
+    return Neighbours(nearest, _step(kind, nearest, math.inf))
+
+
+def _nearest(kind: Primitive, number: Decimal) -> float:
+    """The nearest value of a floating type, ties to even; an infinity beyond the range."""
+    wide = float(number)
+    if kind.name == "double" or wide == 0 or math.isinf(wide):
+        return wide
+    near = to_float32(wide)
+    if math.isinf(near):
+        return near
+    # Rounding twice may end on the wrong side of a tie of the first rounding.
+    exact = Fraction(number)
+    around = (near, _step(kind, near, -math.inf), _step(kind, near, math.inf))
+    return min(around, key=lambda x: math.inf if math.isinf(x) else abs(Fraction(x) - exact))
+
+
+def _step(kind: Primitive, value: float, towards: float) -> float:
+    """The next value of a floating type; `value` is not that infinity already."""
+    if kind.name == "double":
+        return math.nextafter(value, towards)
+    if value == 0:
+        return math.copysign(2.0**-149, towards)
+    bits = struct.unpack("<i", struct.pack("<f", value))[0]
+    away_from_zero = (value > 0) == (towards > 0)
+    return float(struct.unpack("<f", struct.pack("<i", bits + (1 if away_from_zero else -1)))[0])
+
+
+def _fixed(length: int, data: bytes) -> Neighbours:
+    if len(data) == length:
+        return Neighbours(data, data)
+    if len(data) > length:
+        below = int.from_bytes(data[:length], "big")
+        return Neighbours(_to_bytes(below, length), _to_bytes(below + 1, length))
+    # A shorter literal is below each of its extensions.
+    above = int.from_bytes(data.ljust(length, b"\0"), "big")
+    return Neighbours(_to_bytes(above - 1, length), _to_bytes(above, length))
+
+
+def _to_bytes(number: int, length: int) -> bytes | None:
+    return number.to_bytes(length, "big") if 0 <= number < 1 << (8 * length) else None
+
+
+_EXAMPLES = {
+    "bool": "TRUE or FALSE",
+    "string": "'text' in single quotes",
+    "binary": "X'0aff'",
+    "fixed": "X'0aff'",
+    "date": "DATE '2026-01-31'",
+    "time": "TIME '12:30:00'",
+    "timestamp": "TIMESTAMP '2026-01-31 12:30:00'",
+    "timestamptz": "TIMESTAMP '2026-01-31 12:30:00Z'",
+}
+
+
+def _how_to_write(kind: Primitive, literal: Written) -> str:
+    if isinstance(literal, Moment) and literal.zoned:
+        return "Leave the zone away: the column has none"
+    return f"Write {_EXAMPLES.get(kind.name, 'a number without quotes')}"

@@ -1,0 +1,413 @@
+"""Text to syntax: the one SQL grammar, for WHERE and for the values of an update.
+
+Promise: `parse_text` either returns a syntax tree no deeper than MAX_DEPTH or raises InvalidPredicate
+with the offset of the place. It knows no schema: names and types are bound afterwards.
+
+LALR, so time is linear and the parser's stack is a list, not Python's. The text is bounded before
+anything looks at it. Errors describe what was found by its kind, never by its value: literals are
+people's data, and messages go to logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from functools import cache
+from typing import Any, cast
+
+from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken, v_args
+
+from inlay.errors import InvalidPredicate
+from inlay.format.binding import Flag, Number, Octets, Text, Written
+from inlay.format.predicate import MAX_DEPTH
+from inlay.parse.times import read_typed
+
+# Far above what people write and what a marker may hold; far below what parses noticeably long.
+MAX_TEXT = 64 * 1024
+
+# -- syntax ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A column: parts of its path, each with whether it was quoted."""
+
+    parts: tuple[tuple[str, bool], ...]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A literal; None is NULL."""
+
+    value: Written | None
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Calculation:
+    op: str  # + - * /
+    left: Syntax
+    right: Syntax
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    op: str
+    left: Syntax
+    right: Syntax
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    operand: Syntax
+    low: Syntax
+    high: Syntax
+    negated: bool
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    operand: Syntax
+    items: tuple[Syntax, ...]
+    negated: bool
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    operand: Syntax
+    pattern: Syntax
+    escape: str | None
+    negated: bool
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Is:
+    operand: Syntax
+    what: bool | None
+    negated: bool
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    op: str  # AND OR
+    parts: tuple[Syntax, ...]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Negated:
+    part: Syntax
+    at: int
+
+
+Syntax = Name | Given | Calculation | Compared | Between | OneOf | Matches | Is | Joined | Negated
+
+# -- grammar --------------------------------------------------------------------------------------
+
+KEYWORDS = ("AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE")
+
+# DATE, TIMESTAMP … are no keywords, because columns are called so: a name followed by a string is a
+# typed literal.
+_GRAMMAR = r"""
+start: or_test
+?or_test: and_test (_OR and_test)*
+?and_test: not_test (_AND not_test)*
+?not_test: NOT not_test -> negation
+    | test
+?test: sum
+    | sum COMPARE sum -> comparison
+    | sum [NOT] BETWEEN sum _AND sum -> between
+    | sum [NOT] IN "(" sum ("," sum)* ")" -> one_of
+    | sum [NOT] LIKE sum [_ESCAPE STRING] -> matches
+    | sum IS [NOT] truth -> is_test
+?truth: NULL -> null
+    | TRUE -> true
+    | FALSE -> false
+?sum: product
+    | sum (PLUS | MINUS) product -> calculation
+?product: factor
+    | product (STAR | SLASH) factor -> calculation
+?factor: atom
+    | MINUS factor -> negative
+?atom: "(" or_test ")"
+    | NUMBER -> number
+    | STRING -> text
+    | HEX -> octets
+    | truth
+    | NAME STRING -> typed
+    | (NAME | QUOTED) ("." (NAME | QUOTED))* -> name
+
+COMPARE: /<=|>=|<>|!=|==|=|<|>/
+PLUS: "+"
+MINUS: "-"
+STAR: "*"
+SLASH: "/"
+NUMBER: /(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w.])/
+STRING: /'(?:[^']|'')*'/
+HEX.2: /[xX]'[^']*'/
+QUOTED: /"(?:[^"]|"")+"/
+NAME: /[^\W\d]\w*/
+%declare _OR _AND NOT BETWEEN IN LIKE _ESCAPE IS NULL TRUE FALSE
+%ignore /\s+/
+"""
+_UNSEEN = ("AND", "OR", "ESCAPE")  # tokens the tree does not need
+
+
+def _keyword(token: Token) -> Token:
+    word = token.upper()
+    if word in KEYWORDS:
+        token.type = f"_{word}" if word in _UNSEEN else word
+    return token
+
+
+@v_args(inline=True)
+class _Build(Transformer[Token, Any]):
+    def start(self, found: Syntax) -> Syntax:
+        return found
+
+    def or_test(self, *parts: Syntax) -> Syntax:
+        return Joined("OR", parts, parts[0].at)
+
+    def and_test(self, *parts: Syntax) -> Syntax:
+        return Joined("AND", parts, parts[0].at)
+
+    def negation(self, word: Token, part: Syntax) -> Syntax:
+        return Negated(part, _at(word))
+
+    def comparison(self, left: Syntax, op: Token, right: Syntax) -> Syntax:
+        return Compared({"<>": "!=", "==": "="}.get(op, str(op)), left, right, _at(op))
+
+    def between(
+        self, operand: Syntax, negated: Token | None, word: Token, low: Syntax, high: Syntax
+    ) -> Syntax:
+        return Between(operand, low, high, negated is not None, _at(word))
+
+    def one_of(self, operand: Syntax, negated: Token | None, word: Token, *items: Syntax) -> Syntax:
+        return OneOf(operand, items, negated is not None, _at(word))
+
+    def matches(
+        self,
+        operand: Syntax,
+        negated: Token | None,
+        word: Token,
+        pattern: Syntax,
+        escape: Token | None,
+    ) -> Syntax:
+        quoted = None if escape is None else _unquote(escape)
+        return Matches(operand, pattern, quoted, negated is not None, _at(word))
+
+    def is_test(self, operand: Syntax, word: Token, negated: Token | None, what: Given) -> Syntax:
+        flag = what.value.value if isinstance(what.value, Flag) else None
+        return Is(operand, flag, negated is not None, _at(word))
+
+    def calculation(self, left: Syntax, op: Token, right: Syntax) -> Syntax:
+        return Calculation(str(op), left, right, _at(op))
+
+    def negative(self, sign: Token, operand: Syntax) -> Syntax:
+        if isinstance(operand, Given) and isinstance(operand.value, Number):
+            return Given(Number(operand.value.value.copy_negate()), _at(sign))
+        return Calculation("-", Given(Number(Decimal(0)), _at(sign)), operand, _at(sign))
+
+    def number(self, token: Token) -> Syntax:
+        try:
+            return Given(Number(Decimal(str(token))), _at(token))
+        except InvalidOperation:
+            raise _Misread("a number has an exponent out of any range", _at(token)) from None
+
+    def text(self, token: Token) -> Syntax:
+        return Given(Text(_unquote(token)), _at(token))
+
+    def octets(self, token: Token) -> Syntax:
+        try:
+            return Given(Octets(bytes.fromhex(token[2:-1])), _at(token))
+        except ValueError:
+            raise _Misread(
+                "X'…' holds something that is not pairs of hex digits", _at(token)
+            ) from None
+
+    def null(self, token: Token) -> Syntax:
+        return Given(None, _at(token))
+
+    def true(self, token: Token) -> Syntax:
+        return Given(Flag(True), _at(token))
+
+    def false(self, token: Token) -> Syntax:
+        return Given(Flag(False), _at(token))
+
+    def typed(self, kind: Token, token: Token) -> Syntax:
+        try:
+            return Given(read_typed(kind.upper(), _unquote(token)), _at(token))
+        except ValueError as error:
+            raise _Misread(str(error), _at(kind)) from None
+
+    def name(self, *parts: Token) -> Syntax:
+        found = tuple(
+            (_unquote(part) if part.type == "QUOTED" else str(part), part.type == "QUOTED")
+            for part in parts
+        )
+        return Name(found, _at(parts[0]))
+
+
+class _Misread(Exception):
+    """A token that is well-formed to the lexer and still means nothing."""
+
+    def __init__(self, message: str, at: int) -> None:
+        self.message = message
+        self.at = at
+        super().__init__(message)
+
+
+def _at(token: Token) -> int:
+    return token.start_pos or 0
+
+
+def _unquote(token: Token) -> str:
+    quote = token[0]
+    return token[1:-1].replace(quote * 2, quote)
+
+
+@cache
+def _parser() -> Lark:
+    callbacks: dict[str, Callable[[Token], Token]] = {"NAME": _keyword}
+    return Lark(
+        _GRAMMAR,
+        parser="lalr",
+        lexer="basic",
+        maybe_placeholders=True,
+        transformer=_Build(),
+        lexer_callbacks=callbacks,
+    )
+
+
+# -- parsing --------------------------------------------------------------------------------------
+
+
+def parse_text(text: str) -> Syntax:
+    """The syntax of one condition or value. Raises InvalidPredicate."""
+    if len(text) > MAX_TEXT:
+        raise InvalidPredicate(
+            f"the text has {len(text):,} characters, more than {MAX_TEXT:,}",
+            next_step="Delete by a key file (`keys`) instead of a long list",
+        )
+    if not text.strip():
+        raise InvalidPredicate("the text is empty", next_step="Write TRUE to mean every row")
+    _check_nesting(text)
+    try:
+        found = _parser().parse(text)
+    except UnexpectedCharacters as error:
+        raise _unreadable(text, error.pos_in_stream or 0) from None
+    except UnexpectedToken as error:
+        raise _unexpected(text, error.token, error.accepts or error.expected) from None
+    except _Misread as error:
+        raise InvalidPredicate(error.message, text=text, position=error.at) from None
+    # The embedded transformer makes the parser return what `start` returns, not a tree.
+    root = cast(Syntax, found)
+    _check_depth(text, root)
+    return root
+
+
+def _check_depth(text: str, root: Syntax) -> None:
+    """A chain of NOT, of signs or of sums nests without parentheses."""
+    stack = [(root, 1)]
+    while stack:
+        node, depth = stack.pop()
+        if depth > MAX_DEPTH:
+            raise _too_deep(text, node.at)
+        stack.extend((child, depth + 1) for child in _children(node))
+
+
+def _children(node: Syntax) -> tuple[Syntax, ...]:
+    match node:
+        case Calculation(_, left, right) | Compared(_, left, right):
+            return left, right
+        case Between(operand, low, high):
+            return operand, low, high
+        case OneOf(operand, items):
+            return operand, *items
+        case Matches(operand, pattern):
+            return operand, pattern
+        case Is(operand) | Negated(operand):
+            return (operand,)
+        case Joined(_, parts):
+            return parts
+        case Name() | Given():
+            return ()
+
+
+def _too_deep(text: str, at: int) -> InvalidPredicate:
+    return InvalidPredicate(
+        f"this is nested deeper than {MAX_DEPTH} levels",
+        text=text,
+        position=at,
+        next_step="Flatten it: x IN (1, 2, …) instead of nested conditions",
+    )
+
+
+def _check_nesting(text: str) -> None:
+    """Refuses by position what would nest deeper than a predicate may; quoted parts are skipped."""
+    depth, quote = 0, ""
+    for at, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in "()":
+            depth += 1 if character == "(" else -1
+            if depth > MAX_DEPTH:
+                raise _too_deep(text, at)
+
+
+def _unreadable(text: str, at: int) -> InvalidPredicate:
+    found = text[at]
+    if found in "'\"":
+        return InvalidPredicate(
+            f"a {'string' if found == chr(39) else 'quoted name'} that starts here is not closed",
+            text=text,
+            position=at,
+            next_step=f"Close it with {found}; inside, write {found}{found} for one {found}",
+        )
+    if found.isdigit() or found == ".":
+        message = "what starts here is no number"
+    else:
+        message = f"the character {found!r} means nothing here"
+    return InvalidPredicate(message, text=text, position=at)
+
+
+_KINDS = {
+    "NAME": "a column",
+    "QUOTED": "a column",
+    "STRING": "a literal",
+    "NUMBER": "a literal",
+    "HEX": "a literal",
+    "NULL": "a literal",
+    "TRUE": "a literal",
+    "FALSE": "a literal",
+    "COMPARE": "a comparison",
+    "LPAR": "(",
+    "RPAR": ")",
+    "COMMA": ",",
+    "DOT": ".",
+    "$END": "the end",
+}
+_HIDDEN = {"PLUS", "MINUS", "STAR", "SLASH", "DOT"}  # true, and no help
+
+
+def _unexpected(text: str, token: Token, expected: Iterable[str]) -> InvalidPredicate:
+    wanted = {_KINDS.get(name, name.lstrip("_")) for name in expected if name not in _HIDDEN}
+    options = ", ".join(sorted(wanted)) or "an operator"
+    if token.type == "$END":
+        found, at = "the text ends", len(text.rstrip())
+    else:
+        found = {"STRING": "a string", "NUMBER": "a number", "HEX": "bytes"}.get(
+            token.type, str(token)[:40]
+        )
+        found, at = f"{found} does not fit", _at(token)
+    return InvalidPredicate(f"{found} here; expected {options}", text=text, position=at)

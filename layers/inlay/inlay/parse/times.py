@@ -1,0 +1,155 @@
+"""Dates, times and timestamps as text, both ways.
+
+Promise: texts are ISO 8601 in the proleptic Gregorian calendar, read exactly or refused: no rounding,
+no two-digit years, no 24:00, no leap seconds (no column has a value for one). Years outside 0000–9999
+are written with a sign. What `write_*` prints, `read_*` takes.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+
+from inlay.format.binding import Clock, Day, Moment, Number, Octets, Written
+from inlay.format.values import NANOS_PER_DAY
+
+_DATE = r"(?P<year>\d{4}|[+-]\d{4,12})-(?P<month>\d\d)-(?P<day>\d\d)"
+_TIME = r"(?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{1,9}))?)?"
+_ZONE = r"(?P<zone>[Zz]|[+-]\d\d(?::?\d\d)?)"
+_DAY = re.compile(_DATE, re.ASCII)
+_CLOCK = re.compile(_TIME, re.ASCII)
+_MOMENT = re.compile(rf"{_DATE}(?:[ Tt]{_TIME} ?{_ZONE}?)?", re.ASCII)
+
+_NANOS_PER_SECOND = 1_000_000_000
+_DAYS_PER_ERA = 146_097  # 400 years
+_EPOCH = 719_468  # days from 0000-03-01 to 1970-01-01
+_MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def read_day(text: str) -> Day:
+    """`2026-01-31`; ValueError otherwise."""
+    match = _DAY.fullmatch(text)
+    if match is None:
+        raise ValueError("a date is written DATE '2026-01-31'")
+    return Day(_days(match))
+
+
+def read_clock(text: str) -> Clock:
+    """`12:30`, `12:30:00`, up to nine digits of fraction; ValueError otherwise."""
+    match = _CLOCK.fullmatch(text)
+    if match is None:
+        raise ValueError("a time is written TIME '12:30:00.000'")
+    return Clock(_nanos(match))
+
+
+def read_moment(text: str) -> Moment:
+    """`2026-01-31`, `2026-01-31 12:30:00.5`, with `T` for the space, with a zone `Z` or `+01:00`."""
+    match = _MOMENT.fullmatch(text)
+    if match is None:
+        raise ValueError("a timestamp is written TIMESTAMP '2026-01-31 12:30:00' or '…00Z'")
+    nanos = _days(match) * NANOS_PER_DAY
+    if match["hour"] is not None:
+        nanos += _nanos(match)
+    zone = match["zone"]
+    if zone is None:
+        return Moment(nanos, zoned=False)
+    return Moment(nanos - _offset_seconds(zone) * _NANOS_PER_SECOND, zoned=True)
+
+
+def read_typed(kind: str, text: str) -> Written:
+    """What `kind 'text'` means; `kind` in upper case. ValueError says what is wrong."""
+    match kind:
+        case "DATE":
+            return read_day(text)
+        case "TIME":
+            return read_clock(text)
+        case "TIMESTAMP":
+            return read_moment(text)
+        case "TIMESTAMPTZ":
+            return Moment(read_moment(text).value, zoned=True)
+        case "DECIMAL" | "NUMERIC":
+            return _number(text, special=False)
+        case "DOUBLE" | "FLOAT" | "REAL":
+            return _number(text, special=True)
+        case "BINARY" | "BLOB":
+            return Octets(bytes.fromhex(text))
+        case _:
+            raise ValueError(
+                "a string follows a name that is no type: DATE, TIME, TIMESTAMP, TIMESTAMPTZ, "
+                "DECIMAL, DOUBLE and BINARY are"
+            )
+
+
+def _number(text: str, *, special: bool) -> Number:
+    try:
+        found = Decimal(text.strip())
+    except InvalidOperation:
+        raise ValueError("this string is no number") from None
+    if not special and not found.is_finite():
+        raise ValueError("a decimal is finite; write DOUBLE 'NaN'")
+    return Number(Decimal("NaN") if found.is_nan() else found)
+
+
+def _days(match: re.Match[str]) -> int:
+    year, month, day = int(match["year"]), int(match["month"]), int(match["day"])
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if not 1 <= month <= 12 or not 1 <= day <= _MONTH_DAYS[month - 1]:
+        raise ValueError("this date does not exist")
+    if (month, day) == (2, 29) and not leap:
+        raise ValueError("this date does not exist: its year is no leap year")
+    return _days_of(year, month, day)
+
+
+def _days_of(year: int, month: int, day: int) -> int:
+    """Days since 1970-01-01. Years are counted from March, so a leap day is a year's last."""
+    year -= month < 3
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return 365 * year + year // 4 - year // 100 + year // 400 + of_year - _EPOCH
+
+
+def _nanos(match: re.Match[str]) -> int:
+    hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError("this time of day does not exist")
+    fraction = int((match["fraction"] or "").ljust(9, "0"))
+    return ((hour * 60 + minute) * 60 + second) * _NANOS_PER_SECOND + fraction
+
+
+def _offset_seconds(zone: str) -> int:
+    if zone in "Zz":
+        return 0
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    hours, minutes = int(digits[:2]), int(digits[2:])
+    if hours > 18 or minutes > 59:
+        raise ValueError("this zone offset does not exist")
+    return (1 if zone[0] == "+" else -1) * (hours * 60 + minutes) * 60
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def write_day(days: int) -> str:
+    days += _EPOCH
+    era, of_era = divmod(days, _DAYS_PER_ERA)
+    year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    month = (5 * of_year + 2) // 153
+    day = of_year - (153 * month + 2) // 5 + 1
+    month = month + 3 if month < 10 else month - 9
+    year += era * 400 + (month < 3)
+    shown = f"{year:04d}" if 0 <= year <= 9999 else f"{year:+05d}"
+    return f"{shown}-{month:02d}-{day:02d}"
+
+
+def write_clock(nanos: int) -> str:
+    seconds, fraction = divmod(nanos, _NANOS_PER_SECOND)
+    shown = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return f"{shown}.{fraction:09d}".rstrip("0") if fraction else shown
+
+
+def write_moment(nanos: int, *, zoned: bool) -> str:
+    days, of_day = divmod(nanos, NANOS_PER_DAY)
+    return f"{write_day(days)} {write_clock(of_day)}{'Z' if zoned else ''}"
