@@ -1,0 +1,30 @@
+"""Inlay: mutable columnar tables on plain S3, without a catalog.
+
+>>> import inlay, pyarrow as pa
+>>> t = inlay.create("memory://doc/tables/people", pa.schema([("id", pa.int64()), ("name", pa.string())]))
+>>> t.append(pa.table({"id": [1, 2, 3], "name": ["Ada", "Bob", "Cy"]})).version
+2
+>>> t.delete("id = 2").requests
+2
+>>> t.scan(columns=["name"]).to_arrow().column("name").to_pylist()
+['Ada', 'Cy']
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from inlay.table import Table, connect, create, open  # noqa: A004
+
+__all__ = ["Table", "connect", "create", "open"]
+
+
+def __getattr__(name: str) -> Any:
+    """The face of the library is loaded when it is used: a function that imports one operation does
+    not pay for all of them at its cold start."""
+    if name in __all__:
+        from inlay import table
+
+        return getattr(table, name)
+    raise AttributeError(f"module 'inlay' has no attribute {name!r}")

@@ -14,6 +14,8 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from inlay.ops.cache import ObjectCache
+from inlay.parquet.ranges import Objects
 from inlay.storage.base import ObjectStore
 
 T = TypeVar("T")
@@ -74,6 +76,12 @@ class Context:
     random: random.Random = field(default_factory=random.SystemRandom)
     progress: Progress = no_progress
     parallel: int = 16
+    cache: ObjectCache = field(default_factory=ObjectCache)
+
+    @property
+    def objects(self) -> Objects:
+        """The table's immutable objects, read through this context's cache."""
+        return Objects(self.store, self.root, self.cache)
 
     def key(self, relative: str) -> str:
         """The store key of an object named relative to the table root."""

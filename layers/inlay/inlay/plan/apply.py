@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable
 
 from inlay.format.snapshot import Boundary, LedgerRecord, Snapshot, Tier, thin_time_index
-from inlay.plan.change import Change, NeedSegments, Outcome, Proposal, Stale, Unchanged
+from inlay.plan.change import Change, Conflict, NeedSegments, Outcome, Proposal, Stale, Unchanged
 from inlay.plan.conflicts import settle_units, validate
 from inlay.plan.draft import BOUNDARY_AT_COMMIT, Draft
 from inlay.plan.fit import fit
@@ -39,6 +39,9 @@ def apply(state: State, change: Change, *, commit_id: str, new_id: Callable[[], 
     if conflict is not None:
         return conflict
     units, skipped, remapped = settle_units(state, change)
+    if skipped and change.whole:
+        gone = frozenset(key for unit in skipped for key in unit.inputs)
+        return Conflict("files whose rows were to be deleted were replaced or marked", gone)
     if change.units and not units and not _does_something_else(change):
         return Unchanged(skipped)
 

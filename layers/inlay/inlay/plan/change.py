@@ -114,6 +114,7 @@ class Change:
     reads: Reads | None = None
     deleted_rows: int | None = 0  # exact when the op counted them, None when unknown
     compact_metadata: bool = False
+    whole: bool = False  # all units or none: a delete is never half done
     edit: Edit = NO_EDIT
 
 

@@ -53,7 +53,6 @@ class Draft:
         self.dropped_bytes = 0
         self.dropped_files = 0
         self.dropped_markers = 0
-        self.rows_known = True
 
     def build(self) -> Snapshot | None:
         base, change = self.base, self.change
@@ -63,7 +62,9 @@ class Draft:
         files = self._drop_covered(files)
         added = (*change.add, *outputs)
         new_markers = (*self._worth_keeping(files, change.add_markers), *self.remapped)
-        markers = self._remove_markers(base.markers, files)
+        markers = self._remove_markers(
+            base.markers, Tier(files.segments, (*files.inline, *outputs)), {f.key for f in outputs}
+        )
         did_something = bool(
             added
             or new_markers
@@ -81,7 +82,6 @@ class Draft:
             for r in (change.request, *change.events)
             if r is not None
         )
-        table_wide = any(m.file is None for m in new_markers)
         commit = Commit(
             id=self.commit_id,
             operation=change.operation,
@@ -89,9 +89,7 @@ class Draft:
             added_files=len(added),
             removed_files=self.dropped_files,
             added_rows=sum(f.rows for f in added),
-            removed_rows=None
-            if table_wide or change.deleted_rows is None or not self.rows_known
-            else change.deleted_rows + (self.dropped_rows if self._covered else 0),
+            removed_rows=self._deleted_rows(new_markers),
             added_bytes=sum(f.size for f in added),
             added_markers=len(new_markers),
             removed_markers=self.dropped_markers,
@@ -113,7 +111,13 @@ class Draft:
         )
         return self._edit(_stamp_sequences(snapshot))
 
-    _covered = False
+    def _deleted_rows(self, kept: tuple[Marker, ...]) -> int | None:
+        """What the operation counted; for a constant-time delete what metadata makes sure, else
+        unknown."""
+        if self.change.deleted_rows is not None:
+            return self.change.deleted_rows
+        # A dropped file may have had rows deleted before: they would be counted twice.
+        return self.dropped_rows if not kept and self.base.totals.markers == 0 else None
 
     def _count(self, entries: Iterable[DataFile]) -> None:
         for entry in entries:
@@ -159,10 +163,6 @@ class Draft:
                     self.dropped_bytes += segment.bytes
                     continue
                 segments.append(segment)
-            if self.dropped_files:
-                self._covered = True
-                # A dropped file may have had rows deleted before: they would be counted twice.
-                self.rows_known = self.rows_known and self.base.totals.markers == 0
             tier = Tier(bury(segments, dead), tuple(f for f in tier.inline if f.key not in covered))
         return tier
 
@@ -189,10 +189,12 @@ class Draft:
                 return True
         return False
 
-    def _remove_markers(self, tier: Tier[Marker], files: Tier[DataFile]) -> Tier[Marker]:
+    def _remove_markers(
+        self, tier: Tier[Marker], files: Tier[DataFile], outputs: set[str]
+    ) -> Tier[Marker]:
         """Without the markers of removed files, those asked to be dropped and found to be idle, and
-        those of a closed erasure."""
-        removed = {f.key for f in self.removed}
+        those of a closed erasure. A file that is its own output (a restamp) was not removed."""
+        removed = {f.key for f in self.removed} - outputs
         asked = set(self.change.drop_markers)
         closed = self.change.edit.close_erasure
         if not removed and not asked and not closed:
@@ -255,12 +257,12 @@ class Draft:
             opened = edit.erasure.opened_version or snapshot.version
             erasures += (dataclasses.replace(edit.erasure, opened_version=opened),)
         expired = snapshot.expired
-        if edit.forget_expired_before_us is not None and expired:
-            # The newest expiration stays: it says which version is the oldest.
-            expired = (
-                *(e for e in expired[:-1] if e.time_us >= edit.forget_expired_before_us),
-                expired[-1],
-            )
+        if edit.forget_expired_before_us is not None:
+            # The newest of those past their grace stays: it says up to where versions are gone, and
+            # when it is the only one, which version is the oldest.
+            past = [e for e in expired if e.time_us < edit.forget_expired_before_us]
+            young = [e for e in expired if e.time_us >= edit.forget_expired_before_us]
+            expired = (*past[-1:], *young)
         if edit.expire is not None and edit.expire.through >= snapshot.oldest_version:
             expired += (edit.expire,)
         boundary = snapshot.boundary

@@ -1,0 +1,96 @@
+"""Create: a table's first snapshot.
+
+Promise: at most one of any number of racing creators wins; the others are told that a table is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from inlay.errors import InvalidRequest, TableExists
+from inlay.format.keys import POINTER
+from inlay.format.properties import Properties, check_properties
+from inlay.format.schema import Primitive, Schema
+from inlay.format.snapshot import Commit, Snapshot
+from inlay.ops.commit import create_pointer
+from inlay.ops.context import Context
+from inlay.ops.load import Loaded
+from inlay.parquet.types import schema_from_arrow
+from inlay.storage.base import Head
+
+CREATE = "create"
+
+
+def create(
+    ctx: Context,
+    schema: pa.Schema,
+    *,
+    primary_key: Sequence[str] = (),
+    sort_by: Sequence[str] = (),
+    properties: Mapping[str, object] | None = None,
+) -> Loaded:
+    """Create the table at `ctx.root`, version 1, empty. Raises `TableExists`."""
+    checked = check_properties(properties or {})
+    typed = schema_from_arrow(schema, schema_id=0)
+    if not typed.fields:
+        raise InvalidRequest("a table needs at least one column", table=ctx.uri)
+    twice = {n for n in typed.names if typed.names.count(n) > 1}
+    if twice:
+        raise InvalidRequest(f"columns named twice: {sorted(twice)}", table=ctx.uri)
+    key_ids = _column_ids(typed, primary_key, "primary_key", ctx.uri)
+    sort_ids = _column_ids(typed, sort_by, "sort_by", ctx.uri)
+    # The store's clock, not ours: an absent pointer's 404 tells the time as well as a success would.
+    now = ctx.store.head(ctx.key(POINTER))
+    if isinstance(now, Head):
+        raise TableExists(f"there is a table at {ctx.uri} already", table=ctx.uri)
+    table_id = ctx.new_id()
+    snapshot = Snapshot(
+        table_id=table_id,
+        version=1,
+        commit=Commit(id=ctx.new_id(), operation=CREATE, time_us=now.date_us),
+        schemas=(typed,),
+        schema_id=typed.id,
+        last_field_id=typed.max_id(),
+        primary_key=key_ids,
+        sort_by=sort_ids,
+        stats_columns=choose_stats_columns(typed, key_ids, sort_ids, checked),
+        properties=checked,
+        time_index=((1, now.date_us),),
+    )
+    loaded = create_pointer(ctx, snapshot)
+    if loaded is None:
+        raise TableExists(f"there is a table at {ctx.uri} already", table=ctx.uri)
+    return loaded
+
+
+def _column_ids(
+    schema: Schema, names: Sequence[str], what: str, table: str
+) -> tuple[int, ...]:
+    found: list[int] = []
+    for name in names:
+        column = schema.column(name)
+        if column is None or not isinstance(column.type, Primitive):
+            raise InvalidRequest(
+                f"{what} names {name!r}, which is not a plain column",
+                next_step=f"The columns are: {', '.join(schema.names)}",
+                table=table,
+            )
+        found.append(column.id)
+    return tuple(found)
+
+
+def choose_stats_columns(
+    schema: Schema,
+    primary_key: tuple[int, ...],
+    sort_by: tuple[int, ...],
+    properties: Mapping[str, str],
+) -> tuple[int, ...]:
+    """Field ids with statistics in the entries: key, sort, then the first columns, up to the
+    `stats.columns` property (design section 2)."""
+    leaves = [f.id for _, f in schema.walk() if isinstance(f.type, Primitive)]
+    inside = {f.id for f in schema.fields if isinstance(f.type, Primitive)}
+    wanted = [*sort_by, *primary_key, *(i for i in leaves if i in inside)]
+    limit = Properties(properties).stats_columns
+    return tuple(dict.fromkeys(wanted))[:limit]

@@ -1,0 +1,328 @@
+"""Delete: rows leave the table in one commit, by the marker that suits.
+
+Promise: exactly the rows for which the predicate is TRUE (or whose key is listed) in the version the
+commit follows are gone, and none that was inserted later; a redelivered request changes nothing.
+
+`tombstone` reads no data: the marker alone is written, at most three requests after the pointer is
+read. `vector` reads the filter columns of files that may match and marks row positions. `surgery` and
+`rewrite` take the rows out of the files at once.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from inlay.errors import ConcurrentChange, InvalidPredicate, InvalidRequest, SchemaMismatch
+from inlay.format import keys as object_keys
+from inlay.format.entry import DataFile, Keys, Marker, RowGroups, Rows, Vector
+from inlay.format.predicate import In, Predicate
+from inlay.format.predicate_json import predicate_to_json
+from inlay.format.properties import Properties
+from inlay.format.puffin import encode_puffin
+from inlay.format.schema import Primitive
+from inlay.ops.append import fresh_base
+from inlay.ops.commit import (
+    Committed,
+    Conflicted,
+    Skipped,
+    commit,
+    expect_committed,
+)
+from inlay.ops.context import Context
+from inlay.ops.load import Loaded, load_entries
+from inlay.ops.once import already_applied
+from inlay.ops.rewrite import rewrite_file
+from inlay.parquet.reader import read_positions
+from inlay.parquet.types import arrow_primitive, to_physical
+from inlay.plan.change import Change, Reads, Request, Unit
+from inlay.plan.deletes import marker_body
+from inlay.plan.reach import marker_may_hit
+from inlay.plan.scan import plan_scan
+from inlay.storage.base import IF_ABSENT
+
+DeleteMode = Literal["tombstone", "vector", "surgery", "rewrite"]
+
+# A marker sits in the pointer at every commit until it rolls; design section 4: at most 10 KB.
+MAX_PREDICATE_BYTES = 8 * 1024
+# Few positions are cheaper in the marker than as an object: 64 take about 250 bytes of JSON.
+INLINE_POSITIONS = 64
+# Design section 4: marker files stay at or below 32 MB.
+MAX_MARKER_OBJECT_BYTES = 32 * 1024 * 1024
+# Keys up to this many go as an IN list.
+INLINE_KEYS = 64
+# Plans of one delete on ever new bases, when files it marked are replaced meanwhile.
+MAX_PLANS = 20
+
+
+def delete(
+    ctx: Context,
+    predicate: Predicate,
+    *,
+    mode: DeleteMode | None = None,
+    file: str | None = None,
+    base: Loaded | None = None,
+    request: Request | None = None,
+) -> Committed | Skipped:
+    """Delete the rows for which `predicate` is TRUE, in the whole table or in one data file."""
+    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    if before is not None:
+        return before
+    chosen = mode or Properties(loaded.snapshot.properties).text("delete.mode")
+    if chosen == "tombstone":
+        return _commit_markers(
+            ctx, loaded, request, [marker_of(ctx, loaded, predicate, file=file)]
+        )
+    return _RowDelete(ctx, predicate, chosen, file, request).run(loaded)
+
+
+def delete_keys(
+    ctx: Context,
+    keys: pa.Table,
+    *,
+    base: Loaded | None = None,
+    request: Request | None = None,
+) -> Committed | Skipped:
+    """Delete the rows whose columns equal a row of `keys` (named as the table's columns). NULL equals
+    nothing. Constant time but for writing the keys."""
+    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    if before is not None:
+        return before
+    markers = list(key_markers(ctx, loaded, keys))
+    return _commit_markers(ctx, loaded, request, markers, uploaded_us=loaded.date_us)
+
+
+def delete_row_groups(
+    ctx: Context,
+    file: str,
+    ordinals: Sequence[int],
+    *,
+    base: Loaded | None = None,
+    request: Request | None = None,
+) -> Committed | Skipped:
+    """Delete whole row groups of one data file, by ordinal from 0. Reads no data."""
+    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    if before is not None:
+        return before
+    loaded = replace(loaded, state=load_entries(ctx, loaded.state))
+    entry = next((f for f in loaded.state.files() if f.key == file), None)
+    wanted = tuple(sorted(set(ordinals)))
+    if entry is None or not wanted or not 0 <= wanted[0] <= wanted[-1] < entry.row_groups:
+        raise InvalidRequest(
+            f"no such row groups: {list(ordinals)} of {file}",
+            next_step="`files()` lists the live files and how many row groups each has",
+            table=ctx.uri,
+        )
+    marker = Marker(id=ctx.new_id(), body=RowGroups(wanted), file=file)
+    return _commit_markers(ctx, loaded, request, [marker])
+
+
+def marker_of(
+    ctx: Context, loaded: Loaded, predicate: Predicate, *, file: str | None = None
+) -> Marker:
+    """The marker of a constant-time delete. Raises `InvalidPredicate` for one that is too large."""
+    size = len(str(predicate_to_json(predicate)))
+    if size > MAX_PREDICATE_BYTES:
+        raise InvalidPredicate(
+            f"the predicate takes {size} bytes, more than the {MAX_PREDICATE_BYTES} of a marker",
+            next_step="Delete by `keys=` (a table of key values), or split the predicate",
+            table=ctx.uri,
+        )
+    body = marker_body(predicate, loaded.snapshot.primary_key)
+    return Marker(id=ctx.new_id(), body=body, file=file)
+
+
+def key_markers(ctx: Context, loaded: Loaded, keys: pa.Table) -> Iterator[Marker]:
+    """Markers for a table of keys: an IN list for a few, else Parquet objects of at most 32 MB."""
+    schema = loaded.snapshot.schema
+    fields = []
+    for name in keys.column_names:
+        field = schema.column(name)
+        if field is None or not isinstance(field.type, Primitive):
+            raise SchemaMismatch(
+                f"the keys have a column {name!r}, which the table has not as a plain column",
+                next_step=f"The columns are: {', '.join(schema.names)}",
+                table=ctx.uri,
+            )
+        fields.append((field.id, field.type))
+    if not fields:
+        raise SchemaMismatch("the keys have no columns", table=ctx.uri)
+    try:
+        keys = keys.cast(
+            pa.schema([pa.field(n, arrow_primitive(t)) for n, (_, t) in zip(keys.column_names, fields, strict=True)])
+        )
+    except pa.ArrowException as error:
+        raise SchemaMismatch(f"the keys do not fit the columns: {error}", table=ctx.uri) from error
+    keys = keys.drop_null().group_by(keys.column_names, use_threads=False).aggregate([])
+    if keys.num_rows == 0:
+        return
+    if len(fields) == 1 and keys.num_rows <= INLINE_KEYS:
+        field_id, kind = fields[0]
+        values = {to_physical(v, kind) for v in keys.column(0)}
+        ordered = tuple(sorted(v for v in values if v is not None))  # type: ignore[type-var]
+        size = len(str(ordered))
+        if size <= MAX_PREDICATE_BYTES and not kind.is_float:
+            yield marker_of(ctx, loaded, In(field_id, kind, ordered))
+            return
+    keys = keys.sort_by([(n, "ascending") for n in keys.column_names])
+    ids = tuple(i for i, _ in fields)
+    for chunk in _in_objects(keys):
+        yield _write_keys(ctx, loaded, ids, chunk)
+
+
+def _in_objects(keys: pa.Table) -> Iterator[pa.Table]:
+    """Pieces that stay within the bound even if nothing compresses."""
+    rows = max(1, int(keys.num_rows * MAX_MARKER_OBJECT_BYTES / max(1, 2 * keys.nbytes)))
+    for start in range(0, keys.num_rows, rows):
+        yield keys.slice(start, rows)
+
+
+def _write_keys(
+    ctx: Context, loaded: Loaded, field_ids: tuple[int, ...], keys: pa.Table
+) -> Marker:
+    from inlay.parquet.columns import locate_columns
+    from inlay.parquet.stats import file_stats
+
+    sink = io.BytesIO()
+    pq.write_table(keys, sink, compression="zstd")
+    data = sink.getvalue()
+    key = object_keys.tombstone_key(loaded.date_us, ctx.new_id(), "del")
+    ctx.store.put(ctx.key(key), data, condition=IF_ABSENT)
+    schema = loaded.snapshot.schema
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    stats = file_stats(metadata, locate_columns(keys.schema, schema), schema, field_ids)
+    return Marker(id=ctx.new_id(), body=Keys(field_ids, key, len(data), keys.num_rows, stats))
+
+
+def _commit_markers(
+    ctx: Context,
+    loaded: Loaded,
+    request: Request | None,
+    markers: Sequence[Marker],
+    *,
+    uploaded_us: int | None = None,
+    rows: int | None = None,
+) -> Committed | Skipped:
+    objects = any(m.object_key is not None for m in markers)
+    change = Change(
+        operation="delete",
+        request=request,
+        add_markers=tuple(markers),
+        uploaded_us=uploaded_us if objects else None,
+        deleted_rows=rows,
+    )
+    result = commit(ctx, change, base=loaded)
+    return expect_committed(ctx, result)
+
+
+# -- deletes that look at rows --------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _RowDelete:
+    """One delete by position. Kept over rebases: files that were read need not be read again, because
+    they never change; only what took the place of a replaced file is new."""
+
+    ctx: Context
+    predicate: Predicate
+    mode: str
+    file: str | None
+    request: Request | None
+
+    def run(self, loaded: Loaded) -> Committed | Skipped:
+        for _ in range(MAX_PLANS):
+            loaded = replace(loaded, state=load_entries(self.ctx, loaded.state))
+            change = self._plan(loaded)
+            result = commit(self.ctx, change, base=loaded)
+            if not isinstance(result, Conflicted):
+                return result
+            loaded = result.loaded
+        raise ConcurrentChange(
+            f"the files to delete from were replaced {MAX_PLANS} times", table=self.ctx.uri
+        )
+
+    def _plan(self, loaded: Loaded) -> Change:
+        snapshot = loaded.snapshot
+        found = dict(find_positions(self.ctx, loaded, self.predicate, file=self.file))
+        live = {f.key: f for f in loaded.state.files()}
+        markers = list(loaded.state.markers())
+        reads = None
+        if Properties(snapshot.properties).text("isolation") == "serializable":
+            reads = Reads(self.predicate, snapshot.version, frozenset(found))
+        rows = sum(len(p) for p in found.values())
+        change = Change(
+            operation="delete",
+            request=self.request,
+            uploaded_us=loaded.date_us,
+            reads=reads,
+            deleted_rows=rows,
+            whole=True,
+        )
+        if self.mode == "vector":
+            emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
+            marked = {live[k].key: p for k, p in found.items() if k not in emptied}
+            return replace(
+                change,
+                remove=emptied,
+                add_markers=tuple(vector_markers(self.ctx, loaded, marked)),
+            )
+        units: list[Unit] = []
+        for key, positions in found.items():
+            entry = live[key]
+            hits = [m for m in markers if marker_may_hit(m, entry, snapshot.schema)]
+            units.append(
+                rewrite_file(
+                    self.ctx,
+                    loaded,
+                    entry,
+                    hits,
+                    extra_deleted=positions,
+                    strategy="surgery" if self.mode == "surgery" else "rewrite",
+                )
+            )
+        return replace(change, units=tuple(units))
+
+
+def find_positions(
+    ctx: Context, loaded: Loaded, predicate: Predicate, *, file: str | None = None
+) -> Iterator[tuple[str, BitMap64]]:
+    """(file key, positions of its live rows for which the predicate is TRUE)."""
+    snapshot = loaded.snapshot
+    entries = (f for f in loaded.state.files() if file is None or f.key == file)
+    plan = plan_scan(
+        entries,
+        loaded.state.markers(),
+        predicate,
+        schema=snapshot.schema,
+        schemas={s.id: s for s in snapshot.schemas},
+        specs={s.id: s for s in snapshot.specs},
+    )
+    for task, positions in read_positions(ctx.objects, plan.tasks, snapshot.schema, ctx.executor):
+        yield task.file.key, positions
+
+
+def vector_markers(
+    ctx: Context, loaded: Loaded, positions: Mapping[str, BitMap64]
+) -> Iterator[Marker]:
+    """Row markers: in the marker itself when few, else one Puffin object for all files."""
+    large = {k: p for k, p in positions.items() if len(p) > INLINE_POSITIONS}
+    for file, rows in positions.items():
+        if file not in large:
+            yield Marker(id=ctx.new_id(), body=Rows(tuple(rows)), file=file)
+    if not large:
+        return
+    key = object_keys.tombstone_key(loaded.date_us, ctx.new_id(), "puffin")
+    data, blobs = encode_puffin(list(large.items()))
+    ctx.store.put(ctx.key(key), data, condition=IF_ABSENT)
+    for file, blob in zip(large, blobs, strict=True):
+        yield Marker(
+            id=ctx.new_id(),
+            body=Vector(key, blob.offset, blob.length, len(large[file])),
+            file=file,
+        )

@@ -1,0 +1,312 @@
+"""Ingest: Parquet objects become data files, each exactly once.
+
+Promise: however often an object's event is delivered, in whatever order and to however many functions
+at once, its rows enter the table once; a source that cannot be ingested is told from the others by its
+own outcome and harms none of them; one commit serves the whole batch (docs/FORMAT.md, "Ledger").
+
+The copy is made on the server, byte for byte, pinned to the ETag that was looked at. Copies whose
+event turns out to be a duplicate are orphans: garbage collection takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from inlay.errors import (
+    InlayError,
+    InvalidRequest,
+    Kind,
+    ObjectGone,
+    RequestTooOld,
+    StaleUpload,
+)
+from inlay.format import keys
+from inlay.format.entry import DataFile
+from inlay.format.snapshot import Snapshot
+from inlay.ops.commit import Committed, Skipped, commit, expect_committed
+from inlay.ops.context import Context
+from inlay.ops.copy import copy_object
+from inlay.ops.load import Loaded, load_pointer
+from inlay.ops.once import known_requests
+from inlay.ops.result import WriteResult, write_result
+from inlay.parquet.describe import TAIL_BYTES, describe, entry_of
+from inlay.parquet.footer import footer_length
+from inlay.plan.change import Change, Request
+from inlay.storage.base import Got, Location, Missing, ObjectStore, Refused
+from inlay.storage.metered import Usage
+
+T = TypeVar("T")
+
+# Fresh uploads after the GC boundary overtook this batch's copies.
+MAX_UPLOADS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One object to ingest, as an event or a caller names it. `event_time_us` is S3's eventTime."""
+
+    location: Location
+    etag: str | None = None
+    version_id: str | None = None
+    event_time_us: int | None = None
+
+    @property
+    def identity(self) -> str:
+        """Bucket, key and content: with versioning the version id, else the ETag (design section 8)."""
+        return f"{self.location.uri}@{self.version_id or self.etag}"
+
+    @property
+    def request(self) -> Request:
+        return Request.of(self.identity, time_us=self.event_time_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    source: Source
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """Applied before: nothing to do."""
+
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """The object has been overwritten since: the event of the newer content counts."""
+
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Can never succeed: for the dead-letter queue, with the reason."""
+
+    source: Source
+    error: InlayError
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """May succeed later."""
+
+    source: Source
+    error: InlayError
+
+
+SourceOutcome = Ingested | Duplicate | Superseded | Rejected | Retry
+
+
+@dataclass(frozen=True, slots=True)
+class IngestResult:
+    """`outcomes` in the order of the sources; `write` what was committed for those ingested."""
+
+    outcomes: tuple[SourceOutcome, ...]
+    write: WriteResult
+    loaded: Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A source that was looked at and may be copied."""
+
+    source: Source
+    store: ObjectStore
+    entry: DataFile
+    etag: str
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Outcomes found so far, by position in the batch."""
+
+    outcomes: dict[int, SourceOutcome] = field(default_factory=dict)
+    seen: dict[int, _Seen] = field(default_factory=dict)
+
+    def settle(self, position: int, found: SourceOutcome | _Seen) -> None:
+        if isinstance(found, _Seen):
+            self.seen[position] = found
+        else:
+            self.outcomes[position] = found
+
+
+def ingest(
+    ctx: Context,
+    sources: Sequence[Source],
+    *,
+    adopt: bool = False,
+    base: Loaded | None = None,
+) -> IngestResult:
+    """Ingest a batch of objects. `adopt` leaves them where they are: they are then never ours to
+    delete, and their bytes must never change."""
+    loaded = base if base is not None else load_pointer(ctx)
+    for upload in range(1, MAX_UPLOADS + 1):
+        result = _ingest(ctx, sources, adopt, loaded)
+        if result is not None:
+            return result
+        ctx.clock.sleep(upload)  # times are whole seconds: copies made now are from this second
+        loaded = load_pointer(ctx, carried=loaded.state.contents)
+    raise InvalidRequest(
+        "the GC boundary keeps overtaking this ingest",
+        next_step="Give collect_garbage a longer grace period",
+        table=ctx.uri,
+    )
+
+
+def _ingest(
+    ctx: Context, sources: Sequence[Source], adopt: bool, loaded: Loaded
+) -> IngestResult | None:
+    batch = _Batch()
+    loaded, known = known_requests(ctx, loaded, [s.request for s in sources])
+    first: dict[str, int] = {}
+    fresh: list[int] = []
+    for position, source in enumerate(sources):
+        twin = first.setdefault(source.identity, position)
+        if source.request.id in known or (twin != position and source.etag is not None):
+            batch.outcomes[position] = Duplicate(source)
+        elif _older_than_horizon(source, loaded.snapshot):
+            batch.outcomes[position] = Rejected(source, _too_old(ctx, source))
+        else:
+            fresh.append(position)
+
+    def look(position: int) -> tuple[int, SourceOutcome | _Seen]:
+        return position, _guarded(ctx, sources[position], lambda s: _look(ctx, s, loaded.snapshot))
+
+    for position, found in ctx.map(look, fresh):
+        batch.settle(position, found)
+
+    # Sources given without an ETag know their identity only now.
+    _drop_known(ctx, batch, loaded)
+
+    def take(item: tuple[int, _Seen]) -> tuple[int, SourceOutcome | DataFile]:
+        position, seen = item
+        return position, _guarded(ctx, seen.source, lambda _: _take(ctx, seen, adopt, loaded.date_us))
+
+    entries: dict[int, DataFile] = {}
+    for position, taken in ctx.map(take, list(batch.seen.items())):
+        if isinstance(taken, DataFile):
+            entries[position] = taken
+        else:
+            batch.outcomes[position] = taken
+    if not entries:
+        write = WriteResult(operation="ingest", committed=False, version=loaded.snapshot.version)
+        return IngestResult(_ordered(batch, sources), write, loaded)
+
+    change = Change(
+        operation="ingest",
+        uploaded_us=None if adopt else loaded.date_us,
+        # A file without rows is remembered, so that its event is not looked at again, but not kept.
+        add=tuple(e for e in entries.values() if e.rows > 0),
+        events=tuple(batch.seen[p].source.request for p in entries),
+    )
+    try:
+        done = expect_committed(ctx, commit(ctx, change, base=loaded))
+    except StaleUpload:
+        return None
+    for position, entry in entries.items():
+        source = batch.seen[position].source
+        batch.outcomes[position] = (
+            Duplicate(sources[position])
+            if _was_known(done, source.request)
+            else Ingested(sources[position], entry.rows)
+        )
+    write = write_result("ingest", done, Usage({}, 0, 0))
+    return IngestResult(_ordered(batch, sources), write, done.loaded)
+
+
+def _was_known(done: Committed | Skipped, request: Request) -> bool:
+    return request.id in done.duplicates or isinstance(done, Skipped)
+
+
+def _ordered(batch: _Batch, sources: Sequence[Source]) -> tuple[SourceOutcome, ...]:
+    return tuple(batch.outcomes[n] for n in range(len(sources)))
+
+
+def _older_than_horizon(source: Source, snapshot: Snapshot) -> bool:
+    return source.event_time_us is not None and source.event_time_us < snapshot.ledger.horizon_us
+
+
+def _too_old(ctx: Context, source: Source) -> RequestTooOld:
+    return RequestTooOld(
+        "the event is older than this table's ledger remembers",
+        table=ctx.uri,
+        key=source.location.key,
+    )
+
+
+def _drop_known(ctx: Context, batch: _Batch, loaded: Loaded) -> None:
+    late = {p: s for p, s in batch.seen.items()}
+    _, known = known_requests(ctx, loaded, [s.source.request for s in late.values()])
+    taken: set[bytes] = set()
+    for position, seen in late.items():
+        request = seen.source.request.id
+        if request in known or request in taken:
+            batch.outcomes[position] = Duplicate(seen.source)
+            del batch.seen[position]
+        taken.add(request)
+
+
+def _guarded(ctx: Context, source: Source, work):  # type: ignore[no-untyped-def]
+    """One source's failure is its own."""
+    try:
+        return work(source)
+    except InlayError as error:
+        error.about(table=ctx.uri, key=source.location.key)
+        return (Retry if error.kind in (Kind.RETRY, Kind.REBASE) else Rejected)(source, error)
+
+
+def _look(ctx: Context, source: Source, snapshot: Snapshot) -> SourceOutcome | _Seen:
+    """Read the footer and decide whether the object fits."""
+    location = source.location
+    store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
+    got = store.get_suffix(location.key, TAIL_BYTES)
+    if isinstance(got, Missing):
+        raise ObjectGone(f"{location.uri} no longer exists", key=location.key)
+    if source.etag is not None and got.etag != source.etag:
+        return Superseded(source)
+    tail = _whole_footer(store, location, got)
+    described = describe(tail, size=got.size)
+    entry = entry_of(
+        described,
+        key="",
+        size=got.size,
+        schema=snapshot.schema,
+        stats_columns=snapshot.stats_columns,
+    )
+    pinned = replace(source, etag=got.etag)
+    return _Seen(pinned, store, replace(entry, event=pinned.request.token), got.etag)
+
+
+def _whole_footer(store: ObjectStore, location: Location, got: Got) -> bytes:
+    needed = footer_length(got.body)
+    if needed <= len(got.body) or needed > got.size:
+        return got.body
+    longer = store.get_suffix(location.key, needed)
+    if isinstance(longer, Missing | Refused) or longer.etag != got.etag:
+        raise ObjectGone(f"{location.uri} changed while it was read", key=location.key)
+    return longer.body
+
+
+def _take(ctx: Context, seen: _Seen, adopt: bool, date_us: int) -> SourceOutcome | DataFile:
+    """Make the object the table's own (or adopt it in place)."""
+    if seen.entry.rows == 0:
+        return seen.entry
+    if adopt:
+        return replace(
+            seen.entry, key=seen.source.location.uri, adopted=True, etag=seen.etag
+        )
+    key = keys.data_key(date_us, ctx.new_id())
+    copied = copy_object(
+        ctx, seen.source.location, ctx.key(key), size=seen.entry.size, etag=seen.etag
+    )
+    match copied:
+        case Missing():
+            raise ObjectGone(f"{seen.source.location.uri} no longer exists")
+        case Refused():
+            return Superseded(seen.source)
+        case _:
+            return replace(seen.entry, key=key)

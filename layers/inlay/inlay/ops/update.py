@@ -1,0 +1,207 @@
+"""Update and upsert: a delete and an insert in one commit.
+
+Promise: readers see the old rows or the new ones, never both and never neither. The new rows bear the
+commit's own sequence, so the commit's own marker misses them (design section 4).
+
+`update` derives rows from rows it read, so on every rebase what it read is validated and, if it has
+changed, the update is planned again. `upsert` derives nothing: the last writer of a key wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
+from inlay.format.predicate import Predicate
+from inlay.format.properties import Properties
+from inlay.ops.append import fresh_base
+from inlay.ops.commit import Committed, Conflicted, Skipped, commit, expect_committed
+from inlay.ops.context import Context
+from inlay.ops.delete import key_markers, marker_of, vector_markers
+from inlay.ops.load import Loaded, load_entries
+from inlay.ops.once import already_applied
+from inlay.ops.rewrite import rewrite_file
+from inlay.ops.write import fitted, reader_of, write_batches
+from inlay.parquet.evaluate import assign
+from inlay.parquet.reader import Wanted, read_tasks
+from inlay.parquet.types import schema_to_arrow
+from inlay.parse import Assignments
+from inlay.plan.change import Change, Reads, Request
+from inlay.plan.reach import marker_may_hit
+from inlay.plan.scan import plan_scan
+
+MAX_PLANS = 20
+_POSITION = "_pos"
+_FILE = "_file"
+
+
+def update(
+    ctx: Context,
+    assignments: Assignments,
+    predicate: Predicate,
+    *,
+    mode: str | None = None,
+    base: Loaded | None = None,
+    request: Request | None = None,
+) -> Committed | Skipped:
+    """Set columns of the rows for which `predicate` is TRUE."""
+    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    if before is not None:
+        return before
+    chosen = mode or Properties(loaded.snapshot.properties).text("update.mode")
+    for _ in range(MAX_PLANS):
+        loaded = replace(loaded, state=load_entries(ctx, loaded.state))
+        change = _plan_update(ctx, loaded, assignments, predicate, chosen, request)
+        if change is None:
+            return Skipped(loaded)
+        result = commit(ctx, change, base=loaded)
+        if not isinstance(result, Conflicted):
+            return result
+        loaded = result.loaded
+    raise ConcurrentChange(
+        f"the rows to update changed {MAX_PLANS} times while they were read", table=ctx.uri
+    )
+
+
+def _plan_update(
+    ctx: Context,
+    loaded: Loaded,
+    assignments: Assignments,
+    predicate: Predicate,
+    mode: str,
+    request: Request | None,
+) -> Change | None:
+    from pyroaring import BitMap64
+
+    snapshot = loaded.snapshot
+    schema = snapshot.schema
+    plan = plan_scan(
+        loaded.state.files(),
+        loaded.state.markers(),
+        predicate,
+        schema=schema,
+        schemas={s.id: s for s in snapshot.schemas},
+        specs={s.id: s for s in snapshot.specs},
+    )
+    wanted = Wanted(
+        schema=schema, columns=tuple(f.id for f in schema.fields), position=True, file=True
+    )
+    found: dict[str, BitMap64] = {}
+
+    def changed() -> Iterator[pa.RecordBatch]:
+        for batch in read_tasks(ctx.objects, plan.tasks, wanted, ctx.executor):
+            if batch.num_rows == 0:
+                continue
+            file = batch.column(batch.schema.names.index(_FILE))[0].as_py()
+            positions = batch.column(batch.schema.names.index(_POSITION))
+            found.setdefault(file, BitMap64()).update(positions.to_pylist())
+            rows = batch.select(list(schema.names))
+            yield assign(assignments, rows, schema)
+
+    added = tuple(write_batches(ctx, snapshot, changed(), time_us=loaded.date_us))
+    if not found and request is None:
+        return None
+    change = Change(
+        operation="update",
+        request=request,
+        add=added,
+        uploaded_us=loaded.date_us,
+        reads=Reads(predicate, snapshot.version, frozenset(found)),
+        deleted_rows=sum(len(p) for p in found.values()),
+        whole=True,
+    )
+    if not found:
+        return change
+    if mode == "tombstone":
+        return replace(change, add_markers=(marker_of(ctx, loaded, predicate),))
+    live = {f.key: f for f in loaded.state.files()}
+    if mode == "vector":
+        emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
+        marked = {k: p for k, p in found.items() if k not in emptied}
+        return replace(
+            change, remove=emptied, add_markers=tuple(vector_markers(ctx, loaded, marked))
+        )
+    markers = list(loaded.state.markers())
+    units = tuple(
+        rewrite_file(
+            ctx,
+            loaded,
+            live[key],
+            [m for m in markers if marker_may_hit(m, live[key], schema)],
+            extra_deleted=positions,
+            strategy=mode,
+        )
+        for key, positions in found.items()
+    )
+    return replace(change, units=units)
+
+
+def upsert(
+    ctx: Context,
+    data: Any,
+    *,
+    on: tuple[str, ...] = (),
+    base: Loaded | None = None,
+    request: Request | None = None,
+) -> Committed | Skipped:
+    """Insert rows, replacing those with the same values of `on` (default: the primary key). Of several
+    rows of one key in `data` the last wins."""
+    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    if before is not None:
+        return before
+    snapshot = loaded.snapshot
+    names = on or tuple(
+        f.name for f in snapshot.schema.fields if f.id in snapshot.primary_key
+    )
+    if not names:
+        raise InvalidRequest(
+            "upsert needs `on=`: the table has no primary key", table=ctx.uri
+        )
+    rows = pa.Table.from_batches(
+        list(fitted(reader_of(data), snapshot.schema)), schema=schema_to_arrow(snapshot.schema)
+    )
+    missing = [n for n in names if n not in rows.column_names]
+    if missing:
+        raise SchemaMismatch(
+            f"upsert is asked to match on {missing}, which the table has not",
+            next_step=f"The columns are: {', '.join(snapshot.schema.names)}",
+            table=ctx.uri,
+        )
+    rows = _last_of_each_key(rows, names)
+    if rows.num_rows == 0 and request is None:
+        return Skipped(loaded)
+    markers = tuple(key_markers(ctx, loaded, rows.select(list(names)))) if rows.num_rows else ()
+    change = Change(
+        operation="upsert",
+        request=request,
+        add=tuple(write_batches(ctx, snapshot, rows.to_batches(), time_us=loaded.date_us)),
+        add_markers=markers,
+        uploaded_us=loaded.date_us,
+        deleted_rows=None,
+    )
+    return expect_committed(ctx, commit(ctx, change, base=loaded))
+
+
+def _last_of_each_key(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
+    """A row with a NULL key equals no other row: it is inserted, each one."""
+    nested = [n for n in names if pa.types.is_nested(rows.schema.field(n).type)]
+    if nested:
+        raise InvalidRequest(f"upsert cannot match on nested columns: {nested}")
+    order = pa.array(range(rows.num_rows), pa.int64())
+    null_key = pc.is_null(rows.column(names[0]))
+    for name in names[1:]:
+        null_key = pc.or_(null_key, pc.is_null(rows.column(name)))
+    keyed = rows.append_column("__row", order).filter(pc.invert(null_key))
+    last = keyed.group_by(list(names), use_threads=False).aggregate([("__row", "max")])
+    unkeyed = pa.chunked_array([order]).filter(null_key)
+    kept = pa.concat_arrays(
+        [*last.column("__row_max").chunks, *unkeyed.chunks, pa.array([], pa.int64())]
+    )
+    return rows.take(kept.take(pc.sort_indices(kept)))
+
+

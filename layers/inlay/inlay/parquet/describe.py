@@ -1,0 +1,93 @@
+"""Describe: what an entry says of a Parquet object, out of the object's own footer.
+
+Promise: an object that passes here can be read as the table's schema: it is Parquet, whole, not
+encrypted, its row groups lie within it and its columns fit. What cannot is refused by a typed error
+that says why; its pages are not decoded (that would read the object).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from inlay.errors import UnreadableFile
+from inlay.format.entry import ColumnStats, DataFile
+from inlay.format.schema import Schema
+from inlay.parquet.columns import locate_columns
+from inlay.parquet.conform import check_fits
+from inlay.parquet.footer import Footer, decode_footer
+from inlay.parquet.stats import file_stats
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A footer in both forms: Inlay's own, which knows offsets, and Arrow's, which knows types."""
+
+    footer: Footer
+    footer_bytes: int
+    metadata: pq.FileMetaData
+    arrow: pa.Schema
+
+    @property
+    def rows(self) -> int:
+        return int(self.metadata.num_rows)
+
+
+def describe(tail: bytes, *, size: int) -> Described:
+    """Decode the footer at the end of `tail`, the last bytes of an object of `size` bytes.
+
+    Raises `UnreadableFile` or `UnsupportedFile`."""
+    footer = decode_footer(tail, file_size=size)
+    footer_bytes = size - footer.start
+    try:
+        parsed = pq.ParquetFile(pa.BufferReader(tail[-footer_bytes:]))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UnreadableFile(f"the footer cannot be understood: {_first_line(error)}") from error
+    for group in footer.row_groups:
+        for chunk in group.columns:
+            if not 0 < chunk.start <= chunk.end <= footer.start:
+                raise UnreadableFile(
+                    "a column chunk lies outside the file: it was cut short or damaged"
+                )
+    return Described(footer, footer_bytes, parsed.metadata, parsed.schema_arrow)
+
+
+def entry_of(
+    described: Described,
+    *,
+    key: str,
+    size: int,
+    schema: Schema,
+    stats_columns: Sequence[int],
+    event: str | None = None,
+) -> DataFile:
+    """The entry of an object whose columns fit `schema`. Raises `SchemaMismatch`."""
+    columns = locate_columns(described.arrow, schema)
+    leaves = tuple(columns.leaves)
+    evidence = file_stats(described.metadata, columns, schema, leaves)
+
+    def of(field_id: int) -> ColumnStats | None:
+        return evidence.get(field_id)
+
+    check_fits(described.arrow, schema, evidence=of)
+    return DataFile(
+        key=key,
+        size=size,
+        footer_size=described.footer_bytes,
+        rows=described.rows,
+        row_groups=int(described.metadata.num_row_groups),
+        schema_id=schema.id,
+        stats={i: evidence[i] for i in stats_columns if i in evidence},
+        event=event,
+    )
+
+
+# Enough for the footer of nearly every file; a longer one takes a second request.
+TAIL_BYTES = 64 * 1024
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0][:200]

@@ -1,0 +1,434 @@
+"""Tables: what users call. Everything here forwards to `inlay.ops`.
+
+::
+
+    import inlay
+
+    t = inlay.create("s3://bucket/tables/events", schema, primary_key="id", sort_by=["event_time"])
+    t.append(rows)
+    t.delete("user_id = 42 AND event_time < TIMESTAMP '2026-01-01'")
+    t.scan(columns=["id"], where="status = 'open'").to_arrow()
+
+A `Table` is one snapshot: what it reads does not change under it. Its own writes move it on; others'
+are seen after `refresh()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from inlay.errors import InvalidRequest
+from inlay.format.entry import DataFile, Marker
+from inlay.format.predicate import TRUE, Predicate
+from inlay.format.snapshot import Snapshot
+from inlay.ops import append as append_op
+from inlay.ops import collect_garbage as gc_op
+from inlay.ops import compact as compact_op
+from inlay.ops import create as create_op
+from inlay.ops import delete as delete_op
+from inlay.ops import erase as erase_op
+from inlay.ops import expire as expire_op
+from inlay.ops import history as history_op
+from inlay.ops import ingest as ingest_op
+from inlay.ops import rewrite as rewrite_op
+from inlay.ops import update as update_op
+from inlay.ops.commit import Committed, Skipped, commit, expect_committed
+from inlay.ops.context import Context, Progress, no_progress
+from inlay.ops.load import (
+    Loaded,
+    load_as_of,
+    load_entries,
+    load_pointer,
+    load_version,
+)
+from inlay.ops.result import WriteResult, write_result
+from inlay.ops.scan import Scan
+from inlay.parquet.types import schema_to_arrow
+from inlay.parse import parse_assignments, parse_predicate
+from inlay.plan.change import Change, Edit, Request
+from inlay.plan.state import State
+from inlay.storage.metered import MeteredStore, Usage
+from inlay.storage.open import open_store, parse_location
+
+# Requests of one process in flight; S3 serves each in tens of milliseconds, so this many keep a
+# connection pool busy and bound memory.
+THREADS = 16
+
+
+def create(
+    uri: str,
+    schema: pa.Schema,
+    *,
+    primary_key: str | Sequence[str] = (),
+    sort_by: str | Sequence[str] = (),
+    properties: Mapping[str, object] | None = None,
+    context: Context | None = None,
+) -> Table:
+    """Create an empty table. `uri` is s3://, file:///, memory:// or a local path.
+
+    `primary_key` names what ranges and upserts use (it is not enforced); `sort_by` orders written
+    files. Raises `TableExists`, `UnsupportedType`, `InvalidRequest`.
+    """
+    ctx = context or connect(uri)
+    loaded = create_op.create(
+        ctx, schema, primary_key=_names(primary_key), sort_by=_names(sort_by), properties=properties
+    )
+    return Table(ctx, loaded)
+
+
+def open(  # noqa: A001 - `inlay.open(uri)` is the name that fits
+    uri: str,
+    *,
+    version: int | None = None,
+    as_of: datetime | str | None = None,
+    ref: str | None = None,
+    context: Context | None = None,
+) -> Table:
+    """Open a table at its newest version (one GET), or at an earlier one by number, time or name.
+
+    Raises `TableNotFound`, `VersionNotFound`, `CorruptTable`, `NewerFormat`.
+    """
+    ctx = context or connect(uri)
+    if sum(x is not None for x in (version, as_of, ref)) > 1:
+        raise InvalidRequest("give one of version=, as_of= and ref=")
+    loaded = load_pointer(ctx)
+    current = loaded.snapshot
+    if ref is not None and ref != "main":
+        if ref not in current.refs:
+            raise InvalidRequest(
+                f"there is no ref {ref!r}",
+                next_step=f"The refs are: {', '.join(['main', *sorted(current.refs)])}",
+                table=ctx.uri,
+            )
+        version = current.refs[ref].version
+    if version is not None:
+        return Table(ctx, loaded, at=load_version(ctx, current, version))
+    if as_of is not None:
+        return Table(ctx, loaded, at=load_as_of(ctx, current, _time_us(as_of)))
+    return Table(ctx, loaded)
+
+
+def connect(
+    uri: str, *, executor: Executor | None = None, progress: Progress = no_progress
+) -> Context:
+    """A context for the table at `uri`, with this process's environment and threads."""
+    store, root = open_store(uri)
+    return Context(
+        store=MeteredStore(store),
+        root=root,
+        uri=uri.rstrip("/"),
+        executor=executor or ThreadPoolExecutor(THREADS, thread_name_prefix="inlay"),
+        progress=progress,
+    )
+
+
+class Table:
+    """A table at one snapshot. See the module's head; all options are keyword-only."""
+
+    def __init__(self, context: Context, loaded: Loaded, *, at: Snapshot | None = None) -> None:
+        self._ctx = context
+        self._loaded = loaded
+        self._at = None if at is None or at.version == loaded.snapshot.version else at
+
+    # -- what it is ---------------------------------------------------------------------------
+
+    @property
+    def uri(self) -> str:
+        return self._ctx.uri
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._at or self._loaded.snapshot
+
+    @property
+    def version(self) -> int:
+        return self.snapshot.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        return schema_to_arrow(self.snapshot.schema, with_ids=False)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return dict(self.snapshot.properties)
+
+    @property
+    def usage(self) -> Usage:
+        """Requests and bytes of this table object so far."""
+        return _usage(self._ctx)
+
+    def refresh(self) -> Table:
+        """Move to the newest version (one GET)."""
+        self._loaded = load_pointer(self._ctx, carried=self._loaded.state.contents)
+        self._at = None
+        return self
+
+    def __repr__(self) -> str:
+        return f"Table({self.uri!r}, version={self.version})"
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def scan(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | Predicate | Any | None = None,
+        limit: int | None = None,
+    ) -> Scan:
+        """Rows of this snapshot. `where` is SQL text, a predicate or a pyarrow expression."""
+        state = self._state()
+        return Scan(self._ctx, state, columns=columns, where=where, limit=limit)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def count(self, *, where: str | None = None) -> int:
+        """How many rows; answered from metadata alone where that is possible."""
+        return self.scan(where=where).count()
+
+    def history(self, *, limit: int = history_op.HISTORY_LIMIT) -> pa.Table:
+        return history_op.history(self._ctx, self._loaded.snapshot, limit=limit)
+
+    def files(self) -> pa.Table:
+        return history_op.files_table(self._state())
+
+    def tombstones(self) -> pa.Table:
+        return history_op.tombstones_table(self._state())
+
+    def entries(self) -> tuple[tuple[DataFile, ...], tuple[Marker, ...]]:
+        """The live data files and delete markers of this snapshot, as values of the format."""
+        state = self._state()
+        return tuple(state.files()), tuple(state.markers())
+
+    def _state(self) -> State:
+        if self._at is not None:
+            return load_entries(self._ctx, State(self._at, self._loaded.state.contents))
+        self._loaded = replace(self._loaded, state=load_entries(self._ctx, self._loaded.state))
+        return self._loaded.state
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def append(self, data: Any, *, request_id: str | None = None) -> WriteResult:
+        """Append rows: a pyarrow Table, RecordBatchReader or anything with `__arrow_c_stream__`."""
+        return self._write(
+            "append",
+            lambda base: append_op.append(
+                self._ctx, data, base=base, request=_request(request_id, "append")
+            ),
+        )
+
+    def ingest(
+        self, uris: Sequence[str], *, adopt: bool = False
+    ) -> ingest_op.IngestResult:
+        """Existing Parquet objects become data files byte for byte, each once. The result tells what
+        became of each."""
+        sources = [ingest_op.Source(parse_location(uri)) for uri in uris]
+        self._writable()
+        before = _usage(self._ctx)
+        result = ingest_op.ingest(self._ctx, sources, adopt=adopt, base=self._loaded)
+        self._loaded = result.loaded
+        return replace(result, write=replace(result.write, usage=_usage(self._ctx) - before))
+
+    def delete(
+        self,
+        where: str | Predicate | None = None,
+        *,
+        keys: Any | None = None,
+        mode: str | None = None,
+        file: str | None = None,
+        request_id: str | None = None,
+    ) -> WriteResult:
+        """Delete the rows for which `where` is TRUE, or whose columns equal a row of `keys`.
+
+        `mode`: tombstone (constant time), vector, surgery, rewrite, or erase (`docs/ERASURE.md`);
+        None is the table's `delete.mode`. `file` limits it to one data file.
+        """
+        if (where is None) == (keys is None):
+            raise InvalidRequest("give either where= or keys= to delete", table=self.uri)
+        if keys is not None:
+            table = keys if isinstance(keys, pa.Table) else pa.table(keys)
+            body = f"keys:{table.schema}:{table.to_pydict()}"
+            return self._write(
+                "delete",
+                lambda base: delete_op.delete_keys(
+                    self._ctx, table, base=base, request=_request(request_id, body)
+                ),
+            )
+        predicate = self._predicate(where)
+        request = _request(request_id, f"{mode}:{file}:{predicate}")
+        if mode == "erase":
+            return self._write(
+                "erase",
+                lambda base: erase_op.open_erasure(
+                    self._ctx, predicate, base=base, request=request
+                ),
+            )
+        if mode is not None and mode not in ("tombstone", "vector", "surgery", "rewrite"):
+            raise InvalidRequest(
+                f"unknown delete mode {mode!r}",
+                next_step="It is one of tombstone, vector, surgery, rewrite, erase",
+                table=self.uri,
+            )
+        return self._write(
+            "delete",
+            lambda base: delete_op.delete(
+                self._ctx, predicate, mode=mode, file=file, base=base, request=request
+            ),
+        )
+
+    def delete_row_groups(
+        self, file: str, ordinals: Sequence[int], *, request_id: str | None = None
+    ) -> WriteResult:
+        """Delete whole row groups of one data file (`files()` names them)."""
+        return self._write(
+            "delete",
+            lambda base: delete_op.delete_row_groups(
+                self._ctx,
+                file,
+                ordinals,
+                base=base,
+                request=_request(request_id, f"{file}:{list(ordinals)}"),
+            ),
+        )
+
+    def update(
+        self,
+        assignments: Mapping[str, str],
+        *,
+        where: str | Predicate = TRUE,
+        mode: str | None = None,
+        request_id: str | None = None,
+    ) -> WriteResult:
+        """Set columns to SQL expressions: `t.update({"status": "'closed'"}, where="id = 7")`."""
+        parsed = parse_assignments(assignments, self.snapshot.schema)
+        predicate = self._predicate(where)
+        return self._write(
+            "update",
+            lambda base: update_op.update(
+                self._ctx,
+                parsed,
+                predicate,
+                mode=mode,
+                base=base,
+                request=_request(request_id, f"{sorted(assignments.items())}:{predicate}"),
+            ),
+        )
+
+    def upsert(
+        self, data: Any, *, on: str | Sequence[str] = (), request_id: str | None = None
+    ) -> WriteResult:
+        """Insert rows, replacing those with equal values of `on` (default: the primary key)."""
+        return self._write(
+            "upsert",
+            lambda base: update_op.upsert(
+                self._ctx, data, on=_names(on), base=base, request=_request(request_id, "upsert")
+            ),
+        )
+
+    def set_properties(self, **properties: object) -> WriteResult:
+        """Set table properties (dots as `__`: `delete__mode="vector"`); None removes one."""
+        from inlay.format.properties import check_properties
+
+        named = {k.replace("__", "."): v for k, v in properties.items()}
+        checked: dict[str, str | None] = dict(
+            check_properties({k: v for k, v in named.items() if v is not None})
+        )
+        checked |= {k: None for k, v in named.items() if v is None}
+        change = Change(operation="set_properties", edit=Edit(properties=checked))
+        return self._write(
+            "set_properties",
+            lambda base: expect_committed(self._ctx, commit(self._ctx, change, base=base)),
+        )
+
+    # -- maintenance --------------------------------------------------------------------------
+
+    def rewrite(self, **options: Any) -> rewrite_op.RewriteResult:
+        """Turn delete markers into absent rows, by row-group surgery where that is cheapest."""
+        return self._maintain(rewrite_op.rewrite, options)
+
+    def compact(self, **options: Any) -> compact_op.CompactResult:
+        """Pack small files, fold deletes, rewrite half-empty row groups, merge metadata."""
+        return self._maintain(compact_op.compact, options)
+
+    def expire(self, **options: Any) -> expire_op.ExpireResult:
+        """End time travel to old versions; `collect_garbage` then takes their objects."""
+        return self._maintain(expire_op.expire, options)
+
+    def collect_garbage(
+        self, *, grace: timedelta | None = None, dry_run: bool = False, **options: Any
+    ) -> gc_op.CollectResult:
+        """Delete objects nothing can reach any more, older than `grace` (7 days unless set)."""
+        seconds = None if grace is None else grace.total_seconds()
+        return self._maintain(
+            gc_op.collect_garbage, {"grace_seconds": seconds, "dry_run": dry_run, **options}
+        )
+
+    def _maintain(self, operation: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+        self._writable()
+        result = operation(self._ctx, base=self._loaded, **options)
+        self.refresh()
+        return result
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _predicate(self, where: str | Predicate | None) -> Predicate:
+        if where is None:
+            return TRUE
+        if isinstance(where, str):
+            return parse_predicate(where, self.snapshot.schema)
+        return where
+
+    def _writable(self) -> None:
+        if self._at is not None:
+            raise InvalidRequest(
+                f"version {self.version} of {self.uri} is in the past and cannot be written to",
+                next_step="Open the table without version= or as_of=, or call refresh()",
+                table=self.uri,
+            )
+
+    def _write(
+        self, operation: str, run: Callable[[Loaded], Committed | Skipped]
+    ) -> WriteResult:
+        self._writable()
+        before = _usage(self._ctx)
+        outcome = run(self._loaded)
+        self._loaded = outcome.loaded
+        return write_result(operation, outcome, _usage(self._ctx) - before)
+
+
+def _usage(ctx: Context) -> Usage:
+    return ctx.store.usage() if isinstance(ctx.store, MeteredStore) else Usage({}, 0, 0)
+
+
+def _request(request_id: str | None, body: str) -> Request | None:
+    if request_id is None:
+        return None
+    if not request_id.strip():
+        raise InvalidRequest("a request id cannot be empty")
+    return Request.of(request_id, body=body)
+
+
+def _names(value: str | Sequence[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _time_us(value: datetime | str) -> int:
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError as error:
+            raise InvalidRequest(
+                f"not a time: {value!r}", next_step="Write it as 2026-01-31T12:00:00Z"
+            ) from error
+    if value.tzinfo is None:
+        value = value.replace(tzinfo=UTC)
+    return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+__all__ = ["Table", "connect", "create", "open"]
