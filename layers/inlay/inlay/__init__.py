@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from inlay.table import Table, connect, create, open  # noqa: A004
+    from inlay.table import Table, connect, create, open
 
 __all__ = ["Table", "connect", "create", "open"]
 

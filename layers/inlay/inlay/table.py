@@ -82,7 +82,7 @@ def create(
     return Table(ctx, loaded)
 
 
-def open(  # noqa: A001 - `inlay.open(uri)` is the name that fits
+def open(
     uri: str,
     *,
     version: int | None = None,
@@ -182,7 +182,8 @@ class Table:
         limit: int | None = None,
     ) -> Scan:
         """Rows of this snapshot. `where` is SQL text, a predicate or a pyarrow expression."""
-        state = self._state()
+        # Segments that cannot match the filter are never read: the scan loads what it needs.
+        state = self._loaded.state if self._at is None else State(self._at)
         return Scan(self._ctx, state, columns=columns, where=where, limit=limit)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -208,7 +209,7 @@ class Table:
 
     def _state(self) -> State:
         if self._at is not None:
-            return load_entries(self._ctx, State(self._at, self._loaded.state.contents))
+            return load_entries(self._ctx, State(self._at))
         self._loaded = replace(self._loaded, state=load_entries(self._ctx, self._loaded.state))
         return self._loaded.state
 
@@ -223,9 +224,7 @@ class Table:
             ),
         )
 
-    def ingest(
-        self, uris: Sequence[str], *, adopt: bool = False
-    ) -> ingest_op.IngestResult:
+    def ingest(self, uris: Sequence[str], *, adopt: bool = False) -> ingest_op.IngestResult:
         """Existing Parquet objects become data files byte for byte, each once. The result tells what
         became of each."""
         sources = [ingest_op.Source(parse_location(uri)) for uri in uris]
@@ -392,9 +391,7 @@ class Table:
                 table=self.uri,
             )
 
-    def _write(
-        self, operation: str, run: Callable[[Loaded], Committed | Skipped]
-    ) -> WriteResult:
+    def _write(self, operation: str, run: Callable[[Loaded], Committed | Skipped]) -> WriteResult:
         self._writable()
         before = _usage(self._ctx)
         outcome = run(self._loaded)

@@ -72,8 +72,11 @@ _COMMIT_COUNTS = (
     "removed_markers",
 )
 _KEYS = frozenset(
-    "table version commit schemas schema last_field_id specs spec primary_key sort_by stats_columns "
-    "properties refs files markers ledger erasures boundary expired time_index totals".split()
+    (
+        *("table", "version", "commit", "schemas", "schema", "last_field_id", "specs", "spec"),
+        *("primary_key", "sort_by", "stats_columns", "properties", "refs", "files", "markers"),
+        *("ledger", "erasures", "boundary", "expired", "time_index", "totals"),
+    )
 )
 
 

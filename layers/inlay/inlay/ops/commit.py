@@ -27,6 +27,7 @@ twice; the second answer is a 412 for our own success:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, assert_never
 
@@ -267,10 +268,8 @@ def _swap(ctx: Context, loaded: Loaded, snapshot: Snapshot, proposal: Proposal) 
     data = encode_snapshot(snapshot)
     for swap in range(1, MAX_SWAPS + 1):
         answer = None
-        try:
+        with suppress(StoreUnavailable):  # outcome unknown: look
             answer = ctx.store.put(ctx.key(keys.POINTER), data, condition=IfMatch(loaded.etag))
-        except StoreUnavailable:
-            pass  # outcome unknown: look
         if isinstance(answer, Written):
             return _now(ctx, loaded, snapshot, proposal, data, answer.etag, answer.date_us)
         if isinstance(answer, StoreRefused) and answer.reason == "race" and swap == 1:

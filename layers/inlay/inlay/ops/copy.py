@@ -8,7 +8,6 @@ from __future__ import annotations
 from inlay.errors import StoreUnavailable
 from inlay.ops.context import Context
 from inlay.storage.base import (
-    IF_ABSENT,
     MAX_COPY_BYTES,
     ByteRange,
     Head,

@@ -13,7 +13,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +20,7 @@ from pyroaring import BitMap64
 
 from inlay.errors import ConcurrentChange, InvalidPredicate, InvalidRequest, SchemaMismatch
 from inlay.format import keys as object_keys
-from inlay.format.entry import DataFile, Keys, Marker, RowGroups, Rows, Vector
+from inlay.format.entry import Keys, Marker, RowGroups, Rows, Vector
 from inlay.format.predicate import In, Predicate
 from inlay.format.predicate_json import predicate_to_json
 from inlay.format.properties import Properties
@@ -47,8 +46,6 @@ from inlay.plan.reach import marker_may_hit
 from inlay.plan.scan import plan_scan
 from inlay.storage.base import IF_ABSENT
 
-DeleteMode = Literal["tombstone", "vector", "surgery", "rewrite"]
-
 # A marker sits in the pointer at every commit until it rolls; design section 4: at most 10 KB.
 MAX_PREDICATE_BYTES = 8 * 1024
 # Few positions are cheaper in the marker than as an object: 64 take about 250 bytes of JSON.
@@ -65,7 +62,7 @@ def delete(
     ctx: Context,
     predicate: Predicate,
     *,
-    mode: DeleteMode | None = None,
+    mode: str | None = None,
     file: str | None = None,
     base: Loaded | None = None,
     request: Request | None = None,
@@ -76,9 +73,7 @@ def delete(
         return before
     chosen = mode or Properties(loaded.snapshot.properties).text("delete.mode")
     if chosen == "tombstone":
-        return _commit_markers(
-            ctx, loaded, request, [marker_of(ctx, loaded, predicate, file=file)]
-        )
+        return _commit_markers(ctx, loaded, request, [marker_of(ctx, loaded, predicate, file=file)])
     return _RowDelete(ctx, predicate, chosen, file, request).run(loaded)
 
 
@@ -155,7 +150,12 @@ def key_markers(ctx: Context, loaded: Loaded, keys: pa.Table) -> Iterator[Marker
         raise SchemaMismatch("the keys have no columns", table=ctx.uri)
     try:
         keys = keys.cast(
-            pa.schema([pa.field(n, arrow_primitive(t)) for n, (_, t) in zip(keys.column_names, fields, strict=True)])
+            pa.schema(
+                [
+                    pa.field(n, arrow_primitive(t))
+                    for n, (_, t) in zip(keys.column_names, fields, strict=True)
+                ]
+            )
         )
     except pa.ArrowException as error:
         raise SchemaMismatch(f"the keys do not fit the columns: {error}", table=ctx.uri) from error
@@ -165,7 +165,7 @@ def key_markers(ctx: Context, loaded: Loaded, keys: pa.Table) -> Iterator[Marker
     if len(fields) == 1 and keys.num_rows <= INLINE_KEYS:
         field_id, kind = fields[0]
         values = {to_physical(v, kind) for v in keys.column(0)}
-        ordered = tuple(sorted(v for v in values if v is not None))  # type: ignore[type-var]
+        ordered = tuple(sorted(v for v in values if v is not None))
         size = len(str(ordered))
         if size <= MAX_PREDICATE_BYTES and not kind.is_float:
             yield marker_of(ctx, loaded, In(field_id, kind, ordered))
@@ -183,9 +183,7 @@ def _in_objects(keys: pa.Table) -> Iterator[pa.Table]:
         yield keys.slice(start, rows)
 
 
-def _write_keys(
-    ctx: Context, loaded: Loaded, field_ids: tuple[int, ...], keys: pa.Table
-) -> Marker:
+def _write_keys(ctx: Context, loaded: Loaded, field_ids: tuple[int, ...], keys: pa.Table) -> Marker:
     from inlay.parquet.columns import locate_columns
     from inlay.parquet.stats import file_stats
 

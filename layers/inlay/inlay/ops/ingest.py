@@ -184,7 +184,9 @@ def _ingest(
 
     def take(item: tuple[int, _Seen]) -> tuple[int, SourceOutcome | DataFile]:
         position, seen = item
-        return position, _guarded(ctx, seen.source, lambda _: _take(ctx, seen, adopt, loaded.date_us))
+        return position, _guarded(
+            ctx, seen.source, lambda _: _take(ctx, seen, adopt, loaded.date_us)
+        )
 
     entries: dict[int, DataFile] = {}
     for position, taken in ctx.map(take, list(batch.seen.items())):
@@ -239,7 +241,7 @@ def _too_old(ctx: Context, source: Source) -> RequestTooOld:
 
 
 def _drop_known(ctx: Context, batch: _Batch, loaded: Loaded) -> None:
-    late = {p: s for p, s in batch.seen.items()}
+    late = dict(batch.seen)
     _, known = known_requests(ctx, loaded, [s.source.request for s in late.values()])
     taken: set[bytes] = set()
     for position, seen in late.items():
@@ -296,9 +298,7 @@ def _take(ctx: Context, seen: _Seen, adopt: bool, date_us: int) -> SourceOutcome
     if seen.entry.rows == 0:
         return seen.entry
     if adopt:
-        return replace(
-            seen.entry, key=seen.source.location.uri, adopted=True, etag=seen.etag
-        )
+        return replace(seen.entry, key=seen.source.location.uri, adopted=True, etag=seen.etag)
     key = keys.data_key(date_us, ctx.new_id())
     copied = copy_object(
         ctx, seen.source.location, ctx.key(key), size=seen.entry.size, etag=seen.etag

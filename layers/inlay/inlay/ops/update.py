@@ -9,7 +9,7 @@ changed, the update is planned again. `upsert` derives nothing: the last writer 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -155,13 +155,9 @@ def upsert(
     if before is not None:
         return before
     snapshot = loaded.snapshot
-    names = on or tuple(
-        f.name for f in snapshot.schema.fields if f.id in snapshot.primary_key
-    )
+    names = on or tuple(f.name for f in snapshot.schema.fields if f.id in snapshot.primary_key)
     if not names:
-        raise InvalidRequest(
-            "upsert needs `on=`: the table has no primary key", table=ctx.uri
-        )
+        raise InvalidRequest("upsert needs `on=`: the table has no primary key", table=ctx.uri)
     rows = pa.Table.from_batches(
         list(fitted(reader_of(data), snapshot.schema)), schema=schema_to_arrow(snapshot.schema)
     )
@@ -203,5 +199,3 @@ def _last_of_each_key(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
         [*last.column("__row_max").chunks, *unkeyed.chunks, pa.array([], pa.int64())]
     )
     return rows.take(kept.take(pc.sort_indices(kept)))
-
-
