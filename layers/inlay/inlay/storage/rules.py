@@ -38,7 +38,6 @@ HEADER_NAMES = frozenset(
     {
         "BucketKeyEnabled",
         "CacheControl",
-        "ChecksumAlgorithm",
         "ContentDisposition",
         "ContentEncoding",
         "ContentLanguage",
@@ -185,8 +184,8 @@ def check_part(key: str, number: int, size: int) -> None:
         )
 
 
-def check_completion(key: str, parts: Sequence[Part], staged: Mapping[int, StagedPart]) -> None:
-    """Refuse what CompleteMultipartUpload refuses: no parts, wrong order, wrong ETag, too small."""
+def check_part_list(key: str, parts: Sequence[Part]) -> None:
+    """Refuse a list of parts that no upload can be completed with."""
     if not parts:
         raise InvalidRequest(
             "an upload is completed with at least one part",
@@ -198,6 +197,11 @@ def check_completion(key: str, parts: Sequence[Part], staged: Mapping[int, Stage
         raise InvalidRequest(
             "parts must be listed by ascending number", key=key, next_step="Sort the parts"
         )
+
+
+def check_completion(key: str, parts: Sequence[Part], staged: Mapping[int, StagedPart]) -> None:
+    """Refuse what CompleteMultipartUpload refuses: no parts, wrong order, wrong ETag, too small."""
+    check_part_list(key, parts)
     for position, part in enumerate(parts):
         held = staged.get(part.number)
         if held is None or held.etag != part.etag:

@@ -1,0 +1,602 @@
+"""S3, and whatever speaks its protocol: the only module that knows the AWS SDK.
+
+Promise: each method is one request (a page or batch each for lists and deletes), answered with the
+values of `base.py` or a typed error; the store's clock is the `Date` header of the answer, never the
+host's. Settings come from the standard AWS environment: AWS_ENDPOINT_URL_S3, region, profile,
+credential chain.
+
+Attempts. The SDK's own retries are off (`total_max_attempts=1`): it cannot be told to try one
+request once and another four times, and a second attempt it made by itself can turn a PUT that
+landed into a 412. Here it depends on the request. A swap (`If-Match`) is tried once, because the
+commit looks at the pointer after any doubt. Everything else is tried up to four times. A create
+(`If-None-Match: *`) that is refused on a *later* attempt may have met its own first one, so it looks
+at what is there and reports `Written` when those are its bytes.
+
+botocore is used without boto3, whose resources are of no use here and cost import time.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import os
+import random
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+import botocore.session
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from inlay.errors import AccessDenied, InlayError, InvalidRequest, PageError, StoreUnavailable
+from inlay.storage import rules, s3_errors
+from inlay.storage.base import (
+    ByteRange,
+    Condition,
+    DeleteFailure,
+    Got,
+    Head,
+    IfMatch,
+    Location,
+    Missing,
+    ObjectInfo,
+    ObjectVersion,
+    Part,
+    Refused,
+    Upload,
+    Written,
+)
+
+if TYPE_CHECKING:
+    from botocore.client import BaseClient
+
+DEFAULT_REGION: Final = "us-east-1"
+# Four attempts with full jitter wait 0.7 s on average and 1.4 s at most: longer than a SlowDown or
+# a dropped connection usually lasts, short beside any function's timeout.
+MAX_ATTEMPTS: Final = 4
+_FIRST_BACKOFF_SECONDS: Final = 0.2
+# A connection that says nothing for this long is dead; S3 answers a 5 GiB part copy sooner.
+_CONNECT_TIMEOUT_SECONDS: Final = 5
+_READ_TIMEOUT_SECONDS: Final = 60
+# `Context.parallel` requests of several operations at once; more than that wait for a connection.
+_CONNECTIONS: Final = 64
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_clients: dict[object, BaseClient] = {}
+_clients_lock = threading.Lock()
+
+
+def connect(*, endpoint_url: str | None = None, region: str | None = None) -> BaseClient:
+    """A client of the AWS environment as it is now; made once per process and environment.
+
+    A bucket is a path and not a host name where an endpoint is given: an emulator or an appliance
+    seldom has wildcard DNS.
+    """
+    endpoint = (
+        endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    )
+    # Per process: a forked worker must not share its parent's sockets.
+    settings = sorted(pair for pair in os.environ.items() if pair[0].startswith("AWS_"))
+    identity = (os.getpid(), endpoint, region, *settings)
+    with _clients_lock:
+        client = _clients.get(identity)
+        if client is None:
+            session = botocore.session.Session()
+            config = Config(
+                connect_timeout=_CONNECT_TIMEOUT_SECONDS,
+                max_pool_connections=_CONNECTIONS,
+                read_timeout=_READ_TIMEOUT_SECONDS,
+                # Newer checksums by default break S3s of other makers.
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+                retries={"total_max_attempts": 1, "mode": "standard"},
+                s3={"addressing_style": "path"} if endpoint else {},
+                tcp_keepalive=True,
+                user_agent_extra="inlay",
+            )
+            client = session.create_client(
+                "s3",
+                region_name=region or session.get_config_variable("region") or DEFAULT_REGION,
+                endpoint_url=endpoint,
+                config=config,
+            )
+            _clients[identity] = client
+        return client
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A request that S3 carried out."""
+
+    content: Mapping[str, Any]
+    date_us: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Declined:
+    """A request that S3 understood and did not carry out."""
+
+    status: int
+    code: str
+    message: str
+    date_us: int
+    attempt: int
+
+
+class S3Store:
+    """One bucket. Safe to use from several threads: so is the client."""
+
+    scheme = "s3"
+
+    def __init__(self, bucket: str, *, client: BaseClient | None = None) -> None:
+        self._name = bucket
+        self._client = client or connect()
+
+    @property
+    def bucket(self) -> str:
+        return self._name
+
+    def at(self, bucket: str) -> S3Store:
+        return S3Store(bucket, client=self._client)
+
+    # -- reads --------------------------------------------------------------------------------
+
+    def get(
+        self,
+        key: str,
+        *,
+        byte_range: ByteRange | None = None,
+        if_match: str | None = None,
+        version_id: str | None = None,
+    ) -> Got | Missing | Refused:
+        arguments = _version(version_id)
+        if byte_range is not None:
+            arguments["Range"] = f"bytes={byte_range.start}-{byte_range.end - 1}"
+        if if_match is not None:
+            arguments["IfMatch"] = _quoted(if_match)
+        answer = self._ask("get_object", key, **arguments)
+        if isinstance(answer, _Answer):
+            return _got(answer, byte_range)
+        if _is_gone(answer, version_id):
+            return Missing(answer.date_us)
+        if answer.status == 412:
+            return Refused("exists", answer.date_us)
+        if answer.status == 416 and byte_range is not None:
+            raise rules.range_past_end(key, byte_range)
+        raise self._unexpected(answer, key)
+
+    def get_suffix(self, key: str, length: int) -> Got | Missing:
+        rules.check_suffix_length(length)
+        answer = self._ask("get_object", key, Range=f"bytes=-{length}")
+        if isinstance(answer, _Answer):
+            got = _got(answer, None)
+            return replace(got, body=got.body[-length:])  # cut, should the range be ignored
+        if answer.status == 404:
+            return Missing(answer.date_us)
+        if answer.status != 416:
+            raise self._unexpected(answer, key)
+        # No byte satisfies a range of an empty object. The 416 does not say its ETag.
+        head = self.head(key)
+        if isinstance(head, Missing):
+            return head
+        info = head.info
+        return Got(b"", 0, info.etag, info.modified_us, head.date_us, info.version_id)
+
+    def head(self, key: str, *, version_id: str | None = None) -> Head | Missing:
+        answer = self._ask("head_object", key, **_version(version_id))
+        if isinstance(answer, _Declined):
+            if _is_gone(answer, version_id):
+                return Missing(answer.date_us)
+            raise self._unexpected(answer, key)
+        content = answer.content
+        headers = {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name in sorted(rules.HEADER_NAMES)
+            if (value := content.get(name)) is not None
+        }
+        if content.get("TagCount"):
+            headers |= self._tagging(key, version_id)
+        info = ObjectInfo(
+            key,
+            content["ContentLength"],
+            _unquoted(content["ETag"]),
+            _us(content["LastModified"]),
+            content.get("VersionId"),
+            content.get("Metadata", {}),
+            headers,
+        )
+        return Head(info, answer.date_us)
+
+    def _tagging(self, key: str, version_id: str | None) -> Mapping[str, str]:
+        try:
+            answer = self._ask("get_object_tagging", key, **_version(version_id))
+        except AccessDenied:
+            return {}  # reading tags is a permission of its own
+        if isinstance(answer, _Declined):
+            return {}
+        tags = [(tag["Key"], tag["Value"]) for tag in answer.content["TagSet"]]
+        return {"Tagging": urlencode(tags)}
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        for page in self._pages("list_objects_v2", prefix, StartAfter=start_after):
+            for each in page.get("Contents", ()):
+                yield ObjectInfo(
+                    each["Key"], each["Size"], _unquoted(each["ETag"]), _us(each["LastModified"])
+                )
+
+    def list_prefixes(self, prefix: str) -> Iterator[str]:
+        for page in self._pages("list_objects_v2", prefix, Delimiter="/"):
+            for each in page.get("CommonPrefixes", ()):
+                yield each["Prefix"]
+
+    # -- writes -------------------------------------------------------------------------------
+
+    def put(
+        self,
+        key: str,
+        body: bytes | memoryview,
+        *,
+        condition: Condition = None,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Written | Refused:
+        rules.check_key(key)
+        rules.check_put_size(key, len(body))
+        # The SDK takes no memoryview.
+        content = body if isinstance(body, bytes) else bytes(body)
+        answer = self._ask(
+            "put_object",
+            key,
+            attempts=1 if isinstance(condition, IfMatch) else MAX_ATTEMPTS,
+            Body=content,
+            **_condition(condition),
+            **_kept(key, metadata, headers),
+        )
+        if isinstance(answer, _Answer):
+            return _written(answer)
+        refused = _refused(answer) if condition is not None else None
+        if refused is None:
+            raise self._unexpected(answer, key)
+        if refused.reason == "exists" and answer.attempt > 1:
+            # Only a create is repeated under a condition; an earlier attempt may have landed.
+            found = self.get(key)
+            if isinstance(found, Got) and found.body == content:
+                return Written(found.etag, found.date_us, found.version_id)
+        return refused
+
+    def copy(
+        self,
+        source: Location,
+        key: str,
+        *,
+        if_source_match: str | None = None,
+        condition: Condition = None,
+    ) -> Written | Refused | Missing:
+        rules.check_key(key)
+        arguments = _source(source, if_source_match) | _condition(condition)
+        answer = self._ask(
+            "copy_object", key, attempts=1 if condition is not None else MAX_ATTEMPTS, **arguments
+        )
+        if isinstance(answer, _Answer):
+            etag = _unquoted(answer.content["CopyObjectResult"]["ETag"])
+            return Written(etag, answer.date_us, answer.content.get("VersionId"))
+        if answer.status == 404:
+            return Missing(answer.date_us)
+        refused = _refused(answer) if condition is not None else None
+        if refused is None:
+            raise self._unexpected(answer, key)
+        return refused
+
+    def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
+        return self._delete({"Key": key} for key in keys)
+
+    def _delete(self, objects: Iterable[Mapping[str, str]]) -> Sequence[DeleteFailure]:
+        failures: list[DeleteFailure] = []
+        for batch in rules.delete_batches(objects):
+            left = batch
+            for attempt in range(1, MAX_ATTEMPTS + 1):
+                refused = self._delete_batch(left)
+                again = [each for each in refused if each["Code"] in s3_errors.TRANSIENT]
+                if not again or attempt == MAX_ATTEMPTS:
+                    break
+                failures += [_failure(each) for each in refused if each not in again]
+                left = [{k: each[k] for k in ("Key", "VersionId") if k in each} for each in again]
+                _back_off(attempt)
+            failures += [_failure(each) for each in refused]
+        return failures
+
+    def _delete_batch(self, batch: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
+        """What S3 did not delete. One answer speaks for up to 1,000 keys."""
+        answer = self._ask("delete_objects", None, Delete={"Objects": batch, "Quiet": True})
+        if isinstance(answer, _Declined):
+            raise self._unexpected(answer, batch[0]["Key"])
+        refused: Sequence[Mapping[str, str]] = answer.content.get("Errors", ())
+        return refused
+
+    # -- multipart ----------------------------------------------------------------------------
+
+    def create_multipart(
+        self,
+        key: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
+        rules.check_key(key)
+        answer = self._ask("create_multipart_upload", key, **_kept(key, metadata, headers))
+        if isinstance(answer, _Declined):
+            raise self._unexpected(answer, key)
+        upload_id: str = answer.content["UploadId"]
+        return upload_id
+
+    def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part:
+        rules.check_part(key, number, len(body))
+        answer = self._ask(
+            "upload_part",
+            key,
+            UploadId=upload_id,
+            PartNumber=number,
+            Body=body if isinstance(body, bytes) else bytes(body),
+        )
+        if isinstance(answer, _Answer):
+            return Part(number, _unquoted(answer.content["ETag"]))
+        if answer.code == "NoSuchUpload":
+            raise rules.upload_gone(key, upload_id)
+        raise self._unexpected(answer, key)
+
+    def upload_part_copy(
+        self,
+        key: str,
+        upload_id: str,
+        number: int,
+        *,
+        source: Location,
+        byte_range: ByteRange,
+        if_source_match: str,
+    ) -> Part | Refused | Missing:
+        rules.check_part(key, number, byte_range.length)
+        answer = self._ask(
+            "upload_part_copy",
+            key,
+            UploadId=upload_id,
+            PartNumber=number,
+            CopySourceRange=f"bytes={byte_range.start}-{byte_range.end - 1}",
+            **_source(source, if_source_match),
+        )
+        if isinstance(answer, _Answer):
+            return Part(number, _unquoted(answer.content["CopyPartResult"]["ETag"]))
+        if answer.code == "NoSuchUpload":
+            raise rules.upload_gone(key, upload_id)
+        if answer.status == 404:
+            return Missing(answer.date_us)
+        if answer.status == 412:
+            return Refused("exists", answer.date_us)
+        raise self._unexpected(answer, key)
+
+    def complete_multipart(
+        self, key: str, upload_id: str, parts: Sequence[Part]
+    ) -> Written | Missing:
+        rules.check_part_list(key, parts)
+        listed = [{"PartNumber": part.number, "ETag": _quoted(part.etag)} for part in parts]
+        answer = self._ask(
+            "complete_multipart_upload",
+            key,
+            UploadId=upload_id,
+            MultipartUpload={"Parts": listed},
+        )
+        if isinstance(answer, _Answer):
+            return _written(answer)
+        if answer.status == 404:
+            return Missing(answer.date_us)
+        raise self._unexpected(answer, key)
+
+    def abort_multipart(self, key: str, upload_id: str) -> None:
+        answer = self._ask("abort_multipart_upload", key, UploadId=upload_id)
+        if isinstance(answer, _Declined) and answer.status != 404:
+            raise self._unexpected(answer, key)
+
+    def list_uploads(self, prefix: str) -> Iterator[Upload]:
+        for page in self._pages("list_multipart_uploads", prefix):
+            for each in page.get("Uploads", ()):
+                yield Upload(each["Key"], each["UploadId"], _us(each["Initiated"]))
+
+    # -- versions -----------------------------------------------------------------------------
+
+    def list_versions(self, prefix: str) -> Iterator[ObjectVersion]:
+        for page in self._pages("list_object_versions", prefix):
+            found = [
+                ObjectVersion(
+                    each["Key"],
+                    each["VersionId"],
+                    each.get("Size", 0),
+                    _us(each["LastModified"]),
+                    is_latest=each["IsLatest"],
+                    marker=marker,
+                )
+                for name, marker in (("Versions", False), ("DeleteMarkers", True))
+                for each in page.get(name, ())
+            ]
+            # The SDK parts versions from markers; put them in S3's order again.
+            found.sort(key=lambda each: (each.key, not each.is_latest, -each.modified_us))
+            yield from found
+
+    def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
+        return self._delete({"Key": key, "VersionId": version} for key, version in versions)
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def _pages(self, operation: str, prefix: str, **arguments: Any) -> Iterator[Mapping[str, Any]]:
+        asked = {name: value for name, value in arguments.items() if value is not None}
+        while True:  # ends with the listing: each page begins where the last one stopped
+            answer = self._ask(operation, None, Prefix=prefix, **asked)
+            if isinstance(answer, _Declined):
+                raise self._unexpected(answer, prefix)
+            page = answer.content
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            # Each listing has its own names for "go on from here".
+            for said, ask in (
+                ("NextContinuationToken", "ContinuationToken"),
+                ("NextKeyMarker", "KeyMarker"),
+                ("NextUploadIdMarker", "UploadIdMarker"),
+                ("NextVersionIdMarker", "VersionIdMarker"),
+            ):
+                if said in page:
+                    asked[ask] = page[said]
+
+    def _ask(
+        self, operation: str, key: str | None, *, attempts: int = MAX_ATTEMPTS, **arguments: Any
+    ) -> _Answer | _Declined:
+        """Send one request, again after a transient failure while `attempts` last."""
+        if key is not None:
+            arguments["Key"] = key
+        for attempt in range(1, attempts + 1):
+            try:
+                content = getattr(self._client, operation)(Bucket=self._name, **arguments)
+                if operation == "get_object":
+                    # Read here: a connection that breaks while reading is a failed attempt too.
+                    content["Body"] = content["Body"].read()
+                return _Answer(content, _date_us(content), attempt)
+            except ClientError as error:
+                status, code, message = s3_errors.parts_of(error)
+                # S3 calls an id that never was a version's an invalid argument.
+                no_version = (
+                    status == 400 and code == "InvalidArgument" and "VersionId" in arguments
+                )
+                if no_version or s3_errors.is_outcome(status, code):
+                    return _Declined(status, code, message, _date_us(error.response), attempt)
+                fault = s3_errors.of_answer(status, code, message, self._name, key)
+                if not isinstance(fault, StoreUnavailable) or attempt == attempts:
+                    raise fault from error
+            except (BotoCoreError, OSError) as error:
+                fault = s3_errors.of_exception(error, self._name, key)
+                if not isinstance(fault, StoreUnavailable) or attempt == attempts:
+                    raise fault from error
+            _back_off(attempt)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _unexpected(self, declined: _Declined, key: str) -> InlayError:
+        """The error for an answer that has no meaning as a value where it came."""
+        return s3_errors.of_answer(
+            declined.status, declined.code, declined.message, self._name, key
+        )
+
+
+# -- arguments ------------------------------------------------------------------------------------
+
+
+def _version(version_id: str | None) -> dict[str, Any]:
+    return {} if version_id is None else {"VersionId": version_id}
+
+
+def _condition(condition: Condition) -> dict[str, str]:
+    if condition is None:
+        return {}
+    if isinstance(condition, IfMatch):
+        return {"IfMatch": _quoted(condition.etag)}
+    return {"IfNoneMatch": "*"}
+
+
+def _source(source: Location, if_match: str | None) -> dict[str, Any]:
+    if source.scheme != "s3":
+        raise InvalidRequest(
+            f"{source.uri} cannot be copied inside S3",
+            key=source.key,
+            next_step="Read it and PUT it",
+        )
+    arguments: dict[str, Any] = {"CopySource": {"Bucket": source.bucket, "Key": source.key}}
+    if if_match is not None:
+        arguments["CopySourceIfMatch"] = _quoted(if_match)
+    return arguments
+
+
+def _kept(
+    key: str, metadata: Mapping[str, str] | None, headers: Mapping[str, str] | None
+) -> dict[str, Any]:
+    kept, kept_headers = rules.check_headers(key, metadata, headers)
+    arguments: dict[str, Any] = dict(kept_headers)
+    if "BucketKeyEnabled" in arguments:
+        arguments["BucketKeyEnabled"] = arguments["BucketKeyEnabled"] == "true"
+    if kept:
+        arguments["Metadata"] = kept
+    return arguments
+
+
+def _quoted(etag: str) -> str:
+    return f'"{etag}"'
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+
+def _unquoted(etag: str) -> str:
+    return etag.removeprefix('"').removesuffix('"')
+
+
+def _us(when: datetime) -> int:
+    return (when - _EPOCH) // timedelta(microseconds=1)
+
+
+def _date_us(response: Mapping[str, Any]) -> int:
+    """The server's clock as it answered."""
+    said = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    if said is None:
+        raise PageError(
+            "the S3 answer has no Date header, and Inlay takes the time from nowhere else",
+            next_step="Look for a proxy that strips headers",
+        )
+    return _us(email.utils.parsedate_to_datetime(said))
+
+
+def _got(answer: _Answer, byte_range: ByteRange | None) -> Got:
+    content = answer.content
+    body, size = content["Body"], content["ContentLength"]
+    if "ContentRange" in content:  # "bytes 0-9/1234"
+        size = int(content["ContentRange"].rpartition("/")[2])
+    elif byte_range is not None:  # the server ignored the range
+        body = body[byte_range.start : byte_range.end]
+    return Got(
+        body,
+        size,
+        _unquoted(content["ETag"]),
+        _us(content["LastModified"]),
+        answer.date_us,
+        content.get("VersionId"),
+    )
+
+
+def _written(answer: _Answer) -> Written:
+    content = answer.content
+    return Written(_unquoted(content["ETag"]), answer.date_us, content.get("VersionId"))
+
+
+def _refused(declined: _Declined) -> Refused | None:
+    """What a conditional write came to; None if the answer is not about its condition."""
+    match declined.status:
+        case 412:
+            return Refused("exists", declined.date_us)
+        case 404:
+            return Refused("missing", declined.date_us)
+        case 409:
+            return Refused("race", declined.date_us)
+    return None
+
+
+def _is_gone(declined: _Declined, version_id: str | None) -> bool:
+    """No such object, or no such version; 405 is a version that is a delete marker."""
+    return declined.status == 404 or (version_id is not None and declined.status in (400, 405))
+
+
+def _failure(said: Mapping[str, str]) -> DeleteFailure:
+    words = f"{said['Code']}: {said.get('Message', '')}".rstrip(": ")
+    return DeleteFailure(said["Key"], said.get("VersionId"), words)
+
+
+def _back_off(attempt: int) -> None:
+    time.sleep(random.uniform(0, _FIRST_BACKOFF_SECONDS * 2 ** (attempt - 1)))

@@ -1,0 +1,162 @@
+"""What S3 and its SDK say when they do not do what was asked, as errors of the library.
+
+Promise: every answer and every exception has exactly one meaning here, and the meaning decides who
+acts: nobody (try again), the sender, or an operator. Codes are from AWS, "Amazon S3 error
+responses"; where a server of another make has its own codes the HTTP status decides.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from botocore import exceptions as sdk
+
+from inlay.errors import (
+    AccessDenied,
+    InlayError,
+    InvalidRequest,
+    PageError,
+    StoreUnavailable,
+    UnsupportedFile,
+)
+
+# Answers with a meaning for whoever asked: not there, a delete marker, in conflict, condition
+# failed, no such range. `S3Store` turns them into values.
+_OUTCOMES: Final = frozenset({404, 405, 409, 412, 416})
+
+TRANSIENT: Final = frozenset(
+    {
+        "BandwidthLimitExceeded",
+        "InternalError",
+        "RequestLimitExceeded",
+        "RequestTimeout",  # a 400: the body came too slowly
+        "RequestTimeoutException",
+        "ServiceUnavailable",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+    }
+)
+_DENIED: Final = frozenset(
+    {
+        "AccessDenied",
+        "AuthorizationHeaderMalformed",
+        "ExpiredToken",
+        "InvalidAccessKeyId",
+        "InvalidToken",
+        "KMS.AccessDeniedException",
+        "RequestExpired",
+        "RequestTimeTooSkewed",
+        "SignatureDoesNotMatch",
+        "TokenRefreshRequired",
+    }
+)
+_BAD_REQUEST: Final = frozenset(
+    {
+        "EntityTooLarge",
+        "EntityTooSmall",
+        "InvalidArgument",
+        "InvalidBucketName",
+        "InvalidPart",
+        "InvalidPartOrder",
+        "InvalidRange",
+        "InvalidRequest",
+        "InvalidStorageClass",
+        "InvalidTag",
+        "KeyTooLongError",
+        "MalformedXML",
+        "MetadataTooLarge",
+    }
+)
+
+
+def is_outcome(status: int, code: str) -> bool:
+    return status in _OUTCOMES and code != "NoSuchBucket"
+
+
+def parts_of(error: sdk.ClientError) -> tuple[int, str, str]:
+    """(HTTP status, S3's code, S3's words)."""
+    said = error.response.get("Error", {})
+    metadata = error.response.get("ResponseMetadata", {})
+    return metadata.get("HTTPStatusCode", 0), said.get("Code", ""), said.get("Message", "")
+
+
+def of_answer(status: int, code: str, message: str, bucket: str, key: str | None) -> InlayError:
+    """The meaning of an answer that is not the outcome of a condition."""
+    words = f"S3 answered {status} {code}: {message}".rstrip(": ")
+    if code == "NoSuchBucket":
+        return InvalidRequest(
+            f"there is no bucket {bucket!r} at this S3",
+            key=key,
+            next_step="Check the name, the region and AWS_ENDPOINT_URL_S3, or create the bucket",
+        )
+    if code == "InvalidObjectState":  # a 403, but not about permissions
+        return UnsupportedFile(
+            f"the object is archived (bucket {bucket!r})",
+            key=key,
+            next_step="Restore it from its Glacier storage class, then send the request again",
+        )
+    if status >= 500 or status in (409, 429) or code in TRANSIENT:
+        if code == "NotImplemented":
+            return PageError(
+                f"this S3 lacks something Inlay needs (bucket {bucket!r}): {words}",
+                key=key,
+                next_step="Use a store with conditional writes, multipart and ranged copies",
+            )
+        return StoreUnavailable(f"{words} (bucket {bucket!r})", key=key)
+    if status in (401, 403) or code in _DENIED:
+        return AccessDenied(
+            f"{words} (bucket {bucket!r})",
+            key=key,
+            next_step="Check credentials and the policies of bucket and key; without "
+            "s3:ListBucket a missing key is answered with 403 too",
+        )
+    if code in _BAD_REQUEST:
+        return InvalidRequest(
+            f"{words} (bucket {bucket!r})", key=key, next_step="Correct the request"
+        )
+    return PageError(
+        f"{words} (bucket {bucket!r})",
+        key=key,
+        next_step="Look the code up in the S3 error responses; for a 400 without words check the "
+        "region and whether the session token has expired",
+    )
+
+
+def of_exception(error: Exception, bucket: str, key: str | None) -> InlayError:
+    """The meaning of a request that got no answer."""
+    about = f"{type(error).__name__}: {error} (bucket {bucket!r})"
+    match error:
+        case sdk.ParamValidationError():
+            return InvalidRequest(
+                f"the SDK refused the request: {about}", key=key, next_step="Correct the request"
+            )
+        case (
+            sdk.NoCredentialsError()
+            | sdk.PartialCredentialsError()
+            | sdk.CredentialRetrievalError()
+            | sdk.NoAuthTokenError()
+            | sdk.TokenRetrievalError()
+            | sdk.SSOError()
+            | sdk.LoginError()
+            | sdk.ProfileNotFound()
+        ):
+            return AccessDenied(
+                f"no AWS credentials: {about}",
+                key=key,
+                next_step="Set them in the environment, a profile or the role of the function",
+            )
+        case (
+            sdk.HTTPClientError()  # timeouts and dropped connections among them
+            | sdk.ConnectionError()
+            | sdk.IncompleteReadError()
+            | sdk.ChecksumError()
+            | OSError()
+        ):
+            return StoreUnavailable(f"no answer from S3: {about}", key=key)
+    return PageError(
+        f"the SDK cannot send the request: {about}",
+        key=key,
+        next_step="Check the AWS settings of this environment",
+    )
