@@ -1,0 +1,306 @@
+"""Scan: the rows of one snapshot, as Arrow.
+
+Promise: a scan is of the snapshot it was made from, however often it is read and whatever is committed
+meanwhile; rows come in the order of files and, in them, of rows. Nothing is fetched before rows are
+asked for, and no more is read ahead than `read_ahead_bytes` (or one row group). Whatever takes an Arrow
+stream takes a scan: DuckDB, Polars, pandas, `pa.table`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inlay.errors import InvalidRequest
+from inlay.format.entry import DataFile, Marker
+from inlay.format.predicate import TRUE, Predicate
+from inlay.format.schema import Schema
+from inlay.ops.context import Context
+from inlay.ops.load import load_segments
+from inlay.parquet.expression import ExpressionFilter
+from inlay.parquet.reader import (
+    FILE_COLUMN,
+    POSITION_COLUMN,
+    READ_AHEAD_BYTES,
+    Ahead,
+    Wanted,
+    read_tasks,
+)
+from inlay.parse import format_predicate, parse_predicate
+from inlay.plan.change import NeedSegments
+from inlay.plan.scan import FileTask, ScanPlan, known_stats, plan_scan, segment_may_match
+from inlay.plan.state import State, live_files
+
+_HIDDEN = (POSITION_COLUMN, FILE_COLUMN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """What a scan will read: of `files` live ones, `pruned` cannot match and `deleted` are deleted
+    whole; from the others (`files_read`) at most `rows` rows and `bytes` bytes are read, under
+    `markers` deletes."""
+
+    files: int
+    pruned: int
+    deleted: int
+    files_read: int
+    rows: int
+    bytes: int
+    markers: int
+    columns: tuple[str, ...]
+    where: str | None
+    limit: int | None
+
+    def __str__(self) -> str:
+        lines = [
+            f"files    {self.files_read} of {self.files} "
+            f"({self.pruned} cannot match, {self.deleted} deleted whole)",
+            f"rows     at most {self.rows:,}",
+            f"bytes    at most {self.bytes:,}, less what columns and row groups spare",
+            f"deletes  {self.markers}",
+            f"columns  {', '.join(self.columns)}",
+        ]
+        if self.where is not None:
+            lines.append(f"where    {self.where}")
+        if self.limit is not None:
+            lines.append(f"limit    {self.limit}")
+        return "\n".join(lines)
+
+
+class Scan:
+    """Rows of one snapshot, to be read once or many times.
+
+    `state` is the snapshot; segments of it that are not loaded are, as far as they can match.
+    `columns` are top-level names (None: all), with `_file` and `_pos` for where a row is stored.
+    `where` is SQL text, a bound predicate or a pyarrow expression. Raises InvalidRequest for a column
+    the table does not have and InvalidPredicate for a filter that does not fit.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        state: State,
+        *,
+        columns: Iterable[str] | None = None,
+        where: str | Predicate | pc.Expression | None = None,
+        limit: int | None = None,
+        read_ahead_bytes: int = READ_AHEAD_BYTES,
+    ) -> None:
+        if limit is not None and limit < 0:
+            raise InvalidRequest(f"a limit of {limit} rows", next_step="Give 0 or more")
+        self._ctx = ctx
+        self._state = state
+        self._schema = state.snapshot.schema
+        self._columns = _checked(columns, self._schema)
+        self._limit = limit
+        self._read_ahead_bytes = read_ahead_bytes
+        self._predicate: Predicate = TRUE
+        self._expression: ExpressionFilter | None = None
+        if isinstance(where, pc.Expression):
+            self._expression = ExpressionFilter(where, self._schema)
+            self._expression.check()
+        elif isinstance(where, str):
+            self._predicate = parse_predicate(where, self._schema)
+        elif where is not None:
+            self._predicate = where
+
+    # -- the plan -----------------------------------------------------------------------------
+
+    @cached_property
+    def plan(self) -> ScanPlan:
+        """Which files are read, under which deletes. Loads the segments that are needed for it."""
+        snapshot = self._state.snapshot
+        specs = {spec.id: spec for spec in snapshot.specs}
+        files, skipped, markers = self._entries()
+        found = plan_scan(
+            files,
+            markers,
+            self._predicate,
+            schema=self._schema,
+            schemas={schema.id: schema for schema in snapshot.schemas},
+            specs=specs,
+        )
+        found = replace(found, files=found.files + skipped, pruned=found.pruned + skipped)
+        if self._expression is None or not found.tasks:
+            return found
+        known = [
+            (known_stats(t.file, t.schema, specs.get(t.file.spec_id), TRUE), t.file.rows)
+            for t in found.tasks
+        ]
+        may = self._expression.may_match(known)
+        tasks = tuple(task for task, hit in zip(found.tasks, may, strict=True) if hit)
+        return replace(found, tasks=tasks, pruned=found.pruned + may.count(False))
+
+    def _entries(self) -> tuple[list[DataFile], int, list[Marker]]:
+        """The live files of all segments that can match, how many the others have, the deletes."""
+        state = self._state
+        wanted = [s for s in state.missing_files() if segment_may_match(s, self._predicate)]
+        need = NeedSegments(files=tuple(wanted), markers=state.missing_markers())
+        if need.files or need.markers:
+            state = load_segments(self._ctx, state, need)
+        tier, loaded = state.snapshot.files, state.contents.files
+        files = [
+            entry
+            for segment in tier.segments
+            if segment.id in loaded
+            for _, entry in live_files(segment, loaded[segment.id])
+        ]
+        skipped = sum(segment.live for segment in tier.segments if segment.id not in loaded)
+        return [*files, *tier.inline], skipped, list(state.markers())
+
+    def explain(self) -> Explained:
+        """What will be read, from metadata alone. `print` shows it as text."""
+        plan = self.plan
+        return Explained(
+            files=plan.files,
+            pruned=plan.pruned,
+            deleted=plan.deleted,
+            files_read=len(plan.tasks),
+            rows=plan.rows,
+            bytes=plan.bytes,
+            markers=plan.markers,
+            columns=self._columns,
+            where=self._where_text(),
+            limit=self._limit,
+        )
+
+    def _where_text(self) -> str | None:
+        if self._expression is not None:
+            return str(self._expression.expression)
+        return None if self._predicate == TRUE else format_predicate(self._predicate, self._schema)
+
+    # -- rows ---------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        result = self._wanted.result
+        return pa.schema([result.field(name) for name in self._columns])
+
+    @property
+    def _wanted(self) -> Wanted:
+        ids = {f.name: f.id for f in self._schema.fields}
+        return Wanted(
+            schema=self._schema,
+            columns=tuple(ids[name] for name in self._columns if name in ids),
+            where=self._expression,
+            position=POSITION_COLUMN in self._columns and POSITION_COLUMN not in ids,
+            file=FILE_COLUMN in self._columns and FILE_COLUMN not in ids,
+        )
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        left = self._limit
+        if left == 0:
+            return
+        reading = self._read(self._wanted)
+        try:
+            for batch in reading:
+                if left is not None and batch.num_rows >= left:
+                    yield batch.slice(0, left).select(self._columns)
+                    return
+                left = None if left is None else left - batch.num_rows
+                yield batch.select(self._columns)
+        finally:
+            reading.close()
+
+    def _read(self, wanted: Wanted) -> Any:
+        ahead = Ahead(
+            budget_bytes=self._read_ahead_bytes,
+            parallel=self._ctx.parallel,
+            # Who wants few rows shall not pay for many: start with one unit, double from there.
+            first=None if self._limit is None else 1,
+        )
+        return read_tasks(self._ctx.objects, self._tasks(), wanted, self._ctx.executor, ahead=ahead)
+
+    def _tasks(self) -> Sequence[FileTask]:
+        """The plan's tasks, cut where whole files alone give as many rows as are wanted."""
+        if self._limit is None or self._expression is not None:
+            return self.plan.tasks
+        sure = 0
+        for n, task in enumerate(self.plan.tasks):
+            if sure >= self._limit:
+                return self.plan.tasks[:n]
+            sure += task.file.rows if task.whole else 0
+        return self.plan.tasks
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """A stream of batches of at most 131,072 rows. Each call reads anew."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as one table."""
+        return pa.Table.from_batches(list(self._batches()), schema=self.schema)
+
+    def to_pandas(self, **options: Any) -> Any:
+        """All rows as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""
+        _needs("pandas")
+        return self.to_arrow().to_pandas(**options)
+
+    def to_polars(self) -> Any:
+        """All rows as a Polars DataFrame."""
+        return _needs("polars").from_arrow(self.to_arrow())
+
+    def count(self) -> int:
+        """How many rows there are: by metadata where no delete and no filter is in the way, else by
+        reading only the columns these look at."""
+        tasks = self.plan.tasks
+        judged: Sequence[FileTask]
+        if self._expression is not None:
+            judged = tasks
+        else:
+            judged = [task for task in tasks if not task.whole]
+        sure = sum(task.file.rows for task in tasks) - sum(task.file.rows for task in judged)
+        wanted = replace(self._wanted, columns=(), position=False, file=False)
+        ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel)
+        read = read_tasks(self._ctx.objects, judged, wanted, self._ctx.executor, ahead=ahead)
+        found: int = sure + sum(batch.num_rows for batch in read)
+        return found if self._limit is None else min(found, self._limit)
+
+    # -- Arrow's own protocol -----------------------------------------------------------------
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.schema.__arrow_c_schema__()
+
+    def __repr__(self) -> str:
+        return f"<Scan of {self._ctx.uri}: {', '.join(self._columns)}>"
+
+
+def _checked(columns: Iterable[str] | None, schema: Schema) -> tuple[str, ...]:
+    if columns is None:
+        return schema.names
+    if isinstance(columns, str):
+        raise InvalidRequest("columns is one text", next_step=f"Give a list: [{columns!r}]")
+    asked = tuple(columns)
+    unknown = [name for name in asked if name not in (*schema.names, *_HIDDEN)]
+    if unknown:
+        raise InvalidRequest(
+            f"the table has no column {str(unknown[0])[:100]!r}",
+            next_step=f"It has: {', '.join(schema.names)[:500]}",
+        )
+    if not asked:
+        raise InvalidRequest(
+            "no column is asked for", next_step="Name at least one, or use count()"
+        )
+    if len(set(asked)) < len(asked):
+        raise InvalidRequest("a column is asked for twice", next_step="Name each column once")
+    return asked
+
+
+def _needs(module: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InvalidRequest(
+            f"this needs {module}, which is not installed",
+            next_step=f"pip install {module}, or use to_arrow()",
+        ) from None
