@@ -97,12 +97,12 @@ def like_matches(pattern: str, text: str) -> bool:
     len(pattern) * len(text) steps, because only the latest `%` is ever taken back.
     """
     wanted: list[Token] = []
-    for token in parse_like(pattern):
-        wanted.extend(token if isinstance(token, str) else (token,))
+    for part in parse_like(pattern):
+        wanted.extend(part if isinstance(part, str) else (part,))
     at = done = 0
     last_run: tuple[int, int] | None = None  # (index after the latest %, text it has eaten up to)
     while done < len(text):
-        token = wanted[at] if at < len(wanted) else None
+        token: Token | None = wanted[at] if at < len(wanted) else None
         if token is Wildcard.ANY_RUN:
             at, last_run = at + 1, (at + 1, done)
         elif token is Wildcard.ANY_ONE or token == text[done]:
@@ -112,4 +112,4 @@ def like_matches(pattern: str, text: str) -> bool:
             at, done = last_run
         else:
             return False
-    return all(token is Wildcard.ANY_RUN for token in wanted[at:])
+    return all(left is Wildcard.ANY_RUN for left in wanted[at:])

@@ -27,7 +27,7 @@ from inlay.ops.load import Loaded, load_entries
 from inlay.ops.once import already_applied
 from inlay.ops.rewrite import rewrite_file
 from inlay.ops.write import fitted, reader_of, write_batches
-from inlay.parquet.evaluate import assign
+from inlay.parquet.assign import assign
 from inlay.parquet.reader import Wanted, read_tasks
 from inlay.parquet.types import schema_to_arrow
 from inlay.parse import Assignments

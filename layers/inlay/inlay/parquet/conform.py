@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from inlay.errors import SchemaMismatch
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
+from inlay.format.widening import widens
 from inlay.parquet.types import (
     arrow_field,
     arrow_primitive,
@@ -32,28 +33,6 @@ from inlay.parquet.types import (
 
 Path = tuple[str, ...]
 Evidence = Callable[[int], ColumnStats | None]
-
-_SIGNED = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
-_UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
-_UNITS = ("s", "ms", "us", "ns")
-
-
-def widens(source: Primitive, target: Primitive) -> bool:
-    """Whether every value of `source` is also a value of `target`, type bounds aside for a finer
-    timestamp unit (its years are fewer; the cast itself checks)."""
-    if source == target:
-        return True
-    if target.name in _SIGNED:
-        bits = _SIGNED.get(source.name) or _UNSIGNED.get(source.name, 64) + 1
-        return bits <= _SIGNED[target.name]
-    if target.name in _UNSIGNED:
-        return _UNSIGNED.get(source.name, 65) <= _UNSIGNED[target.name]
-    if target.name == "decimal" and source.name == "decimal":
-        whole = target.precision - target.scale >= source.precision - source.scale
-        return whole and target.scale >= source.scale
-    if target.unit and source.name == target.name:
-        return _UNITS.index(source.unit) <= _UNITS.index(target.unit)
-    return (source.name, target.name) in (("float", "double"), ("fixed", "binary"))
 
 
 # -- at the door ----------------------------------------------------------------------------------

@@ -127,11 +127,14 @@ def _constant(value: bool | None, rows: int) -> pa.BooleanArray:
 
 def _column(field_id: int, batch: pa.RecordBatch, columns: Columns) -> pa.Array | None:
     path = columns.get(field_id)
-    if path is None:
-        return None
+    return None if path is None else column_at(path, batch)
+
+
+def column_at(path: tuple[int, ...], batch: pa.RecordBatch) -> pa.Array:
+    """The column or struct child at a path; null where a parent is."""
     array = batch.column(path[0])
     for child in path[1:]:
-        array = pc.struct_field(_storage(array), [child])  # null where the parent is
+        array = pc.struct_field(_storage(array), [child])
     return array
 
 

@@ -1,0 +1,60 @@
+"""What an update sets: per column a constant, another column, or arithmetic on both.
+
+Promise: bound to field ids and typed literals like a predicate, and checked against the schema: what
+is assigned always has, or is refused for not having, the column's type. Not durable: an update is
+done when it is committed, so there is no JSON of it.
+
+Arithmetic is exact on integers and decimals and IEEE double where a floating column takes part.
+NULL in, NULL out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal as OneOf
+
+from inlay.format.schema import Value
+
+ArithmeticOperator = OneOf["+", "-", "*", "/"]
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A constant of the type of the column it is assigned to; None is NULL."""
+
+    value: Value | None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnValue:
+    field_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class NumberValue:
+    """A number inside arithmetic, as written."""
+
+    value: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    op: ArithmeticOperator
+    left: Operand
+    right: Operand
+
+
+Operand = ColumnValue | NumberValue | Arithmetic
+Expression = Assigned | ColumnValue | Arithmetic
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """`field_id` is a top-level column."""
+
+    field_id: int
+    expression: Expression
+
+
+Assignments = tuple[Assignment, ...]
