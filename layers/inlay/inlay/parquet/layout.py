@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.parquet.fields import Chunk
-from inlay.parquet.footer import MAGIC, RECODE, ColumnChunk, Footer
+from inlay.parquet.footer import MAGIC, RECODE, Footer
 from inlay.parquet.pages import is_bloom_length
 
 
@@ -135,6 +135,14 @@ def _refuse_untrusted_writers(footer: Footer) -> None:
 # -- what is kept ---------------------------------------------------------------------------------
 
 
+class Fate(Enum):
+    """What becomes of a row group."""
+
+    STAYS = "stays"
+    EDITED = "edited"
+    DROPPED = "dropped"
+
+
 @dataclass(frozen=True, slots=True)
 class Kept:
     """Bytes `start` … `end - 1` of the old file, taken over as they are."""
@@ -153,48 +161,50 @@ class Place:
 Piece = Kept | Place
 
 
-def keep_pieces(
-    layout: Layout, *, edited: Collection[int], dropped: Collection[int], erase: bool
-) -> list[Piece]:
+def keep_pieces(layout: Layout, fate: Callable[[int], Fate], *, erase: bool) -> Iterator[Piece]:
     """The new file's bytes up to its index, in order: ranges of the old file, and edited groups.
 
     An edited group takes the place of its first column chunk. Column and offset indexes are left
-    out, for they are written anew behind all this.
+    out, for they are written anew behind all this. `fate` is asked for a group when its first region
+    is met, so groups may be judged one after the other while the pieces are consumed.
     """
-    gone = set(edited) | set(dropped)
-    pieces: list[Piece] = [Kept(0, len(MAGIC))]
+    start = 0  # of the kept range that is still growing
+    until = len(MAGIC)
     placed: set[int] = set()
     previous: Region | None = None
 
-    def goes(region: Region) -> bool:
-        return region.group in gone or region.part in (Part.COLUMN_INDEX, Part.OFFSET_INDEX)
-
-    def keep(start: int, end: int) -> None:
-        last = pieces[-1]
-        if start == end:
-            return
-        if isinstance(last, Kept) and last.end == start:
-            pieces[-1] = Kept(last.start, end)
-        else:
-            pieces.append(Kept(start, end))
+    def goes(region: Region | None) -> bool:
+        return region is not None and (
+            region.part in (Part.COLUMN_INDEX, Part.OFFSET_INDEX)
+            or fate(region.group) is not Fate.STAYS
+        )
 
     for region in (*layout.regions, None):
-        gap = (previous.end if previous else len(MAGIC), region.start if region else layout.end)
-        beside_what_goes = any(r is not None and goes(r) for r in (previous, region))
+        gap_end = region.start if region else layout.end
+        beside_what_goes = goes(previous) or goes(region)
         within_a_group = previous and region and previous.group == region.group
-        if not beside_what_goes and (within_a_group or not erase):
-            keep(*gap)
+        keeps_gap = not beside_what_goes and (bool(within_a_group) or not erase)
+        if keeps_gap or until == gap_end:
+            until = gap_end
+        else:
+            if start < until:
+                yield Kept(start, until)
+            start = until = gap_end
         if region is None:
             break
         if not goes(region):
-            keep(region.start, region.end)
-        elif region.group in edited and region.part is Part.DATA and region.group not in placed:
-            pieces.append(Place(region.group))
-            placed.add(region.group)
+            until = region.end
+        else:
+            if start < until:
+                yield Kept(start, until)
+            start = until = region.end
+            is_place = region.part is Part.DATA and region.group not in placed
+            if is_place and fate(region.group) is Fate.EDITED:
+                placed.add(region.group)
+                yield Place(region.group)
         previous = region
-    # A group without a byte (no rows, or no columns) has no place of its own.
-    pieces.extend(Place(group) for group in sorted(set(edited) - placed))
-    return pieces
+    if start < until:
+        yield Kept(start, until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,18 +217,13 @@ class OffsetMap:
     shifts: tuple[int, ...]
 
     @classmethod
-    def of(cls, pieces: Sequence[Piece], sizes: Mapping[int, int]) -> OffsetMap:
-        """`sizes` are the bytes of the edited groups' new column chunks."""
-        kept: list[tuple[int, int, int]] = []
-        at = 0
-        for piece in pieces:
-            if isinstance(piece, Place):
-                at += sizes[piece.group]
-            else:
-                kept.append((piece.start, piece.end, at - piece.start))
-                at += piece.end - piece.start
-        starts, ends, shifts = zip(*kept, strict=True)
-        return cls(starts, ends, shifts)
+    def of(cls, kept: Sequence[tuple[Kept, int]]) -> OffsetMap:
+        """From the kept ranges in order, each with the offset it begins at in the new file."""
+        return cls(
+            starts=tuple(old.start for old, _ in kept),
+            ends=tuple(old.end for old, _ in kept),
+            shifts=tuple(new - old.start for old, new in kept),
+        )
 
     def shift(self, offset: int) -> int | None:
         """By how much the byte at `offset` moved; None when it was not kept."""
@@ -226,12 +231,3 @@ class OffsetMap:
         if at < 0 or offset >= self.ends[at]:
             return None
         return self.shifts[at]
-
-
-def data_regions(layout: Layout, group: int) -> list[Region]:
-    """The column chunks of a row group in the order of the leaves."""
-    return sorted(layout.of(group, Part.DATA), key=lambda region: region.leaf)
-
-
-def chunk_extent(chunk: ColumnChunk) -> tuple[int, int]:
-    return chunk.start, chunk.end

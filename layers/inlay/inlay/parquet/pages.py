@@ -8,6 +8,8 @@ refused before any decoder is let loose on it.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from inlay.errors import UnreadableFile
@@ -33,22 +35,18 @@ MAX_DOUBTFUL_PAGE_BYTES = 64 * 1024 * 1024
 class PageProfile:
     """How the pages of one chunk were written.
 
-    `encodings` are those of the data pages; `dictionary_bytes` is the dictionary's uncompressed size,
-    None without one. `page_bytes` (uncompressed) and `page_values` are the largest of the data pages.
+    `encodings` counts the data pages by encoding; `dictionary_bytes` is the dictionary's uncompressed
+    size, None without one. `page_bytes` (uncompressed) and `page_values` are the largest of the data
+    pages.
     """
 
-    encodings: frozenset[int]
+    encodings: Mapping[int, int]
     dictionary_bytes: int | None
     version_2: bool
     checksums: bool
     page_bytes: int
     page_values: int
     data_pages: int
-
-    @property
-    def uses_dictionary(self) -> bool:
-        """Some data page refers to a dictionary (later ones may have fallen back to plain values)."""
-        return bool(self.encodings & DICTIONARY_ENCODINGS)
 
 
 def profile_chunk(
@@ -60,7 +58,7 @@ def profile_chunk(
     """
     end = start + chunk.compressed_size
     at, values, data_pages = start, 0, 0
-    encodings: set[int] = set()
+    encodings: Counter[int] = Counter()
     dictionary_bytes: int | None = None
     version_2 = checksums = False
     page_bytes = page_values = 0
@@ -90,7 +88,7 @@ def profile_chunk(
             continue  # index pages, and kinds that readers must skip
         if inner is None or count not in inner or encoding not in inner or inner[count] < 0:
             raise UnreadableFile("a data page without its header")
-        encodings.add(inner[encoding])
+        encodings[inner[encoding]] += 1
         values += inner[count]
         data_pages += 1
         page_bytes = max(page_bytes, uncompressed)
@@ -101,7 +99,7 @@ def profile_chunk(
             f"{chunk.num_values} by the footer"
         )
     return PageProfile(
-        encodings=frozenset(encodings),
+        encodings=encodings,
         dictionary_bytes=dictionary_bytes,
         version_2=version_2,
         checksums=checksums,
