@@ -1,0 +1,73 @@
+"""Files that landed under `ingest/<table>/` become rows of the table, once each.
+
+Takes S3's news through SQS in batches, and also straight from S3 or from EventBridge.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+from inlay.errors import InlayError
+from inlay.functions.arrivals import Arrival, read_arrivals
+from inlay.functions.ingest_arrivals import failure_of, ingest_arrivals
+from inlay.functions.messages import bury_message, is_batch, process
+from inlay.functions.observe import observed, tell_failure
+from inlay.functions.tables import store
+from inlay.functions.validation import parse_json
+from inlay.functions.verdict import Fate, fate_of
+
+
+@observed
+def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
+    return _batch(event, context) if is_batch(event) else _direct(event, context)
+
+
+def _batch(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
+    """All messages in one go, one commit for each table; then each message by itself."""
+    told = {r["messageId"]: _arrivals_or_error(r["body"]) for r in event["Records"]}
+    arrivals = [a for found in told.values() if not isinstance(found, InlayError) for a in found]
+    outcomes = iter(ingest_arrivals(arrivals))
+    failures = {
+        message: found
+        if isinstance(found, InlayError)
+        else failure_of(list(islice(outcomes, len(found))))
+        for message, found in told.items()
+    }
+
+    def settle(record: SQSRecord) -> None:
+        failure = failures[record.message_id]
+        if failure is not None:
+            raise failure
+
+    return process(event, context, settle)
+
+
+def _arrivals_or_error(body: str) -> Sequence[Arrival] | InlayError:
+    try:
+        return read_arrivals(parse_json(body), scheme=store().scheme)
+    except InlayError as error:
+        return error
+
+
+def _direct(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
+    """No queue holds this event: what can be tried again is for whoever invoked us to try."""
+    try:
+        outcomes = ingest_arrivals(read_arrivals(event, scheme=store().scheme))
+        failure = failure_of(outcomes)
+        if failure is not None:
+            raise failure
+    except InlayError as error:
+        fate = fate_of(error)
+        request_id = getattr(context, "aws_request_id", "")
+        tell_failure(error, fate=fate.value, message_id=request_id)
+        if fate is Fate.RETRY:
+            raise
+        bury_message(json.dumps(event), error, message_id=request_id)
+        return {"dead_letter": type(error).__name__}
+    return dict(Counter(type(outcome).__name__.lower() for outcome in outcomes))

@@ -1,0 +1,190 @@
+"""S3's news of new objects, in every form it comes: which object, for which table.
+
+Promise: each form gives the same `Source` for the same object, so that its identity is the same
+however it was told. News of anything but new objects, and of files that are not meant as data (names
+that begin with "_" or ".", folder markers), is nothing. What is not S3's news at all is refused.
+
+========================  ==================================================  ===============
+form                      looks like                                          keys
+========================  ==================================================  ===============
+S3 notification           {"Records": [{"eventSource": "aws:s3", …}, …]}      URL-encoded
+EventBridge               {"source": "aws.s3", "detail-type": "Object …"}     as they are
+S3's test of a queue      {"Event": "s3:TestEvent", …}                        none
+========================  ==================================================  ===============
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote_plus
+
+from aws_lambda_powertools.utilities.parser import BaseModel, Field
+
+from inlay.errors import InvalidRequest
+from inlay.functions.validation import validated
+from inlay.ops.ingest import Source
+from inlay.storage.base import Location
+
+LANDING = "ingest/"
+_TABLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+# A key is at most 1,024 bytes; the table's name is a part of every key of the table.
+_MAX_TABLE = 128
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A new object for a table."""
+
+    table: str
+    source: Source
+
+
+class _Named(BaseModel):
+    name: str = Field(min_length=3)
+
+
+class _NotifiedObject(BaseModel):
+    key: str = Field(min_length=1)
+    etag: str | None = Field(None, alias="eTag")
+    version_id: str | None = Field(None, alias="versionId")
+
+
+class _NotifiedEntity(BaseModel):
+    bucket: _Named
+    object: _NotifiedObject
+
+
+class _Notification(BaseModel):
+    """One record of an S3 notification; what Inlay does not use may be missing."""
+
+    event_name: str = Field(alias="eventName")
+    event_time: datetime = Field(alias="eventTime")
+    s3: _NotifiedEntity
+
+
+class _BridgedObject(BaseModel):
+    key: str = Field(min_length=1)
+    etag: str | None = None
+    version_id: str | None = Field(None, alias="version-id")
+
+
+class _BridgedDetail(BaseModel):
+    bucket: _Named
+    object: _BridgedObject
+
+
+class _Bridged(BaseModel):
+    """An event of S3 by way of EventBridge."""
+
+    detail_type: str = Field(alias="detail-type")
+    time: datetime
+    detail: _BridgedDetail
+
+
+def check_table_name(name: str) -> str:
+    """`name`, if it can name a table; raises `InvalidRequest`."""
+    good = _TABLE.fullmatch(name) and ".." not in name and len(name) <= _MAX_TABLE
+    if not good:
+        raise InvalidRequest(
+            f"{name[:_MAX_TABLE]!r} cannot name a table",
+            next_step="Use letters, digits, '_', '-' and single dots, beginning with a letter, "
+            f"digit or '_', at most {_MAX_TABLE}",
+        )
+    return name
+
+
+def read_arrivals(body: Any, *, scheme: str = "s3") -> Sequence[Arrival]:
+    """The arrivals that `body` tells of, perhaps none. `scheme` is that of the store they are in."""
+    if isinstance(body, dict):
+        if body.get("Event") == "s3:TestEvent":
+            return ()
+        if body.get("source") == "aws.s3":
+            return _of_bridge(body, scheme)
+        records = body.get("Records")
+        if isinstance(records, list) and records and all(map(_is_notification, records)):
+            return [arrival for record in records for arrival in _of_notification(record, scheme)]
+    raise InvalidRequest(
+        "not an event of S3",
+        next_step="Send S3 notifications or EventBridge's 'Object Created' events of the bucket",
+    )
+
+
+def _is_notification(record: Any) -> bool:
+    return isinstance(record, dict) and record.get("eventSource") == "aws:s3"
+
+
+def _of_notification(record: dict[str, Any], scheme: str) -> Sequence[Arrival]:
+    event = validated(_Notification, record)
+    if not event.event_name.startswith("ObjectCreated:"):
+        return ()
+    found = event.s3.object
+    return _arrival(
+        scheme,
+        event.s3.bucket.name,
+        unquote_plus(found.key),
+        etag=found.etag,
+        version_id=found.version_id,
+        at=event.event_time,
+    )
+
+
+def _of_bridge(body: dict[str, Any], scheme: str) -> Sequence[Arrival]:
+    event = validated(_Bridged, body)
+    if event.detail_type != "Object Created":
+        return ()
+    found = event.detail.object
+    return _arrival(
+        scheme,
+        event.detail.bucket.name,
+        found.key,
+        etag=found.etag,
+        version_id=found.version_id,
+        at=event.time,
+    )
+
+
+def _arrival(
+    scheme: str,
+    bucket: str,
+    key: str,
+    *,
+    etag: str | None,
+    version_id: str | None,
+    at: datetime,
+) -> Sequence[Arrival]:
+    table, slash, path = key.removeprefix(LANDING).partition("/")
+    if not key.startswith(LANDING) or not slash:
+        raise InvalidRequest(
+            "the object is not in a table's landing zone",
+            key=key,
+            next_step=f"Put it under {LANDING}<table>/",
+        )
+    check_table_name(table)
+    if not _is_data(path):
+        return ()
+    source = Source(
+        location=Location(scheme, bucket, key),
+        etag=etag.strip('"') if etag else None,
+        # S3 says "null" where versioning is off or suspended: that names no content.
+        version_id=None if version_id in (None, "", "null") else version_id,
+        event_time_us=_microseconds(at),
+    )
+    return (Arrival(table, source),)
+
+
+def _is_data(path: str) -> bool:
+    """Spark and Hadoop write `_SUCCESS`, `_temporary/…` and `.crc` files beside the data."""
+    parts = path.split("/")
+    hidden = any(part[:1] in ("_", ".") and part not in (".", "..") for part in parts)
+    return parts[-1] != "" and not hidden
+
+
+def _microseconds(at: datetime) -> int:
+    aware = at if at.tzinfo else at.replace(tzinfo=UTC)
+    since = aware - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -1,0 +1,105 @@
+"""Arrivals into tables: one ingest, so one commit, per table and batch.
+
+Promise: every arrival gets an outcome of its own, in the order given; a table that cannot be used
+fails its own arrivals and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import pyarrow as pa
+
+from inlay.errors import InlayError, InputError, Kind, ObjectGone, TableExists, TableNotFound
+from inlay.functions import settings
+from inlay.functions.arrivals import Arrival
+from inlay.functions.observe import tell_write
+from inlay.functions.tables import table_context, usage_of
+from inlay.ops.context import Context
+from inlay.ops.create import create
+from inlay.ops.ingest import (
+    IngestResult,
+    Rejected,
+    Retry,
+    Source,
+    SourceOutcome,
+    ingest,
+)
+from inlay.parquet.describe import TAIL_BYTES, describe
+from inlay.parquet.footer import footer_length
+from inlay.storage.base import Missing, Refused
+
+
+def ingest_arrivals(arrivals: Sequence[Arrival]) -> Sequence[SourceOutcome]:
+    """Ingest all of them; the outcomes are in the order of `arrivals`."""
+    by_table: dict[str, list[int]] = {}
+    for position, arrival in enumerate(arrivals):
+        by_table.setdefault(arrival.table, []).append(position)
+    outcomes: dict[int, SourceOutcome] = {}
+    for table, positions in by_table.items():
+        found = _into_table(table, [arrivals[position].source for position in positions])
+        outcomes.update(zip(positions, found, strict=True))
+    return [outcomes[position] for position in range(len(arrivals))]
+
+
+def failure_of(outcomes: Sequence[SourceOutcome]) -> InlayError | None:
+    """Why a message that told of these arrivals cannot be deleted yet, or ever.
+
+    What may succeed later comes first: only when nothing is left to try does a message become a dead
+    letter. It may then repeat arrivals that were ingested; sending it again does not ingest them twice.
+    """
+    for kind in (Retry, Rejected):
+        for outcome in outcomes:
+            if isinstance(outcome, kind):
+                return outcome.error
+    return None
+
+
+def _into_table(table: str, sources: Sequence[Source]) -> Sequence[SourceOutcome]:
+    ctx = table_context(table)
+    try:
+        result = _ingest(ctx, sources)
+    except InlayError as error:
+        error.about(table=ctx.uri)
+        failed = Retry if error.kind in (Kind.RETRY, Kind.REBASE) else Rejected
+        return [failed(source, error) for source in sources]
+    tell_write(table, replace(result.write, usage=usage_of(ctx)))
+    return result.outcomes
+
+
+def _ingest(ctx: Context, sources: Sequence[Source]) -> IngestResult:
+    try:
+        return ingest(ctx, sources)
+    except TableNotFound:
+        if not settings.auto_create():
+            raise
+    schema = _schema_of_first(ctx, sources)
+    with suppress(TableExists):  # another function had a file for it, too
+        create(ctx, schema, properties=settings.table_defaults())
+    return ingest(ctx, sources)
+
+
+def _schema_of_first(ctx: Context, sources: Sequence[Source]) -> pa.Schema:
+    """The schema of the first source that can be read; the error of the last when none can."""
+    for last, source in enumerate(sources, start=1):
+        try:
+            return _read_schema(ctx, source)
+        except InputError:
+            if last == len(sources):
+                raise
+    raise AssertionError("ingest was called without sources")
+
+
+def _read_schema(ctx: Context, source: Source) -> pa.Schema:
+    location = source.location
+    store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
+    wanted = TAIL_BYTES
+    while True:
+        got = store.get_suffix(location.key, wanted)
+        if isinstance(got, Missing | Refused):
+            raise ObjectGone(f"{location.uri} no longer exists", key=location.key)
+        wanted = footer_length(got.body)
+        if wanted <= len(got.body) or len(got.body) == got.size:
+            return describe(got.body, size=got.size).arrow

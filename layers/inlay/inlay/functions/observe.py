@@ -1,0 +1,109 @@
+"""What the functions say of themselves: structured logs, metrics, traces.
+
+Promise: every line carries the request, and where they are known the table, version and commit;
+metrics are per function and table; no line, metric or trace holds a row's value or a predicate's
+literal. The function's own verb is Powertools' service name (`template.yaml`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aws_lambda_powertools import Logger, Tracer
+from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
+
+from inlay.errors import InlayError
+from inlay.ops.result import WriteResult
+
+logger = Logger()
+# Patching boto3 would load X-Ray's SDK for every client, on each cold start.
+tracer = Tracer(auto_patch=False)
+
+Handler = Callable[[Any, Any], Any]
+
+_BYTES = ("BytesUp", "BytesDown")
+
+
+def observed(handler: Handler) -> Handler:
+    """A Lambda handler with the request's id in its logs and a trace around it."""
+    # Responses and errors stay out of traces: an error of a library may quote what it was given.
+    traced = tracer.capture_lambda_handler(handler, capture_response=False, capture_error=False)
+    logged: Handler = logger.inject_lambda_context(traced, log_event=False, clear_state=True)
+    return logged
+
+
+def function_name() -> str:
+    """`ingest`, `delete` …"""
+    return os.environ.get("POWERTOOLS_SERVICE_NAME", "inlay")
+
+
+def tell_write(table: str, write: WriteResult) -> None:
+    """Log and count what one write did."""
+    logger.info(
+        write.operation,
+        table=table,
+        committed=write.committed,
+        version=write.version,
+        commit_id=write.commit_id,
+        added_rows=write.added_rows,
+        deleted_rows=write.deleted_rows,
+        added_files=write.added_files,
+        removed_files=write.removed_files,
+        duplicates=write.duplicates,
+        attempts=write.attempts,
+        requests=write.requests,
+        bytes_up=write.bytes_up,
+        bytes_down=write.bytes_down,
+    )
+    count(
+        table,
+        {
+            "Commits": int(write.committed),
+            "Rows": write.added_rows,
+            "DeletedRows": write.deleted_rows or 0,
+            "Duplicates": write.duplicates,
+            "Requests": write.requests,
+            "BytesUp": write.bytes_up,
+            "BytesDown": write.bytes_down,
+        },
+    )
+
+
+def tell_failure(error: Exception, *, fate: str, message_id: str) -> None:
+    """Log why a message was not dealt with, and count it."""
+    if isinstance(error, InlayError):
+        logger.warning("not done", extra={"fate": fate, "message_id": message_id, **_about(error)})
+        count(error.table or "none", {f"Failed{error.kind.value.capitalize()}": 1})
+    else:
+        # A fault of ours: its text may quote anything, so only its type and place are told.
+        logger.error(
+            "not done", fate=fate, message_id=message_id, error=type(error).__name__, at=_at(error)
+        )
+        count("none", {"FailedUnexpectedly": 1})
+
+
+def count(table: str, values: Mapping[str, int]) -> None:
+    """Emit metrics of one table, in CloudWatch's embedded format."""
+    metrics = EphemeralMetrics()
+    metrics.add_dimension("table", table)
+    for name, value in values.items():
+        unit = MetricUnit.Bytes if name in _BYTES else MetricUnit.Count
+        metrics.add_metric(name=name, unit=unit, value=value)
+    metrics.flush_metrics()
+
+
+def _about(error: InlayError) -> dict[str, str | int]:
+    fields = error.fields()
+    # `message` is the log line's own field.
+    return {("reason" if name == "message" else name): value for name, value in fields.items()}
+
+
+def _at(error: Exception) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"

@@ -1,0 +1,111 @@
+"""What the delete and rewrite queues and the schedules carry.
+
+Promise: a request is checked whole before anything is done. An unknown field is refused: a misspelt
+`where` must not become a request without one.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from aws_lambda_powertools.utilities.parser import BaseModel, Field
+from pydantic import AfterValidator, ConfigDict, model_validator
+
+from inlay.errors import InvalidRequest
+from inlay.functions.arrivals import check_table_name
+from inlay.functions.validation import parse_json, validated
+
+# The ledger keeps a digest; the bound keeps log lines and receipts readable.
+_MAX_ID = 256
+
+TableName = Annotated[str, AfterValidator(check_table_name)]
+Mode = Literal["tombstone", "vector", "surgery", "rewrite", "erase"]
+Scalar = str | int | float | bool | None
+
+
+class DeleteRequest(BaseModel):
+    """`{"id"?, "requested_at"?, "table", "where" | "keys", "mode"?}`.
+
+    `where` is SQL. `keys` are columns with lists of values (`{"user_id": [1, 2]}`), rows (`[{"a": 1,
+    "b": 2}]`), or values of the primary key when that is one column (`[1, 2]`). `mode` is the table's
+    own unless given. `requested_at` is ISO 8601; without a zone it is UTC.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str | None = Field(None, min_length=1, max_length=_MAX_ID)
+    requested_at: datetime | None = None
+    table: TableName
+    where: str | None = Field(None, min_length=1)
+    keys: dict[str, list[Scalar]] | list[dict[str, Scalar]] | list[Scalar] | None = None
+    mode: Mode | None = None
+
+    @model_validator(mode="after")
+    def _says_what(self) -> DeleteRequest:
+        if (self.where is None) == (self.keys is None):
+            raise ValueError("give either where or keys")
+        if self.mode == "erase" and self.where is None:
+            raise ValueError("an erasure takes where; write keys as: column IN (…)")
+        return self
+
+    @property
+    def body(self) -> str:
+        """What makes two requests of one id the same request."""
+        return json.dumps([self.table, self.where, self.keys, self.mode], sort_keys=True)
+
+    def time_us(self, sent_us: int) -> int:
+        """When it was asked for; `sent_us` is when its message was sent."""
+        if self.requested_at is None:
+            return sent_us
+        at = self.requested_at
+        aware = at if at.tzinfo else at.replace(tzinfo=UTC)
+        return round(aware.timestamp() * 1_000_000)
+
+    def key_table(self, primary_key: tuple[str, ...]) -> pa.Table:
+        """The keys as columns. Raises `InvalidRequest`, without repeating a value."""
+        try:
+            if isinstance(self.keys, dict):
+                return pa.table(self.keys)
+            rows = [row for row in self.keys or () if isinstance(row, dict)]
+            if rows:
+                return pa.Table.from_pylist(rows)
+            if len(primary_key) == 1:
+                return pa.table({primary_key[0]: self.keys})
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            raise InvalidRequest(
+                "keys are not columns of equal length with values of one type each",
+                table=self.table,
+            ) from None
+        raise InvalidRequest(
+            "keys without a column's name need a primary key of one column",
+            next_step='Name the columns: {"keys": {"column": [values]}}',
+            table=self.table,
+        )
+
+
+class RewriteRequest(BaseModel):
+    """A hint that a table has something to rewrite: `{"table", "where"?}`. What there is to do stands
+    in the table's snapshot."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    table: TableName
+    where: str | None = None
+
+
+def read_delete(text: str) -> DeleteRequest:
+    return validated(DeleteRequest, parse_json(text))
+
+
+def read_rewrite(text: str) -> RewriteRequest:
+    return validated(RewriteRequest, parse_json(text))
+
+
+def scheduled_table(event: Any) -> str | None:
+    """The one table that an event is about, or None for all: a schedule names none."""
+    if isinstance(event, dict) and "table" in event:
+        return check_table_name(str(event["table"]))
+    return None

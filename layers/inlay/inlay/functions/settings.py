@@ -1,0 +1,72 @@
+"""What `template.yaml` tells a function, read from its environment.
+
+Promise: a variable that is missing or makes no sense is an error that names it, when it is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+
+from inlay.errors import InvalidRequest
+
+
+def _variable(name: str) -> str:
+    value = os.environ.get(name)
+    if not value:
+        raise InvalidRequest(
+            f"the function has no {name}", next_step="Set it in template.yaml and deploy again"
+        )
+    return value
+
+
+def bucket_uri() -> str:
+    """Where the tables are: a bucket's name means S3; tests name another store by its URI."""
+    bucket = _variable("INLAY_BUCKET")
+    return bucket if "://" in bucket else f"s3://{bucket}"
+
+
+def dead_letters_url() -> str:
+    return _variable("INLAY_DEAD_LETTERS")
+
+
+def rewrite_queue_url() -> str:
+    return _variable("INLAY_REWRITE_QUEUE")
+
+
+def grace_days() -> int:
+    return int(_variable("INLAY_GRACE_DAYS"))
+
+
+def auto_create() -> bool:
+    return os.environ.get("INLAY_AUTO_CREATE", "false").lower() == "true"
+
+
+def table_defaults() -> Mapping[str, object]:
+    """Properties of tables that ingest creates."""
+    text = os.environ.get("INLAY_TABLE_DEFAULTS") or "{}"
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidRequest(
+            "INLAY_TABLE_DEFAULTS is not a JSON object",
+            next_step="Set the TableDefaults parameter to one, such as {}",
+        )
+    return found
+
+
+def erasure_key() -> bytes:
+    """The key of the receipts' HMAC: given by itself where there is no Secrets Manager, else fetched
+    from the secret that is named."""
+    given = os.environ.get("INLAY_ERASURE_KEY")
+    if given:
+        return given.encode()
+    import boto3
+
+    secret = boto3.client("secretsmanager").get_secret_value(
+        SecretId=_variable("INLAY_ERASURE_KEY_SECRET")
+    )
+    return str(secret["SecretString"]).encode()

@@ -1,0 +1,56 @@
+"""The tables a function works on: all in one bucket, `tables/<table>`.
+
+Promise: store, connections and threads are made once per process, when first needed; two invocations
+of one process share them, two functions share nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+from inlay.format.keys import POINTER
+from inlay.functions import settings
+from inlay.ops.context import Context
+from inlay.storage.base import Head, ObjectStore
+from inlay.storage.metered import MeteredStore, Usage
+from inlay.storage.open import open_store
+
+TABLES = "tables/"
+# Requests in flight at once. One CPU's worth of a Lambda keeps about this many busy.
+_PARALLEL = 16
+
+
+def table_context(table: str) -> Context:
+    """A context of its own for one piece of work on a table, which may not exist."""
+    return Context(
+        store=MeteredStore(store()),
+        root=f"{TABLES}{table}",
+        uri=f"{settings.bucket_uri()}/{TABLES}{table}",
+        executor=_executor(),
+        parallel=_PARALLEL,
+    )
+
+
+def usage_of(ctx: Context) -> Usage:
+    """Requests and bytes of the work that was given `ctx`."""
+    return ctx.store.usage() if isinstance(ctx.store, MeteredStore) else Usage({}, 0, 0)
+
+
+def table_names() -> Iterator[str]:
+    """Every table of the bucket: the prefixes that hold a pointer."""
+    for prefix in store().list_prefixes(TABLES):
+        if isinstance(store().head(f"{prefix}{POINTER}"), Head):
+            yield prefix.removeprefix(TABLES).removesuffix("/")
+
+
+@cache
+def store() -> ObjectStore:
+    opened, _ = open_store(settings.bucket_uri())
+    return opened
+
+
+@cache
+def _executor() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_PARALLEL, thread_name_prefix="inlay")
