@@ -96,7 +96,7 @@ def settle_units(
 
 def _remap(unit: Unit, landed: Sequence[Marker]) -> list[Marker] | None:
     """Row markers on the output of a 1:1 rewrite; None when that cannot be done here."""
-    if not landed:
+    if not landed or _is_restamp(unit):
         return []
     if not unit.outputs:
         # Every row of the inputs was deleted: what was deleted since is gone as well.
@@ -113,3 +113,8 @@ def _remap(unit: Unit, landed: Sequence[Marker]) -> list[Marker] | None:
                 dataclasses.replace(marker, body=Rows(positions), file=unit.outputs[0].key)
             )
     return moved
+
+
+def _is_restamp(unit: Unit) -> bool:
+    """The same object under a newer sequence: what marks its rows goes on marking them."""
+    return unit.inputs == tuple(f.key for f in unit.outputs)

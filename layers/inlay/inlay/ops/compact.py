@@ -1,0 +1,170 @@
+"""Compact: fewer, fuller files, without the rows that were deleted; fewer metadata segments.
+
+Promise: every reader sees the same rows before and after. Work is done in units, each committing or
+failing alone beside other writers, the best first, within what the caller gives of bytes and time; what
+is left is found again by the next run. The ledger of requests is not touched.
+
+`plan.compaction` says what is worth doing; `pack` units are carried out here, `fold` units are file
+rewrites (`ops.rewrite`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from inlay.ops.append import fresh_base
+from inlay.ops.context import Context
+from inlay.ops.load import Loaded
+from inlay.ops.rewrite import drop_idle, dropped, rewrite_task, table_wide
+from inlay.ops.units import Budget, Done, Failure, Work, run_units, with_entries
+from inlay.ops.write import layout_of, target_of
+from inlay.parquet.reader import Wanted, read_tasks
+from inlay.parquet.writer import Layout, write_files
+from inlay.plan.change import Unit
+from inlay.plan.compaction import (
+    CompactionPlan,
+    CompactionUnit,
+    live_tasks,
+    plan_compaction,
+    worth_merging,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactResult:
+    """`units` were committed, `left` were out of the budget, `skipped` kept being changed by others,
+    `failures` cannot be read. For a dry run only `version` and `plan` are set."""
+
+    version: int
+    commit_id: str | None = None
+    commits: int = 0
+    units: int = 0
+    input_files: int = 0
+    output_files: int = 0
+    removed_rows: int = 0
+    removed_markers: int = 0
+    input_bytes: int = 0
+    written_bytes: int = 0
+    merged_metadata: bool = False
+    left: int = 0
+    skipped: int = 0
+    failures: tuple[Failure, ...] = ()
+    plan: CompactionPlan | None = None
+
+
+def compact(
+    ctx: Context,
+    *,
+    base: Loaded | None = None,
+    max_bytes: int | None = None,
+    deadline_seconds: float | None = None,
+    target_bytes: int | None = None,
+    small_bytes: int | None = None,
+    dry_run: bool = False,
+) -> CompactResult:
+    """Pack files below `small_bytes` into files of `target_bytes` (the table's properties unless
+    given), fold deletes into files, drop what covers nothing. `max_bytes` bounds what is read; no unit
+    is begun after `deadline_seconds`."""
+    loaded = with_entries(ctx, fresh_base(ctx, base))
+
+    def plan(now: Loaded) -> CompactionPlan:
+        return plan_compaction(now.state, target_bytes=target_bytes, small_bytes=small_bytes)
+
+    if dry_run:
+        whole = plan_compaction(
+            loaded.state, target_bytes=target_bytes, small_bytes=small_bytes, max_bytes=max_bytes
+        )
+        return CompactResult(version=loaded.snapshot.version, plan=whole)
+    layout = layout_of(loaded.snapshot)
+    if target_bytes is not None:
+        layout = replace(layout, target_file_bytes=target_bytes)
+
+    def perform(now: Loaded, work: Work) -> Done:
+        assert isinstance(work, CompactionUnit)
+        return carry_out(ctx, now, work, layout)
+
+    run = run_units(
+        ctx,
+        loaded,
+        operation="compact",
+        plan=lambda state: plan(replace(loaded, state=state)).units,
+        perform=perform,
+        idle=table_wide,
+        budget=Budget(
+            max_bytes=max_bytes,
+            deadline=None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds,
+        ),
+    )
+    merge = worth_merging(run.loaded.snapshot)
+    drop_idle(ctx, run, "compact", metadata=merge)
+    return CompactResult(
+        version=run.loaded.snapshot.version,
+        commit_id=run.loaded.snapshot.commit.id if run.commits else None,
+        commits=run.commits,
+        units=len(run.done),
+        input_files=sum(len(d.unit.inputs) for d in run.done),
+        output_files=sum(len(d.unit.outputs) for d in run.done),
+        removed_rows=sum(d.removed_rows for d in run.done),
+        removed_markers=run.removed_markers,
+        input_bytes=sum(d.read_bytes for d in run.done),
+        written_bytes=sum(d.written_bytes for d in run.done),
+        merged_metadata=merge,
+        left=run.left,
+        skipped=run.skipped,
+        failures=tuple(run.failures),
+    )
+
+
+def carry_out(ctx: Context, loaded: Loaded, unit: CompactionUnit, layout: Layout) -> Done:
+    """Write the outputs of one unit of a plan made on `loaded`; another process may do this."""
+    wanted = set(unit.inputs)
+    entries = [f for f in loaded.state.files() if f.key in wanted]
+    tasks = live_tasks(loaded.state, entries, loaded.state.markers())
+    if unit.kind == "drop":
+        return dropped(loaded, entries[0])
+    if unit.kind == "fold":
+        return rewrite_task(ctx, loaded, tasks[unit.inputs[0]])[1]
+    # In the order the plan gave them: neighbours by sort column stay neighbours.
+    ordered = [tasks[key] for key in unit.inputs if key in tasks]
+    schema = loaded.snapshot.schema
+    columns = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
+    rows = _Counted(read_tasks(ctx.objects, ordered, columns, ctx.executor))
+    target = target_of(ctx, loaded.date_us)
+    outputs = tuple(
+        replace(
+            output,
+            sequence=loaded.snapshot.version,
+            spec_id=entries[0].spec_id,
+            partition=entries[0].partition,
+            data_change=False,
+        )
+        for output in write_files(target, rows, schema, replace(layout, split=None))
+    )
+    return Done(
+        unit=Unit(
+            inputs=unit.inputs,
+            outputs=outputs,
+            version=loaded.snapshot.version,
+            applied=frozenset(m.id for t in ordered for m in t.markers if m.file is not None),
+        ),
+        method="pack",
+        removed_rows=sum(f.rows for f in entries) - rows.rows,
+        read_bytes=sum(f.size for f in entries),
+        written_bytes=sum(f.size for f in outputs),
+    )
+
+
+class _Counted:
+    """Batches, counted as they go by."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.rows += batch.num_rows
+            yield batch

@@ -1,0 +1,427 @@
+"""Rewrite: delete markers become absent rows.
+
+Promise: the rows of the table are the same before and after, to every reader; afterwards the rewritten
+files hold no deleted row, and their entries the sequence of the version they were planned on, so that
+no marker that was applied is applied again and none that landed meanwhile is lost.
+
+One file at a time (`rewrite_file`): by row-group surgery where few groups are touched and the layout
+allows it, else as a whole; a file that turns out to hold no deleted row is only restamped, one that
+holds no other is only dropped. Many files (`rewrite`): as units (`ops.units`).
+"""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyroaring import BitMap, BitMap64
+
+from inlay.errors import InvalidRequest, UnsupportedFile
+from inlay.format import keys
+from inlay.format.entry import DataFile, Marker, Rows
+from inlay.format.predicate import Predicate
+from inlay.ops.append import fresh_base
+from inlay.ops.commit import Committed, commit
+from inlay.ops.context import Context
+from inlay.ops.load import Loaded
+from inlay.ops.units import Budget, Done, Failure, Run, Work, run_units, with_entries
+from inlay.ops.write import layout_of, target_of
+from inlay.parquet.footer import trailer
+from inlay.parquet.reader import Wanted, open_file, read_file, read_positions
+from inlay.parquet.stats import describe
+from inlay.parquet.surgery import Rewritten, rewrite_object
+from inlay.parquet.writer import write_files
+from inlay.plan.change import Change, Unit
+from inlay.plan.compaction import idle_markers, live_tasks
+from inlay.plan.positions import PositionMap
+from inlay.plan.prune import may_match
+from inlay.plan.scan import FileTask
+from inlay.plan.state import State
+from inlay.plan.strategy import STRATEGIES, Choice, Strategy, Touched, choose
+from inlay.storage.base import Location
+
+# A file that is rewritten one to one stays one file, however large.
+_NO_TARGET = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteResult:
+    """`version` is the table's after the run. `left` files with deletes were out of the budget,
+    `skipped` kept being changed by others, `failures` cannot be read. `choices` says why each file
+    was treated as it was; for a dry run nothing else is set."""
+
+    version: int
+    commit_id: str | None = None
+    commits: int = 0
+    files: int = 0
+    surgery: int = 0
+    rewritten: int = 0
+    restamped: int = 0
+    dropped: int = 0
+    removed_rows: int = 0
+    removed_markers: int = 0
+    input_bytes: int = 0
+    written_bytes: int = 0
+    left: int = 0
+    skipped: int = 0
+    failures: tuple[Failure, ...] = ()
+    choices: tuple[tuple[str, Choice], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _FileWork:
+    task: FileTask | None  # None: no row of the file is live
+    entry: DataFile
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.entry.key,)
+
+    @property
+    def bytes(self) -> int:
+        return self.entry.size if self.task is not None else 0
+
+
+def rewrite(
+    ctx: Context,
+    *,
+    base: Loaded | None = None,
+    where: Predicate | None = None,
+    max_bytes: int | None = None,
+    deadline_seconds: float | None = None,
+    strategy: Strategy = "auto",
+    dry_run: bool = False,
+) -> RewriteResult:
+    """Apply the delete markers to the files they may hit: all, or those that may hold a row for which
+    `where` is TRUE. Then drop the markers that can hit nothing any more."""
+    _check_strategy(strategy)
+    loaded = with_entries(ctx, fresh_base(ctx, base))
+    choices: list[tuple[str, Choice]] = []
+    plan = partial(plan_rewrite, where=where)
+
+    def perform(now: Loaded, work: Work) -> Done:
+        assert isinstance(work, _FileWork)
+        if work.task is None:
+            return dropped(now, work.entry)
+        choice, done = rewrite_task(ctx, now, work.task, strategy=strategy)
+        choices.append((work.entry.key, choice))
+        return done
+
+    if dry_run:
+        for work in plan(loaded.state):
+            if work.task is not None:
+                choices.append((work.entry.key, _look(ctx, loaded, work.task, strategy).choice))
+        return RewriteResult(version=loaded.snapshot.version, choices=tuple(choices))
+    budget = Budget(
+        max_bytes=max_bytes,
+        deadline=None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds,
+    )
+    run = run_units(
+        ctx,
+        loaded,
+        operation="rewrite",
+        plan=plan,
+        perform=perform,
+        idle=table_wide,
+        budget=budget,
+    )
+    drop_idle(ctx, run, "rewrite")
+    return _result(run, choices)
+
+
+def plan_rewrite(state: State, *, where: Predicate | None = None) -> list[_FileWork]:
+    """The files that markers may hit, those without a live row first."""
+    entries = [
+        f for f in state.files() if where is None or may_match(where, f.stats, max(f.rows, 1))
+    ]
+    tasks = live_tasks(state, entries, state.markers())
+    dead = [_FileWork(None, f) for f in entries if f.key not in tasks]
+    return dead + [_FileWork(t, t.file) for t in tasks.values() if t.markers]
+
+
+def drop_idle(ctx: Context, run: Run, operation: str, *, metadata: bool = False) -> None:
+    """Commit without the markers that can hit no file any more; with `metadata`, merge segments."""
+    state = run.loaded.state
+    markers = tuple(state.markers())
+    idle = idle_markers(live_tasks(state, state.files(), markers).values(), markers, ())
+    if not idle and not metadata:
+        return
+    change = Change(operation=operation, drop_markers=idle, compact_metadata=metadata)
+    outcome = commit(ctx, change, base=run.loaded)
+    if isinstance(outcome, Committed):
+        run.committed(outcome)
+
+
+def table_wide(state: State) -> tuple[str, ...]:
+    """Candidates to be idle: the commit drops those that can hit nothing once its units are in."""
+    return tuple(m.id for m in state.markers() if m.file is None and m.erasure is None)
+
+
+def _result(run: Run, choices: Iterable[tuple[str, Choice]]) -> RewriteResult:
+    methods = [d.method for d in run.done]
+    return RewriteResult(
+        version=run.loaded.snapshot.version,
+        commit_id=run.loaded.snapshot.commit.id if run.commits else None,
+        commits=run.commits,
+        files=len(run.done),
+        surgery=methods.count("surgery"),
+        rewritten=methods.count("rewrite"),
+        restamped=methods.count("restamp"),
+        dropped=methods.count("drop"),
+        removed_rows=sum(d.removed_rows for d in run.done),
+        removed_markers=run.removed_markers,
+        input_bytes=sum(d.read_bytes for d in run.done),
+        written_bytes=sum(d.written_bytes for d in run.done),
+        left=run.left,
+        skipped=run.skipped,
+        failures=tuple(run.failures),
+        choices=tuple(choices),
+    )
+
+
+# -- one file -------------------------------------------------------------------------------------
+
+
+def rewrite_file(
+    ctx: Context,
+    loaded: Loaded,
+    entry: DataFile,
+    markers: Sequence[Marker],
+    *,
+    extra_deleted: BitMap64 | None = None,
+    strategy: Strategy = "auto",
+) -> Unit:
+    """The unit that takes the deleted rows out of one file; commit it with `uploaded_us` the date of
+    `loaded`, or earlier.
+
+    `markers` are all that may hit the file in `loaded` (`plan.scan` tells). `extra_deleted` are
+    positions of rows this very commit deletes: the output then counts as a change of data.
+    """
+    snapshot = loaded.snapshot
+    task = FileTask(
+        file=entry, schema=snapshot.schema_by_id(entry.schema_id), markers=tuple(markers)
+    )
+    _check_strategy(strategy)
+    return rewrite_task(ctx, loaded, task, strategy=strategy, extra=extra_deleted)[1].unit
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """What is left of a file: `kept` positions out of row groups of `group_rows` rows."""
+
+    kept: BitMap
+    group_rows: tuple[int, ...]
+    etag: str
+    choice: Choice
+
+    @property
+    def deleted(self) -> BitMap:
+        rows = sum(self.group_rows)
+        return BitMap(range(rows)) - self.kept
+
+    def positions(self) -> PositionMap:
+        return position_map(self.kept, self.group_rows)
+
+
+def position_map(kept: BitMap, group_rows: Sequence[int]) -> PositionMap:
+    """The map of a 1:1 rewrite that keeps these positions."""
+    found: dict[int, BitMap] = {}
+    start = 0
+    for ordinal, rows in enumerate(group_rows):
+        inside = kept & BitMap(range(start, start + rows))
+        if len(inside) < rows:
+            found[ordinal] = inside.shift(-start)
+        start += rows
+    return PositionMap.of(group_rows, found)
+
+
+def rewrite_task(
+    ctx: Context,
+    loaded: Loaded,
+    task: FileTask,
+    *,
+    strategy: Strategy = "auto",
+    extra: BitMap64 | None = None,
+    erase: bool = False,
+) -> tuple[Choice, Done]:
+    """Judge the rows of a file, choose the way, go it. `erase` leaves no byte of a removed row."""
+    looked = _look(ctx, loaded, task, strategy, extra)
+    choice = looked.choice
+    entry = task.file
+    removed = entry.rows - len(looked.kept)
+    match choice.method:
+        case "drop":
+            return choice, dropped(loaded, entry)
+        case "restamp":
+            return choice, _restamped(loaded, task)
+        case "surgery":
+            try:
+                output = _by_surgery(ctx, loaded, task, looked, erase=erase)
+            except UnsupportedFile as error:
+                reason = (
+                    f"surgery is not possible here ({error.message}): the whole file is written"
+                )
+                choice = replace(choice, method="rewrite", reason=reason)
+                output = _as_a_whole(ctx, loaded, task, looked)
+        case _:
+            output = _as_a_whole(ctx, loaded, task, looked)
+    output = replace(
+        output,
+        # Every marker of the planned version that may hit the file was applied.
+        sequence=loaded.snapshot.version,
+        spec_id=entry.spec_id,
+        partition=entry.partition,
+        data_change=extra is not None,
+        origin=entry.key,
+    )
+    unit = Unit(
+        inputs=(entry.key,),
+        outputs=(output,),
+        version=loaded.snapshot.version,
+        positions=looked.positions(),
+        applied=_of_file(task),
+    )
+    return choice, Done(
+        unit=unit,
+        method=choice.method,
+        removed_rows=removed,
+        read_bytes=entry.size,
+        written_bytes=output.size,
+    )
+
+
+def _look(
+    ctx: Context,
+    loaded: Loaded,
+    task: FileTask,
+    strategy: Strategy,
+    extra: BitMap64 | None = None,
+) -> _Looked:
+    """Which rows stay: reads the footer and the columns that deletes look at."""
+    schema = loaded.snapshot.schema
+    opened = open_file(ctx.objects, task, Wanted(schema=schema, columns=()), ctx.executor)
+    group_rows = tuple(
+        opened.metadata.row_group(n).num_rows for n in range(opened.metadata.num_row_groups)
+    )
+    kept = BitMap()
+    for _, positions in read_positions(ctx.objects, [task], schema, ctx.executor):
+        kept |= _narrow(positions)
+    if extra is not None:
+        kept -= _narrow(extra)
+    assert opened.source.etag is not None  # an open file is pinned
+    choice = choose(task.file, _touched(kept, group_rows), strategy=strategy)
+    return _Looked(kept, group_rows, opened.source.etag, choice)
+
+
+def _narrow(positions: BitMap64) -> BitMap:
+    """A file has fewer than 2^32 rows, so its positions fit the narrow kind."""
+    wide = positions.to_array()
+    narrow = pa.Array.from_buffers(pa.uint64(), len(wide), [None, pa.py_buffer(wide)]).cast(
+        pa.uint32()
+    )
+    return BitMap(array.array("I", narrow.to_numpy().tobytes()))
+
+
+def _touched(kept: BitMap, group_rows: Sequence[int]) -> Touched:
+    groups = emptied = start = 0
+    for rows in group_rows:
+        left = kept.range_cardinality(start, start + rows)
+        groups += left < rows
+        emptied += rows > 0 and left == 0
+        start += rows
+    return Touched(groups, emptied, len(kept) / start if start else 0.0)
+
+
+def _by_surgery(
+    ctx: Context, loaded: Loaded, task: FileTask, looked: _Looked, *, erase: bool
+) -> DataFile:
+    """Cut the touched row groups anew; everything else is copied by the store. The new file has the
+    old one's physical schema, so its entry keeps the schema it was recorded under."""
+    entry = task.file
+    starts = list(accumulate(looked.group_rows, initial=0))
+    touched: list[int] = []
+    emptied: list[int] = []
+    for ordinal, rows in enumerate(looked.group_rows):
+        left = looked.kept.range_cardinality(starts[ordinal], starts[ordinal] + rows)
+        if left < rows:
+            (touched if left else emptied).append(ordinal)
+
+    def keep(ordinal: int, _: pa.Table) -> pa.BooleanArray:
+        start, rows = starts[ordinal], looked.group_rows[ordinal]
+        stays = looked.kept & BitMap(range(start, start + rows))
+        marks = pa.array(stays.shift(-start), pa.int64())
+        return pc.scatter(
+            pa.repeat(pa.scalar(True), len(marks)), marks, max_index=rows - 1
+        ).is_valid()
+
+    source = ctx.objects.source(entry.key, entry.size, entry.etag)
+    key = keys.data_key(loaded.date_us, ctx.new_id())
+    outcome = rewrite_object(
+        ctx.store,
+        Location(source.store.scheme, source.store.bucket, source.key),
+        ctx.key(key),
+        etag=looked.etag,
+        size=entry.size,
+        footer=None,
+        keep=keep,
+        groups=touched,
+        drop_groups=emptied,
+        columns=(),
+        executor=ctx.executor,
+        erase=erase,
+    )
+    assert isinstance(outcome, Rewritten)  # some rows stay and some go
+    thrift = outcome.footer.encode()
+    metadata = pq.read_metadata(pa.BufferReader(thrift + trailer(len(thrift))))
+    # Statistics anew: old bounds would still bound, but may be values of removed rows.
+    return describe(
+        metadata,
+        key=key,
+        size=outcome.size,
+        footer_size=outcome.footer_size,
+        schema=task.schema,
+        stats_columns=loaded.snapshot.stats_columns,
+    )
+
+
+def _as_a_whole(ctx: Context, loaded: Loaded, task: FileTask, looked: _Looked) -> DataFile:
+    """Write the rows that stay as one new file, in the same order, under the current schema."""
+    schema = loaded.snapshot.schema
+    deleted = Marker(id="", body=Rows(tuple(looked.deleted)), file=task.file.key)
+    reading = replace(task, markers=(deleted,))
+    wanted = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
+    # Sorting again would break the position map; the rows come in the file's own order.
+    layout = replace(layout_of(loaded.snapshot), sort_by=(), target_file_bytes=_NO_TARGET)
+    rows = read_file(ctx.objects, reading, wanted, ctx.executor)
+    [output] = write_files(target_of(ctx, loaded.date_us), rows, schema, layout)
+    return output
+
+
+def _restamped(loaded: Loaded, task: FileTask) -> Done:
+    """No row of the file is hit: its entry says so from now on, by its sequence."""
+    entry = replace(task.file, sequence=loaded.snapshot.version)
+    unit = Unit((entry.key,), (entry,), loaded.snapshot.version, None, _of_file(task))
+    return Done(unit=unit, method="restamp", read_bytes=entry.footer_size)
+
+
+def dropped(loaded: Loaded, entry: DataFile) -> Done:
+    """No row of the file is live."""
+    unit = Unit((entry.key,), (), loaded.snapshot.version)
+    return Done(unit=unit, method="drop", removed_rows=entry.rows)
+
+
+def _of_file(task: FileTask) -> frozenset[str]:
+    return frozenset(m.id for m in task.markers if m.file is not None)
+
+
+def _check_strategy(strategy: str) -> None:
+    if strategy not in STRATEGIES:
+        raise InvalidRequest(
+            f"there is no strategy {strategy!r}", next_step=f"Choose one of {', '.join(STRATEGIES)}"
+        )

@@ -1,0 +1,207 @@
+"""Units: maintenance in pieces that commit or fail alone.
+
+Promise: work is done in the order planned, within a budget of bytes and time; what was done is
+committed even if the rest is not; a unit that another writer got in the way of is planned again on the
+table as it is then, a bounded number of times; and no file that came into being meanwhile is taken up,
+so that a run ends however busy the table is.
+
+Commits hold many units, up to `COMMIT_BYTES` of input: a commit costs three requests, a crash costs the
+units not yet committed (their objects are then orphans, for garbage collection).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from inlay.errors import InlayError, Kind, StaleUpload
+from inlay.ops.commit import Committed, Conflicted, commit
+from inlay.ops.context import Context
+from inlay.ops.load import Loaded, load_entries, load_pointer
+from inlay.plan.change import Change, Unit
+from inlay.plan.state import State
+
+# Input of the units of one commit: what a crash may cost again.
+COMMIT_BYTES = 2 * 2**30
+# ... and their number: a commit names every input and output.
+COMMIT_UNITS = 256
+# Times one file is tried in a run when others keep changing it.
+MAX_TRIES = 3
+
+
+class Work(Protocol):
+    """A piece of work, planned: what it reads."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A unit that was carried out and waits for its commit."""
+
+    unit: Unit
+    method: str
+    removed_rows: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A file that could not be rewritten; the others were."""
+
+    key: str
+    error: InlayError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """`deadline` by the context's monotonic clock: no unit is begun after it."""
+
+    max_bytes: int | None = None
+    deadline: float | None = None
+
+
+@dataclass(slots=True)
+class Run:
+    """What came of a run: `done` was committed, `left` units were not begun, `skipped` were given up
+    because others kept changing their files."""
+
+    loaded: Loaded
+    done: list[Done] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    commits: int = 0
+    removed_markers: int = 0
+    left: int = 0
+    skipped: int = 0
+    input_bytes: int = 0
+
+    def committed(self, outcome: Committed) -> None:
+        self.commits += 1
+        self.removed_markers += outcome.loaded.snapshot.commit.removed_markers
+        self.loaded = outcome.loaded
+
+
+def run_units(
+    ctx: Context,
+    loaded: Loaded,
+    *,
+    operation: str,
+    plan: Callable[[State], Sequence[Work]],
+    perform: Callable[[Loaded, Work], Done],
+    idle: Callable[[State], tuple[str, ...]],
+    budget: Budget,
+) -> Run:
+    """Carry out what `plan` says of a state, best first. `idle` names markers that the same commits
+    try to drop. `loaded` must hold every entry."""
+    run = Run(loaded)
+    known = {f.key for f in loaded.state.files()}
+    tries: Counter[str] = Counter()
+    while True:
+        works = [
+            w
+            for w in plan(run.loaded.state)
+            if all(key in known and tries[key] < MAX_TRIES for key in w.inputs)
+        ]
+        batch = _affordable(works, run, budget)
+        if not batch:
+            run.left = len(works)
+            return run
+        uploaded_us = run.loaded.date_us
+        carried_out: list[Done] = []
+        try:
+            for work in batch:
+                if carried_out and _late(ctx, budget):
+                    break
+                tries.update(work.inputs)
+                done = _try(run, perform, work)
+                if done is None:
+                    # Not again in this run: the object itself is the trouble.
+                    tries.update(dict.fromkeys(work.inputs, MAX_TRIES))
+                    continue
+                carried_out.append(done)
+                run.input_bytes += work.bytes
+                at = len(run.done) + len(carried_out)
+                ctx.progress(operation, at, len(run.done) + len(works))
+        finally:
+            # Also when the store failed in between: what is done need not be done again.
+            if carried_out:
+                _commit(ctx, run, operation, carried_out, idle, uploaded_us)
+        if _late(ctx, budget):
+            run.left = max(len(works) - len(carried_out), 0)
+            return run
+
+
+def _try(run: Run, perform: Callable[[Loaded, Work], Done], work: Work) -> Done | None:
+    """None when this file cannot be done, which is noted and harms no other."""
+    try:
+        return perform(run.loaded, work)
+    except InlayError as error:
+        if error.kind not in (Kind.INPUT, Kind.REBASE):
+            raise
+        run.failures.append(Failure(work.inputs[0], error))
+        return None
+
+
+def _affordable(works: Sequence[Work], run: Run, budget: Budget) -> list[Work]:
+    found: list[Work] = []
+    size = 0
+    for work in works:
+        spent = run.input_bytes + size
+        over = budget.max_bytes is not None and spent and spent + work.bytes > budget.max_bytes
+        if over:
+            continue
+        if found and (size + work.bytes > COMMIT_BYTES or len(found) >= COMMIT_UNITS):
+            break
+        found.append(work)
+        size += work.bytes
+    return found
+
+
+def _late(ctx: Context, budget: Budget) -> bool:
+    return budget.deadline is not None and ctx.clock.monotonic() >= budget.deadline
+
+
+def _commit(
+    ctx: Context,
+    run: Run,
+    operation: str,
+    carried_out: list[Done],
+    idle: Callable[[State], tuple[str, ...]],
+    uploaded_us: int,
+) -> None:
+    writes = any(d.written_bytes for d in carried_out)
+    change = Change(
+        operation=operation,
+        units=tuple(d.unit for d in carried_out),
+        uploaded_us=uploaded_us if writes else None,
+        drop_markers=idle(run.loaded.state),
+        deleted_rows=0,
+    )
+    try:
+        outcome = commit(ctx, change, base=run.loaded)
+    except StaleUpload:
+        # An erasure was opened meanwhile: whatever was read before it must be read again.
+        ctx.clock.sleep(1.0)  # store times are whole seconds
+        run.loaded = with_entries(ctx, load_pointer(ctx, carried=run.loaded.state.contents))
+        run.skipped += len(carried_out)
+        return
+    skipped = () if isinstance(outcome, Conflicted) else outcome.skipped
+    if isinstance(outcome, Committed):
+        run.committed(outcome)
+        run.done += [d for d in carried_out if d.unit not in skipped]
+    else:
+        run.loaded = outcome.loaded
+    run.skipped += len(skipped)
+    run.loaded = with_entries(ctx, run.loaded)
+
+
+def with_entries(ctx: Context, loaded: Loaded) -> Loaded:
+    """`loaded` with every file and marker entry at hand."""
+    return replace(loaded, state=load_entries(ctx, loaded.state))
