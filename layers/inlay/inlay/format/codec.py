@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from pyroaring import FrozenBitMap
 
-from inlay.errors import CorruptTable, NewerFormat
+from inlay.errors import CorruptTable, InlayError, NewerFormat
 from inlay.format.entry import (
     ColumnStats,
     DataFile,
@@ -130,6 +130,7 @@ def _snapshot_from_json(body: dict[str, Any]) -> Snapshot:
     types = Types(schemas)
     ledger = body["ledger"]
     boundary_version, boundary_us = body["boundary"]
+    files, rows, data_bytes, markers = body["totals"]
     snapshot = Snapshot(
         table_id=_text(body["table"]),
         version=_count(body["version"]),
@@ -155,7 +156,7 @@ def _snapshot_from_json(body: dict[str, Any]) -> Snapshot:
         boundary=Boundary(_count(boundary_version), _count(boundary_us)),
         expired=tuple(Expiration(_count(t), _count(us)) for t, us in body["expired"]),
         time_index=tuple((_count(v), _count(us)) for v, us in body["time_index"]),
-        totals=Totals(*(_count(n) for n in body["totals"])),
+        totals=Totals(_count(files), _count(rows), _count(data_bytes), _count(markers)),
     )
     if snapshot.version < 1 or all(s.id != snapshot.schema_id for s in schemas):
         raise CorruptTable("the snapshot names a version or schema that cannot be")
@@ -537,8 +538,10 @@ def _guarded(key: str, decode: Callable[[], T]) -> T:
         return decode()
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise CorruptTable(f"{key} does not hold what the format says: {error}", key=key) from error
-    except (CorruptTable, NewerFormat) as error:
+    except NewerFormat as error:
         raise error.about(key=key) from error
+    except InlayError as error:
+        raise CorruptTable(f"{key}: {error.message}", key=key) from error
 
 
 def _text(found: Any) -> str:

@@ -1,0 +1,312 @@
+"""The conflict matrix of docs/FORMAT.md, section 10: every pair of operations, in both orders.
+
+Each test plans two changes on one base, commits the first, then the second on top of it, and looks at
+the outcome and at which rows are live afterwards.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap
+
+from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Rows, Vector, Where
+from inlay.format.predicate import Comparison, Literal
+from inlay.format.schema import Primitive
+from inlay.format.snapshot import Expiration
+from inlay.ops.commit import Committed, Conflicted, Skipped, commit
+from inlay.ops.context import Context, InlineExecutor
+from inlay.ops.create import create
+from inlay.ops.load import Loaded, load_entries, load_pointer
+from inlay.plan.change import NO_EDIT, Change, Reads, Request, Unit
+from inlay.plan.positions import PositionMap
+from inlay.storage.memory import MemoryStore
+
+INT = Primitive("int64")
+
+
+@pytest.fixture
+def ctx() -> Context:
+    return Context(
+        store=MemoryStore("b"),
+        root="tables/t",
+        uri="memory://b/tables/t",
+        executor=InlineExecutor(),
+        random=random.Random(1),
+    )
+
+
+@pytest.fixture
+def base(ctx: Context) -> Loaded:
+    """Files a (ids 0…9) and b (ids 10…19), ten rows each."""
+    loaded = create(ctx, pa.schema([("id", pa.int64())]), primary_key=["id"])
+    return done(
+        commit(ctx, Change(operation="append", add=(file("a", 0), file("b", 10))), base=loaded)
+    )
+
+
+def file(key: str, low: int, rows: int = 10, **more) -> DataFile:
+    stats = {1: ColumnStats(lower=low, upper=low + rows - 1, null_count=0)}
+    return DataFile(
+        key=key, size=100, footer_size=50, rows=rows, row_groups=1, schema_id=0, stats=stats, **more
+    )
+
+
+def done(result) -> Loaded:
+    assert isinstance(result, Committed), result
+    return result.loaded
+
+
+def below(n: int) -> Comparison:
+    return Comparison(1, "<", Literal(INT, n))
+
+
+def append(_: Loaded, key: str = "new", low: int = 3) -> Change:
+    return Change(operation="append", add=(file(key, low),))
+
+
+def table_delete(_: Loaded) -> Change:
+    marker = Marker(id="range", body=KeyRange(1, 3, 6))
+    return Change(operation="delete", add_markers=(marker,), deleted_rows=None)
+
+
+def row_delete(_: Loaded, marker: str = "rows", positions=(1, 2)) -> Change:
+    return Change(
+        operation="delete",
+        add_markers=(Marker(id=marker, body=Rows(tuple(positions)), file="a"),),
+        deleted_rows=len(positions),
+    )
+
+
+def update(base: Loaded, key: str = "updated") -> Change:
+    """Rows below 5 were read from file a and are inserted anew."""
+    return Change(
+        operation="update",
+        add=(file(key, 0, rows=5),),
+        add_markers=(Marker(id=f"w-{key}", body=Where(below(5))),),
+        reads=Reads(below(5), base.snapshot.version, frozenset({"a"})),
+    )
+
+
+def upsert(_: Loaded, key: str = "upserted") -> Change:
+    return Change(
+        operation="upsert",
+        add=(file(key, 3, rows=1),),
+        add_markers=(Marker(id=f"k-{key}", body=KeyRange(1, 3, 3)),),
+    )
+
+
+def rewrite(base: Loaded, key: str = "rewritten") -> Change:
+    output = file(key, 0, data_change=False, sequence=base.snapshot.version, origin="a")
+    unit = Unit(("a",), (output,), base.snapshot.version, positions=PositionMap.of([10], {}))
+    return Change(operation="rewrite", units=(unit,))
+
+
+def compact(base: Loaded, key: str = "packed") -> Change:
+    output = file(key, 0, rows=20, data_change=False, sequence=base.snapshot.version)
+    return Change(operation="compact", units=(Unit(("a", "b"), (output,), base.snapshot.version),))
+
+
+def expire(base: Loaded) -> Change:
+    edit = replace(NO_EDIT, expire=Expiration(base.snapshot.version - 1, 10**15))
+    return Change(operation="expire", edit=edit)
+
+
+PLANNERS = {
+    "append": append,
+    "table delete": table_delete,
+    "row delete": row_delete,
+    "update": update,
+    "upsert": upsert,
+    "rewrite": rewrite,
+    "compact": compact,
+    "expire": expire,
+}
+
+OK, AGAIN, SKIP, REMAP = "ok", "plan again", "unit given up", "remapped"
+
+# (landed, planned) → what becomes of the planned one. Whatever is not listed is OK.
+MATRIX: dict[tuple[str, str], str] = {
+    # row deletes name file a
+    ("rewrite", "row delete"): AGAIN,
+    ("compact", "row delete"): AGAIN,
+    # updates read file a, rows below 5
+    ("append", "update"): AGAIN,
+    ("table delete", "update"): AGAIN,
+    ("row delete", "update"): AGAIN,
+    ("update", "update"): AGAIN,
+    ("upsert", "update"): AGAIN,
+    ("rewrite", "update"): AGAIN,
+    ("compact", "update"): AGAIN,
+    # units need their inputs unchanged
+    ("row delete", "rewrite"): REMAP,
+    ("row delete", "compact"): SKIP,
+    ("rewrite", "rewrite"): SKIP,
+    ("rewrite", "compact"): SKIP,
+    ("compact", "rewrite"): SKIP,
+    ("compact", "compact"): SKIP,
+}
+
+
+@pytest.mark.parametrize(("landed", "planned"), list(itertools.product(PLANNERS, PLANNERS)))
+def test_the_matrix_holds_for_every_pair(ctx, base, landed, planned):
+    first, second = PLANNERS[landed](base), PLANNERS[planned](base)
+    if landed == planned and second.add:
+        second = replace(second, add=(replace(second.add[0], key="second"),))
+    done(commit(ctx, first, base=base))
+    before = load_pointer(ctx).snapshot
+
+    result = commit(ctx, second, base=base)
+
+    after = load_pointer(ctx).snapshot
+    expected = MATRIX.get((landed, planned), OK)
+    if expected == AGAIN:
+        assert isinstance(result, Conflicted)
+        assert after == before, "a conflict must leave no trace"
+    elif expected == SKIP:
+        assert isinstance(result, Skipped)
+        assert result.skipped == second.units
+        assert after == before
+    else:
+        assert isinstance(result, Committed)
+        assert after.version == before.version + 1
+        assert after.commit.id == result.loaded.snapshot.commit.id
+    if expected == REMAP:
+        (marker,) = [m for m in load_entries(ctx, result.loaded.state).markers() if m.file]
+        assert (marker.file, marker.body) == ("rewritten", Rows((1, 2)))
+
+
+def test_appends_of_disjoint_key_ranges_do_not_disturb_an_update(ctx, base):
+    done(commit(ctx, append(base, low=100), base=base))
+    assert isinstance(commit(ctx, update(base), base=base), Committed)
+
+
+def test_a_delete_that_cannot_hit_what_was_read_does_not_disturb_an_update(ctx, base):
+    far = Marker(id="far", body=KeyRange(1, 15, 16))
+    done(commit(ctx, Change(operation="delete", add_markers=(far,)), base=base))
+    assert isinstance(commit(ctx, update(base), base=base), Committed)
+
+
+def test_compaction_outputs_are_no_arrivals(ctx, base):
+    """A file without a change of data may match the predicate of an update and still be no news."""
+    moved = file("c2", 100, data_change=False, sequence=2)
+    done(commit(ctx, append(base, key="c", low=100), base=base))
+    now = load_pointer(ctx)
+    unit = Unit(("c",), (moved,), now.snapshot.version)
+    done(commit(ctx, Change(operation="compact", units=(unit,)), base=now))
+    assert isinstance(commit(ctx, update(base), base=base), Committed)
+
+
+def test_serializable_deletes_conflict_with_arrivals_and_snapshot_ones_do_not(ctx, base):
+    reads = Reads(below(5), base.snapshot.version, frozenset({"a"}))
+    done(commit(ctx, append(base, low=0), base=base))
+    assert isinstance(commit(ctx, replace(row_delete(base), reads=reads), base=base), Conflicted)
+    assert isinstance(commit(ctx, row_delete(base), base=base), Committed)
+
+
+def test_row_deletes_of_one_file_unite(ctx, base):
+    done(commit(ctx, row_delete(base, "one", (1, 2)), base=base))
+    after = done(commit(ctx, row_delete(base, "two", (2, 7)), base=base))
+    found = {p for m in after.state.markers() for p in m.body.positions}
+    assert found == {1, 2, 7}
+
+
+def test_a_remapped_marker_follows_its_rows(ctx, base):
+    """Rows 0…4 of file a are rewritten away; rows 3 and 8 are deleted meanwhile."""
+    done(commit(ctx, row_delete(base, positions=(3, 8)), base=base))
+    kept = PositionMap.of([5, 5], {0: BitMap()})
+    output = file("rewritten", 5, rows=5, sequence=base.snapshot.version, origin="a")
+    unit = Unit(("a",), (output,), base.snapshot.version, positions=kept)
+    after = done(commit(ctx, Change(operation="rewrite", units=(unit,)), base=base))
+    (marker,) = after.state.markers()
+    assert marker.body == Rows((3,)), "old position 8 is the fourth row kept; row 3 is gone"
+
+
+def test_vectors_in_objects_are_not_remapped_but_cost_the_unit(ctx, base):
+    vector = Marker(id="v", body=Vector("tombstone/x.puffin", 4, 40, 2), file="a")
+    done(commit(ctx, Change(operation="delete", add_markers=(vector,)), base=base))
+    result = commit(ctx, rewrite(base), base=base)
+    assert isinstance(result, Skipped) and result.skipped
+
+
+def test_one_unit_failing_costs_only_that_unit(ctx, base):
+    done(commit(ctx, row_delete(base), base=base))
+    version = base.snapshot.version
+    bad = Unit(("a",), (file("a2", 0, sequence=version),), version)
+    good = Unit(("b",), (file("b2", 10, sequence=version),), version)
+    result = commit(ctx, Change(operation="compact", units=(bad, good)), base=base)
+    assert isinstance(result, Committed) and result.skipped == (bad,)
+    assert {f.key for f in result.loaded.state.files()} == {"a", "b2"}
+
+
+def test_a_delete_by_copy_on_write_is_whole_or_not_at_all(ctx, base):
+    done(commit(ctx, row_delete(base), base=base))
+    version = base.snapshot.version
+    units = (
+        Unit(("a",), (file("a2", 0, rows=9),), version),
+        Unit(("b",), (file("b2", 10, rows=9),), version),
+    )
+    before = load_pointer(ctx).snapshot
+    result = commit(ctx, Change(operation="delete", units=units, whole=True), base=base)
+    assert isinstance(result, Conflicted) and result.conflict.gone == {"a"}
+    assert load_pointer(ctx).snapshot == before
+
+
+def test_a_tombstone_misses_what_is_inserted_after_it_and_what_is_inserted_with_it(ctx, base):
+    from inlay.plan.reach import marker_may_hit
+
+    after = done(commit(ctx, update(base), base=base))
+    later = done(commit(ctx, append(after, low=0), base=after))
+    (tombstone,) = later.state.markers()
+    hit = {
+        f.key for f in later.state.files() if marker_may_hit(tombstone, f, later.snapshot.schema)
+    }
+    assert hit == {"a"}, "neither the updated rows nor the later append may be hit"
+
+
+def test_covered_files_leave_by_metadata_alone_and_an_idle_marker_is_not_kept(ctx, base):
+    wide = Marker(id="wide", body=KeyRange(1, None, 9))
+    after = done(
+        commit(ctx, Change(operation="delete", add_markers=(wide,), deleted_rows=None), base=base)
+    )
+    assert [f.key for f in after.state.files()] == ["b"]
+    assert list(after.state.markers()) == []
+    assert after.snapshot.commit.removed_rows == 10
+    assert after.snapshot.totals.rows == 10
+
+
+def test_a_file_with_nulls_is_not_covered(ctx, base):
+    nulls = replace(file("n", 0), stats={1: ColumnStats(lower=0, upper=9, null_count=1)})
+    after = done(commit(ctx, Change(operation="append", add=(nulls,)), base=base))
+    wide = Marker(id="wide", body=Where(below(100)))
+    after = done(
+        commit(ctx, Change(operation="delete", add_markers=(wide,), deleted_rows=None), base=after)
+    )
+    assert [f.key for f in after.state.files()] == ["n"]
+    assert [m.id for m in after.state.markers()] == ["wide"]
+    assert after.snapshot.commit.removed_rows is None
+
+
+def test_a_marker_is_dropped_only_when_no_file_can_be_hit(ctx, base):
+    marked = done(commit(ctx, table_delete(base), base=base))
+    drop = Change(operation="compact", drop_markers=("range",))
+    kept = done(commit(ctx, replace(drop, compact_metadata=True), base=marked))
+    assert [m.id for m in kept.state.markers()] == ["range"], "file a is still to be hit"
+    clean = Unit(("a",), (file("a", 0, sequence=kept.snapshot.version),), kept.snapshot.version)
+    restamped = done(commit(ctx, replace(drop, units=(clean,)), base=kept))
+    assert list(restamped.state.markers()) == []
+
+
+def test_a_request_applied_on_the_base_that_won_is_not_applied_again(ctx, base):
+    """Two functions with one event: the ledger is asked again on the rebase, not only at the start."""
+    request = Request.of("message-1", body="x")
+    first = replace(append(base, key="one"), request=request)
+    second = replace(append(base, key="two"), request=request)
+    done(commit(ctx, first, base=base))
+    result = commit(ctx, second, base=base)
+    assert isinstance(result, Skipped) and result.version == base.snapshot.version + 1
+    assert "two" not in {f.key for f in load_entries(ctx, load_pointer(ctx).state).files()}
