@@ -185,7 +185,7 @@ def primitive_from_arrow(arrow: pa.DataType) -> Primitive | None:
     arrow = plain_type(arrow)
     if (simple := _FROM_SIMPLE.get(arrow)) is not None:
         return simple
-    if pa.types.is_decimal(arrow):
+    if pa.types.is_decimal(arrow) and 0 <= arrow.scale <= arrow.precision:
         return Primitive("decimal", precision=arrow.precision, scale=arrow.scale)
     if pa.types.is_fixed_size_binary(arrow) and arrow.byte_width:
         return Primitive("fixed", precision=arrow.byte_width)
@@ -204,6 +204,7 @@ _INSTEAD = (
     (pa.types.is_union, "Use a struct with one nullable field per variant"),
     (pa.types.is_null, "Give the column a type: a column of only nulls has none"),
     (pa.types.is_run_end_encoded, "Decode it with pyarrow.compute.run_end_decode"),
+    (pa.types.is_decimal, "Cast it: Parquet has only scales from 0 to the precision"),
     (pa.types.is_struct, "Drop it: Parquet cannot hold a struct without fields"),
 )
 

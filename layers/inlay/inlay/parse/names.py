@@ -10,7 +10,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from inlay.errors import InvalidPredicate
-from inlay.format.schema import Field, Primitive, Schema, Struct
+from inlay.format.schema import Field, Schema, Struct
 from inlay.parse.grammar import KEYWORDS, Name
 
 _SHOWN = 8  # names listed in an error
@@ -49,11 +49,10 @@ def _pick(
 
 
 def _near(name: Name, schema: Schema) -> str:
-    paths = {".".join(path): f for path, f in schema.walk()}
-    known = {p.casefold(): p for p, f in paths.items() if isinstance(f.type, Primitive | Struct)}
-    near = get_close_matches(_spelled(name).casefold()[:80], known, n=3, cutoff=0.6)
+    paths = {".".join(path).casefold(): path for path, _ in schema.walk()}
+    near = get_close_matches(_spelled(name).casefold()[:80], paths, n=3, cutoff=0.6)
     if near:
-        return f"Did you mean {' or '.join(quote_path((known[n],)) for n in near)}?"
+        return f"Did you mean {' or '.join(quote_path(paths[found]) for found in near)}?"
     names = schema.names
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"Columns are {', '.join(names[:_SHOWN])}{more}"

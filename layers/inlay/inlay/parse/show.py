@@ -43,6 +43,9 @@ def _show(node: Predicate, names: dict[int, str]) -> str:
             return _join(" OR ", parts, names) if parts else "FALSE"
         case Not(IsNull(field_id)):
             return f"{_name(field_id, names)} IS NOT NULL"
+        case Not(In() | Like() as part):
+            name, word, rest = _on_column(part, names)
+            return f"{name} NOT {word} {rest}"
         case Not(part):
             return f"NOT {_inner(part, names)}"
         case Constant(value):
@@ -51,11 +54,16 @@ def _show(node: Predicate, names: dict[int, str]) -> str:
             return f"{_name(field_id, names)} IS NULL"
         case Comparison(field_id, op, literal):
             return f"{_name(field_id, names)} {op} {format_value(literal.type, literal.value)}"
-        case In(field_id, kind, values):
-            shown = ", ".join(format_value(kind, value) for value in values)
-            return f"{_name(field_id, names)} IN ({shown})"
-        case Like(field_id, pattern):
-            return f"{_name(field_id, names)} LIKE {_text(pattern)}"
+        case In() | Like():
+            return " ".join(_on_column(node, names))
+
+
+def _on_column(node: In | Like, names: dict[int, str]) -> tuple[str, str, str]:
+    name = _name(node.field_id, names)
+    if isinstance(node, Like):
+        return name, "LIKE", _text(node.pattern)
+    shown = ", ".join(format_value(node.type, value) for value in node.values)
+    return name, "IN", f"({shown})"
 
 
 def _join(word: str, parts: tuple[Predicate, ...], names: dict[int, str]) -> str:

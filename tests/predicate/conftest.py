@@ -1,0 +1,6 @@
+"""Makes `predicate_oracle` and `predicate_strategies` importable, whatever the import mode."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
