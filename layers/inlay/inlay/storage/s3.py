@@ -141,6 +141,11 @@ class S3Store:
     def bucket(self) -> str:
         return self._name
 
+    @property
+    def client(self) -> BaseClient:
+        """The SDK's client, for what is no business of a store: making a bucket, for instance."""
+        return self._client
+
     def at(self, bucket: str) -> S3Store:
         return S3Store(bucket, client=self._client)
 
@@ -287,7 +292,8 @@ class S3Store:
             return Written(etag, answer.date_us, answer.content.get("VersionId"))
         if answer.status == 404:
             return Missing(answer.date_us)
-        refused = _refused(answer) if condition is not None else None
+        conditional = condition is not None or if_source_match is not None
+        refused = _refused(answer) if conditional else None
         if refused is None:
             raise self._unexpected(answer, key)
         return refused

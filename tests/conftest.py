@@ -1,0 +1,49 @@
+"""What tests of more than one area share: the embedded S3 and SQS, and a fresh bucket on it.
+
+One server process for the whole run. Ask for `s3_store` to get a store on a bucket of its own, for
+`s3_bucket` to get only the bucket's name, for `aws_env` when code under test finds S3 by itself.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from inlay.local.aws_process import AwsProcess
+    from inlay.storage.s3 import S3Store
+
+
+@pytest.fixture(scope="session")
+def embedded_aws() -> Iterator[AwsProcess]:
+    from inlay.local.aws_process import AwsProcess
+
+    with AwsProcess() as aws:
+        yield aws
+
+
+@pytest.fixture
+def aws_env(embedded_aws: AwsProcess, monkeypatch: pytest.MonkeyPatch) -> AwsProcess:
+    """The embedded AWS, found by every SDK of this process through the environment."""
+    for name, value in embedded_aws.env().items():
+        monkeypatch.setenv(name, value)
+    return embedded_aws
+
+
+@pytest.fixture
+def s3_store(aws_env: AwsProcess) -> S3Store:
+    """A store on a fresh bucket; a second bucket, its name with "-2", is there to copy from."""
+    from inlay.storage.s3 import S3Store
+
+    store = S3Store(f"test-{uuid.uuid4().hex}")
+    store.client.create_bucket(Bucket=store.bucket)
+    store.client.create_bucket(Bucket=f"{store.bucket}-2")
+    return store
+
+
+@pytest.fixture
+def s3_bucket(s3_store: S3Store) -> str:
+    return s3_store.bucket
