@@ -1,0 +1,183 @@
+"""A table small enough to hold in the head: a memory store that tells what was asked of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from inlay.format.entry import DataFile, Marker
+from inlay.format.puffin import encode_puffin
+from inlay.format.schema import Schema
+from inlay.ops.context import InlineExecutor
+from inlay.parquet.conform import conform
+from inlay.parquet.ranges import Objects
+from inlay.parquet.reader import Wanted, read_tasks
+from inlay.parquet.stats import describe
+from inlay.parquet.types import schema_from_arrow
+from inlay.parquet.writer import Layout, Target, write_files
+from inlay.plan.scan import ScanPlan, plan_scan
+from inlay.storage.base import ByteRange, Got
+from inlay.storage.memory import MemoryStore
+
+ROOT = "tables/t"
+
+
+@dataclass(frozen=True)
+class Request:
+    verb: str
+    key: str
+    start: int
+    end: int
+
+    @property
+    def bytes(self) -> int:
+        return self.end - self.start
+
+
+class Recorded:
+    """A store that remembers each read: which bytes of which object."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.reads: list[Request] = []
+        self.before_read: Callable[[str], None] = lambda key: None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def at(self, bucket: str) -> Recorded:
+        other = Recorded(self._store.at(bucket))
+        other.reads = self.reads
+        return other
+
+    def get(self, key: str, *, byte_range: ByteRange | None = None, **pins: Any) -> Any:
+        self.before_read(key)
+        got = self._store.get(key, byte_range=byte_range, **pins)
+        if isinstance(got, Got):
+            start = byte_range.start if byte_range else 0
+            self.reads.append(Request("GET", key, start, start + len(got.body)))
+        return got
+
+    def get_suffix(self, key: str, length: int) -> Any:
+        self.before_read(key)
+        got = self._store.get_suffix(key, length)
+        if isinstance(got, Got):
+            self.reads.append(Request("SUFFIX", key, got.size - len(got.body), got.size))
+        return got
+
+    @property
+    def bytes_read(self) -> int:
+        return sum(read.bytes for read in self.reads)
+
+
+@dataclass
+class Lake:
+    """One table's objects, without its metadata."""
+
+    store: Recorded
+    executor: Executor
+    names: Any = field(default_factory=itertools.count)
+
+    @property
+    def objects(self) -> Objects:
+        return Objects(self.store, ROOT)  # type: ignore[arg-type]
+
+    def target(self) -> Target:
+        return Target(self.objects, lambda: f"data/{next(self.names)}.parquet", self.executor)
+
+    def write(
+        self, data: pa.Table, schema: Schema | None = None, **layout: Any
+    ) -> tuple[DataFile, ...]:
+        """Through the library's own writer."""
+        schema = schema or schema_from_arrow(data.schema)
+        batches = [conform(b, schema, schema, by_value=True) for b in data.to_batches()]
+        layout.setdefault("stats_columns", tuple(f.id for _, f in schema.walk()))
+        return tuple(write_files(self.target(), batches, schema, Layout(**layout)))
+
+    def adopt(self, body: bytes, schema: Schema, key: str | None = None) -> DataFile:
+        """A file of some other writer, as ingest would describe it."""
+        key = key or f"data/{next(self.names)}.parquet"
+        self.store.put(f"{ROOT}/{key}", body)
+        return describe(
+            pq.read_metadata(pa.BufferReader(body)),
+            key=key,
+            size=len(body),
+            schema=schema,
+            stats_columns=tuple(f.id for _, f in schema.walk()),
+        )
+
+    def puffin(self, vectors: Sequence[tuple[str, Any]]) -> tuple[str, Any]:
+        key = f"tombstone/{next(self.names)}.puffin"
+        body, blobs = encode_puffin(vectors)
+        self.store.put(f"{ROOT}/{key}", body)
+        return key, blobs
+
+    def put(self, key: str, body: bytes) -> None:
+        self.store.put(f"{ROOT}/{key}", body)
+
+    def body(self, key: str) -> bytes:
+        got = self.store._store.get(f"{ROOT}/{key}")
+        assert isinstance(got, Got)
+        return got.body
+
+    def plan(
+        self,
+        files: Iterable[DataFile],
+        schema: Schema,
+        markers: Iterable[Marker] = (),
+        schemas: Iterable[Schema] = (),
+        **options: Any,
+    ) -> ScanPlan:
+        known = {s.id: s for s in (*schemas, schema)}
+        return plan_scan(files, markers, schema=schema, schemas=known, **options)
+
+    def read(
+        self,
+        files: Iterable[DataFile],
+        schema: Schema,
+        markers: Iterable[Marker] = (),
+        *,
+        columns: Sequence[str] | None = None,
+        where: Any = None,
+        position: bool = False,
+        **options: Any,
+    ) -> pa.Table:
+        """All rows, planned and read."""
+        plan = self.plan(files, schema, markers, **options)
+        names = schema.names if columns is None else columns
+        ids = tuple(schema.column(name).id for name in names)  # type: ignore[union-attr]
+        wanted = Wanted(schema=schema, columns=ids, where=where, position=position, file=position)
+        batches = list(read_tasks(self.objects, plan.tasks, wanted, self.executor))
+        if not names and not position:
+            return sum(b.num_rows for b in batches)  # type: ignore[no-any-return]
+        return pa.Table.from_batches(batches, schema=wanted.result)
+
+
+@pytest.fixture
+def lake() -> Lake:
+    return Lake(Recorded(MemoryStore("lake")), InlineExecutor())
+
+
+@pytest.fixture
+def new_lake() -> Callable[[], Lake]:
+    """For Hypothesis: a fresh one for each example."""
+    return lambda: Lake(Recorded(MemoryStore("lake")), InlineExecutor())
+
+
+@pytest.fixture
+def threads() -> Iterable[Executor]:
+    with ThreadPoolExecutor(4) as pool:
+        yield pool
+
+
+@pytest.fixture
+def committed() -> Callable[..., tuple[DataFile, ...]]:
+    """Files as of the version that committed them."""
+    return lambda files, sequence=1: tuple(replace(f, sequence=sequence) for f in files)
