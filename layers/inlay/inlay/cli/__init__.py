@@ -1,0 +1,21 @@
+"""The command line `inlay`: the library's verbs, for people and (`--json`) for programs.
+
+Promise: what a command says to a program is on stdout and nothing else is; problems are on stderr with
+the next step, and the exit code tells who has to act (`inlay.cli.failures`). Commands load what they
+need when they run, so that `inlay --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """The entry point."""
+    try:
+        from inlay.cli.app import app
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("typer", "rich"):
+            raise
+        sys.exit("The command line needs two more packages: pip install 'inlay[cli]'")
+    app()

@@ -1,0 +1,51 @@
+"""The command tree: which verbs there are, in the order in which `inlay --help` shows them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from inlay.cli import inspecting, local, maintenance, reading, writing
+from inlay.cli.verb import reflowed
+
+app = typer.Typer(
+    name="inlay",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    # A traceback is for a fault of ours; an InlayError never shows one.
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("inlay"))
+        raise typer.Exit
+
+
+_HELP = """Mutable columnar tables on plain S3.
+
+TABLE is where the table is: s3://bucket/tables/name, file:///path or a local path. Settings of S3 come
+from the standard AWS environment: AWS_ENDPOINT_URL_S3, region, credentials.
+"""
+
+
+@app.callback(help=reflowed(_HELP))
+def inlay(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """The options before the verb."""
+
+
+for verbs in (writing, reading, inspecting, maintenance, local):
+    verbs.register(app)

@@ -1,0 +1,67 @@
+"""Errors on the command line.
+
+Promise: an InlayError becomes a few red lines on stderr, or one JSON object with `--json`, and an exit
+code by its kind; never a traceback.
+
+===== ====================================================================
+code  meaning
+===== ====================================================================
+2     the input is wrong: the message says what to change
+75    try again later, or look what has changed and try again (EX_TEMPFAIL)
+70    an operator should look: a promise of the store is broken (EX_SOFTWARE)
+===== ====================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from inlay.errors import InlayError, InvalidPredicate, Kind
+
+EXIT_CODES = {Kind.INPUT: 2, Kind.RETRY: 75, Kind.REBASE: 75, Kind.PAGE: 70}
+
+
+@contextmanager
+def failing_well(*, as_json: bool) -> Iterator[None]:
+    """Turn an InlayError into what a person or a program can use, and an exit."""
+    try:
+        yield
+    except InlayError as error:
+        if as_json:
+            print(json.dumps(error.fields(), ensure_ascii=False), file=sys.stderr)
+        else:
+            Console(stderr=True, highlight=False).print(describe(error), soft_wrap=True)
+        raise typer.Exit(EXIT_CODES[error.kind]) from None
+
+
+def describe(error: InlayError) -> Text:
+    """The message, the place in the text it is about, and the next step."""
+    text = Text()
+    text.append("error: ", "bold red")
+    text.append(error.message, "red")
+    about = [
+        f"{name} {value}"
+        for name, value in (
+            ("table", error.table),
+            ("object", error.key),
+            ("version", error.version),
+        )
+        if value is not None and str(value) not in error.message
+    ]
+    if about:
+        text.append(f" ({', '.join(about)})", "red")
+    if isinstance(error, InvalidPredicate) and error.text and error.position is not None:
+        line, caret = str(error).rsplit("\n", 2)[1:]
+        text.append(f"\n{line}\n")
+        text.append(caret, "bold red")
+    if error.next_step:
+        text.append("\nnext:  ", "bold")
+        text.append(error.next_step)
+    return text

@@ -1,0 +1,210 @@
+"""Verbs that look at a table's state: show, history, files, tombstones, erase-status."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from inlay.cli.opened import opened
+from inlay.cli.options import AsJson, AsOf, Ref, TableUri, Version
+from inlay.cli.output import console, print_record, print_rows
+from inlay.cli.values import counted, size_text, to_line
+from inlay.cli.verb import Example, add_verb
+
+if TYPE_CHECKING:
+    from inlay.table import Table
+
+PANEL = "Look"
+_HISTORY = (
+    "version",
+    "time",
+    "operation",
+    "added_rows",
+    "deleted_rows",
+    "added_files",
+    "removed_files",
+    "files",
+    "markers",
+    "bytes",
+)
+_FILES = ("key", "rows", "bytes", "row_groups", "sequence", "range")
+_TOMBSTONES = ("id", "kind", "sequence", "where", "rows", "file", "erasure")
+
+
+def show(
+    table: TableUri,
+    version: Version = None,
+    as_of: AsOf = None,
+    ref: Ref = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the state of a table: version, size, delete markers, columns, properties."""
+    with opened(table, version=version, as_of=as_of, ref=ref) as found:
+        facts = _facts(found)
+    if as_json:
+        print_record(facts, as_json=True)
+        return
+    out = console()
+    columns, properties = facts.pop("columns"), facts.pop("properties")
+    facts["bytes"] = f"{facts['bytes']:,} ({size_text(facts['bytes'])})"
+    for name in ("primary_key", "sort_by"):
+        facts[name] = ", ".join(facts[name]) or None
+    facts["refs"] = ", ".join(facts["refs"]) or None
+    print_record({name.replace("_", " "): value for name, value in facts.items()}, as_json=False)
+    out.print("\n[bold]columns[/bold]")
+    print_record(
+        {c["name"]: c["type"] + ("" if c["nullable"] else " not null") for c in columns},
+        as_json=False,
+    )
+    out.print("\n[bold]properties[/bold]")
+    print_record(properties, as_json=False)
+
+
+def _facts(table: Table) -> dict[str, Any]:
+    from inlay.format.properties import PROPERTIES
+
+    snapshot = table.snapshot
+    names = {field.id: field.name for field in snapshot.schema.fields}
+    return {
+        "table": table.uri,
+        "id": snapshot.table_id,
+        "version": snapshot.version,
+        "oldest_version": snapshot.oldest_version,
+        "committed": _time(snapshot.commit.time_us),
+        "operation": snapshot.commit.operation,
+        "files": snapshot.totals.files,
+        "rows_in_files": snapshot.totals.rows,
+        "bytes": snapshot.totals.bytes,
+        "delete_markers": snapshot.totals.markers,
+        "open_erasures": len(snapshot.erasures),
+        "primary_key": [names.get(i, str(i)) for i in snapshot.primary_key],
+        "sort_by": [names.get(i, str(i)) for i in snapshot.sort_by],
+        "refs": sorted(snapshot.refs),
+        "columns": [
+            {"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in table.schema
+        ],
+        "properties": {
+            **{name: known.default for name, known in PROPERTIES.items()},
+            **snapshot.properties,
+        },
+    }
+
+
+def _time(time_us: int) -> str:
+    from datetime import UTC, datetime, timedelta
+
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
+    return at.isoformat(timespec="microseconds")
+
+
+def history(
+    table: TableUri,
+    limit: Annotated[
+        int,
+        typer.Option("--limit", "-n", min=1, help="The newest versions; each costs one request."),
+    ] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the versions that can still be read, newest first."""
+    with opened(table) as found:
+        rows = found.history(limit=limit)
+    print_rows(rows, as_json=as_json, columns=_HISTORY)
+
+
+def files(
+    table: TableUri,
+    version: Version = None,
+    as_of: AsOf = None,
+    ref: Ref = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the data files, with the range of their first column of statistics."""
+    with opened(table, version=version, as_of=as_of, ref=ref) as found:
+        rows = found.files()
+    if not as_json:
+        import pyarrow as pa
+
+        rows = rows.append_column(
+            "range", pa.array([_range(b) for b in rows["bounds"].to_pylist()], pa.string())
+        )
+    print_rows(rows, as_json=as_json, columns=_FILES, empty="no data files")
+
+
+def _range(bounds: list[dict[str, Any]] | None) -> str | None:
+    if not bounds or bounds[0]["lower"] is None:
+        return None
+    return f"{bounds[0]['column']} {bounds[0]['lower']} … {bounds[0]['upper']}"
+
+
+def tombstones(
+    table: TableUri,
+    version: Version = None,
+    as_of: AsOf = None,
+    ref: Ref = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the delete markers that readers apply; `inlay rewrite` turns them into absent rows."""
+    with opened(table, version=version, as_of=as_of, ref=ref) as found:
+        rows = found.tombstones()
+    print_rows(rows, as_json=as_json, columns=_TOMBSTONES, empty="no delete markers")
+
+
+def erase_status(table: TableUri, as_json: AsJson = False) -> None:
+    """List the erasures that are under way, with their phase.
+
+    An erasure ends with a receipt under erasure/ in the table; then it is no longer listed.
+    """
+    with opened(table) as found:
+        open_ = [
+            {
+                "id": each.id,
+                "phase": each.phase,
+                "where": each.text,
+                "opened": _time(each.opened_us),
+                "opened_version": each.opened_version,
+                "swept": None if each.swept_us is None else _time(each.swept_us),
+                "objects": each.objects,
+                "rows": each.rows,
+            }
+            for each in found.snapshot.erasures
+        ]
+    if as_json:
+        for record in open_:
+            print(to_line(record))
+        return
+    out = console()
+    out.print(f"{counted(len(open_), 'erasure')} under way")
+    for record in open_:
+        out.print()
+        print_record(record, as_json=False)
+
+
+def register(app: typer.Typer) -> None:
+    add_verb(app, show, Example("show s3://lake/tables/people", "the newest version"), panel=PANEL)
+    add_verb(
+        app,
+        history,
+        Example("history ./people --limit 5", "the five newest versions"),
+        Example("history ./people --json", "every fact of each, for a program"),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
+        files,
+        Example("files ./people", "the newest version's"),
+        Example("files ./people --version 3", "those of an earlier one"),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
+        tombstones,
+        Example("tombstones ./people", "what is deleted but not yet gone"),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
+        erase_status,
+        Example("erase-status ./people", "what is still being erased"),
+        panel=PANEL,
+    )

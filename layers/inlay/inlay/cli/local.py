@@ -1,0 +1,57 @@
+"""`inlay local …`: the local AWS, loaded only when it is asked for.
+
+Promise: the other commands work without the `local` extra; without it, this one says how to install it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from inlay.cli.failures import failing_well
+from inlay.errors import InvalidRequest
+
+# Everything after `local` belongs to the other tree, --help included.
+_PASS_ON = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+    "allow_interspersed_args": False,
+}
+
+
+def local(
+    context: typer.Context,
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="up|demo …")] = None,
+) -> None:
+    """Run S3, SQS and the five functions on this machine: `up` to try things, `demo` to watch."""
+    with failing_well(as_json=False):
+        try:
+            from inlay.local.cli import app
+        except ModuleNotFoundError as error:
+            raise missing(error) from error
+        try:
+            app(arguments or ["--help"], prog_name="inlay local", standalone_mode=True)
+        except ModuleNotFoundError as error:
+            raise missing(error) from error
+
+
+def missing(error: ModuleNotFoundError) -> InvalidRequest:
+    """What to say when a package of the extra is not there; a module of ours missing is a fault."""
+    if (error.name or "").partition(".")[0] == "inlay":
+        raise error
+    return InvalidRequest(
+        f"`inlay local` needs {error.name}, which is not installed in {sys.prefix}",
+        next_step="pip install 'inlay[local]'",
+    )
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        name="local",
+        context_settings=_PASS_ON,
+        rich_help_panel="Try it",
+        epilog="[bold]Examples[/bold]\n  inlay local demo\n  inlay local up",
+    )(local)

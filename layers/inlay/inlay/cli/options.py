@@ -1,0 +1,51 @@
+"""Arguments and options that several commands take, each described once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+TableUri = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE",
+        help="Where the table is: s3://…, file:///… or a local path.",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print JSON for programs; rows and lists as one object a line."),
+]
+Version = Annotated[
+    int | None, typer.Option("--version", min=1, help="The table as it was at this version.")
+]
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        metavar="TIME",
+        help="The table as it was then: 2026-01-31T12:00:00Z (UTC if no zone).",
+    ),
+]
+Ref = Annotated[str | None, typer.Option("--ref", help="A tag or branch instead of a version.")]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where", "-w", metavar="SQL", help="Only rows for which this condition is TRUE."
+    ),
+]
+RequestId = Annotated[
+    str | None,
+    typer.Option(
+        "--request-id",
+        metavar="ID",
+        help="Names this request: repeated with the same id, it changes nothing.",
+    ),
+]
+
+
+def split_names(given: list[str] | None) -> list[str]:
+    """`--columns a,b --columns c` → a, b, c."""
+    return [name.strip() for each in given or () for name in each.split(",") if name.strip()]

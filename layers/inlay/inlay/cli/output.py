@@ -1,0 +1,142 @@
+"""What commands print: tables and sentences for people, JSON for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from inlay.cli.values import counted, size_text, to_line, to_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from inlay.ops.result import WriteResult
+
+# Not a terminal: as wide as the widest row, so that nothing is cut or folded in a pipe or a log.
+_UNBOUNDED = 100_000
+
+
+def console() -> Console:
+    """Where people read: stdout, as wide as it is."""
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(highlight=False, width=_UNBOUNDED, no_color=True)
+
+
+def note(text: str) -> None:
+    """A remark beside the output, on stderr."""
+    Console(stderr=True, highlight=False).print(Text(text, "dim"), soft_wrap=True)
+
+
+def print_record(record: Mapping[str, Any], *, as_json: bool) -> None:
+    """One thing with named facts."""
+    if as_json:
+        print(to_line(record))
+        return
+    grid = Grid(show_header=False, box=None, padding=(0, 2, 0, 0))
+    grid.add_column(style="bold")
+    grid.add_column(overflow="fold")
+    for name, value in record.items():
+        grid.add_row(name, Text(to_text(value)))
+    console().print(grid)
+
+
+def print_lines(records: Iterable[Mapping[str, Any]]) -> None:
+    """One JSON object a line."""
+    for record in records:
+        print(to_line(record))
+
+
+def print_rows(
+    rows: pa.Table, *, as_json: bool, columns: Sequence[str] | None = None, empty: str = "no rows"
+) -> None:
+    """A list; `columns` are those a person is shown, a program gets all."""
+    if as_json:
+        for batch in rows.to_batches():
+            print_lines(batch.to_pylist())
+        return
+    if rows.num_rows == 0:
+        note(empty)
+        return
+    shown = rows.select(columns) if columns is not None else rows
+    console().print(_grid(shown))
+
+
+def _grid(rows: pa.Table) -> Grid:
+    import pyarrow.types as kinds
+
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for field in rows.schema:
+        number = (
+            kinds.is_integer(field.type)
+            or kinds.is_floating(field.type)
+            or kinds.is_decimal(field.type)
+        )
+        grid.add_column(
+            Text(to_text(field.name)), justify="right" if number else "left", overflow="fold"
+        )
+    for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+        grid.add_row(*(Text(to_text(value), "" if value is not None else "dim") for value in row))
+    return grid
+
+
+# -- results of writes ----------------------------------------------------------------------------
+
+
+def print_write(result: WriteResult, *, as_json: bool) -> None:
+    """What a write did, and what it cost."""
+    if as_json:
+        print(to_line(write_record(result)))
+    else:
+        console().print(Text(write_sentence(result)))
+
+
+def write_record(result: WriteResult) -> dict[str, Any]:
+    """Every fact of a result, flat."""
+    facts = {f.name: getattr(result, f.name) for f in fields(result) if f.name != "usage"}
+    return {**facts, **usage_record(result)}
+
+
+def usage_record(result: Any) -> dict[str, Any]:
+    return {
+        "requests": result.requests,
+        "bytes_up": result.bytes_up,
+        "bytes_down": result.bytes_down,
+    }
+
+
+def write_sentence(result: WriteResult) -> str:
+    """
+    "append: version 2, 3 rows added in 1 file; 3 requests, 4.1 kB up, 0 B down"
+    """
+    if not result.committed:
+        why = "applied before" if result.duplicates else "nothing to do"
+        return f"{result.operation}: {why}, version {result.version}; {usage_text(result)}"
+    done = [f"version {result.version}"]
+    if result.added_rows or result.added_files:
+        rows, files = counted(result.added_rows, "row"), counted(result.added_files, "file")
+        done.append(f"{rows} added in {files}")
+    if result.deleted_rows:
+        done.append(f"{counted(result.deleted_rows, 'row')} deleted")
+    if result.added_markers:
+        done.append(f"{counted(result.added_markers, 'delete marker')} added")
+    if result.removed_files:
+        done.append(f"{counted(result.removed_files, 'file')} dropped")
+    if result.duplicates:
+        done.append(f"{counted(result.duplicates, 'duplicate')} ignored")
+    return f"{result.operation}: {', '.join(done)}; {usage_text(result)}"
+
+
+def usage_text(result: Any) -> str:
+    """Requests and bytes, as the store saw them."""
+    return (
+        f"{counted(result.requests, 'request')}, "
+        f"{size_text(result.bytes_up)} up, {size_text(result.bytes_down)} down"
+    )

@@ -1,0 +1,160 @@
+"""Verbs that read rows: scan, count, explain."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from inlay.cli.opened import opened
+from inlay.cli.options import AsJson, AsOf, Ref, TableUri, Version, Where, split_names
+from inlay.cli.output import console, note, print_lines, print_record, print_rows
+from inlay.cli.values import counted
+from inlay.cli.verb import Example, add_verb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+PANEL = "Read"
+# Rows on a terminal unless more are asked for: a screenful.
+SCREEN_ROWS = 20
+
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--columns", "-c", metavar="COLUMN,…", help="Only these columns, in this order."),
+]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most this many rows.")]
+
+
+def scan(
+    table: TableUri,
+    columns: Columns = None,
+    where: Where = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            "-n",
+            min=0,
+            help=f"At most this many rows; {SCREEN_ROWS} on a terminal, else all.",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write a .parquet, .csv or .json file instead."
+        ),
+    ] = None,
+    version: Version = None,
+    as_of: AsOf = None,
+    ref: Ref = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the rows of a table: a table on a terminal, CSV in a pipe, or a file.
+
+    `_file` and `_pos` are columns too: where a row is stored.
+    """
+    on_screen = output is None and not as_json and sys.stdout.isatty()
+    shown = SCREEN_ROWS if limit is None and on_screen else limit
+    with opened(table, version=version, as_of=as_of, ref=ref) as found:
+        # One more than is shown tells whether there are more.
+        asked = shown + 1 if limit is None and shown is not None else shown
+        reader = found.scan(
+            columns=split_names(columns) or None, where=where, limit=asked
+        ).to_reader()
+        if output is not None:
+            from inlay.cli.data import write_file
+
+            rows = write_file(reader, output)
+            print_record({"output": output, "rows": rows}, as_json=as_json)
+        elif as_json:
+            print_lines(_records(reader))
+        elif on_screen:
+            _print_screen(reader.read_all(), shown, limit is None)
+        else:
+            from inlay.cli.data import write_csv
+
+            write_csv(reader, sys.stdout)
+
+
+def _records(reader: pa.RecordBatchReader) -> Iterator[dict[str, object]]:
+    for batch in reader:
+        yield from batch.to_pylist()
+
+
+def _print_screen(rows: pa.Table, shown: int | None, may_be_more: bool) -> None:
+    print_rows(rows.slice(0, shown), as_json=False)
+    if may_be_more and shown is not None and rows.num_rows > shown:
+        note(
+            f"the first {counted(shown, 'row')}; --limit shows more, --output writes all to a file"
+        )
+
+
+def count(
+    table: TableUri,
+    where: Where = None,
+    version: Version = None,
+    as_of: AsOf = None,
+    ref: Ref = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count rows, from metadata alone where that is possible."""
+    with opened(table, version=version, as_of=as_of, ref=ref) as found:
+        rows = found.count(where=where)
+        if as_json:
+            print_record({"rows": rows, "version": found.version}, as_json=True)
+        else:
+            console().print(rows)
+
+
+def explain(
+    table: TableUri,
+    columns: Columns = None,
+    where: Where = None,
+    limit: Limit = None,
+    version: Version = None,
+    as_of: AsOf = None,
+    ref: Ref = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a scan would read, from metadata alone."""
+    from dataclasses import asdict
+
+    with opened(table, version=version, as_of=as_of, ref=ref) as found:
+        plan = found.scan(columns=split_names(columns) or None, where=where, limit=limit).explain()
+        if as_json:
+            print_record(asdict(plan), as_json=True)
+        else:
+            console().print(str(plan), markup=False)
+
+
+def register(app: typer.Typer) -> None:
+    add_verb(
+        app,
+        scan,
+        Example("scan ./people", "the first rows"),
+        Example(
+            "scan ./people -c id,name -w \"at >= TIMESTAMP '2026-01-01'\" -n 5", "some of them"
+        ),
+        Example("scan ./people --version 3 --output then.parquet", "an earlier version, as a file"),
+        Example("scan ./people --json", "one JSON object a line"),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
+        count,
+        Example("count ./people", "all rows"),
+        Example(
+            'count ./people --where "name IS NULL" --as-of 2026-01-31T12:00:00Z', "some, back then"
+        ),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
+        explain,
+        Example('explain ./people --where "id BETWEEN 1 AND 1000"', "which files a scan reads"),
+        panel=PANEL,
+    )

@@ -1,0 +1,90 @@
+"""Values as JSON and as text.
+
+Promise: JSON is always valid and loses nothing that JSON can hold: decimals, times and dates are
+strings in full precision, binary is hex, NaN and infinities are the strings "NaN", "Infinity" and
+"-Infinity". Text is one line without control characters, so that what is stored in a table cannot drive
+a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def to_json(value: Any) -> Any:
+    """A Python value of Arrow as one that `json` takes."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else _not_finite(value)
+        case Decimal():
+            return str(value)
+        case datetime() | date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case bytes():
+            return value.hex()
+        case dict():
+            return {str(key): to_json(each) for key, each in value.items()}
+        case list() | tuple():
+            return [to_json(each) for each in value]
+        case _:
+            return str(value)
+
+
+def _not_finite(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def to_line(record: Any) -> str:
+    """One line of JSON."""
+    return json.dumps(to_json(record), ensure_ascii=False, allow_nan=False)
+
+
+def to_text(value: Any) -> str:
+    """For a cell of a printed table; NULL is shown as a dot in the middle of the line."""
+    match value:
+        case None:
+            return "·"
+        case bool():
+            return "true" if value else "false"
+        case dict() | list():
+            text = to_line(value)
+        case bytes():
+            text = value.hex()
+        case datetime():
+            text = value.isoformat(sep=" ")
+        case _:
+            text = str(value)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def size_text(count: int) -> str:
+    """
+    >>> size_text(999), size_text(1_234_567)
+    ('999 B', '1.2 MB')
+    """
+    amount = float(count)
+    for unit in _UNITS:
+        if amount < 1000 or unit == _UNITS[-1]:
+            break
+        amount /= 1000
+    return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """
+    >>> counted(1, "file"), counted(1200, "file")
+    ('1 file', '1,200 files')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -1,0 +1,60 @@
+"""How a function becomes a command: with examples in its help, and with errors that help."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from rich.markup import escape
+
+from inlay.cli.failures import failing_well
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A command line that works, and what it is for."""
+
+    command: str
+    about: str
+
+
+def add_verb(
+    app: typer.Typer,
+    function: Callable[..., None],
+    *examples: Example,
+    name: str | None = None,
+    panel: str,
+    hidden: bool = False,
+) -> None:
+    """Register `function` as a command. Its docstring is the help; `examples` end it."""
+
+    @functools.wraps(function)
+    def run(**options: Any) -> None:
+        with failing_well(as_json=bool(options.get("as_json"))):
+            function(**options)
+
+    app.command(
+        name=name or function.__name__.replace("_", "-"),
+        help=reflowed(function.__doc__ or ""),
+        epilog=_examples(examples),
+        rich_help_panel=panel,
+        hidden=hidden,
+        no_args_is_help=True,
+    )(run)
+
+
+def reflowed(doc: str) -> str:
+    """A docstring with each paragraph on one line: the terminal breaks it."""
+    return "\n\n".join(" ".join(each.split()) for each in inspect.cleandoc(doc).split("\n\n"))
+
+
+def _examples(examples: tuple[Example, ...]) -> str:
+    lines = [
+        f"  [dim]# {escape(each.about)}[/dim]\n  {escape('inlay ' + each.command)}"
+        for each in examples
+    ]
+    return "[bold]Examples[/bold]\n" + "\n".join(lines)

@@ -1,0 +1,373 @@
+"""Verbs that change rows: create, append, ingest, delete, update, upsert, set."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from inlay.cli.opened import connected, opened
+from inlay.cli.options import AsJson, RequestId, TableUri, Where, split_names
+from inlay.cli.output import note, print_record, print_write, write_record
+from inlay.cli.verb import Example, add_verb
+from inlay.errors import InvalidRequest, Kind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from inlay.ops.ingest import SourceOutcome
+    from inlay.table import Table
+
+PANEL = "Write"
+
+
+def create(
+    table: TableUri,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like", metavar="FILE", help="Take the columns of this Parquet or Arrow file."
+        ),
+    ] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option("--schema", metavar="COLUMNS", help="Columns as text, see the examples."),
+    ] = None,
+    primary_key: Annotated[
+        list[str] | None,
+        typer.Option("--primary-key", metavar="COLUMN,…", help="What ranges and upserts use."),
+    ] = None,
+    sort_by: Annotated[
+        list[str] | None,
+        typer.Option("--sort-by", metavar="COLUMN,…", help="The order of rows in written files."),
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A table property; may be repeated."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create an empty table."""
+    import inlay
+    from inlay.cli.data import read_schema
+    from inlay.cli.schema import parse_schema
+
+    if like is not None and schema is None:
+        columns = read_schema(like)
+    elif schema is not None and like is None:
+        columns = parse_schema(schema)
+    else:
+        raise InvalidRequest(
+            "give the columns either by --like or by --schema",
+            next_step='For example --schema "id bigint not null, name string"',
+        )
+    with connected(table) as context:
+        made = inlay.create(
+            table,
+            columns,
+            primary_key=split_names(primary_key),
+            sort_by=split_names(sort_by),
+            properties=dict(_assignment(each, "--set") for each in properties or ()),
+            context=context,
+        )
+    print_record(
+        {"table": made.uri, "version": made.version, "columns": len(made.schema)}, as_json=as_json
+    )
+
+
+def append(
+    table: TableUri,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE…", help="Local Parquet, CSV, JSON or Arrow files.", show_default=False
+        ),
+    ],
+    request_id: RequestId = None,
+    as_json: AsJson = False,
+) -> None:
+    """Append the rows of local files, all in one commit."""
+    from inlay.cli.data import read_files
+
+    with opened(table) as found:
+        result = found.append(read_files(files, found.schema), request_id=request_id)
+    print_write(result, as_json=as_json)
+
+
+def ingest(
+    table: TableUri,
+    objects: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="URI…", help="Parquet objects in the same kind of store.", show_default=False
+        ),
+    ],
+    adopt: Annotated[
+        bool,
+        typer.Option("--adopt", help="Use the objects where they are instead of copying them."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Turn existing Parquet objects into data files, byte for byte, each once.
+
+    An object that was ingested before changes nothing. Objects that cannot be ingested are listed with
+    the reason, harm none of the others, and make the exit code 2 (or 75 if another try may help).
+    """
+    from inlay.ops.ingest import Rejected, Retry
+
+    with opened(table) as found:
+        result = found.ingest(objects, adopt=adopt)
+    if as_json:
+        outcomes = [_outcome(each) for each in result.outcomes]
+        print_record({**write_record(result.write), "outcomes": outcomes}, as_json=True)
+    else:
+        for each in result.outcomes:
+            facts = _outcome(each)
+            if facts["outcome"] != "ingested":
+                reason = facts.get("message")
+                note(f"{facts['object']}: {facts['outcome']}" + (f": {reason}" if reason else ""))
+        print_write(result.write, as_json=False)
+    kinds = {each.error.kind for each in result.outcomes if isinstance(each, Rejected | Retry)}
+    if Kind.INPUT in kinds or Kind.PAGE in kinds:
+        raise typer.Exit(2)
+    if kinds:
+        raise typer.Exit(75)
+
+
+def _outcome(each: SourceOutcome) -> dict[str, object]:
+    from inlay.ops.ingest import Ingested, Rejected, Retry
+
+    facts: dict[str, object] = {
+        "object": each.source.location.uri,
+        "outcome": type(each).__name__.lower(),
+    }
+    if isinstance(each, Ingested):
+        facts["rows"] = each.rows
+    if isinstance(each, Rejected | Retry):
+        facts |= each.error.fields()
+    return facts
+
+
+def delete(
+    table: TableUri,
+    where: Where = None,
+    keys: Annotated[
+        str | None,
+        typer.Option(
+            "--keys", metavar="FILE", help="Delete the rows whose columns equal a row of this file."
+        ),
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            "--mode",
+            help="tombstone (constant time), vector, surgery, rewrite or erase; else the table's "
+            "delete.mode.",
+        ),
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option("--file", metavar="KEY", help="Only rows of this data file.")
+    ] = None,
+    request_id: RequestId = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show what would be deleted, and delete nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the rows for which a condition is TRUE, or those named by a file of keys.
+
+    A tombstone costs the same whatever the size of the table: readers stop seeing the rows at once, and
+    `inlay rewrite` removes them from the files. Rows for which the condition is NULL stay.
+    """
+    with opened(table) as found:
+        if explain:
+            if where is None:
+                raise InvalidRequest("--explain needs --where", next_step="Add a condition")
+            _explain_delete(found, where, as_json=as_json)
+            return
+        result = found.delete(
+            where,
+            keys=None if keys is None else _keys(keys, found.schema),
+            mode=mode,
+            file=file,
+            request_id=request_id,
+        )
+    print_write(result, as_json=as_json)
+
+
+def _keys(path: str, schema: pa.Schema) -> pa.Table:
+    from inlay.cli.data import read_file
+
+    return read_file(path, schema).read_all()
+
+
+def _explain_delete(table: Table, where: str, *, as_json: bool) -> None:
+    plan = table.scan(where=where).explain()
+    print_record(
+        {
+            "where": plan.where,
+            "rows": table.count(where=where),
+            "files": plan.files,
+            "files_that_may_match": plan.files_read,
+            "bytes_of_these": plan.bytes,
+        },
+        as_json=as_json,
+    )
+
+
+def update(
+    table: TableUri,
+    assignments: Annotated[
+        list[str],
+        typer.Option(
+            "--set",
+            metavar="COLUMN=SQL",
+            help="A column and its new value; may be repeated.",
+            show_default=False,
+        ),
+    ],
+    where: Where = None,
+    mode: Annotated[
+        str | None,
+        typer.Option("--mode", help="How the old rows are deleted; else the table's update.mode."),
+    ] = None,
+    request_id: RequestId = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set columns of rows to SQL expressions. Texts are quoted as in SQL: "status='closed'"."""
+    from inlay.format.predicate import TRUE
+
+    with opened(table) as found:
+        result = found.update(
+            dict(_assignment(each, "--set") for each in assignments),
+            where=TRUE if where is None else where,
+            mode=mode,
+            request_id=request_id,
+        )
+    print_write(result, as_json=as_json)
+
+
+def upsert(
+    table: TableUri,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE…", help="Local Parquet, CSV, JSON or Arrow files.", show_default=False
+        ),
+    ],
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--on", metavar="COLUMN,…", help="What tells rows apart; else the primary key."
+        ),
+    ] = None,
+    request_id: RequestId = None,
+    as_json: AsJson = False,
+) -> None:
+    """Insert rows, replacing those that have the same key."""
+    from inlay.cli.data import read_files
+
+    with opened(table) as found:
+        result = found.upsert(
+            read_files(files, found.schema), on=split_names(on), request_id=request_id
+        )
+    print_write(result, as_json=as_json)
+
+
+def set_(
+    table: TableUri,
+    properties: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME=VALUE…",
+            help="Properties; NAME= goes back to the default.",
+            show_default=False,
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Set properties of the table. `inlay show` lists them with their defaults."""
+    given = dict(_assignment(each, "a property") for each in properties)
+    with opened(table) as found:
+        result = found.set_properties(
+            **{name.replace(".", "__"): value or None for name, value in given.items()}
+        )
+    print_write(result, as_json=as_json)
+
+
+def _assignment(text: str, what: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise InvalidRequest(f"{what} is written NAME=VALUE, not {text[:80]!r}")
+    return name.strip(), value.strip()
+
+
+def register(app: typer.Typer) -> None:
+    add_verb(
+        app,
+        create,
+        Example(
+            'create s3://lake/tables/people --schema "id bigint not null, name string, at timestamptz" '
+            "--primary-key id",
+            "columns given as text",
+        ),
+        Example("create ./people --like people.parquet --sort-by id", "columns taken from a file"),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
+        append,
+        Example("append ./people monday.csv tuesday.parquet", "two files in one commit"),
+        Example(
+            "append ./people day.parquet --request-id 2026-01-31",
+            "safe to repeat: the second time changes nothing",
+        ),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
+        ingest,
+        Example(
+            "ingest s3://lake/tables/people s3://lake/in/a.parquet s3://lake/in/b.parquet",
+            "by copy",
+        ),
+        Example("ingest s3://lake/tables/people s3://lake/in/a.parquet --adopt", "used in place"),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
+        delete,
+        Example("delete ./people --where \"name LIKE 'test-%'\"", "by a condition"),
+        Example('delete ./people --where "id BETWEEN 1 AND 1000" --explain', "look first"),
+        Example(
+            "delete ./people --keys gone.csv",
+            "by a list of keys: a file whose header names columns",
+        ),
+        Example(
+            'delete ./people --where "id = 42" --mode erase --request-id case-7',
+            "no byte of them is to be left",
+        ),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
+        update,
+        Example('update ./people --set "name = \'Ada\'" --where "id = 7"', "one column of one row"),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
+        upsert,
+        Example(
+            "upsert ./people changes.csv --on id", "new rows win over old ones with the same id"
+        ),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
+        set_,
+        Example("set ./people delete.mode=vector history.days=30", "two properties"),
+        Example("set ./people delete.mode=", "back to the default"),
+        name="set",
+        panel=PANEL,
+    )
