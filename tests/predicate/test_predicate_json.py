@@ -1,0 +1,119 @@
+"""The durable form of predicates: one spelling, bounded, and nothing else is read."""
+
+from __future__ import annotations
+
+import json
+
+import predicate_strategies as some
+import pytest
+from hypothesis import given, settings
+
+from inlay.errors import CorruptTable, InvalidPredicate
+from inlay.format.predicate import (
+    MAX_DEPTH,
+    MAX_NODES,
+    TRUE,
+    And,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+)
+from inlay.format.predicate_json import predicate_from_json, predicate_to_json
+from inlay.format.schema import Primitive
+
+INT = Primitive("int64")
+
+
+@given(some.tables(max_rows=0))
+@settings(deadline=None, max_examples=300)
+def test_a_predicate_survives_json(table):
+    predicate = table[2]
+    text = json.dumps(predicate_to_json(predicate), allow_nan=False)
+    back = predicate_from_json(json.loads(text))
+    assert repr(back) == repr(predicate)  # NaN is not equal to itself in Python
+
+
+def test_the_form_is_the_documented_one():
+    predicate = And(
+        (
+            Comparison(3, "<=", Literal(INT, 42)),
+            Or((In(3, INT, (1, 2)), Like(4, "a%"), Not(IsNull(4)), Constant(None))),
+        )
+    )
+    assert json.dumps(predicate_to_json(predicate)) == (
+        '["and", ["<=", 3, "int64", 42], '
+        '["or", ["in", 3, "int64", [1, 2]], ["like", 4, "a%"], ["not", ["null", 4]], null]]'
+    )
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        1,
+        "true",
+        {},
+        [],
+        ["=", 3, "int64"],
+        ["==", 3, "int64", 1],
+        ["=", "3", "int64", 1],
+        ["=", 0, "int64", 1],
+        ["=", True, "int64", 1],
+        ["=", 3, "int65", 1],
+        ["=", 3, ["int64"], 1],
+        ["=", 3, "int8", 300],
+        ["=", 3, "int64", None],
+        [["="], 3, "int64", 1],
+        ["in", 3, "int64", []],
+        ["in", 3, "int64", [2, 1]],
+        ["in", 3, "int64", [1, 1]],
+        ["in", 3, "double", ["NaN", 1.0]],
+        ["in", 3, "double", [0.0, -0.0]],
+        ["in", 3, "int64", 1],
+        ["like", 3, "a\\"],
+        ["like", 3, 1],
+        ["null"],
+        ["not"],
+        ["not", True, True],
+        ["and", 3],
+        ["xor", True, False],
+    ],
+    ids=str,
+)
+def test_anything_else_is_corrupt(found):
+    with pytest.raises(CorruptTable):
+        predicate_from_json(found)
+
+
+def nested(levels):
+    predicate = TRUE
+    for _ in range(levels):
+        predicate = Not(predicate)
+    return predicate
+
+
+def test_depth_is_bounded_both_ways():
+    deepest = nested(MAX_DEPTH - 1)
+    assert predicate_from_json(predicate_to_json(deepest)) == deepest
+    with pytest.raises(InvalidPredicate, match="deeper"):
+        predicate_to_json(nested(MAX_DEPTH))
+    with pytest.raises(InvalidPredicate, match="deeper"):
+        predicate_to_json(nested(100_000))
+    found = True
+    for _ in range(MAX_DEPTH):
+        found = ["not", found]
+    with pytest.raises(CorruptTable, match="deeper"):
+        predicate_from_json(found)
+
+
+def test_size_counts_the_values_of_lists():
+    with pytest.raises(InvalidPredicate, match="more than"):
+        predicate_to_json(In(1, INT, tuple(range(MAX_NODES + 1))))
+    with pytest.raises(InvalidPredicate, match="more than"):
+        predicate_to_json(And((TRUE,) * MAX_NODES))
+    with pytest.raises(CorruptTable, match="more than"):
+        predicate_from_json(["in", 1, "int64", list(range(MAX_NODES + 1))])

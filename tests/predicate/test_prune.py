@@ -1,0 +1,288 @@
+"""Pruning is sound against the oracle, however little the statistics say, and sharp where they do."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import predicate_oracle as oracle
+import predicate_strategies as some
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay.format.entry import ColumnStats, KeyRange, Keys
+from inlay.format.predicate import (
+    And,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+)
+from inlay.format.schema import Primitive
+from inlay.format.values import is_nan, order_key, truncate_lower, truncate_upper
+from inlay.plan.prune import all_match, combine, keys_may_match, may_match, range_predicate
+
+INT, STRING, DOUBLE = Primitive("int64"), Primitive("string"), Primitive("double")
+NAN = float("nan")
+
+
+@st.composite
+def statistics(draw, kind, column):
+    """True statistics of a column, made weaker at random in every way that is allowed."""
+    numbers = sorted((v for v in column if v is not None and not is_nan(v)), key=order_key)
+    lower, upper, exact = None, None, True
+    if numbers:
+        lower, upper = numbers[0], numbers[-1]
+        if isinstance(lower, str | bytes) and kind.name != "fixed" and draw(st.booleans()):
+            length = draw(st.integers(0, 2))
+            lower, upper, exact = (
+                truncate_lower(lower, length),
+                truncate_upper(upper, length),
+                False,
+            )
+        elif kind.is_integer and draw(st.booleans()):
+            lower, upper, exact = lower - draw(st.integers(0, 2)), upper + 1, False
+    if draw(st.integers(0, 3)) == 0:
+        lower = None
+    if draw(st.integers(0, 3)) == 0:
+        upper = None
+    has_nan = any(is_nan(v) for v in column) if kind.is_float else None
+    return ColumnStats(
+        lower,
+        upper,
+        None if draw(st.integers(0, 3)) == 0 else column.count(None),
+        exact,
+        None if draw(st.integers(0, 3)) == 0 else has_nan,
+    )
+
+
+@st.composite
+def described_tables(draw):
+    fields, rows, predicate = draw(some.tables(max_rows=4))
+    stats = {}
+    for field in fields:
+        if draw(st.integers(0, 7)):
+            stats[field.id] = draw(statistics(field.type, [row[field.id] for row in rows]))
+    return rows, predicate, stats
+
+
+@given(described_tables())
+@settings(deadline=None, max_examples=500)
+def test_pruning_never_contradicts_the_rows(case):
+    rows, predicate, stats = case
+    found = [oracle.truth(predicate, row) is True for row in rows]
+    assert may_match(predicate, stats, len(rows)) or not any(found)
+    assert not all_match(predicate, stats, len(rows)) or all(found)
+
+
+@given(some.tables(max_rows=6), st.integers(0, 6), st.data())
+@settings(deadline=None, max_examples=300)
+def test_combined_statistics_hold_for_all_parts(table, cut, data):
+    fields, rows, predicate = table
+    parts = [rows[:cut], rows[cut:]]
+    described = [
+        ({f.id: data.draw(statistics(f.type, [row[f.id] for row in part])) for f in fields}, part)
+        for part in parts
+    ]
+    stats = combine((found, len(part)) for found, part in described)
+    found = [oracle.truth(predicate, row) is True for row in rows]
+    assert may_match(predicate, stats, len(rows)) or not any(found)
+    assert not all_match(predicate, stats, len(rows)) or all(found)
+
+
+@given(st.data(), st.sampled_from(some.SCHEMA.fields))
+@settings(deadline=None, max_examples=300)
+def test_keys_that_equal_a_row_are_never_pruned(data, field):
+    rows = data.draw(some.columns(field, 3))
+    keys = data.draw(some.columns(field, 2))
+    body = Keys((field.id,), "k", 1, 2, {field.id: data.draw(statistics(field.type, keys))})
+    stats = {field.id: data.draw(statistics(field.type, rows))}
+    equal = any(
+        a is not None and b is not None and oracle.three_way(a, b) == 0 for a in rows for b in keys
+    )
+    assert keys_may_match(body, stats, 3) or not equal
+
+
+@given(st.data(), st.sampled_from(some.SCHEMA.fields))
+@settings(deadline=None, max_examples=200)
+def test_a_key_range_selects_what_its_definition_says(data, field):
+    bounds = st.none() | some.values(field.type)
+    flags = st.booleans()
+    body = KeyRange(field.id, *(data.draw(s) for s in (bounds, bounds, flags, flags)))
+    (value,) = data.draw(some.columns(field, 1))
+
+    def inside():
+        if value is None:
+            return False
+        low = 1 if body.lower is None else oracle.three_way(value, body.lower)
+        high = -1 if body.upper is None else oracle.three_way(value, body.upper)
+        above = low > 0 or (low == 0 and body.lower_inclusive)
+        return above and (high < 0 or (high == 0 and body.upper_inclusive))
+
+    found = oracle.truth(range_predicate(body, field.type), {field.id: value})
+    assert (found is True) == inside()
+
+
+def test_a_nan_key_is_inside_only_without_an_upper_bound():
+    row = {1: NAN}
+    assert oracle.truth(range_predicate(KeyRange(1, lower=5.0), DOUBLE), row) is True
+    assert oracle.truth(range_predicate(KeyRange(1, upper=5.0), DOUBLE), row) is False
+
+
+# -- sharpness: without these, "anything may match" would pass ------------------------------------
+
+KNOWN = ColumnStats(10, 20, null_count=0)
+
+
+def compare(op, value, kind=INT):
+    return Comparison(1, op, Literal(kind, value))
+
+
+@pytest.mark.parametrize(
+    ("predicate", "may", "must"),
+    [
+        (compare("=", 9), False, False),
+        (compare("=", 10), True, False),
+        (compare("!=", 9), True, True),
+        (compare("<", 10), False, False),
+        (compare("<", 11), True, False),
+        (compare("<", 21), True, True),
+        (compare("<=", 9), False, False),
+        (compare("<=", 20), True, True),
+        (compare(">", 20), False, False),
+        (compare(">", 9), True, True),
+        (compare(">=", 21), False, False),
+        (compare(">=", 10), True, True),
+        (In(1, INT, (1, 2, 30)), False, False),
+        (In(1, INT, (1, 15)), True, False),
+        (IsNull(1), False, False),
+        (Not(IsNull(1)), True, True),
+        (And((compare(">", 9), compare("<", 21))), True, True),
+        (And((compare(">", 9), compare("<", 10))), False, False),
+        (Or((compare("<", 10), compare(">", 20))), False, False),
+        (Or((compare("<", 10), compare(">=", 10))), True, True),
+        (Not(compare("<", 10)), True, True),
+        (Not(compare(">=", 10)), False, False),
+        (Constant(True), True, True),
+        (Constant(None), False, False),
+        (And(()), True, True),
+        (Or(()), False, False),
+        (Or((Not(IsNull(1)), Constant(None))), True, True),
+        (And((IsNull(1), Constant(None))), False, False),
+    ],
+    ids=str,
+)
+def test_known_bounds_decide(predicate, may, must):
+    assert may_match(predicate, {1: KNOWN}, 5) is may
+    assert all_match(predicate, {1: KNOWN}, 5) is must
+
+
+def test_nulls_spoil_all_but_not_may():
+    some_null = {1: ColumnStats(10, 20, null_count=1)}
+    assert not all_match(compare("<", 21), some_null, 5)
+    assert not all_match(Not(compare("<", 10)), some_null, 5)
+    assert not may_match(compare("<", 10), some_null, 5)
+    unknown = {1: ColumnStats(10, 20)}
+    assert not all_match(compare("<", 21), unknown, 5)
+
+
+def test_a_column_of_only_nulls_matches_nothing_but_is_null():
+    stats = {1: ColumnStats(null_count=5)}
+    assert not may_match(compare("!=", 3), stats, 5)
+    assert not may_match(Not(compare("=", 3)), stats, 5)
+    assert not may_match(Like(1, "%"), stats, 5)
+    assert all_match(IsNull(1), stats, 5)
+
+
+def test_nan_counts_as_the_greatest_value_unless_excluded():
+    above = compare(">", 5.0, DOUBLE)
+    below = compare("<", 5.0, DOUBLE)
+    for has_nan, may_above, all_below in (
+        (None, True, False),
+        (True, True, False),
+        (False, False, True),
+    ):
+        stats = {1: ColumnStats(0.0, 1.0, 0, has_nan=has_nan)}
+        assert may_match(above, stats, 5) is may_above
+        assert all_match(below, stats, 5) is all_below
+    no_nan = {1: ColumnStats(0.0, 1.0, 0, has_nan=False)}
+    assert not may_match(compare("=", NAN, DOUBLE), no_nan, 5)
+    assert all_match(compare("<", NAN, DOUBLE), no_nan, 5)
+    assert not may_match(In(1, DOUBLE, (7.0, NAN)), no_nan, 5)
+
+
+def test_negative_zero_is_zero_to_bounds():
+    stats = {1: ColumnStats(-0.0, -0.0, 0, has_nan=False)}
+    assert all_match(compare("=", 0.0, DOUBLE), stats, 5)
+    assert all_match(In(1, DOUBLE, (0.0,)), stats, 5)
+
+
+def test_decimals_of_different_scale_compare_by_value():
+    stats = {1: ColumnStats(Decimal("1.0"), Decimal("1.00"), 0)}
+    assert all_match(compare("=", Decimal("1.000"), Primitive("decimal", 9, 3)), stats, 5)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "may", "must"),
+    [
+        ("a%", False, False),
+        ("m%", True, True),
+        ("ma%", True, False),
+        ("mb%", True, False),
+        ("mc%", False, False),
+        ("n%", False, False),
+        ("%z", True, False),
+        ("%", True, True),
+        ("", False, False),
+        ("max", True, False),
+        ("n", False, False),
+        ("m_%", True, False),
+        ("z_%", False, False),
+    ],
+)
+def test_like_prunes_by_its_prefix(pattern, may, must):
+    stats = {1: ColumnStats("max", "mb", 0)}
+    assert may_match(Like(1, pattern), stats, 5) is may
+    assert all_match(Like(1, pattern), stats, 5) is must
+
+
+def test_a_prefix_that_both_bounds_have_covers_the_file():
+    stats = {1: ColumnStats("abc", "abd", 0, exact=False)}
+    assert all_match(Like(1, "ab%"), stats, 5)
+    assert not all_match(Like(1, "ab_%"), stats, 5)
+
+
+def test_equal_bounds_are_one_value_even_when_inexact():
+    stats = {1: ColumnStats("x", "x", 0, exact=False)}
+    assert all_match(compare("=", "x", STRING), stats, 5)
+    assert not may_match(compare("!=", "x", STRING), stats, 5)
+
+
+def test_a_file_without_rows_matches_nothing():
+    assert not may_match(Constant(True), {}, 0)
+
+
+def test_keys_apart_from_the_rows_are_pruned():
+    def keys(**stats):
+        return Keys((1,), "k", 1, 3, {1: ColumnStats(**stats)})
+
+    assert not keys_may_match(keys(lower=1, upper=5), {1: KNOWN}, 5)
+    assert not keys_may_match(keys(lower=21, upper=25), {1: KNOWN}, 5)
+    assert keys_may_match(keys(lower=1, upper=10), {1: KNOWN}, 5)
+    assert not keys_may_match(keys(null_count=3), {1: KNOWN}, 5)
+    assert not keys_may_match(keys(lower=10, upper=20), {1: ColumnStats(null_count=5)}, 5)
+    assert keys_may_match(keys(), {}, 5)
+
+
+def test_combining_keeps_what_every_part_knows():
+    a = {1: ColumnStats(1, 5, 0, has_nan=False), 2: ColumnStats("a", "b")}
+    b = {1: ColumnStats(3, 9, 2, exact=False, has_nan=None)}
+    nulls = {1: ColumnStats(null_count=4)}
+    assert combine([(a, 5), (b, 5), ({}, 0), (nulls, 4)]) == {
+        1: ColumnStats(1, 9, 6, exact=False, has_nan=None)
+    }
+    assert combine([]) == {}
