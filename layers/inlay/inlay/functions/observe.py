@@ -7,15 +7,20 @@ literal. The function's own verb is Powertools' service name (`template.yaml`).
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sized
+from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger, Tracer
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from inlay.errors import InlayError
 from inlay.ops.result import WriteResult
+from inlay.storage.metered import Usage
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 logger = Logger()
 # Patching boto3 would load X-Ray's SDK for every client, on each cold start.
@@ -69,6 +74,37 @@ def tell_write(table: str, write: WriteResult) -> None:
             "BytesDown": write.bytes_down,
         },
     )
+
+
+def tell_work(
+    table: str, operation: str, result: DataclassInstance, usage: Usage | None
+) -> Mapping[str, Any]:
+    """Log and count what maintenance did; returns the same, for the function's answer. Of lists and
+    tables in `result` only the length is told."""
+    told = {field.name: _short(getattr(result, field.name)) for field in dataclasses.fields(result)}
+    if usage is not None:
+        told |= {
+            "requests": usage.total,
+            "bytes_up": usage.bytes_up,
+            "bytes_down": usage.bytes_down,
+        }
+        count(
+            table,
+            {
+                "Commits": int(told.get("commits") or 0),
+                "Requests": usage.total,
+                "BytesUp": usage.bytes_up,
+                "BytesDown": usage.bytes_down,
+            },
+        )
+    logger.info(operation, extra={"table": table, **told})
+    return told
+
+
+def _short(value: Any) -> str | int | float | bool | None:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return len(value) if isinstance(value, Sized) else type(value).__name__
 
 
 def tell_failure(error: Exception, *, fate: str, message_id: str) -> None:

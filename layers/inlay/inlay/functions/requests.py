@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pyarrow as pa
 from aws_lambda_powertools.utilities.parser import BaseModel, Field
@@ -96,16 +96,20 @@ class RewriteRequest(BaseModel):
     where: str | None = None
 
 
+class MaintenanceRequest(BaseModel):
+    """What a maintenance function is invoked with. A schedule's event names no table: all are meant.
+    `grace_days` is for garbage collection, `dry_run` only looks."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    table: TableName | None = None
+    grace_days: float | None = Field(None, ge=0)
+    dry_run: bool = False
+
+
 def read_delete(text: str) -> DeleteRequest:
     return validated(DeleteRequest, parse_json(text))
 
 
 def read_rewrite(text: str) -> RewriteRequest:
     return validated(RewriteRequest, parse_json(text))
-
-
-def scheduled_table(event: Any) -> str | None:
-    """The one table that an event is about, or None for all: a schedule names none."""
-    if isinstance(event, dict) and "table" in event:
-        return check_table_name(str(event["table"]))
-    return None

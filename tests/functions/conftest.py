@@ -1,0 +1,146 @@
+"""The five functions in this process, on a memory bucket, with queues that only record."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import inlay
+from inlay.functions import messages, tables
+from inlay.storage import memory
+
+ROOT = Path(__file__).parents[2]
+EVENTS = ROOT / "events"
+BUCKET = "inlay-123456789012-us-east-1"
+ORDERS = (EVENTS / "orders.parquet").read_bytes()
+
+
+@dataclass
+class Queues:
+    """Stands for SQS: keeps what was sent, and refuses what SQS would refuse."""
+
+    sent: list[dict[str, Any]] = field(default_factory=list)
+    broken: bool = False
+
+    def send_message(self, **message: Any) -> None:
+        if self.broken:
+            raise ConnectionError("no route to SQS")
+        attributes = message.get("MessageAttributes", {})
+        size = len(message["MessageBody"].encode()) + sum(
+            len(name) + len(value["DataType"]) + len(value["StringValue"].encode())
+            for name, value in attributes.items()
+        )
+        assert size <= 1_048_576, "SQS takes one mebibyte, attributes included"
+        assert len(attributes) <= 10, "SQS takes ten attributes"
+        assert all(value["StringValue"] for value in attributes.values()), "SQS wants values"
+        self.sent.append(message)
+
+    def bodies(self, queue: str) -> list[str]:
+        return [each["MessageBody"] for each in self.sent if each["QueueUrl"] == queue]
+
+    @property
+    def dead(self) -> list[str]:
+        return self.bodies("dead-letters")
+
+    @property
+    def errors(self) -> list[str]:
+        """The classes of the errors that the dead letters name."""
+        return [
+            each["MessageAttributes"].get("InlayError", {}).get("StringValue", "")
+            for each in self.sent
+            if each["QueueUrl"] == "dead-letters"
+        ]
+
+
+class LambdaContext:
+    function_name = "test"
+    memory_limit_in_mb = 128
+    invoked_function_arn = "arn:aws:lambda:us-east-1:123456789012:function:test"
+    aws_request_id = "00000000-0000-4000-8000-000000000000"
+
+    @staticmethod
+    def get_remaining_time_in_millis() -> int:
+        return 900_000
+
+
+@dataclass
+class Functions:
+    """`invoke` runs a function's handler on an event, as Lambda would."""
+
+    queues: Queues
+    store: memory.MemoryStore
+    set_variable: Callable[[str, str], None]
+
+    def invoke(self, function: str, event: Any) -> Any:
+        self.set_variable("POWERTOOLS_SERVICE_NAME", function)
+        return load_handler(function).handler(json.loads(json.dumps(event)), LambdaContext())
+
+    def replay(self, name: str) -> Any:
+        return self.invoke(name.split(".")[0], event(name))
+
+    def land(self, key: str = "ingest/orders/orders.parquet", body: bytes = ORDERS) -> None:
+        self.store.put(key, body)
+
+    def create_orders(self, **properties: object) -> inlay.Table:
+        return inlay.create(
+            f"memory://{BUCKET}/tables/orders",
+            pq.read_schema(pa.BufferReader(ORDERS)),
+            primary_key="order_id",
+            properties=properties,
+        )
+
+    def orders(self) -> inlay.Table:
+        return inlay.open(f"memory://{BUCKET}/tables/orders")
+
+    def fill_orders(self) -> None:
+        """The table with the hundred orders of `events/orders.parquet`."""
+        self.create_orders().append(pq.read_table(pa.BufferReader(ORDERS)))
+
+    def rows(self) -> int:
+        return self.orders().scan().to_arrow().num_rows
+
+
+def event(name: str) -> Any:
+    return json.loads((EVENTS / f"{name}.json").read_text())
+
+
+def load_handler(function: str) -> Any:
+    """`functions/<function>/handler.py`, loaded under a name of its own."""
+    name = f"inlay_function_{function}"
+    if name not in sys.modules:
+        path = ROOT / "functions" / function / "handler.py"
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+@pytest.fixture
+def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
+    region = memory.MemoryRegion()
+    queues = Queues()
+    monkeypatch.setattr(memory, "PROCESS_REGION", region)
+    monkeypatch.setattr(messages, "sqs", lambda: queues)
+    for name, value in {
+        "INLAY_BUCKET": f"memory://{BUCKET}",
+        "INLAY_DEAD_LETTERS": "dead-letters",
+        "INLAY_REWRITE_QUEUE": "rewrite",
+        "INLAY_GRACE_DAYS": "7",
+        "INLAY_ERASURE_KEY": "a key for tests",
+        "POWERTOOLS_TRACE_DISABLED": "true",
+        "POWERTOOLS_METRICS_NAMESPACE": "Inlay",
+    }.items():
+        monkeypatch.setenv(name, value)
+    tables.store.cache_clear()
+    yield Functions(queues, memory.MemoryStore(BUCKET, region=region), monkeypatch.setenv)
+    tables.store.cache_clear()

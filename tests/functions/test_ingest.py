@@ -1,0 +1,177 @@
+"""The ingest function on the events under `events/`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from inlay.errors import StoreUnavailable
+from inlay.storage.memory import MemoryStore
+
+from .conftest import ORDERS, Functions, event
+
+
+def test_the_events_name_the_sample_file_by_its_etag() -> None:
+    (record,) = event("ingest.direct_s3")["Records"]
+    assert record["s3"]["object"]["eTag"] == hashlib.md5(ORDERS).hexdigest()
+    assert record["s3"]["object"]["size"] == len(ORDERS)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ingest.normal", "ingest.direct_s3", "ingest.eventbridge", "ingest.eventbridge_queue"],
+)
+def test_a_landed_file_becomes_rows_however_it_is_told(functions: Functions, name: str) -> None:
+    functions.create_orders()
+    functions.land()
+    functions.replay(name)
+    assert functions.rows() == 100
+    assert functions.queues.sent == []
+
+
+def test_all_forms_of_one_event_are_one_event(functions: Functions) -> None:
+    functions.create_orders()
+    functions.land()
+    for name in ("normal", "direct_s3", "eventbridge", "eventbridge_queue", "duplicate"):
+        functions.replay(f"ingest.{name}")
+    assert functions.rows() == 100
+
+
+def test_put_and_complete_of_one_upload_are_one_file(functions: Functions) -> None:
+    functions.create_orders()
+    functions.land()
+    assert functions.replay("ingest.duplicate") == {"batchItemFailures": []}
+    assert functions.rows() == 100
+
+
+def test_each_bad_message_is_buried_with_its_reason_and_the_good_one_ingested(
+    functions: Functions,
+) -> None:
+    functions.create_orders()
+    functions.land()
+    functions.land("ingest/orders/notes.parquet", b"just a text\n")
+    functions.land("ingest/nobody-made-this/orders.parquet")
+    assert functions.replay("ingest.malformed") == {"batchItemFailures": []}
+    assert functions.queues.errors == [
+        "InvalidRequest",  # not JSON
+        "InvalidRequest",  # not an event of S3
+        "InvalidRequest",  # no table's folder
+        "InvalidRequest",  # no table's name
+        "TableNotFound",
+        "UnreadableFile",
+        "ObjectGone",
+    ]
+    bodies = [record["body"] for record in event("ingest.malformed")["Records"]]
+    assert functions.queues.dead == bodies[:-1]
+    assert functions.rows() == 100
+
+
+def test_a_dead_letter_says_what_to_do(functions: Functions) -> None:
+    functions.create_orders()
+    functions.land("ingest/nobody-made-this/orders.parquet")
+    functions.replay("ingest.malformed")
+    (letter,) = [
+        each
+        for each in functions.queues.sent
+        if each["MessageAttributes"]["InlayError"]["StringValue"] == "TableNotFound"
+    ]
+    said = {name: value["StringValue"] for name, value in letter["MessageAttributes"].items()}
+    assert "create the table" in said["InlayNextStep"]
+    assert said["InlayTable"].endswith("/tables/nobody-made-this")
+    assert said["InlayFunction"] == "ingest"
+
+
+def test_a_dead_letter_sent_again_is_ingested_once_its_cause_is_mended(
+    functions: Functions,
+) -> None:
+    functions.land()
+    functions.replay("ingest.normal")
+    assert functions.queues.errors == ["TableNotFound"]
+    functions.create_orders()
+    (body,) = functions.queues.dead
+    again = event("ingest.normal")
+    again["Records"][0]["body"] = body
+    functions.invoke("ingest", again)
+    assert functions.rows() == 100
+
+
+@pytest.mark.parametrize("name", ["ingest.test_event", "ingest.ignored"])
+def test_what_is_no_news_of_data_changes_nothing(functions: Functions, name: str) -> None:
+    before = functions.create_orders().version
+    assert functions.replay(name) == {"batchItemFailures": []}
+    assert functions.orders().version == before
+    assert functions.queues.sent == []
+
+
+def test_encoded_keys_name_the_object_they_mean(functions: Functions) -> None:
+    functions.create_orders()
+    functions.land("ingest/orders/café 1+1=2/100%/a..b.parquet")
+    functions.replay("ingest.encoded_key")
+    assert functions.queues.errors == []
+    assert functions.rows() == 100
+
+
+def test_an_event_whose_object_was_overwritten_is_acknowledged(functions: Functions) -> None:
+    functions.create_orders()
+    functions.land()
+    assert functions.replay("ingest.overwritten") == {"batchItemFailures": []}
+    assert functions.rows() == 0
+    assert functions.queues.sent == []
+
+
+def test_the_first_file_creates_the_table_where_that_is_wished(functions: Functions) -> None:
+    functions.set_variable("INLAY_AUTO_CREATE", "true")
+    functions.set_variable("INLAY_TABLE_DEFAULTS", json.dumps({"delete.mode": "vector"}))
+    functions.land()
+    functions.replay("ingest.normal")
+    assert functions.rows() == 100
+    assert functions.orders().properties["delete.mode"] == "vector"
+
+
+def test_a_file_no_schema_can_be_read_from_creates_no_table(functions: Functions) -> None:
+    functions.set_variable("INLAY_AUTO_CREATE", "true")
+    functions.land(body=b"just a text\n")
+    functions.replay("ingest.normal")
+    assert functions.queues.errors == ["UnreadableFile"]
+
+
+def test_a_store_that_is_down_leaves_the_message_in_the_queue(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions.create_orders()
+    functions.land()
+
+    def down(*_: object, **__: object) -> None:
+        raise StoreUnavailable("S3 does not answer")
+
+    monkeypatch.setattr(MemoryStore, "get", down)
+    # Every message of the batch failed, so the invocation does, and Lambda keeps them all.
+    with pytest.raises(Exception, match="All records failed"):
+        functions.replay("ingest.normal")
+    assert functions.queues.sent == []
+
+
+def test_dead_letters_that_cannot_be_sent_keep_the_message(functions: Functions) -> None:
+    functions.create_orders()
+    functions.land()
+    functions.queues.broken = True
+    failed = functions.replay("ingest.malformed")["batchItemFailures"]
+    sent = [record["messageId"] for record in event("ingest.malformed")["Records"]]
+    assert [each["itemIdentifier"] for each in failed] == sent[:-1]
+    assert functions.rows() == 100
+
+
+def test_one_commit_serves_a_whole_batch(functions: Functions) -> None:
+    before = functions.create_orders().version
+    functions.land()
+    functions.land("ingest/orders/second.parquet", ORDERS)
+    first, second = event("ingest.normal"), event("ingest.normal")
+    second["Records"][0]["messageId"] = "another"
+    second["Records"][0]["body"] = second["Records"][0]["body"].replace(
+        "ingest/orders/orders.parquet", "ingest/orders/second.parquet"
+    )
+    functions.invoke("ingest", {"Records": first["Records"] + second["Records"]})
+    assert functions.rows() == 200
+    assert functions.orders().version == before + 1

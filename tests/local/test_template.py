@@ -1,0 +1,94 @@
+"""What the local AWS reads out of `template.yaml`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from inlay.errors import InvalidRequest
+from inlay.local.template import Template, _Loader, load_template, rate_seconds
+
+ROOT = Path(__file__).parents[2]
+FUNCTIONS = {"ingest", "delete", "rewrite", "compact", "collect_garbage"}
+
+
+@pytest.fixture(scope="module")
+def template() -> Template:
+    return load_template(ROOT / "template.yaml")
+
+
+def test_every_function_has_its_folder_and_its_verb_as_service_name(template: Template) -> None:
+    assert {each.name for each in template.functions} == FUNCTIONS
+    for function in template.functions:
+        assert (function.code / "handler.py").is_file()
+        assert function.environment["POWERTOOLS_SERVICE_NAME"] == function.name
+
+
+def test_every_source_queue_has_dead_letters_and_waits_out_its_function(
+    template: Template,
+) -> None:
+    queues = {each.logical_id: each for each in template.queues}
+    functions = {each.name: each for each in template.functions}
+    assert {each.function for each in template.sources} == {"ingest", "delete", "rewrite"}
+    for source in template.sources:
+        queue = queues[source.queue]
+        assert queue.dead_letters in queues
+        assert queue.max_receives >= 3
+        assert source.partial_failures
+        # AWS advises six times the function's timeout: retries of a throttled invocation fit in.
+        assert queue.visibility_seconds >= 6 * functions[source.function].timeout_seconds
+
+
+def test_only_the_landing_zone_raises_events(template: Template) -> None:
+    assert [each.prefix for each in template.bucket.notifications] == ["ingest/"]
+
+
+def test_maintenance_runs_by_schedule(template: Template) -> None:
+    assert {each.function for each in template.schedules} == {
+        "rewrite",
+        "compact",
+        "collect_garbage",
+    }
+
+
+def test_environments_resolve_to_what_was_created(template: Template) -> None:
+    created = {queue.logical_id: f"http://queues/{queue.logical_id}" for queue in template.queues}
+    created |= {"Bucket": "the-bucket", "ErasureKey": "the-key"}
+    for function in template.functions:
+        variables = template.environment(function, created)
+        assert variables["INLAY_BUCKET"] == "the-bucket"
+        assert not any("{" in value and value != "{}" for value in variables.values())
+
+
+def test_parameters_can_be_overridden_but_not_invented() -> None:
+    path = ROOT / "template.yaml"
+    template = load_template(path, {"BucketPrefix": "mine"})
+    assert template.bucket.name == "mine-123456789012-us-east-1"
+    with pytest.raises(InvalidRequest, match="no parameter BuketPrefix"):
+        load_template(path, {"BuketPrefix": "mine"})
+
+
+def test_only_collect_garbage_may_delete_objects() -> None:
+    body = yaml.load((ROOT / "template.yaml").read_text(), Loader=_Loader)
+    may_delete = {
+        logical_id
+        for logical_id, resource in body["Resources"].items()
+        if "s3:DeleteObject" in str(resource)
+    }
+    may_do_anything = {
+        logical_id
+        for logical_id, resource in body["Resources"].items()
+        if "'s3:*'" in str(resource) or "'*'" in str(resource.get("Properties", {}).get("Policies"))
+    }
+    assert may_delete == {"CollectGarbageFunction"}
+    assert may_do_anything == {"BucketPolicy"}  # which only denies
+
+
+def test_rates_are_seconds_and_other_schedules_are_refused() -> None:
+    assert rate_seconds("rate(1 minute)") == 60
+    assert rate_seconds("rate(15 minutes)") == 900
+    assert rate_seconds("rate(2 days)") == 172_800
+    with pytest.raises(InvalidRequest, match="cron"):
+        rate_seconds("cron(0 12 * * ? *)")
