@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -70,13 +71,9 @@ def compact(
     is begun after `deadline_seconds`."""
     loaded = with_entries(ctx, fresh_base(ctx, base))
 
-    def plan(now: Loaded) -> CompactionPlan:
-        return plan_compaction(now.state, target_bytes=target_bytes, small_bytes=small_bytes)
-
+    plan = partial(plan_compaction, target_bytes=target_bytes, small_bytes=small_bytes)
     if dry_run:
-        whole = plan_compaction(
-            loaded.state, target_bytes=target_bytes, small_bytes=small_bytes, max_bytes=max_bytes
-        )
+        whole = plan(loaded.state, max_bytes=max_bytes)
         return CompactResult(version=loaded.snapshot.version, plan=whole)
     layout = layout_of(loaded.snapshot)
     if target_bytes is not None:
@@ -90,7 +87,7 @@ def compact(
         ctx,
         loaded,
         operation="compact",
-        plan=lambda state: plan(replace(loaded, state=state)).units,
+        plan=lambda state, only: plan(state, only=only).units,
         perform=perform,
         idle=table_wide,
         budget=Budget(

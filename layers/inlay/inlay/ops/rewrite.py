@@ -114,7 +114,7 @@ def rewrite(
         return done
 
     if dry_run:
-        for work in plan(loaded.state):
+        for work in plan(loaded.state, frozenset(f.key for f in loaded.state.files())):
             if work.task is not None:
                 choices.append((work.entry.key, _look(ctx, loaded, work.task, strategy).choice))
         return RewriteResult(version=loaded.snapshot.version, choices=tuple(choices))
@@ -135,10 +135,14 @@ def rewrite(
     return _result(run, choices)
 
 
-def plan_rewrite(state: State, *, where: Predicate | None = None) -> list[_FileWork]:
-    """The files that markers may hit, those without a live row first."""
+def plan_rewrite(
+    state: State, only: frozenset[str], *, where: Predicate | None = None
+) -> list[_FileWork]:
+    """Those of the files `only` that markers may hit, first the ones without a live row."""
     entries = [
-        f for f in state.files() if where is None or may_match(where, f.stats, max(f.rows, 1))
+        f
+        for f in state.files()
+        if f.key in only and (where is None or may_match(where, f.stats, max(f.rows, 1)))
     ]
     tasks = live_tasks(state, entries, state.markers())
     dead = [_FileWork(None, f) for f in entries if f.key not in tasks]

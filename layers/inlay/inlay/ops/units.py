@@ -93,21 +93,21 @@ def run_units(
     loaded: Loaded,
     *,
     operation: str,
-    plan: Callable[[State], Sequence[Work]],
+    plan: Callable[[State, frozenset[str]], Sequence[Work]],
     perform: Callable[[Loaded, Work], Done],
     idle: Callable[[State], tuple[str, ...]],
     budget: Budget,
 ) -> Run:
-    """Carry out what `plan` says of a state, best first. `idle` names markers that the same commits
-    try to drop. `loaded` must hold every entry."""
+    """Carry out what `plan` says of a state and of the files it may take up, best first. `idle` names
+    markers that the same commits try to drop. `loaded` must hold every entry."""
     run = Run(loaded)
-    known = {f.key for f in loaded.state.files()}
+    known = frozenset(f.key for f in loaded.state.files())
     tries: Counter[str] = Counter()
     while True:
         works = [
             w
-            for w in plan(run.loaded.state)
-            if all(key in known and tries[key] < MAX_TRIES for key in w.inputs)
+            for w in plan(run.loaded.state, known)
+            if all(tries[key] < MAX_TRIES for key in w.inputs)
         ]
         batch = _affordable(works, run, budget)
         if not batch:

@@ -71,17 +71,20 @@ def plan_compaction(
     target_bytes: int | None = None,
     small_bytes: int | None = None,
     max_bytes: int | None = None,
+    only: frozenset[str] | None = None,
 ) -> CompactionPlan:
     """What to compact in `state`, whose entries must all be loaded.
 
     `target_bytes` and `small_bytes` default to the table's properties. `max_bytes` bounds what all
-    units together read; the best come first, and one unit is always allowed.
+    units together read; the best come first, and one unit is always allowed. `only` leaves all other
+    files alone.
     """
     snapshot = state.snapshot
     properties = Properties(snapshot.properties)
     target = target_bytes or properties.number("write.target_file_bytes")
     small = properties.number("compact.small_file_bytes") if small_bytes is None else small_bytes
-    entries, markers = tuple(state.files()), tuple(state.markers())
+    markers = tuple(state.markers())
+    entries = tuple(f for f in state.files() if only is None or f.key in only)
     tasks = live_tasks(state, entries, markers)
     dead = [f for f in entries if f.key not in tasks]
     units = [CompactionUnit("drop", (f.key,), 0, float("inf"), f.rows) for f in dead]
@@ -94,9 +97,10 @@ def plan_compaction(
             units.append(_unit("fold", [task.file], _gain(task)))
     # Ties by key: equal states give equal plans.
     units.sort(key=lambda u: (-u.score, u.inputs))
+    everything = live_tasks(state, state.files(), markers) if only is not None else tasks
     return CompactionPlan(
         units=tuple(_within(units, max_bytes)),
-        idle=idle_markers(tasks.values(), markers, units),
+        idle=idle_markers(everything.values(), markers, units),
         metadata=worth_merging(snapshot),
     )
 

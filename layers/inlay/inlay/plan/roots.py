@@ -156,18 +156,14 @@ def plan_garbage(
     return GarbagePlan(tuple(doomed), tuple(unknown), unknown_count, young)
 
 
-def kept_versions(snapshots: Iterable[Snapshot], current: Snapshot, *, since_us: int) -> set[int]:
-    """Versions that refs name now, or named in a snapshot that was current after `since_us`.
+def named_until(older: Snapshot, newer: Snapshot, *, since_us: int) -> frozenset[int]:
+    """Versions that refs of `older` named, if it was current after `since_us`: `newer` is the version
+    that superseded it, and a ref that `newer` lacks was lost at its commit."""
+    if newer.commit.time_us < since_us:
+        return frozenset()
+    return named(older)
 
-    `snapshots` are the retained ones, oldest first, `current` among them or not. One is superseded
-    when the next is committed: a ref it had was lost then at the earliest.
-    """
-    found = {ref.version for ref in current.refs.values()}
-    older: Snapshot | None = None
-    for snapshot in snapshots:
-        if older is not None and snapshot.commit.time_us >= since_us:
-            found |= {ref.version for ref in older.refs.values()}
-        older = snapshot
-    if older is not None and older.version != current.version:
-        found |= {ref.version for ref in older.refs.values()}
-    return found
+
+def named(snapshot: Snapshot) -> frozenset[int]:
+    """Versions that refs of this snapshot hold."""
+    return frozenset(ref.version for ref in snapshot.refs.values())

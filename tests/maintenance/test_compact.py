@@ -1,0 +1,193 @@
+"""Compaction keeps every row, and leaves fewer files, markers and segments."""
+
+from __future__ import annotations
+
+import pytest
+
+import inlay.ops.compact as module
+from inlay.format.entry import Marker, Rows
+from inlay.ops.commit import commit
+from inlay.ops.compact import compact
+from inlay.plan.change import Change
+from inlay.plan.compaction import plan_compaction, worth_merging
+
+from .bench import Bench, id_below, id_is, new_bench
+
+
+def test_small_files_become_one(bench: Bench) -> None:
+    for _ in range(5):
+        bench.append(10)
+    before = sorted(bench.rows())
+    result = compact(bench.ctx)
+    assert (result.units, result.input_files, result.output_files) == (1, 5, 1)
+    assert sorted(bench.rows()) == before
+    [entry] = bench.load().state.files()
+    assert not entry.data_change
+    assert bench.load().snapshot.totals.files == 1
+
+
+def test_compacting_a_compacted_table_does_nothing(bench: Bench) -> None:
+    for _ in range(5):
+        bench.append(10)
+    first = compact(bench.ctx)
+    second = compact(bench.ctx)
+    assert (second.version, second.commits) == (first.version, 0)
+
+
+def test_deletes_are_folded_into_the_files_that_are_packed(bench: Bench) -> None:
+    for _ in range(3):
+        bench.append(10)
+    bench.delete(id_is(3, 14))
+    bench.delete(id_is(25), mode="vector")
+    before = sorted(bench.rows())
+    result = compact(bench.ctx)
+    assert result.removed_rows == 3
+    assert list(bench.load().state.markers()) == []
+    assert sorted(bench.rows()) == before
+    assert bench.load().snapshot.totals.rows == 27
+
+
+def test_a_file_whose_rows_are_all_deleted_is_dropped_unread(bench: Bench) -> None:
+    bench.append(10)
+    bench.append(10)
+    [first, _] = bench.load().state.files()
+    _mark(bench, first.key, tuple(range(10)))
+    bench.store.delete([bench.ctx.key(first.key)])
+    result = compact(bench.ctx)
+    assert (result.units, result.input_bytes) == (1, 0)
+    assert bench.ids() == list(range(10, 20))
+
+
+def test_a_large_file_with_few_deleted_rows_is_left_and_with_many_rewritten(bench: Bench) -> None:
+    bench.append(100)
+    [entry] = bench.load().state.files()
+    _mark(bench, entry.key, (1, 2, 3))
+    assert compact(bench.ctx, small_bytes=0).units == 0
+    _mark(bench, entry.key, tuple(range(60)))
+    result = compact(bench.ctx, small_bytes=0)
+    assert (result.units, result.removed_rows) == (1, 60)
+    assert bench.ids() == list(range(60, 100))
+
+
+def test_rows_stay_in_sort_order_within_outputs() -> None:
+    bench = new_bench(sort_by=("id",))
+    for start in (50, 10, 30, 0):
+        bench.append(10, start=start)
+    compact(bench.ctx)
+    assert bench.ids() == sorted(bench.ids())
+    assert len(bench.ids()) == 40
+
+
+def test_packing_stops_at_the_target_size() -> None:
+    bench = new_bench()
+    for _ in range(6):
+        bench.append(50)
+    size = max(f.size for f in bench.load().state.files())
+    plan = plan_compaction(bench.load().state, target_bytes=2 * size + 2, small_bytes=1 << 30)
+    assert [len(u.inputs) for u in plan.units] == [2, 2, 2]
+
+
+def test_the_best_units_are_taken_within_the_budget() -> None:
+    bench = new_bench()
+    for _ in range(6):
+        bench.append(50)
+    size = max(f.size for f in bench.load().state.files())
+    result = compact(bench.ctx, target_bytes=2 * size + 2, max_bytes=2 * size + 2)
+    assert (result.units, result.left) == (1, 2)
+    assert len(bench.ids()) == 300
+
+
+def test_a_large_file_is_not_rewritten_for_a_few_new_rows(bench: Bench) -> None:
+    bench.append(20_000)
+    bench.append(1)
+    assert plan_compaction(bench.load().state).units == ()
+
+
+def test_a_dry_run_returns_the_plan(bench: Bench) -> None:
+    bench.append(10)
+    bench.append(10)
+    version = bench.load().snapshot.version
+    result = compact(bench.ctx, dry_run=True)
+    assert result.plan is not None and [u.kind for u in result.plan.units] == ["pack"]
+    assert bench.load().snapshot.version == version
+
+
+def test_a_unit_whose_input_was_marked_meanwhile_is_planned_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.append(10)
+    bench.append(10)
+    real = module.carry_out
+    fired: list[int] = []
+
+    def interrupted(ctx, loaded, unit, layout):  # type: ignore[no-untyped-def]
+        done = real(ctx, loaded, unit, layout)
+        if not fired:
+            fired.append(1)
+            bench.append(5)
+            _mark(bench, unit.inputs[0], (4,))
+        return done
+
+    monkeypatch.setattr(module, "carry_out", interrupted)
+    result = compact(bench.ctx)
+    assert (result.skipped, result.units) == (1, 1)
+    assert sorted(bench.ids()) == [i for i in range(25) if i != 4]
+
+
+def test_a_table_wide_delete_during_compaction_hits_its_output(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.append(10)
+    bench.append(10)
+    real = module.carry_out
+    fired: list[int] = []
+
+    def interrupted(ctx, loaded, unit, layout):  # type: ignore[no-untyped-def]
+        done = real(ctx, loaded, unit, layout)
+        if not fired:
+            fired.append(1)
+            bench.delete(id_is(4, 14))
+        return done
+
+    monkeypatch.setattr(module, "carry_out", interrupted)
+    compact(bench.ctx)
+    assert bench.ids() == [i for i in range(20) if i not in (4, 14)]
+
+
+def test_the_ledger_is_not_touched(bench: Bench) -> None:
+    for _ in range(60):
+        bench.append(3)
+    ledger = bench.load().snapshot.ledger
+    compact(bench.ctx)
+    assert bench.load().snapshot.ledger.horizon_us == ledger.horizon_us
+
+
+def test_metadata_segments_are_merged() -> None:
+    bench = new_bench()
+    while not worth_merging(bench.load().snapshot):
+        bench.append(1)
+    before = bench.rows()
+    segments = _segments(bench)
+    result = compact(bench.ctx, small_bytes=0)
+    assert result.merged_metadata and result.units == 0
+    assert _segments(bench) < segments
+    assert not worth_merging(bench.load().snapshot)
+    assert bench.rows() == before
+
+
+def _segments(bench: Bench) -> int:
+    found = bench.load().snapshot
+    return len(found.files.segments) + len(found.ledger.records.segments)
+
+
+def test_covered_rows_of_a_retention_delete_leave_by_metadata_alone(bench: Bench) -> None:
+    bench.append(10)
+    bench.append(10)
+    bench.delete(id_below(10))
+    assert bench.ids() == list(range(10, 20))
+    assert bench.load().snapshot.totals.files == 1
+
+
+def _mark(bench: Bench, file: str, positions: tuple[int, ...]) -> None:
+    marker = Marker(id=bench.ctx.new_id(), body=Rows(positions), file=file)
+    commit(bench.ctx, Change(operation="delete", add_markers=(marker,)))

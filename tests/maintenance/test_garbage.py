@@ -1,0 +1,267 @@
+"""Garbage collection deletes what nothing needs, and only that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import inlay.ops.collect_garbage as module
+from inlay.errors import CorruptTable, StaleUpload, VersionNotFound
+from inlay.format import keys
+from inlay.format.snapshot import Ref
+from inlay.ops.collect_garbage import collect_garbage
+from inlay.ops.commit import commit
+from inlay.ops.compact import compact
+from inlay.ops.context import Context
+from inlay.ops.expire import expire
+from inlay.ops.load import load_pointer, load_version
+from inlay.plan.change import Change, Edit
+from inlay.storage.metered import MeteredStore
+
+from .bench import DAY, Bench, id_is, new_bench
+
+
+def test_nothing_is_deleted_from_a_table_whose_history_is_kept(bench: Bench) -> None:
+    _churn(bench)
+    bench.time.sleep(30 * DAY)
+    before = bench.keys()
+    result = collect_garbage(bench.ctx)
+    assert result.objects == 0 and result.commit_id is None
+    assert bench.keys() == before
+
+
+def test_expired_versions_and_what_only_they_needed_go_after_the_grace(bench: Bench) -> None:
+    _churn(bench)
+    rows = bench.rows()
+    bench.time.sleep(8 * DAY)
+    expired = expire(bench.ctx)
+    assert expired.expired > 0
+    assert collect_garbage(bench.ctx).objects == 0  # the grace has only begun
+    bench.time.sleep(8 * DAY)
+    result = collect_garbage(bench.ctx)
+    assert result.kinds["data"].objects == 3
+    assert result.kinds["archive"].objects == expired.expired
+    assert bench.rows() == rows
+    assert len(bench.keys("data/")) == 1
+    assert collect_garbage(bench.ctx).objects == 0
+
+
+def test_every_version_that_may_still_be_opened_can_be_read_after_collection(bench: Bench) -> None:
+    for n in range(12):
+        bench.append(5)
+        if n % 3 == 2:
+            bench.delete(id_is(5 * n))
+            compact(bench.ctx)
+        bench.time.sleep(2 * DAY)
+    current = bench.load().snapshot
+    seen = {v: bench.rows(v) for v in range(1, current.version + 1)}
+    expire(bench.ctx, days=9)
+    bench.time.sleep(8 * DAY)
+    assert collect_garbage(bench.ctx).objects > 0
+    oldest = bench.load().snapshot.oldest_version
+    assert 1 < oldest < current.version
+    assert {v: bench.rows(v) for v in range(oldest, current.version + 1)} == {
+        v: rows for v, rows in seen.items() if v >= oldest
+    }
+
+
+def test_a_dry_run_deletes_and_commits_nothing(bench: Bench) -> None:
+    _orphan(bench, "a")
+    bench.time.sleep(8 * DAY)
+    before = bench.keys()
+    result = collect_garbage(bench.ctx, dry_run=True)
+    assert (result.objects, result.bytes, result.dry_run) == (1, 6, True)
+    assert bench.keys() == before
+
+
+def test_orphans_wait_for_their_grace(bench: Bench) -> None:
+    _orphan(bench, "a")
+    bench.time.sleep(6 * DAY)
+    result = collect_garbage(bench.ctx)
+    assert (result.objects, result.young) == (0, 1)
+    bench.time.sleep(2 * DAY)
+    assert collect_garbage(bench.ctx).objects == 1
+
+
+def test_a_writer_that_stalled_past_the_boundary_is_refused(bench: Bench) -> None:
+    loaded = bench.append(5)
+    [entry] = loaded.snapshot.files.inline
+    stalled = Change(
+        operation="append",
+        uploaded_us=bench.time.now_us(),
+        add=(replace(entry, key=_orphan(bench, "stalled"), sequence=None),),
+    )
+    bench.time.sleep(8 * DAY)
+    collect_garbage(bench.ctx)
+    with pytest.raises(StaleUpload):
+        commit(bench.ctx, stalled, base=loaded)
+
+
+def test_what_is_committed_between_the_look_and_the_boundary_is_kept(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = bench.append(5)
+    [entry] = loaded.snapshot.files.inline
+    late = _orphan(bench, "late")
+    _orphan(bench, "dead")
+    uploaded_us = bench.time.now_us()
+    bench.time.sleep(8 * DAY)
+    real = module.commit
+
+    def racing(ctx: Context, change: Change, **options: object) -> object:
+        monkeypatch.setattr(module, "commit", real)
+        late_entry = replace(entry, key=late, sequence=None)
+        commit(bench.ctx, Change(operation="append", add=(late_entry,), uploaded_us=uploaded_us))
+        return real(ctx, change, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "commit", racing)
+    result = collect_garbage(bench.ctx)
+    assert result.objects == 1
+    assert late in bench.keys("data/")
+
+
+def test_tagged_versions_outlive_their_expiry(bench: Bench) -> None:
+    _churn(bench)
+    _tag(bench, "audit", 3)
+    rows = bench.rows(3)
+    bench.time.sleep(8 * DAY)
+    expired = expire(bench.ctx)
+    assert expired.held == (3,)
+    bench.time.sleep(8 * DAY)
+    collect_garbage(bench.ctx)
+    assert bench.rows(3) == rows
+    with pytest.raises(VersionNotFound):
+        bench.rows(4)
+
+
+def test_a_tag_that_was_just_lost_still_protects_its_readers(bench: Bench) -> None:
+    _churn(bench)
+    _tag(bench, "audit", 3)
+    bench.time.sleep(8 * DAY)
+    expire(bench.ctx)
+    bench.time.sleep(8 * DAY)
+    collect_garbage(bench.ctx)
+    _tag(bench, "audit", None)
+    kept = bench.keys("data/")
+    _orphan(bench, "x")
+    bench.time.sleep(1 * DAY)
+    collect_garbage(bench.ctx, grace_seconds=DAY * 2)
+    assert set(kept) <= set(bench.keys("data/"))
+    bench.time.sleep(8 * DAY)
+    collect_garbage(bench.ctx)
+    assert len(bench.keys("data/")) == 1
+
+
+def test_foreign_objects_are_reported_and_left(bench: Bench) -> None:
+    bench.store.put(bench.ctx.key("notes.txt"), b"mine")
+    bench.store.put(bench.ctx.key("erasure/receipt.json"), b"{}")
+    _orphan(bench, "a")
+    bench.time.sleep(8 * DAY)
+    result = collect_garbage(bench.ctx)
+    assert result.unknown == ("notes.txt",)
+    assert {"notes.txt", "erasure/receipt.json", keys.POINTER} <= set(bench.keys())
+
+
+def test_an_adopted_file_inside_the_table_prefix_is_kept(bench: Bench) -> None:
+    loaded = bench.append(5)
+    [entry] = loaded.snapshot.files.inline
+    body = bench.store.get(bench.ctx.key(entry.key)).body
+    bench.store.put(bench.ctx.key("data/theirs.parquet"), body)
+    uri = "memory://b/tables/t/data/theirs.parquet"
+    commit(
+        bench.ctx,
+        Change(operation="ingest", add=(replace(entry, key=uri, adopted=True, sequence=None),)),
+    )
+    _orphan(bench, "a")
+    bench.time.sleep(8 * DAY)
+    assert collect_garbage(bench.ctx).objects == 1
+    assert len(bench.ids()) == 10
+
+
+def test_stale_uploads_are_aborted_and_fresh_ones_left(bench: Bench) -> None:
+    old = bench.store.create_multipart(bench.ctx.key("data/old.parquet"))
+    bench.time.sleep(8 * DAY)
+    new = bench.store.create_multipart(bench.ctx.key("data/new.parquet"))
+    assert collect_garbage(bench.ctx).uploads == 1
+    assert [u.upload_id for u in bench.store.list_uploads("")] == [new] != [old]
+
+
+def test_a_missing_archive_of_a_retained_version_stops_everything(bench: Bench) -> None:
+    _churn(bench)
+    _orphan(bench, "a")
+    bench.time.sleep(8 * DAY)
+    bench.store.delete([bench.ctx.key(keys.archive_key(2))])
+    before = bench.keys()
+    with pytest.raises(CorruptTable, match="version 2"):
+        collect_garbage(bench.ctx)
+    assert bench.keys() == before
+
+
+def test_five_thousand_orphans_take_about_as_many_requests_as_pages(bench: Bench) -> None:
+    bench.append(5)
+    for n in range(5_000):
+        _orphan(bench, f"{n:05d}")
+    bench.time.sleep(8 * DAY)
+    expire(bench.ctx, days=0)
+    bench.time.sleep(8 * DAY)
+    metered = MeteredStore(bench.store)
+    result = collect_garbage(replace(bench.ctx, store=metered))
+    assert result.kinds["data"].objects == 5_000
+    # 6 pages, 6 deletes (orphans and two archives), the pointer, its archive, the swap, the uploads.
+    assert metered.usage().total <= 17
+
+
+def test_history_expires_by_age_and_count(bench: Bench) -> None:
+    for _ in range(9):
+        bench.append(1)
+        bench.time.sleep(DAY)
+    current = bench.load().snapshot
+    assert expire(bench.ctx, days=100).expired == 0
+    assert expire(bench.ctx, days=0, min_versions=50).expired == 0
+    dry = expire(bench.ctx, days=3, dry_run=True)
+    assert bench.load().snapshot.version == current.version
+    done = expire(bench.ctx, days=3)
+    assert (done.first, done.through) == (dry.first, dry.through)
+    assert done.through is not None
+    # As of three days ago can still be read.
+    cutoff = bench.load().date_us - 3 * DAY * 1_000_000
+    oldest = load_version(bench.ctx, load_pointer(bench.ctx).snapshot, done.through + 1)
+    assert oldest.commit.time_us <= cutoff
+    with pytest.raises(VersionNotFound):
+        bench.rows(done.through)
+
+
+def test_the_newest_gone_expiration_is_remembered_so_that_old_archives_are_not_looked_for() -> None:
+    bench = new_bench()
+    for _ in range(3):
+        _churn(bench)
+        bench.time.sleep(8 * DAY)
+        expire(bench.ctx)
+        bench.time.sleep(8 * DAY)
+        collect_garbage(bench.ctx)
+    current = bench.load().snapshot
+    assert len(current.expired) <= 2
+    metered = MeteredStore(bench.store)
+    result = collect_garbage(replace(bench.ctx, store=metered), dry_run=True)
+    assert result.roots == metered.usage().requests["get"]
+
+
+def _churn(bench: Bench) -> None:
+    """Some files, a delete, and a compaction that leaves one file."""
+    bench.append(5)
+    bench.append(5)
+    bench.append(5)
+    bench.delete(id_is(bench.next_id - 2))
+    compact(bench.ctx, small_bytes=1 << 30)
+
+
+def _orphan(bench: Bench, name: str) -> str:
+    key = f"data/2026/11/20/16/{name}.parquet"
+    bench.store.put(bench.ctx.key(key), b"orphan")
+    return key
+
+
+def _tag(bench: Bench, name: str, version: int | None) -> None:
+    ref = None if version is None else Ref(kind="tag", version=version)
+    commit(bench.ctx, Change(operation="tag", edit=Edit(refs={name: ref})))

@@ -1,0 +1,81 @@
+"""Which way rows leave a file: by counts, and said in words."""
+
+from __future__ import annotations
+
+from inlay.format.entry import DataFile
+from inlay.ops.rewrite import rewrite
+from inlay.plan.strategy import Touched, choose
+
+from .bench import Bench, id_is, new_bench
+
+MIB = 2**20
+
+
+def _file(size: int, row_groups: int) -> DataFile:
+    return DataFile(
+        key="data/x.parquet",
+        size=size,
+        footer_size=20_000,
+        rows=1_000 * row_groups,
+        row_groups=row_groups,
+        schema_id=0,
+    )
+
+
+def test_few_groups_of_a_large_file_are_cut_out() -> None:
+    choice = choose(_file(256 * MIB, 20), Touched(1, 0, 0.999))
+    assert choice.method == "surgery"
+    assert choice.surgery is not None and choice.rewrite is not None
+    assert choice.surgery.seconds < choice.rewrite.seconds / 4
+    assert "1 of 20 row groups" in choice.reason
+
+
+def test_most_groups_of_a_file_mean_a_whole_rewrite() -> None:
+    assert choose(_file(256 * MIB, 20), Touched(20, 0, 0.5)).method == "rewrite"
+
+
+def test_a_small_file_is_rewritten_whole() -> None:
+    assert choose(_file(1 * MIB, 4), Touched(1, 0, 0.9)).method == "rewrite"
+
+
+def test_a_clean_file_is_restamped_and_an_empty_one_dropped_whatever_was_asked_for() -> None:
+    assert choose(_file(256 * MIB, 20), Touched(0, 0, 1.0), strategy="rewrite").method == "restamp"
+    assert choose(_file(256 * MIB, 20), Touched(20, 20, 0.0), strategy="surgery").method == "drop"
+
+
+def test_groups_that_lose_every_row_cost_surgery_no_upload() -> None:
+    emptied = choose(_file(256 * MIB, 20), Touched(10, 10, 0.5), strategy="surgery")
+    assert emptied.surgery is not None
+    assert emptied.surgery.recoded_bytes == 0
+
+
+def test_surgery_leaves_the_same_rows_as_a_whole_rewrite() -> None:
+    found = []
+    for strategy in ("surgery", "rewrite"):
+        bench = _with_groups()
+        bench.delete(id_is(3, 14, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29))
+        before = bench.rows()
+        result = rewrite(bench.ctx, strategy=strategy)  # type: ignore[arg-type]
+        assert (result.surgery, result.rewritten) == ((1, 0) if strategy == "surgery" else (0, 1))
+        assert bench.rows() == before
+        [entry] = bench.load().state.files()
+        assert entry.rows == 28
+        found.append((bench.rows(), entry.stats))
+    assert found[0] == found[1]
+
+
+def test_surgery_keeps_the_row_groups_it_does_not_touch() -> None:
+    bench = _with_groups()
+    bench.delete(id_is(20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 31))
+    rewrite(bench.ctx, strategy="surgery")
+    [entry] = bench.load().state.files()
+    assert (entry.row_groups, entry.rows) == (3, 29)
+
+
+def _with_groups() -> Bench:
+    """One file of four row groups of ten rows."""
+    bench = new_bench(properties=[("write.row_group_rows", 10)])
+    bench.append(40)
+    [entry] = bench.load().state.files()
+    assert entry.row_groups == 4
+    return bench
