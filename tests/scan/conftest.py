@@ -165,7 +165,7 @@ def lake() -> Lake:
     return Lake(Recorded(MemoryStore("lake")), InlineExecutor())
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def new_lake() -> Callable[[], Lake]:
     """For Hypothesis: a fresh one for each example."""
     return lambda: Lake(Recorded(MemoryStore("lake")), InlineExecutor())

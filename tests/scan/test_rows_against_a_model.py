@@ -275,7 +275,7 @@ def nested(values: dict[int, Any], columns: list[str], recorded: Schema, row: An
 @settings(
     deadline=None,
     max_examples=250,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=[HealthCheck.too_slow],
 )
 @given(data=st.data())
 def test_a_scan_gives_the_rows_of_the_model(new_lake: Any, data: st.DataObject) -> None:

@@ -579,7 +579,11 @@ class _GroupReader:
     def _reader(self) -> Any:
         if self._parquet is None:
             self._parquet = pq.ParquetFile(
-                self.held.as_arrow(), metadata=self.file.metadata, pre_buffer=False
+                self.held.as_arrow(),
+                metadata=self.file.metadata,
+                pre_buffer=False,
+                # A damaged page may decode to other values without any error.
+                page_checksum_verification=True,
             )
         return self._parquet.reader
 
