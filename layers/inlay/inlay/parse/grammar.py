@@ -115,7 +115,7 @@ Syntax = Name | Given | Calculation | Compared | Between | OneOf | Matches | Is 
 KEYWORDS = ("AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE")
 
 # DATE, TIMESTAMP … are no keywords, because columns are called so: a name followed by a string is a
-# typed literal.
+# typed literal. What starts a comment in SQL is no pair of operators here; there are no comments.
 _GRAMMAR = r"""
 start: or_test
 ?or_test: and_test (_OR and_test)*
@@ -147,9 +147,9 @@ start: or_test
 
 COMPARE: /<=|>=|<>|!=|==|=|<|>/
 PLUS: "+"
-MINUS: "-"
+MINUS: /-(?!-)/
 STAR: "*"
-SLASH: "/"
+SLASH: /\/(?!\*)/
 NUMBER: /(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w.])/
 STRING: /'(?:[^']|'')*'/
 HEX.2: /[xX]'[^']*'/
