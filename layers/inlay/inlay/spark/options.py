@@ -1,0 +1,126 @@
+"""Options of `spark.read` and `df.write`, from text to values.
+
+Promise: an option that is not known or makes no sense is refused by name, with what would be right: a
+misspelt `asOf` must not silently read the newest version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from inlay.errors import InvalidRequest
+
+# As `spark.sql.files.maxPartitionBytes`.
+PARTITION_BYTES = 128 * 1024 * 1024
+
+_READ = ("path", "columns", "where", "version", "asOf", "partitionBytes", "parallelism")
+_WRITE = ("path", "requestId", "replaceWhere")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """`columns` are names in the order of the result; `where` is SQL text. `parallelism` is how many
+    tasks run side by side: small tables are cut into as many partitions."""
+
+    uri: str
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    version: int | None = None
+    as_of_us: int | None = None
+    partition_bytes: int = PARTITION_BYTES
+    parallelism: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """`request_id` makes the write once-only, also across runs of a job. `replace_where` is SQL text:
+    with mode overwrite, the rows that the written ones replace."""
+
+    uri: str
+    request_id: str | None = None
+    replace_where: str | None = None
+
+
+def read_options(options: Mapping[str, str]) -> ReadOptions:
+    found = _checked(options, _READ, "read")
+    if "version" in found and "asOf" in found:
+        raise InvalidRequest("give one of the options version and asOf")
+    return ReadOptions(
+        uri=_uri(found),
+        columns=_columns(found["columns"]) if "columns" in found else None,
+        where=found.get("where"),
+        version=_number(found, "version"),
+        as_of_us=_time_us(found["asOf"]) if "asOf" in found else None,
+        partition_bytes=_number(found, "partitionBytes") or PARTITION_BYTES,
+        parallelism=_number(found, "parallelism"),
+    )
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    found = _checked(options, _WRITE, "write")
+    return WriteOptions(
+        uri=_uri(found),
+        request_id=found.get("requestId"),
+        replace_where=found.get("replaceWhere"),
+    )
+
+
+def _checked(options: Mapping[str, str], known: tuple[str, ...], verb: str) -> dict[str, str]:
+    """By their proper names: Spark's options know no case."""
+    names = {name.lower(): name for name in known}
+    unknown = [name for name in options if name.lower() not in names]
+    if unknown:
+        raise InvalidRequest(
+            f"unknown {verb} option {unknown[0][:100]!r}",
+            next_step=f"Known ones: {', '.join(known)}",
+        )
+    return {names[name.lower()]: value for name, value in options.items()}
+
+
+def _uri(options: Mapping[str, str]) -> str:
+    if not options.get("path"):
+        raise InvalidRequest(
+            "no table is named", next_step='Give its place: .load("s3://bucket/tables/name")'
+        )
+    return options["path"]
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    """`a, b` or, for names with commas in them, a JSON list."""
+    if not text.lstrip().startswith("["):
+        return tuple(name.strip() for name in text.split(",") if name.strip())
+    try:
+        return tuple(str(name) for name in json.loads(text))
+    except ValueError:
+        raise InvalidRequest(
+            f"the option columns is not a JSON list: {text[:100]!r}",
+            next_step='Write a, b or ["a", "b"]',
+        ) from None
+
+
+def _number(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise InvalidRequest(
+            f"the option {name} is {text[:100]!r}", next_step="Give a whole number from 1"
+        )
+    return int(text)
+
+
+def _time_us(text: str) -> int:
+    """ISO 8601; without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidRequest(
+            f"the option asOf is not a time: {text[:100]!r}",
+            next_step="Write it as 2026-01-31T12:00:00Z",
+        ) from None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return (found - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -1,0 +1,75 @@
+"""The Spark data source "inlay".
+
+::
+
+    spark.read.format("inlay").option("where", "id > 7").load("s3://bucket/tables/events")
+    df.write.format("inlay").mode("append").save("s3://bucket/tables/events")
+
+Promise: one DataFrame is one snapshot: the version is fixed when the DataFrame is made, however often
+it is then evaluated. Options are in `inlay.spark.options`, docs/SPARK.md shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource
+
+# Spark looks every source up before each session's first read: what is heavy comes when it is used.
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from inlay.plan.state import State
+    from inlay.spark.options import ReadOptions
+    from inlay.spark.reader import InlayReader
+    from inlay.spark.writer import InlayWriter
+
+
+class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped here
+    @classmethod
+    def name(cls) -> str:
+        return "inlay"
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = options
+        self._pinned: ReadOptions | None = None
+        self._state: State | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Spark pickles a source to read from right after making it, also when it does not ask for the
+        schema: that is when the version is fixed. What was loaded stays behind."""
+        if self._pinned is None:
+            self._open()
+        return {**self.__dict__, "_state": None}
+
+    def _open(self) -> tuple[ReadOptions, State]:
+        from inlay.spark.connect import load_state
+        from inlay.spark.options import read_options
+
+        options = self._pinned or read_options(self.options)
+        if self._state is None:
+            self._state = load_state(
+                options.uri, version=options.version, as_of_us=options.as_of_us
+            )
+            options = replace(options, version=self._state.snapshot.version, as_of_us=None)
+        self._pinned = options
+        return options, self._state
+
+    def schema(self) -> StructType:
+        from inlay.spark.types import spark_schema
+
+        options, state = self._open()
+        return spark_schema(state.snapshot.schema, options.columns)
+
+    def reader(self, schema: StructType) -> InlayReader:
+        from inlay.spark.reader import InlayReader
+
+        return InlayReader(*self._open(), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> InlayWriter:
+        from inlay.spark.options import write_options
+        from inlay.spark.writer import InlayWriter, plan_write
+
+        return InlayWriter(plan_write(write_options(self.options), schema, overwrite=overwrite))

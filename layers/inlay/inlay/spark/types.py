@@ -1,0 +1,221 @@
+"""The table's types in Spark, and batches as Spark takes them.
+
+Promise: a value reaches Spark unchanged or not at all. Types Spark lacks are widened to one that holds
+every value (unsigned integers, `fixed`, coarser times); what has no such type is `UnsupportedType` by
+column name: nanoseconds, decimals of more than 38 digits.
+
+Spark reads a source's batches by buffer layout, so the Arrow schema of a batch must be exactly the one
+it derives from its own schema: `arrow_for` is that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as st
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from inlay.errors import SchemaMismatch, UnsupportedType
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
+
+MAX_DECIMAL_DIGITS = 38
+
+_SIMPLE: dict[str, st.DataType] = {
+    "bool": st.BooleanType(),
+    "int8": st.ByteType(),
+    "int16": st.ShortType(),
+    "int32": st.IntegerType(),
+    "int64": st.LongType(),
+    # As Spark reads unsigned Parquet columns: the next type that holds every value.
+    "uint8": st.ShortType(),
+    "uint16": st.IntegerType(),
+    "uint32": st.LongType(),
+    "uint64": st.DecimalType(20, 0),
+    "float": st.FloatType(),
+    "double": st.DoubleType(),
+    "string": st.StringType(),
+    "binary": st.BinaryType(),
+    "fixed": st.BinaryType(),
+    "date": st.DateType(),
+    "time": st.TimeType(6),
+    "timestamp": st.TimestampNTZType(),
+    "timestamptz": st.TimestampType(),
+}
+
+
+# -- schemas --------------------------------------------------------------------------------------
+
+
+def spark_schema(schema: Schema, columns: Sequence[str] | None = None) -> st.StructType:
+    """The Spark schema of a table, or of some of its columns in the order asked for.
+
+    Raises `UnsupportedType` for a column among them that Spark cannot hold.
+    """
+    names = schema.names if columns is None else tuple(columns)
+    return st.StructType([_struct_field(_column(schema, name), (name,)) for name in names])
+
+
+def _column(schema: Schema, name: str) -> Field:
+    found = schema.column(name)
+    if found is None:
+        raise SchemaMismatch(
+            f"the table has no column {name[:100]!r}",
+            next_step=f"It has: {', '.join(schema.names)[:500]}",
+        )
+    return found
+
+
+def _struct_field(field: Field, path: tuple[str, ...]) -> st.StructField:
+    return st.StructField(field.name, spark_type(field.type, path), field.nullable)
+
+
+def spark_type(kind: Type, path: tuple[str, ...] = ()) -> st.DataType:
+    match kind:
+        case Primitive():
+            return _leaf(kind, path)
+        case Struct(fields):
+            return st.StructType([_struct_field(f, (*path, f.name)) for f in fields])
+        case ListOf(element):
+            inner = spark_type(element.type, (*path, "element"))
+            return st.ArrayType(inner, containsNull=element.nullable)
+        case MapOf(key, value):
+            return st.MapType(
+                spark_type(key.type, (*path, "key")),
+                spark_type(value.type, (*path, "value")),
+                valueContainsNull=value.nullable,
+            )
+
+
+def _leaf(kind: Primitive, path: tuple[str, ...]) -> st.DataType:
+    if kind.name == "decimal":
+        if kind.precision <= MAX_DECIMAL_DIGITS:
+            return st.DecimalType(kind.precision, kind.scale)
+    elif kind.unit != "ns":
+        return _SIMPLE[kind.name]
+    raise UnsupportedType(
+        f"column {'.'.join(path)!r} is {kind}, which Spark cannot hold",
+        next_step="Leave it out: name the other columns with columns=[…] or .schema(…)",
+    )
+
+
+def arrow_for(schema: st.StructType) -> pa.Schema:
+    """The Arrow schema Spark expects of batches with this Spark schema."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def check_asked(asked: st.StructType, schema: Schema) -> None:
+    """Raises `SchemaMismatch` unless a `.schema(…)` names columns of the table with their types.
+
+    A column may be asked for as nullable though the table promises it is not, never the other way
+    round: Spark compiles a promise of no nulls into code that reads garbage where there is one.
+    """
+    for field in asked.fields:
+        has = _struct_field(_column(schema, field.name), (field.name,))
+        if _nullable(field.dataType) != _nullable(has.dataType):
+            raise SchemaMismatch(
+                f"column {field.name!r} is {has.dataType.simpleString()} in the table, "
+                f"{field.dataType.simpleString()} in the schema asked for",
+                next_step="Ask for the table's type and cast in the query",
+            )
+        if not _as_nullable(has, field):
+            raise SchemaMismatch(
+                f"column {field.name!r} may hold nulls in the table, not in the schema asked for",
+                next_step="Declare it nullable",
+            )
+
+
+def _nullable(kind: st.DataType) -> st.DataType:
+    """The type with nulls allowed everywhere: for comparing types alone."""
+    match kind:
+        case st.StructType():
+            return st.StructType([st.StructField(f.name, _nullable(f.dataType)) for f in kind])
+        case st.ArrayType():
+            return st.ArrayType(_nullable(kind.elementType))
+        case st.MapType():
+            return st.MapType(_nullable(kind.keyType), _nullable(kind.valueType))
+        case _:
+            return kind
+
+
+def _as_nullable(has: st.StructField, asked: st.StructField) -> bool:
+    """Whether `asked` allows nulls wherever `has` does, all the way down."""
+    return _allows(has.nullable, asked.nullable) and _inner_as_nullable(
+        has.dataType, asked.dataType
+    )
+
+
+def _inner_as_nullable(has: Any, asked: Any) -> bool:
+    match has:
+        case st.StructType():
+            return all(_as_nullable(h, a) for h, a in zip(has, asked, strict=True))
+        case st.ArrayType():
+            return _allows(has.containsNull, asked.containsNull) and _inner_as_nullable(
+                has.elementType, asked.elementType
+            )
+        case st.MapType():
+            return (
+                _allows(has.valueContainsNull, asked.valueContainsNull)
+                and _inner_as_nullable(has.keyType, asked.keyType)
+                and _inner_as_nullable(has.valueType, asked.valueType)
+            )
+        case _:
+            return True
+
+
+def _allows(has: bool, asked: bool) -> bool:
+    return asked or not has
+
+
+# -- batches --------------------------------------------------------------------------------------
+
+
+def to_spark(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """A batch of the table's columns, in the order of `target`, as Spark takes it."""
+    columns = [
+        array if array.type == field.type else _widened(array, field)
+        for array, field in zip(batch.columns, target, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _widened(array: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return _cast(array, field.type)
+    except pa.ArrowException as error:
+        raise UnsupportedType(
+            f"column {field.name!r} has a value that Spark's {field.type} cannot hold: "
+            f"{str(error).splitlines()[0][:200]}",
+            next_step="Leave the column out: name the others with columns=[…] or .schema(…)",
+        ) from error
+
+
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Arrow's safe cast; by hand where Arrow does not go: into nested types that differ in nulls."""
+    if array.type == kind:
+        return array
+    if pa.types.is_struct(kind):
+        children = [_cast(child, kind.field(at).type) for at, child in enumerate(array.flatten())]
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
+    if pa.types.is_map(kind):
+        array = _unsliced(array)
+        keys, items = _cast(array.keys, kind.key_type), _cast(array.items, kind.item_type)
+        return pa.MapArray.from_arrays(array.offsets, keys, items, kind, mask=array.is_null())
+    if pa.types.is_list(kind):
+        array = _unsliced(array)
+        values = _cast(array.values, kind.value_type)
+        return pa.ListArray.from_arrays(array.offsets, values, kind, mask=array.is_null())
+    if pa.types.is_decimal(kind) and pa.types.is_integer(array.type):
+        # Arrow wants room for any 64 bit integer, and 20 digits are just enough for unsigned ones.
+        return array.cast(pa.decimal128(MAX_DECIMAL_DIGITS, 0)).cast(kind)
+    return array.cast(kind)
+
+
+def _unsliced(array: pa.Array) -> pa.Array:
+    """The same lists with offsets from 0: `from_arrays` takes no mask beside sliced offsets."""
+    if not array.offset and not (len(array.offsets) and array.offsets[0].as_py()):
+        return array
+    return array.take(pc.indices_nonzero(pa.repeat(pa.scalar(True), len(array))))
