@@ -1,0 +1,376 @@
+"""How the S3 store behaves when S3 does not simply say yes.
+
+A scripted server stands in for S3: it gives the answers it was told to, in order, and keeps what it
+was asked.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+
+from inlay.errors import (
+    AccessDenied,
+    InlayError,
+    InvalidRequest,
+    Kind,
+    PageError,
+    StoreUnavailable,
+    UnsupportedFile,
+)
+from inlay.storage import s3
+from inlay.storage.base import (
+    IF_ABSENT,
+    ByteRange,
+    Got,
+    Head,
+    IfMatch,
+    Location,
+    Missing,
+    Refused,
+    Written,
+)
+from inlay.storage.s3 import S3Store, connect
+
+if TYPE_CHECKING:
+    from inlay.local.aws_process import AwsProcess
+
+DATE = "Fri, 20 Nov 2026 16:00:00 GMT"
+DATE_US = 1_795_190_400_000_000
+
+
+@dataclass(frozen=True)
+class Say:
+    """One scripted answer; status 0 drops the connection."""
+
+    status: int
+    code: str = ""
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    date: str | None = DATE
+
+    def content(self) -> bytes:
+        if not self.code:
+            return self.body
+        return f"<Error><Code>{self.code}</Code><Message>words</Message></Error>".encode()
+
+
+OK = Say(200, headers={"ETag": '"abc"'})
+
+
+class ScriptedS3:
+    """Gives `script` in order; past its end, the last answer again."""
+
+    def __init__(self) -> None:
+        self.script: list[Say] = []
+        self.asked: list[tuple[str, str, dict[str, str]]] = []
+        scripted = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                scripted.asked.append((self.command, self.path, headers))
+                say = scripted.script.pop(0) if len(scripted.script) > 1 else scripted.script[0]
+                if say.status == 0:
+                    self.close_connection = True
+                    return
+                self.send_response_only(say.status)
+                if say.date is not None:
+                    self.send_header("Date", say.date)
+                content = say.content()
+                for name, value in say.headers.items():
+                    self.send_header(name, value)
+                if "Content-Length" not in say.headers:
+                    self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(content)
+
+            do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = answer  # noqa: N815
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Quiet."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ScriptedS3]:
+    server = ScriptedS3()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def scripted(server: ScriptedS3) -> ScriptedS3:
+    server.script.clear()
+    server.asked.clear()
+    return server
+
+
+@pytest.fixture
+def store(scripted: ScriptedS3, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    monkeypatch.setattr(s3, "_FIRST_BACKOFF_SECONDS", 0.0)
+    return S3Store("lake", client=connect(endpoint_url=scripted.url))
+
+
+@pytest.mark.parametrize(
+    "failure", [Say(503, "SlowDown"), Say(500, "InternalError"), Say(429, "x"), Say(0)]
+)
+class TestTransientFailures:
+    def test_a_read_is_tried_again(
+        self, store: S3Store, scripted: ScriptedS3, failure: Say
+    ) -> None:
+        dated = {"ETag": '"abc"', "Last-Modified": DATE}
+        scripted.script = [failure, failure, Say(200, body=b"there", headers=dated)]
+        answer = store.get("k")
+        assert isinstance(answer, Got)
+        assert (answer.body, answer.etag) == (b"there", "abc")
+        assert (answer.date_us, answer.modified_us) == (DATE_US, DATE_US)
+
+    def test_attempts_are_bounded(self, store: S3Store, scripted: ScriptedS3, failure: Say) -> None:
+        scripted.script = [failure]
+        with pytest.raises(StoreUnavailable):
+            store.put("k", b"x")
+        assert len(scripted.asked) == s3.MAX_ATTEMPTS
+
+    def test_a_swap_is_tried_once(self, store: S3Store, scripted: ScriptedS3, failure: Say) -> None:
+        scripted.script = [failure]
+        with pytest.raises(StoreUnavailable):
+            store.put("pointer", b"x", condition=IfMatch("abc"))
+        assert len(scripted.asked) == 1
+        assert scripted.asked[0][2]["if-match"] == '"abc"'
+
+    def test_a_create_that_met_its_own_first_attempt_was_written(
+        self, store: S3Store, scripted: ScriptedS3, failure: Say
+    ) -> None:
+        refused = Say(412, "PreconditionFailed")
+        there = Say(200, body=b"mine", headers={"ETag": '"abc"', "Last-Modified": DATE})
+        scripted.script = [failure, refused, there]
+        written = store.put("k", b"mine", condition=IF_ABSENT)
+        assert isinstance(written, Written)
+        assert written.etag == "abc"
+
+    def test_a_create_that_met_another_writer_was_refused(
+        self, store: S3Store, scripted: ScriptedS3, failure: Say
+    ) -> None:
+        refused = Say(412, "PreconditionFailed")
+        there = Say(200, body=b"other", headers={"ETag": '"abc"', "Last-Modified": DATE})
+        scripted.script = [failure, refused, there]
+        assert isinstance(store.put("k", b"mine", condition=IF_ABSENT), Refused)
+
+
+@pytest.mark.parametrize(
+    ("say", "reason"),
+    [
+        (Say(412, "PreconditionFailed"), "exists"),
+        (Say(404, "NoSuchKey"), "missing"),
+        (Say(409, "ConditionalRequestConflict"), "race"),
+    ],
+)
+def test_a_refused_swap_says_why_and_when(
+    store: S3Store, scripted: ScriptedS3, say: Say, reason: str
+) -> None:
+    scripted.script = [say]
+    refused = store.put("k", b"x", condition=IfMatch("abc"))
+    assert isinstance(refused, Refused)
+    assert (refused.reason, refused.date_us) == (reason, DATE_US)
+    assert len(scripted.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("say", "error", "kind", "words"),
+    [
+        (Say(403, "AccessDenied"), AccessDenied, Kind.PAGE, "policies"),
+        (Say(403, "SignatureDoesNotMatch"), AccessDenied, Kind.PAGE, "credentials"),
+        (Say(400, "ExpiredToken"), AccessDenied, Kind.PAGE, "credentials"),
+        (Say(403, "InvalidObjectState"), UnsupportedFile, Kind.INPUT, "Restore"),
+        (Say(404, "NoSuchBucket"), InvalidRequest, Kind.INPUT, "lake"),
+        (Say(400, "InvalidArgument"), InvalidRequest, Kind.INPUT, "InvalidArgument"),
+        (Say(400, "RequestTimeout"), StoreUnavailable, Kind.RETRY, "RequestTimeout"),
+        (Say(501, "NotImplemented"), PageError, Kind.PAGE, "conditional writes"),
+        (Say(418, "Teapot"), PageError, Kind.PAGE, "Teapot"),
+        (Say(409, "OperationAborted"), StoreUnavailable, Kind.RETRY, "OperationAborted"),
+        (
+            Say(200, date=None, headers={"ETag": '"a"', "Last-Modified": DATE}),
+            PageError,
+            Kind.PAGE,
+            "Date",
+        ),
+    ],
+)
+def test_what_s3_says_decides_who_acts(
+    store: S3Store,
+    scripted: ScriptedS3,
+    say: Say,
+    error: type[InlayError],
+    kind: Kind,
+    words: str,
+) -> None:
+    scripted.script = [say]
+    with pytest.raises(error) as caught:
+        store.get("some/key")
+    assert caught.value.kind is kind
+    assert words in str(caught.value)
+
+
+def test_a_server_that_is_not_there_is_unavailable(store: S3Store) -> None:
+    stopped = ScriptedS3()
+    stopped.stop()
+    with pytest.raises(StoreUnavailable):
+        S3Store("lake", client=connect(endpoint_url=stopped.url)).get("k")
+
+
+def test_an_answer_cut_short_is_tried_again(store: S3Store, scripted: ScriptedS3) -> None:
+    dated = {"ETag": '"abc"', "Last-Modified": DATE}
+    short = Say(200, body=b"the", headers={**dated, "Content-Length": "9", "Connection": "close"})
+    scripted.script = [short, Say(200, body=b"the whole", headers=dated)]
+    answer = store.get("k")
+    assert isinstance(answer, Got)
+    assert answer.body == b"the whole"
+
+
+def test_a_copy_that_fails_behind_a_200_did_not_happen(
+    store: S3Store, scripted: ScriptedS3
+) -> None:
+    scripted.script = [Say(200, "InternalError")]
+    with pytest.raises(StoreUnavailable):
+        store.copy(Location("s3", "lake", "src"), "dst", condition=IF_ABSENT)
+    assert len(scripted.asked) == 1  # conditional: not repeated
+
+
+def test_a_server_that_ignores_ranges_is_cut_here(store: S3Store, scripted: ScriptedS3) -> None:
+    dated = {"ETag": '"abc"', "Last-Modified": DATE}
+    scripted.script = [Say(200, body=b"0123456789", headers=dated)]
+    part = store.get("k", byte_range=ByteRange(2, 5))
+    end = store.get_suffix("k", 3)
+    assert isinstance(part, Got)
+    assert isinstance(end, Got)
+    assert (part.body, part.size, end.body, end.size) == (b"234", 10, b"789", 10)
+
+
+def test_keys_a_batched_delete_kept_are_reported_and_the_transient_tried_again(
+    store: S3Store, scripted: ScriptedS3
+) -> None:
+    def failed(*keys: tuple[str, str]) -> Say:
+        errors = "".join(
+            f"<Error><Key>{key}</Key><Code>{code}</Code></Error>" for key, code in keys
+        )
+        return Say(200, body=f"<DeleteResult>{errors}</DeleteResult>".encode())
+
+    scripted.script = [
+        failed(("a", "AccessDenied"), ("b", "InternalError")),
+        failed(),
+    ]
+    (failure,) = store.delete(["a", "b", "c"])
+    assert (failure.key, failure.reason) == ("a", "AccessDenied")
+    assert len(scripted.asked) == 2
+
+
+def test_head_carries_what_a_rewrite_must_set_again(store: S3Store, scripted: ScriptedS3) -> None:
+    scripted.script = [
+        Say(
+            200,
+            headers={
+                "ETag": '"abc"',
+                "Last-Modified": DATE,
+                "Content-Type": "application/x-parquet",
+                "Cache-Control": "no-store",
+                "x-amz-storage-class": "STANDARD_IA",
+                "x-amz-server-side-encryption": "aws:kms",
+                "x-amz-server-side-encryption-aws-kms-key-id": "arn:key",
+                "x-amz-server-side-encryption-bucket-key-enabled": "true",
+                "x-amz-tagging-count": "2",
+                "x-amz-meta-owner": "me",
+            },
+        ),
+        Say(
+            200,
+            body=b"<Tagging><TagSet><Tag><Key>a b</Key><Value>1&amp;2</Value></Tag>"
+            b"<Tag><Key>c</Key><Value></Value></Tag></TagSet></Tagging>",
+        ),
+        Say(200, body=b"<X><UploadId>u</UploadId></X>"),
+    ]
+    head = store.head("k")
+    assert isinstance(head, Head)
+    assert head.info.headers == {
+        "BucketKeyEnabled": "true",
+        "CacheControl": "no-store",
+        "ContentType": "application/x-parquet",
+        "SSEKMSKeyId": "arn:key",
+        "ServerSideEncryption": "aws:kms",
+        "StorageClass": "STANDARD_IA",
+        "Tagging": "a+b=1%262&c=",
+    }
+    store.create_multipart("k2", metadata=head.info.metadata, headers=head.info.headers)
+    sent = scripted.asked[-1][2]
+    assert sent["x-amz-server-side-encryption-bucket-key-enabled"] == "true"
+    assert sent["x-amz-storage-class"] == "STANDARD_IA"
+    assert sent["x-amz-tagging"] == "a+b=1%262&c="
+    assert sent["x-amz-meta-owner"] == "me"
+
+
+def test_tags_that_may_not_be_read_are_left_out(store: S3Store, scripted: ScriptedS3) -> None:
+    scripted.script = [
+        Say(200, headers={"ETag": '"a"', "Last-Modified": DATE, "x-amz-tagging-count": "1"}),
+        Say(403, "AccessDenied"),
+    ]
+    head = store.head("k")
+    assert isinstance(head, Head)
+    assert "Tagging" not in head.info.headers
+
+
+def test_no_credentials_is_access_denied(
+    scripted: ScriptedS3, monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", f"{tmp_path}/none")
+    monkeypatch.setenv("AWS_CONFIG_FILE", f"{tmp_path}/none")
+    with pytest.raises(AccessDenied, match="credentials"):
+        S3Store("lake", client=connect(endpoint_url=scripted.url)).get("k")
+
+
+def test_one_client_serves_all_stores_of_an_environment(
+    aws_env: AwsProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert S3Store("one").client is S3Store("two").client
+    assert S3Store("one").at("three").client is S3Store("one").client
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+    assert S3Store("one").client is not S3Store("one", client=connect(region="eu-west-1")).client
+
+
+def test_a_missing_bucket_is_named(aws_env: AwsProcess) -> None:
+    store = S3Store("no-such-bucket-here")
+    for call in (
+        lambda: store.get("k"),
+        lambda: store.put("k", b""),
+        lambda: list(store.list("")),
+        lambda: store.delete(["k"]),
+    ):
+        with pytest.raises(InvalidRequest, match="no-such-bucket-here"):
+            call()
+
+
+def test_versions_of_a_missing_key(s3_store: S3Store) -> None:
+    assert isinstance(s3_store.get("k", version_id="null"), Missing)
