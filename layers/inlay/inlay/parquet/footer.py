@@ -144,8 +144,11 @@ class ColumnChunk:
         it to nonsense; only an offset behind the magic and before the data pages is believed."""
         data_page = int(self.meta[Meta.DATA_PAGE])
         others = (self.meta.get(Meta.DICTIONARY_PAGE), self.meta.get(Meta.INDEX_PAGE))
-        believed = (at for at in others if at is not None and len(MAGIC) <= at < data_page)
-        return min(believed, default=data_page)
+        real = [at for at in others if at is not None and at >= len(MAGIC)]
+        if data_page < len(MAGIC):
+            # pyarrow writes a chunk without values as a dictionary without data pages.
+            return min(real, default=data_page)
+        return min([data_page, *real])
 
     @property
     def end(self) -> int:
@@ -252,7 +255,9 @@ class Footer:
 
     @property
     def num_rows(self) -> int:
-        return int(self.tree[File.ROWS])
+        # parquet-rs before 0.4 left the total at 0.
+        stated = int(self.tree[File.ROWS])
+        return stated or sum(int(group[Group.ROWS]) for group in self.tree[File.GROUPS])
 
     @property
     def row_groups(self) -> list[RowGroup]:

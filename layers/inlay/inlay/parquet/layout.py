@@ -124,12 +124,13 @@ def _refuse_untrusted_writers(footer: Footer) -> None:
     # parquet-mr before 1.2.9 left the dictionary page's header out of total_compressed_size
     # (PARQUET-816), so the end of a chunk cannot be told from the footer.
     found = _PARQUET_MR.match(footer.created_by or "")
-    if found and found[1] is not None:
-        version = (int(found[1]), int(found[2]), int(found[3] or 0))
-        if version < (1, 2, 9):
-            raise UnsupportedFile(
-                f"{footer.created_by} states column sizes that are too small", next_step=RECODE
-            )
+    if found is None:
+        return
+    version = (int(found[1] or 0), int(found[2] or 0), int(found[3] or 0))
+    if version < (1, 2, 9):
+        raise UnsupportedFile(
+            f"{footer.created_by} states column sizes that are too small", next_step=RECODE
+        )
 
 
 # -- what is kept ---------------------------------------------------------------------------------

@@ -281,12 +281,13 @@ class _Judge:
         return PositionMap.of([group.num_rows for group in groups], self.kept)
 
     def _decide(self, ordinal: int) -> Fate:
+        group = self.footer.row_groups[ordinal]
+        named = ordinal in self.wanted or ordinal in self.dropped
+        if not named or group.num_rows == 0:
+            return Fate.STAYS
         if ordinal in self.dropped:
             self.kept[ordinal] = BitMap()
             return Fate.DROPPED
-        group = self.footer.row_groups[ordinal]
-        if ordinal not in self.wanted or group.num_rows == 0:
-            return Fate.STAYS
         self.progress("row groups", len(self._fates), len(self.wanted))
         body, moved = self._fetch(ordinal)
         table = (
@@ -496,7 +497,7 @@ def _shifted_chunk(chunk: ColumnChunk, offsets: OffsetMap) -> Struct:
     for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
         # An offset below the magic means "none"; any other keeps its distance to the data pages, so
         # that readers believe or disbelieve it as before.
-        if key in meta and (key == Meta.DATA_PAGE or meta[key] >= len(MAGIC)):
+        if key in meta and meta[key] >= len(MAGIC):
             meta[key] += shift
     if chunk.bloom_offset is not None:
         moved = offsets.shift(chunk.bloom_offset)

@@ -1,0 +1,128 @@
+"""Every writer's files, every way to take rows out, read back by three engines and by the checker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import checker
+import corpus
+import engines
+import pyarrow as pa
+import pytest
+import surgeon
+
+from inlay.errors import InputError, UnsupportedFile
+from inlay.parquet.footer import decode_footer
+from inlay.parquet.layout import Part, read_layout
+
+SOURCES = corpus.sources()
+FOREIGN = corpus.foreign()
+# What the format forbids but these writers do; surgery leaves it in the groups it does not touch.
+REFUSED = {"nation.dict-malformed": "column sizes that are too small"}
+
+
+def read(reader: str, path: Path) -> pa.Table | None:
+    try:
+        return engines.READERS[reader](path)
+    except Exception:  # an engine that cannot read the source cannot judge the result
+        return None
+
+
+def judge(tmp_path: Path, data: bytes, *, erase: bool) -> None:
+    old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
+    old.write_bytes(data)
+    footer = decode_footer(data, file_size=len(data))
+    before = {name: read(name, old) for name in engines.READERS}
+    known = checker.kinds(data)
+    for name, edit in surgeon.patterns(data).items():
+        outcome, result = surgeon.operate(data, edit, erase=erase)
+        kept = surgeon.kept_rows(footer, edit)
+        every = range(footer.num_rows)
+        mapped = [outcome.positions.one(at) for at in every]
+        assert [at for at in every if mapped[at] is not None] == kept, name
+        assert [at for at in mapped if at is not None] == list(range(len(kept))), name
+        if not kept:
+            assert isinstance(outcome, surgeon.Emptied), name
+            continue
+        if len(kept) == footer.num_rows:
+            assert isinstance(outcome, surgeon.Untouched), name
+            continue
+        assert isinstance(outcome, surgeon.Rewritten), name
+        assert (outcome.rows, outcome.size) == (len(kept), len(result)), name
+        assert {kind for kind, _ in checker.problems(result)} <= known, (
+            name,
+            checker.problems(result),
+        )
+        new.write_bytes(result)
+        for reader, table in before.items():
+            if table is not None and table.num_rows == footer.num_rows:
+                assert engines.same(
+                    engines.READERS[reader](new), table.take(pa.array(kept, pa.int64()))
+                ), (name, reader)
+        _must_stay_verbatim(data, result, edit)
+
+
+def _must_stay_verbatim(old: bytes, new: bytes, edit: surgeon.Edit) -> None:
+    """All that is not about rows and offsets is as it was."""
+    before, after = checker.footer_of(old), checker.footer_of(new)
+    for field in set(before) | set(after):
+        if field not in (3, 4):
+            assert before.get(field) == after.get(field), f"field {field} of the footer"
+    layouts = [read_layout(decode_footer(data, file_size=len(data))) for data in (old, new)]
+    left = [
+        at
+        for at, group in enumerate(before[4])
+        if at not in edit or group[3] == 0 or any(edit[at] or ())
+    ]
+    assert len(left) == len(after[4])
+    for now, was in enumerate(left):
+        old_group, new_group = before[4][was], after[4][now]
+        assert old_group.get(4) == new_group.get(4), "sorting columns"
+        if was in edit and not all(edit[was] or ()):
+            _must_look_alike(old_group, new_group)
+            continue
+        for part in Part:
+            pieces = [
+                [data[r.start : r.end] for r in sorted(layout.of(at, part), key=lambda r: r.leaf)]
+                for data, layout, at in zip((old, new), layouts, (was, now), strict=True)
+            ]
+            if part is Part.OFFSET_INDEX:
+                assert len(pieces[0]) == len(pieces[1])
+            else:
+                assert pieces[0] == pieces[1], f"{part} of an untouched group"
+
+
+def _must_look_alike(old: dict, new: dict) -> None:
+    """An edited group kept codec, encodings, statistics, indexes and filters."""
+    for was, now in zip(old[1], new[1], strict=True):
+        codec = {5: 7}.get(was[3][4], was[3][4])
+        assert now[3][4] == codec
+        assert (4 in was) == (4 in now), "offset index"
+        if was[3][1] != 0:  # pyarrow makes no filters of booleans
+            assert bool(was[3].get(14)) == bool(now[3].get(14)), "bloom filter"
+
+
+@pytest.mark.parametrize("erase", [False, True], ids=["rewrite", "erase"])
+@pytest.mark.parametrize("name", SOURCES)
+def test_rows_leave_and_all_else_stays(name: str, erase: bool, tmp_path: Path) -> None:
+    judge(tmp_path, SOURCES[name](), erase=erase)
+
+
+@pytest.mark.skipif(not FOREIGN, reason="../shared/data/parquet-testing is not there")
+@pytest.mark.parametrize("name", FOREIGN or ["none"])
+def test_files_of_other_writers_lose_rows_or_are_refused(name: str, tmp_path: Path) -> None:
+    data = FOREIGN[name]()
+    if name in REFUSED:
+        edit = {0: [False] + [True] * 24}
+        with pytest.raises(UnsupportedFile, match=REFUSED[name]):
+            surgeon.operate(data, edit)
+        return
+    for erase in (False, True):
+        judge(tmp_path, data, erase=erase)
+
+
+def test_encrypted_files_are_refused(tmp_path: Path) -> None:
+    data = bytearray(SOURCES["pyarrow"]())
+    data[-4:] = b"PARE"
+    with pytest.raises(InputError, match="encrypted"):
+        surgeon.operate(bytes(data), {0: None})
