@@ -222,8 +222,8 @@ def unsupported(arrow: pa.DataType, path: tuple[str, ...]) -> UnsupportedType:
 def to_physical(value: pa.Scalar | Any, kind: Primitive) -> Value | None:
     """A Python object or Arrow scalar as the physical value of `kind`; None stays None.
 
-    Takes what converts without loss (dates, datetimes, other integer widths, coarser units); for
-    the floating types rounds to the nearest. Anything else is InvalidRequest.
+    Takes what converts without loss (dates, datetimes, other integer widths, coarser units); a
+    fraction becomes the nearest value of a floating type. Anything else is InvalidRequest.
     """
     try:
         if isinstance(value, pa.ExtensionScalar):
@@ -247,6 +247,8 @@ def _temporal(value: Any, kind: Primitive) -> int:
     target = arrow_primitive(kind)
     if pa.types.is_integer(scalar.type):
         return int(scalar.as_py())  # physical form already
+    if not pa.types.is_temporal(scalar.type):
+        raise TypeError
     if pa.types.is_timestamp(scalar.type) and (scalar.type.tz is None) != (
         kind.name != "timestamptz"
     ):
@@ -268,7 +270,7 @@ def _plain(value: Any, kind: Primitive) -> Any:
         return int(value)
     if kind.name == "decimal" and isinstance(value, int):
         return Decimal(value)
-    if kind.is_float:
+    if kind.is_float and not isinstance(value, int):
         return to_float32(float(value)) if kind.name == "float" else float(value)
     return value
 
