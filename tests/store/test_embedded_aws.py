@@ -12,7 +12,9 @@ import threading
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
 
 import boto3
 import pytest
@@ -20,10 +22,14 @@ from botocore.exceptions import ClientError
 
 from inlay.local.aws_process import AwsProcess
 from inlay.local.s3server import EmbeddedAws
-from inlay.storage.base import MIN_PART_BYTES
+from inlay.storage.base import IF_ABSENT, MIN_PART_BYTES, Written
+from inlay.storage.s3 import S3Store, connect
 
-if TYPE_CHECKING:
-    from inlay.storage.s3 import S3Store
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
 
 
 def client(service: str, aws: AwsProcess | EmbeddedAws) -> Any:
@@ -145,6 +151,25 @@ def test_a_service_that_is_not_there_says_so(embedded_aws: AwsProcess) -> None:
     with pytest.raises(ClientError) as refused:
         client("sns", embedded_aws).list_topics()
     assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 501
+
+
+def test_one_racer_wins_even_when_threads_switch_all_the_time() -> None:
+    """Moto checks a condition in one step and writes in another; the lock makes it one."""
+    interval = sys.getswitchinterval()
+    with EmbeddedAws() as aws:
+        raw = client("s3", aws)
+        raw.create_bucket(Bucket="races")
+        store = S3Store("races", client=connect(endpoint_url=aws.endpoint_url))
+        sys.setswitchinterval(1e-5)
+        try:
+            with ThreadPoolExecutor(8) as pool:
+                for n in range(20):
+                    create = partial(store.put, f"k{n}", condition=IF_ABSENT)
+                    bodies = [bytes([racer]) * 500_000 for racer in range(8)]
+                    answers = list(pool.map(create, bodies))
+                    assert sum(isinstance(answer, Written) for answer in answers) == 1
+        finally:
+            sys.setswitchinterval(interval)
 
 
 # -- SQS ------------------------------------------------------------------------------------------
