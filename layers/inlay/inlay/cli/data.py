@@ -134,12 +134,26 @@ def _read_tsv(path: str, schema: pa.Schema) -> pa.RecordBatchReader:
 def _read_json(path: str, schema: pa.Schema) -> pa.RecordBatchReader:
     from pyarrow import json
 
-    return json.open_json(
+    # Arrow's reader takes dates and times as numbers only; people and `inlay scan` write them as text.
+    written = pa.schema([_as_written(field) for field in schema])
+    reader = json.open_json(
         path,
         parse_options=json.ParseOptions(
-            explicit_schema=schema, newlines_in_values=True, unexpected_field_behavior="infer"
+            explicit_schema=written, newlines_in_values=True, unexpected_field_behavior="infer"
         ),
     )
+    there = pa.schema([_as_meant(field, schema) for field in reader.schema])
+    return pa.RecordBatchReader.from_batches(there, (batch.cast(there) for batch in reader))
+
+
+def _as_written(field: pa.Field) -> pa.Field:
+    textual = pa.types.is_date(field.type) or pa.types.is_time(field.type)
+    return pa.field(field.name, pa.string() if textual else field.type)
+
+
+def _as_meant(field: pa.Field, schema: pa.Schema) -> pa.Field:
+    known = schema.get_field_index(field.name)
+    return field if known < 0 else schema.field(known).with_nullable(True)
 
 
 def _read_arrow(path: str, schema: pa.Schema) -> pa.RecordBatchReader:

@@ -1,20 +1,17 @@
-"""Verbs that keep a table in shape: rewrite, compact, expire, gc."""
+"""Verbs that keep a table in shape: rewrite, compact, expire, gc (or collect-garbage)."""
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import timedelta
+from typing import Annotated, Any
 
 import typer
 
 from inlay.cli.durations import parse_duration
 from inlay.cli.opened import opened
 from inlay.cli.options import AsJson, TableUri, Where
-from inlay.cli.output import print_record, usage_text
+from inlay.cli.runs import print_run
 from inlay.cli.verb import Example, add_verb
-
-if TYPE_CHECKING:
-    from inlay.table import Table
 
 PANEL = "Maintain"
 
@@ -41,7 +38,11 @@ def rewrite(
 ) -> None:
     """Take deleted rows out of the files, by row-group surgery where that is cheapest."""
     with opened(table) as found:
-        options: dict[str, Any] = {} if where is None else {"where": where}
+        from inlay.parse import parse_predicate
+
+        options: dict[str, Any] = {}
+        if where is not None:
+            options["where"] = parse_predicate(where, found.snapshot.schema)
         result = found.rewrite(
             strategy=strategy,
             max_bytes=max_bytes,
@@ -49,7 +50,7 @@ def rewrite(
             dry_run=dry_run,
             **options,
         )
-        _print(found, "rewrite", result, as_json=as_json)
+    print_run(found, "rewrite", result, as_json=as_json)
 
 
 def compact(
@@ -64,7 +65,33 @@ def compact(
         result = found.compact(
             max_bytes=max_bytes, deadline_seconds=_seconds(deadline), dry_run=dry_run
         )
-        _print(found, "compact", result, as_json=as_json)
+    print_run(found, "compact", result, as_json=as_json)
+
+
+def expire(
+    table: TableUri,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than",
+            metavar="DURATION",
+            help="Versions superseded longer ago than this; else the table's history.days.",
+        ),
+    ] = None,
+    min_versions: Annotated[
+        int | None,
+        typer.Option(
+            "--min-versions", min=1, help="Keep at least this many; else history.min_versions."
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """End time travel to old versions. Their objects go with the next `inlay gc` after the grace."""
+    days = None if older_than is None else parse_duration(older_than) / timedelta(days=1)
+    with opened(table) as found:
+        result = found.expire(days=days, min_versions=min_versions, dry_run=dry_run)
+    print_run(found, "expire", result, as_json=as_json)
 
 
 def gc(
@@ -85,53 +112,11 @@ def gc(
         result = found.collect_garbage(
             grace=None if grace is None else parse_duration(grace), dry_run=dry_run
         )
-        _print(found, "collect_garbage", result, as_json=as_json)
+    print_run(found, "collect_garbage", result, as_json=as_json)
 
 
 def _seconds(duration: str | None) -> float | None:
     return None if duration is None else parse_duration(duration).total_seconds()
-
-
-def _print(table: Table, operation: str, result: Any, *, as_json: bool) -> None:
-    """A program gets every fact, a person those that are not nothing."""
-    usage = table.usage
-    facts = _plain(result)
-    if as_json:
-        cost = {
-            "requests": usage.total,
-            "bytes_up": usage.bytes_up,
-            "bytes_down": usage.bytes_down,
-        }
-        print_record({"operation": operation, **facts, **cost}, as_json=True)
-        return
-    told = {
-        name.replace("_", " "): value for name, value in facts.items() if value or name == "version"
-    }
-    print_record({"operation": operation, **told, "cost": usage_text(_Cost(usage))}, as_json=False)
-
-
-class _Cost:
-    def __init__(self, usage: Any) -> None:
-        self.requests, self.bytes_up, self.bytes_down = (
-            usage.total,
-            usage.bytes_up,
-            usage.bytes_down,
-        )
-
-
-def _plain(value: Any) -> Any:
-    """Dataclasses as dicts, all the way down."""
-    from inlay.errors import InlayError
-
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, InlayError):
-        return value.fields()
-    if isinstance(value, tuple | list | frozenset | set):
-        return [_plain(each) for each in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    return value
 
 
 def register(app: typer.Typer) -> None:
@@ -151,8 +136,24 @@ def register(app: typer.Typer) -> None:
     )
     add_verb(
         app,
+        expire,
+        Example(
+            "expire ./people --older-than 7d --min-versions 10", "keep a week, and ten at least"
+        ),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
         gc,
         Example("gc ./people --dry-run", "what would be deleted"),
         Example("gc ./people --grace 2d", "keep what is younger than two days"),
         panel=PANEL,
+    )
+    add_verb(
+        app,
+        gc,
+        Example("collect-garbage ./people", "the same as `inlay gc`"),
+        name="collect-garbage",
+        panel=PANEL,
+        hidden=True,
     )

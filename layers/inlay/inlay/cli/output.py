@@ -101,24 +101,16 @@ def print_write(result: WriteResult, *, as_json: bool) -> None:
 def write_record(result: WriteResult) -> dict[str, Any]:
     """Every fact of a result, flat."""
     facts = {f.name: getattr(result, f.name) for f in fields(result) if f.name != "usage"}
-    return {**facts, **usage_record(result)}
-
-
-def usage_record(result: Any) -> dict[str, Any]:
-    return {
-        "requests": result.requests,
-        "bytes_up": result.bytes_up,
-        "bytes_down": result.bytes_down,
-    }
+    cost = {name: getattr(result, name) for name in ("requests", "bytes_up", "bytes_down")}
+    return {**facts, **cost}
 
 
 def write_sentence(result: WriteResult) -> str:
-    """
-    "append: version 2, 3 rows added in 1 file; 3 requests, 4.1 kB up, 0 B down"
-    """
+    """For example "append: version 2, 3 rows added in 1 file; 3 requests, 4.1 kB up, 0 B down"."""
+    cost = usage_text(result.requests, result.bytes_up, result.bytes_down)
     if not result.committed:
         why = "applied before" if result.duplicates else "nothing to do"
-        return f"{result.operation}: {why}, version {result.version}; {usage_text(result)}"
+        return f"{result.operation}: {why}, version {result.version}; {cost}"
     done = [f"version {result.version}"]
     if result.added_rows or result.added_files:
         rows, files = counted(result.added_rows, "row"), counted(result.added_files, "file")
@@ -131,12 +123,13 @@ def write_sentence(result: WriteResult) -> str:
         done.append(f"{counted(result.removed_files, 'file')} dropped")
     if result.duplicates:
         done.append(f"{counted(result.duplicates, 'duplicate')} ignored")
-    return f"{result.operation}: {', '.join(done)}; {usage_text(result)}"
+    return f"{result.operation}: {', '.join(done)}; {cost}"
 
 
-def usage_text(result: Any) -> str:
-    """Requests and bytes, as the store saw them."""
-    return (
-        f"{counted(result.requests, 'request')}, "
-        f"{size_text(result.bytes_up)} up, {size_text(result.bytes_down)} down"
-    )
+def usage_text(requests: int, bytes_up: int, bytes_down: int) -> str:
+    """Requests and bytes, as the store saw them.
+
+    >>> usage_text(3, 4100, 0)
+    '3 requests, 4.1 kB up, 0 B down'
+    """
+    return f"{counted(requests, 'request')}, {size_text(bytes_up)} up, {size_text(bytes_down)} down"

@@ -23,30 +23,45 @@ def watching() -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield no_progress
         return
+    drawn = _Drawn()
+    try:
+        yield drawn
+    finally:
+        drawn.close()
+
+
+class _Drawn:
+    """One bar for each kind of work that is reported, from whichever thread; nothing before that."""
+
+    def __init__(self) -> None:
+        self._bars: Bars | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        with self._lock:
+            if self._bars is None:
+                self._bars = _bars()
+                self._bars.start()
+            if what not in self._tasks:
+                self._tasks[what] = self._bars.add_task(what, total=total)
+            self._bars.update(self._tasks[what], completed=done, total=total)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._bars is not None:
+                self._bars.stop()
+
+
+def _bars() -> Bars:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    with Progress(
+    return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
-    ) as bars:
-        yield _Drawn(bars)
-
-
-class _Drawn:
-    """One bar for each kind of work that is reported, from whichever thread."""
-
-    def __init__(self, bars: Bars) -> None:
-        self._bars = bars
-        self._tasks: dict[str, TaskID] = {}
-        self._lock = threading.Lock()
-
-    def __call__(self, what: str, done: int, total: int | None) -> None:
-        with self._lock:
-            if what not in self._tasks:
-                self._tasks[what] = self._bars.add_task(what, total=total)
-            self._bars.update(self._tasks[what], completed=done, total=total)
+    )

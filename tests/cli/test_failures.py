@@ -1,0 +1,114 @@
+"""Errors: who has to act decides the exit code, and the message says what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+
+from inlay import errors
+from inlay.cli.failures import EXIT_CODES, describe, failing_well
+from inlay.errors import InlayError, Kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [(Kind.INPUT, 2), (Kind.RETRY, 75), (Kind.REBASE, 75), (Kind.PAGE, 70)]
+)
+def test_the_exit_code_tells_who_has_to_act(kind: Kind, code: int) -> None:
+    assert EXIT_CODES[kind] == code
+
+
+def test_every_kind_has_an_exit_code() -> None:
+    assert set(EXIT_CODES) == set(Kind)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.StoreUnavailable("no answer"),
+        errors.ConcurrentChange("changed", table="t", version=4),
+        errors.SchemaMismatch("column a is text", key="data/x.parquet"),
+        errors.CorruptTable("cut short [bold]"),
+    ],
+)
+def test_an_error_shows_its_message_what_it_is_about_and_the_next_step(
+    error: InlayError, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import typer
+
+    with pytest.raises(typer.Exit) as exit_, failing_well(as_json=False):
+        raise error
+    err = capsys.readouterr().err
+    assert exit_.value.exit_code == EXIT_CODES[error.kind]
+    assert error.message in err
+    assert error.next_step in err
+    for about in (error.table, error.key, error.version):
+        assert about is None or str(about) in err
+    assert "Traceback" not in err
+
+
+def test_a_fault_of_ours_is_not_swallowed() -> None:
+    with pytest.raises(ZeroDivisionError), failing_well(as_json=True):
+        raise ZeroDivisionError
+
+
+def test_a_condition_that_does_not_fit_is_pointed_at(inlay: Run, people: str) -> None:
+    ran = inlay("scan", people, "--where", "id = 1 AND agee > 4", code=2)
+    assert ran.out == ""
+    lines = ran.err.splitlines()
+    at = lines.index("  id = 1 AND agee > 4")
+    assert lines[at + 1].index("^") == lines[at].index("agee")
+
+
+def test_an_assignment_that_does_not_fit_is_named(inlay: Run, people: str) -> None:
+    assert "nme" in inlay("update", people, "--set", "nme = 'x'", code=2).err
+
+
+def test_with_json_the_error_is_json_on_stderr(inlay: Run, people: str) -> None:
+    ran = inlay("scan", "nowhere", "--json", code=2)
+    assert ran.out == ""
+    told = json.loads(ran.err)
+    assert (told["error"], told["kind"]) == ("TableNotFound", "input")
+    assert told["next_step"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("append", "people", "nothing.csv"), "nothing.csv"),
+        (("append", "people", "people.xyz"), "people.xyz"),
+        (("append", "people", "s3://bucket/a.parquet"), "inlay ingest"),
+        (("append", "people", "bad.parquet"), "bad.parquet"),
+        (("scan", "people", "-o", "out.xlsx"), "out.xlsx"),
+        (("scan", "people", "-o", "no/such/folder/out.csv"), "out.csv"),
+        (("scan", "people", "-c", "nme"), "nme"),
+        (("scan", "people", "--version", "99"), "99"),
+        (("scan", "people", "--as-of", "yesterday"), "yesterday"),
+        (("set", "people", "delete.mode"), "NAME=VALUE"),
+        (("set", "people", "delete.mode=never"), "tombstone"),
+        (("delete", "people"), "where"),
+        (("delete", "people", "--where", "id = 1", "--mode", "slowly"), "slowly"),
+        (("delete", "people", "--keys", "people.csv", "--explain"), "--where"),
+        (("create", "people", "--schema", "id int"), "there is a table"),
+        (("create", "more"), "--schema"),
+        (("create", "more", "--like", "people.csv"), "people.csv"),
+        (("gc", "people", "--grace", "soon"), "soon"),
+        (("show", "http://example.com/t"), "s3://"),
+    ],
+)
+def test_bad_input_is_named_and_exits_with_2(
+    inlay: Run, people: str, tmp_path: Path, arguments: tuple[str, ...], word: str
+) -> None:
+    (tmp_path / "people.xyz").write_text("?")
+    (tmp_path / "bad.parquet").write_text("not parquet")
+    ran = inlay(*arguments, code=2)
+    assert ran.out == ""
+    assert word in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_the_place_in_a_long_condition_is_cut_out() -> None:
+    error = errors.InvalidPredicate("no such column", text="a " * 5000 + "b", position=10_000)
+    assert len(describe(error)) < 400

@@ -1,0 +1,111 @@
+"""`inlay --help` teaches: every command is documented and shows examples that work."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from tests.cli.conftest import Run
+
+from inlay.cli.app import app
+
+README = Path(__file__).parents[2] / "README.md"
+COMMANDS = dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+EXAMPLE = re.compile(r"^\s*(inlay .*)$", re.MULTILINE)
+
+
+def examples(text: str) -> list[str]:
+    return [line.replace("\\[", "[") for line in EXAMPLE.findall(text)]
+
+
+def check_parses(line: str) -> None:
+    """A usage error is one: nothing is run."""
+    words = shlex.split(line)[1:]
+    command = COMMANDS[words[0]]
+    command.make_context(words[0], words[1:], resilient_parsing=False)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_an_example_that_parses(name: str) -> None:
+    found = examples(COMMANDS[name].epilog or "")
+    assert found, f"`inlay {name} --help` shows no example"
+    for line in found:
+        assert line.split()[1] == name
+        check_parses(line)
+
+
+@pytest.mark.parametrize("name", sorted(n for n, c in COMMANDS.items() if not c.hidden))
+def test_every_command_is_documented_in_the_readme(name: str) -> None:
+    assert re.search(rf"`inlay {name}\b|^inlay {name}\b", README.read_text(), re.MULTILINE), (
+        f"README.md does not mention `inlay {name}`"
+    )
+
+
+def test_every_command_line_in_the_readme_parses() -> None:
+    blocks = re.findall(r"```(?:sh|bash)\n(.*?)```", README.read_text(), re.DOTALL)
+    lines = [line for block in blocks for line in examples(block.replace("\\\n", " "))]
+    assert lines
+    for line in lines:
+        check_parses(line.partition("  #")[0])
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_option_says_what_it_does(name: str) -> None:
+    silent = [
+        parameter.name
+        for parameter in COMMANDS[name].params
+        if not getattr(parameter, "help", None) and name != "local"
+    ]
+    assert silent == []
+
+
+def test_help_loads_neither_arrow_nor_boto3() -> None:
+    script = (
+        "import sys; sys.argv = ['inlay', '--help']\n"
+        "from inlay.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'pyarrow', 'boto3', 'botocore', 'lark', 'moto', 'pyspark'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Mutable columnar tables" in done.stdout
+
+
+def test_without_the_extra_the_entry_point_says_how_to_get_it() -> None:
+    script = "import sys; sys.modules['typer'] = None\nfrom inlay.cli import main\nmain()\n"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "pip install 'inlay[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_the_local_extra_other_commands_work_and_local_says_how_to_get_it(
+    inlay: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import inlay.local.stack as stack
+
+    def missing(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'moto'", name="moto")
+
+    monkeypatch.setattr(stack.LocalStack, "start", missing)
+    ran = inlay("local", "up", code=2)
+    assert "pip install 'inlay[local]'" in ran.err
+    assert "moto" in ran.err
+
+
+def test_local_help_is_that_of_the_local_commands(inlay: Run) -> None:
+    assert "up" in inlay("local", "--help").out
+    assert "--endpoint-url" in inlay("local", "up", "--help").out
+
+
+def test_the_version_is_that_of_the_package(inlay: Run) -> None:
+    from importlib.metadata import version
+
+    assert inlay("--version").out.strip() == version("inlay")

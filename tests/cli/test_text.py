@@ -1,0 +1,160 @@
+"""Schemas and durations as text, and values as JSON and as text."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay.cli.durations import parse_duration
+from inlay.cli.output import write_sentence
+from inlay.cli.schema import parse_schema
+from inlay.cli.values import counted, size_text, to_line, to_text
+from inlay.errors import InputError, InvalidPredicate, InvalidRequest
+
+PRIMITIVES = {
+    "bool": pa.bool_(),
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "INTEGER": pa.int32(),
+    "bigint": pa.int64(),
+    "uint32": pa.uint32(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "decimal(12,2)": pa.decimal128(12, 2),
+    "DECIMAL( 12 , 2 )": pa.decimal128(12, 2),
+    "numeric(5,0)": pa.decimal128(5, 0),
+    "text": pa.string(),
+    "varchar(20)": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
+    "timestamp(ns)": pa.timestamp("ns"),
+    "timestamptz": pa.timestamp("us", tz="UTC"),
+    "list<int>": pa.list_(pa.int32()),
+    "array<struct<x: double, y double not null>>": pa.list_(
+        pa.struct([pa.field("x", pa.float64()), pa.field("y", pa.float64(), nullable=False)])
+    ),
+    "map<string, bigint>": pa.map_(pa.string(), pa.int64()),
+}
+
+
+@pytest.mark.parametrize("text", PRIMITIVES)
+def test_a_type_is_read(text: str) -> None:
+    (field,) = parse_schema(f"c {text}")
+    assert field == pa.field("c", PRIMITIVES[text])
+
+
+def test_not_null_and_quoted_names() -> None:
+    schema = parse_schema('id bigint NOT NULL, "a ""b"" c" text, date date, list string,')
+    assert schema.names == ["id", 'a "b" c', "date", "list"]
+    assert [f.nullable for f in schema] == [False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [("id foo", 3), ("id bigint nam string", 10), ("a int,, b int", 6), ("a decimal(99,1)", 2)],
+)
+def test_a_schema_that_cannot_be_read_is_pointed_at(text: str, at: int) -> None:
+    with pytest.raises(InvalidPredicate) as caught:
+        parse_schema(text)
+    assert caught.value.position == at
+    assert caught.value.next_step
+
+
+@settings(deadline=None)
+@given(st.text(alphabet='abint ,()<>":0123456789\n', max_size=40))
+def test_any_text_is_a_schema_or_a_typed_error(text: str) -> None:
+    try:
+        assert isinstance(parse_schema(text), pa.Schema)
+    except InputError as error:
+        assert error.next_step
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30), ("15m", 900), ("12h", 43_200), ("7d", 604_800), ("0", 0)]
+)
+def test_durations(text: str, seconds: int) -> None:
+    assert parse_duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "7", "7 d", "-1d", "d", "1.5h", "９d"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        parse_duration(text)
+
+
+VALUES: Any = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.binary()
+    | st.decimals()
+    | st.dates()
+    | st.datetimes(timezones=st.just(UTC)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None)
+@given(VALUES)
+def test_any_value_is_one_line_of_valid_json(value: Any) -> None:
+    def no_constant(name: str) -> Any:
+        raise AssertionError(f"{name} is not JSON")
+
+    line = to_line(value)
+    assert "\n" not in line
+    json.loads(line, parse_constant=no_constant)
+
+
+@settings(deadline=None)
+@given(VALUES)
+def test_text_for_a_terminal_has_no_control_characters(value: Any) -> None:
+    assert to_text(value).isprintable()
+
+
+def test_json_keeps_full_precision() -> None:
+    exact = [Decimal("1.10"), date(2026, 1, 2), datetime(2026, 1, 2, 3, 4, 5, 6, UTC), b"\x00\xff"]
+    assert json.loads(to_line(exact)) == [
+        "1.10",
+        "2026-01-02",
+        "2026-01-02T03:04:05.000006+00:00",
+        "00ff",
+    ]
+
+
+def test_sizes_and_counts_read_well() -> None:
+    assert [size_text(n) for n in (0, 999, 1000, 1_500_000)] == ["0 B", "999 B", "1.0 kB", "1.5 MB"]
+    assert [counted(n, "row") for n in (0, 1, 1_000_000)] == ["0 rows", "1 row", "1,000,000 rows"]
+
+
+def test_a_sentence_says_what_a_write_did() -> None:
+    from inlay.ops.result import WriteResult
+    from inlay.storage.metered import Usage
+
+    done = WriteResult(
+        operation="append",
+        committed=True,
+        version=2,
+        added_rows=3,
+        added_files=1,
+        usage=Usage({"put": 3}, 4100, 0),
+    )
+    assert write_sentence(done) == (
+        "append: version 2, 3 rows added in 1 file; 3 requests, 4.1 kB up, 0 B down"
+    )
+    again = WriteResult(operation="append", committed=False, version=2, duplicates=1)
+    assert "applied before" in write_sentence(again)

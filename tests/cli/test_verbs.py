@@ -1,0 +1,209 @@
+"""Each verb does what its help says, and tells a program so in JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.cli.conftest import Run
+
+
+def names(inlay: Run, table: str, *more: str) -> list[str]:
+    return [row["name"] for row in inlay("scan", table, "--json", *more).lines]
+
+
+def test_create_takes_the_columns_of_a_parquet_file(inlay: Run, tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("k", pa.int32(), nullable=False), ("v", pa.decimal128(9, 2))])
+    pq.write_table(schema.empty_table(), tmp_path / "some.parquet")
+    inlay("create", "t", "--like", "some.parquet", "--sort-by", "k")
+    shown = inlay("show", "t", "--json").json
+    assert [(c["name"], c["type"], c["nullable"]) for c in shown["columns"]] == [
+        ("k", "int32", False),
+        ("v", "decimal128(9, 2)", True),
+    ]
+    assert shown["sort_by"] == ["k"]
+
+
+def test_create_sets_properties(inlay: Run) -> None:
+    inlay("create", "t", "--schema", "id int", "--set", "delete.mode=vector")
+    assert inlay("show", "t", "--json").json["properties"]["delete.mode"] == "vector"
+
+
+def test_append_of_several_files_is_one_commit(inlay: Run, people: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"id": 4, "name": "Dee", "born": "2000-01-01"}\n')
+    pq.write_table(pa.table({"id": [5], "name": ["Eve"], "born": [None]}), tmp_path / "b.parquet")
+    result = inlay("append", people, "a.json", "b.parquet", "--json").json
+    assert (result["version"], result["added_rows"]) == (3, 2)
+    assert names(inlay, people) == ["Ada", "Bob", "Cy", "Dee", "Eve"]
+
+
+def test_append_with_the_same_request_id_changes_nothing(inlay: Run, people: str) -> None:
+    first = inlay("append", people, "people.csv", "--request-id", "x", "--json").json
+    again = inlay("append", people, "people.csv", "--request-id", "x", "--json").json
+    assert (first["committed"], again["committed"]) == (True, False)
+    assert again["version"] == first["version"]
+    assert inlay("count", people, "--json").json["rows"] == 6
+
+
+def test_ingest_takes_an_object_once_and_names_what_it_cannot_take(
+    inlay: Run, people: str, tmp_path: Path
+) -> None:
+    rows = pa.table({"id": [7], "name": ["Gil"], "born": pa.array([None], pa.date32())})
+    pq.write_table(rows, tmp_path / "good.parquet")
+    (tmp_path / "bad.parquet").write_text("not parquet at all")
+    good, bad = (tmp_path / "good.parquet").as_uri(), (tmp_path / "bad.parquet").as_uri()
+
+    ran = inlay("ingest", people, good, bad, "--json", code=2).json
+    assert [each["outcome"] for each in ran["outcomes"]] == ["ingested", "rejected"]
+    assert "bad.parquet" in json.dumps(ran["outcomes"][1])
+    again = inlay("ingest", people, good, "--json").json
+    assert [each["outcome"] for each in again["outcomes"]] == ["duplicate"]
+    assert names(inlay, people) == ["Ada", "Bob", "Cy", "Gil"]
+
+
+@pytest.mark.parametrize("mode", ["tombstone", "vector", "surgery", "rewrite"])
+def test_delete_hides_the_rows_in_every_mode(inlay: Run, people: str, mode: str) -> None:
+    result = inlay("delete", people, "--where", "name LIKE 'B%'", "--mode", mode, "--json").json
+    assert result["committed"]
+    assert names(inlay, people) == ["Ada", "Cy"]
+
+
+def test_delete_explain_deletes_nothing(inlay: Run, people: str) -> None:
+    told = inlay("delete", people, "--where", "id < 3", "--explain", "--json").json
+    assert told["rows"] == 2
+    assert inlay("count", people, "--json").json == {"rows": 3, "version": 2}
+
+
+def test_delete_by_a_file_of_keys(inlay: Run, people: str, tmp_path: Path) -> None:
+    (tmp_path / "gone.csv").write_text("id\n1\n3\n")
+    inlay("delete", people, "--keys", "gone.csv")
+    assert names(inlay, people) == ["Bob"]
+
+
+def test_update_sets_columns_where_the_condition_is_true(inlay: Run, people: str) -> None:
+    inlay("update", people, "--set", "name = 'Ada L.'", "--where", "id = 1")
+    assert sorted(names(inlay, people)) == ["Ada L.", "Bob", "Cy"]
+
+
+def test_upsert_replaces_rows_with_the_same_key(inlay: Run, people: str, tmp_path: Path) -> None:
+    (tmp_path / "changes.csv").write_text("id,name,born\n2,Bea,1950-01-01\n9,Ivy,\n")
+    inlay("upsert", people, "changes.csv")
+    assert sorted(names(inlay, people)) == ["Ada", "Bea", "Cy", "Ivy"]
+
+
+def test_scan_of_the_past(inlay: Run, people: str) -> None:
+    inlay("delete", people, "--where", "id = 1")
+    assert names(inlay, people, "--version", "2") == ["Ada", "Bob", "Cy"]
+    then = inlay("history", people, "--json").lines[1]["time"]
+    assert names(inlay, people, "--as-of", then) == ["Ada", "Bob", "Cy"]
+
+
+def test_scan_chooses_columns_rows_and_how_many(inlay: Run, people: str) -> None:
+    ran = inlay("scan", people, "-c", "born,id", "-w", "id > 1", "-n", "1", "--json")
+    assert ran.lines == [{"born": "1950-01-01", "id": 2}]
+    assert list(ran.lines[0]) == ["born", "id"]
+
+
+def test_scan_in_a_pipe_is_csv(inlay: Run, people: str) -> None:
+    assert inlay("scan", people, "-c", "id,name").out == "id,name\n1,Ada\n2,Bob\n3,Cy\n"
+
+
+def test_scan_on_a_terminal_shows_the_first_rows_and_says_that_there_are_more(
+    inlay: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import inlay.cli.reading as reading
+
+    (tmp_path / "many.csv").write_text("id\n" + "".join(f"{n}\n" for n in range(100, 150)))
+    inlay("create", "many", "--schema", "id int")
+    inlay("append", "many", "many.csv")
+
+    terminal = SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(reading, "sys", terminal)
+    ran = inlay("scan", "many")
+    assert "119" in ran.out
+    assert "120" not in ran.out
+    assert "the first 20 rows" in ran.err
+    assert "149" in inlay("scan", "many", "--limit", "100").out
+
+
+@pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.json"])
+def test_scan_writes_files_that_append_reads_back(inlay: Run, people: str, name: str) -> None:
+    assert inlay("scan", people, "--output", name, "--json").json == {"output": name, "rows": 3}
+    inlay("create", "copy", "--like", "out.parquet") if name.endswith("parquet") else inlay(
+        "create", "copy", "--schema", "id bigint not null, name string, born date"
+    )
+    inlay("append", "copy", name)
+    assert inlay("scan", "copy", "--json").lines == inlay("scan", people, "--json").lines
+
+
+def test_count_and_explain_take_conditions(inlay: Run, people: str) -> None:
+    assert inlay("count", people, "-w", "born >= DATE '1950-01-01'").out.strip() == "2"
+    assert inlay("explain", people, "-w", "id > 100", "--json").json["files_read"] == 0
+
+
+def test_show_history_files_and_tombstones_describe_the_table(inlay: Run, people: str) -> None:
+    inlay("delete", people, "--where", "name = 'Bob'")
+    shown = inlay("show", people, "--json").json
+    assert (shown["version"], shown["rows_in_files"], shown["delete_markers"]) == (3, 3, 1)
+    assert shown["primary_key"] == ["id"]
+    assert [v["operation"] for v in inlay("history", people, "--json").lines] == [
+        "delete",
+        "append",
+        "create",
+    ]
+    (file,) = inlay("files", people, "--json").lines
+    assert file["rows"] == 3
+    (marker,) = inlay("tombstones", people, "--json").lines
+    assert marker["where"] == "name = 'Bob'"
+
+
+@pytest.mark.parametrize("verb", ["show", "history", "files", "tombstones", "erase-status"])
+def test_people_get_text(inlay: Run, people: str, verb: str) -> None:
+    inlay("delete", people, "--where", "name = 'Bob'")
+    out = inlay(verb, people).out
+    assert out.strip()
+    assert not out.lstrip().startswith("{")
+
+
+def test_set_changes_a_property_and_takes_it_back(inlay: Run, people: str) -> None:
+    inlay("set", people, "history.days=30", "my.owner=ada")
+    properties = inlay("show", people, "--json").json["properties"]
+    assert (properties["history.days"], properties["my.owner"]) == ("30", "ada")
+    inlay("set", people, "history.days=", "my.owner=")
+    properties = inlay("show", people, "--json").json["properties"]
+    assert properties["history.days"] == "7"
+    assert "my.owner" not in properties
+
+
+def test_maintenance_removes_rows_files_versions_and_objects(
+    inlay: Run, people: str, tmp_path: Path
+) -> None:
+    inlay("append", people, "people.csv")
+    inlay("delete", people, "--where", "id = 2")
+    assert "pack" in inlay("compact", people, "--dry-run").out
+
+    rewritten = inlay("rewrite", people, "--json").json
+    assert (rewritten["removed_rows"], rewritten["removed_markers"]) == (2, 1)
+    compacted = inlay("compact", people, "--json").json
+    assert (compacted["input_files"], compacted["output_files"]) == (2, 1)
+    expired = inlay("expire", people, "--older-than", "0", "--json").json
+    # As of any time within the kept age the table can be read: the version before the last stays.
+    assert expired["expired"] > 0
+    assert inlay("gc", people, "--grace", "7d", "--dry-run", "--json").json["objects"] == 0
+    assert names(inlay, people) == ["Ada", "Cy", "Ada", "Cy"]
+
+
+def test_rewrite_takes_a_condition(inlay: Run, people: str) -> None:
+    inlay("append", people, "people.csv")
+    inlay("delete", people, "--where", "id = 2")
+    assert inlay("rewrite", people, "--where", "id = 77", "--json").json["files"] == 0
+
+
+def test_collect_garbage_is_another_name_of_gc(inlay: Run, people: str) -> None:
+    one = inlay("gc", people, "--dry-run", "--json").json
+    two = inlay("collect-garbage", people, "--dry-run", "--json").json
+    assert one["operation"] == two["operation"] == "collect_garbage"
