@@ -44,7 +44,7 @@ from inlay.parquet.mask import (
 )
 from inlay.parquet.pipeline import Steps, Unit, run, run_ahead
 from inlay.parquet.ranges import Objects, RangeFile, Source, fetch_tail
-from inlay.parquet.stats import Leaf, absent_fields, group_stats, leaves_of
+from inlay.parquet.stats import Leaf, absent_fields, group_stats, leaves_of, total_rows
 from inlay.parquet.types import schema_to_arrow
 from inlay.plan.prune import all_match, may_match
 from inlay.plan.scan import FileTask
@@ -299,10 +299,11 @@ def _load_footer(objects: Objects, task: FileTask) -> tuple[Source, pq.FileMetaD
     tail, source = fetch_tail(source, entry.footer_size, entry.size)
     with _reading(entry.key):
         metadata = pq.read_metadata(pa.BufferReader(tail))
-    if metadata.num_rows != entry.rows or metadata.num_row_groups != entry.row_groups:
+    rows = total_rows(metadata)
+    if rows != entry.rows or metadata.num_row_groups != entry.row_groups:
         raise UnreadableFile(
-            f"the footer says {metadata.num_rows} rows in {metadata.num_row_groups} row groups, the "
-            f"table's metadata {entry.rows} in {entry.row_groups}",
+            f"the footer says {rows} rows in {metadata.num_row_groups} row groups, the table's "
+            f"metadata {entry.rows} in {entry.row_groups}",
             key=entry.key,
         )
     assert source.etag is not None  # fetch_tail pins

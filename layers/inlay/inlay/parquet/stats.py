@@ -104,7 +104,7 @@ def describe(
         key=key,
         size=size,
         footer_size=metadata.serialized_size + 8 if footer_size is None else footer_size,
-        rows=metadata.num_rows,
+        rows=total_rows(metadata),
         row_groups=metadata.num_row_groups,
         schema_id=schema.id,
         stats=file_stats(metadata, columns, schema, stats_columns),
@@ -122,8 +122,14 @@ def file_stats(
     )
     stats = {field_id: shorten(stats) for field_id, stats in whole.items()}
     for field_id in absent_fields(columns, schema, field_ids):
-        stats[field_id] = ColumnStats(null_count=metadata.num_rows, has_nan=False)
+        stats[field_id] = ColumnStats(null_count=total_rows(metadata), has_nan=False)
     return stats
+
+
+def total_rows(metadata: pq.FileMetaData) -> int:
+    """Rows of all row groups. The footer's own total is not asked: old writers left it wrong, and
+    every reader goes by the row groups."""
+    return sum(metadata.row_group(n).num_rows for n in range(metadata.num_row_groups))
 
 
 def absent_fields(

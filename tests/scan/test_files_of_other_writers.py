@@ -1,0 +1,253 @@
+"""Files that DuckDB, Polars, Spark, Impala and old Arrow wrote: same rows, and statistics that hold."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from inlay.errors import InlayError
+from inlay.format.predicate import Comparison, Literal
+from inlay.format.schema import Primitive, Schema
+from inlay.format.values import compare
+from inlay.parquet.conform import conform
+from inlay.parquet.types import schema_from_arrow
+
+SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "parquet-testing"
+
+
+def rows(count: int = 5000) -> pa.Table:
+    days = [dt.date(1969, 12, 1) + dt.timedelta(days=n % 90) for n in range(count)]
+    times = [dt.datetime(1969, 1, 1) + dt.timedelta(hours=n, microseconds=n) for n in range(count)]
+    return pa.table(
+        {
+            "id": pa.array(range(count), pa.int64()),
+            "small": pa.array([n % 200 for n in range(count)], pa.uint8()),
+            "big": pa.array([2**63 + n for n in range(count)], pa.uint64()),
+            "word": pa.array([f"wörd {n % 50}" if n % 7 else None for n in range(count)]),
+            "x": pa.array([n / 3 if n % 9 else None for n in range(count)]),
+            "price": pa.array([Decimal(n - 100) / 100 for n in range(count)], pa.decimal128(9, 2)),
+            "long_price": pa.array(
+                [Decimal(n - 9) / 10**6 for n in range(count)], pa.decimal128(30, 6)
+            ),
+            "day": pa.array(days, pa.date32()),
+            "at": pa.array(times, pa.timestamp("us")),
+            "ok": pa.array([None if n % 5 == 0 else n % 2 == 0 for n in range(count)]),
+            "raw": pa.array([bytes([n % 256, 255]) for n in range(count)], pa.binary()),
+            "tags": pa.array([[str(n)] * (n % 3) if n % 4 else None for n in range(count)]),
+            "s": pa.array([{"a": n, "b": {"c": str(n)}} if n % 6 else None for n in range(count)]),
+        }
+    )
+
+
+def by_duckdb(table: pa.Table, path: Path) -> None:
+    connection = duckdb.connect()
+    connection.register("source", table)
+    connection.execute(
+        f"COPY (SELECT * FROM source) TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 2048)"
+    )
+
+
+def by_polars(table: pa.Table, path: Path) -> None:
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    frame.write_parquet(path, row_group_size=2048)
+
+
+def by_arrow(**options: Any) -> Any:
+    def write(table: pa.Table, path: Path) -> None:
+        pq.write_table(table, path, row_group_size=2048, **options)
+
+    return write
+
+
+def with_dictionaries(table: pa.Table, path: Path) -> None:
+    at = table.schema.get_field_index("word")
+    encoded = table.set_column(at, "word", table["word"].dictionary_encode())
+    pq.write_table(encoded, path, row_group_size=2048)
+
+
+def with_large_types(table: pa.Table, path: Path) -> None:
+    large = {
+        "word": pa.large_string(),
+        "raw": pa.large_binary(),
+        "tags": pa.large_list(pa.string()),
+    }
+    for name, kind in large.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, table[name].cast(kind))
+    pq.write_table(table, path, row_group_size=2048)
+
+
+WRITERS = {
+    "duckdb": by_duckdb,
+    "polars": by_polars,
+    "arrow": by_arrow(),
+    "arrow-old": by_arrow(version="1.0", data_page_version="1.0", compression="snappy"),
+    "arrow-v2-pages": by_arrow(data_page_version="2.0", compression="gzip"),
+    "arrow-int-decimals": by_arrow(store_decimal_as_integer=True),
+    "arrow-no-stats": by_arrow(write_statistics=False),
+    "arrow-no-schema": by_arrow(store_schema=False),
+    "dictionaries": with_dictionaries,
+    "large-types": with_large_types,
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_rows_and_pruning_do_not_depend_on_the_writer(
+    lake: Any, tmp_path: Path, writer: str
+) -> None:
+    table = rows()
+    path = tmp_path / "f.parquet"
+    WRITERS[writer](table, path)
+    # As ingest and create do: the table's schema comes from the file.
+    schema = schema_from_arrow(pq.read_schema(path))
+    file = lake.adopt(path.read_bytes(), schema)
+    assert all_stats_hold(lake, file, schema)
+    found = lake.read([file], schema)
+    assert as_plain(found) == as_plain(table)
+    for name in ("id", "small", "big", "word", "x", "price", "long_price", "day", "at", "raw"):
+        field = schema.column(name)
+        assert field is not None and isinstance(field.type, Primitive)
+        value = physical(found[name][3001])
+        if value is None:
+            continue
+        equal = Comparison(field.id, "=", Literal(field.type, value))
+        hits = lake.read([file], schema, predicate=equal, columns=["id"])
+        expected = found.filter(pc.equal(found[name], found[name][3001])).select(["id"])
+        assert hits["id"].to_pylist() == expected["id"].to_pylist(), name
+
+
+def as_plain(table: pa.Table) -> list[dict[str, Any]]:
+    return table.to_pylist()
+
+
+def physical(scalar: pa.Scalar) -> Any:
+    if pa.types.is_temporal(scalar.type):
+        return scalar.value
+    return scalar.as_py()
+
+
+def all_stats_hold(lake: Any, file: Any, schema: Schema) -> bool:
+    """Every bound in the entry bounds every value there is."""
+    body = pq.read_table(pa.BufferReader(lake.body(file.key)))
+    table = pa.Table.from_batches([conform(b, schema, schema) for b in body.to_batches()])
+    for field in schema.fields:
+        stats = file.stats.get(field.id)
+        if stats is None or not isinstance(field.type, Primitive):
+            continue
+        values = [physical(v) for v in table[field.name] if v.is_valid]
+        assert stats.null_count in (None, table[field.name].null_count), field.name
+        for value in values:
+            assert stats.lower is None or compare(field.type, stats.lower, value) <= 0, field.name
+            assert stats.upper is None or compare(field.type, stats.upper, value) >= 0, field.name
+    return True
+
+
+def test_known_writers_give_bounds_for_what_has_an_order(lake: Any, tmp_path: Path) -> None:
+    table = rows()
+    for writer in ("duckdb", "polars", "arrow", "arrow-int-decimals"):
+        path = tmp_path / f"{writer}.parquet"
+        WRITERS[writer](table, path)
+        schema = schema_from_arrow(pq.read_schema(path))
+        file = lake.adopt(path.read_bytes(), schema)
+        for name in ("id", "small", "big", "word", "x", "price", "long_price", "day", "at"):
+            field = schema.column(name)
+            assert field is not None
+            stats = file.stats[field.id]
+            assert stats.lower is not None and stats.upper is not None, (writer, name)
+
+
+def test_int96_times_are_read_and_have_no_bounds(lake: Any) -> None:
+    table = pa.table({"at": pa.array([dt.datetime(1960, 1, 1), None, dt.datetime(2020, 1, 1)])})
+    sink = io.BytesIO()
+    pq.write_table(table, sink, use_deprecated_int96_timestamps=True)
+    schema = schema_from_arrow(pq.read_schema(pa.BufferReader(sink.getvalue())))
+    file = lake.adopt(sink.getvalue(), schema)
+    assert file.stats[1].lower is None and file.stats[1].upper is None
+    found = lake.read([file], schema)
+    assert found["at"].cast(pa.timestamp("us")).to_pylist() == table["at"].to_pylist()
+
+
+def test_field_ids_of_another_system_are_not_ours(lake: Any) -> None:
+    # Iceberg numbers columns too: the ids say another order than the table's, the names do not.
+    ids = pa.schema(
+        [
+            pa.field("a", pa.int64(), metadata={"PARQUET:field_id": "2"}),
+            pa.field("b", pa.int64(), metadata={"PARQUET:field_id": "1"}),
+        ]
+    )
+    sink = io.BytesIO()
+    pq.write_table(pa.table([[1], [2]], schema=ids), sink)
+    schema = schema_from_arrow(pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    file = lake.adopt(sink.getvalue(), schema)
+    assert lake.read([file], schema).to_pylist() == [{"a": 1, "b": 2}]
+    assert file.stats[1].lower == 1
+
+
+def test_names_with_dots_and_slashes_are_columns_like_others(lake: Any) -> None:
+    table = pa.table(
+        {
+            "a.b": pa.array([1, 2], pa.int64()),
+            "a": pa.array([{"b": 8}, {"b": 9}], pa.struct([("b", pa.int64())])),
+            "c/d é": ["x", "y"],
+        }
+    )
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    schema = schema_from_arrow(table.schema)
+    file = lake.adopt(sink.getvalue(), schema)
+    for name in table.column_names:
+        assert lake.read([file], schema, columns=[name]).to_pylist() == (
+            table.select([name]).to_pylist()
+        )
+    dotted = schema.column("a.b")
+    assert dotted is not None
+    one = Comparison(dotted.id, "=", Literal(Primitive("int64"), 1))
+    assert lake.read([file], schema, columns=["a"], predicate=one).to_pylist() == [{"a": {"b": 8}}]
+
+
+def test_wider_columns_of_the_table_read_narrower_files(lake: Any) -> None:
+    sink = io.BytesIO()
+    narrow = pa.table(
+        {"n": pa.array([1, 300], pa.int16()), "x": pa.array([0.5, 1.1], pa.float32())}
+    )
+    pq.write_table(narrow, sink)
+    recorded = schema_from_arrow(narrow.schema)
+    wide = schema_from_arrow(pa.schema([("n", pa.int64()), ("x", pa.float64())]), schema_id=1)
+    file = lake.adopt(sink.getvalue(), recorded)
+    above = Comparison(2, ">", Literal(Primitive("double"), 1.0))
+    found = lake.read([file], wide, predicate=above, schemas=[recorded])
+    assert found.to_pylist() == [{"n": 300, "x": pytest.approx(1.1)}]
+
+
+@pytest.mark.skipif(not SAMPLES.is_dir(), reason="../shared/data is not here")
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.parquet")), ids=lambda p: p.stem)
+def test_samples_read_as_pyarrow_reads_them(lake: Any, path: Path) -> None:
+    try:
+        expected = pq.read_table(path)
+    except (pa.ArrowException, OSError):
+        expected = None
+    schema = schema_from_arrow(pq.read_schema(path))
+    file = lake.adopt(path.read_bytes(), schema)
+    if expected is None:
+        with pytest.raises(InlayError, match=file.key):
+            lake.read([file], schema)
+        return
+    found = lake.read([file], schema)
+    assert all_stats_hold(lake, file, schema)
+    assert found.num_rows == expected.num_rows
+    assert found.to_pylist() == conformed(expected, schema).to_pylist()
+
+
+def conformed(table: pa.Table, schema: Schema) -> pa.Table:
+    return pa.Table.from_batches([conform(b, schema, schema) for b in table.to_batches()])
