@@ -322,7 +322,8 @@ class S3Store:
         if isinstance(answer, _Declined):
             raise self._unexpected(answer, batch[0]["Key"])
         refused: Sequence[Mapping[str, str]] = answer.content.get("Errors", ())
-        return refused
+        # What is not there is deleted; some servers call a version that is gone an error.
+        return [each for each in refused if each["Code"] not in s3_errors.GONE]
 
     # -- multipart ----------------------------------------------------------------------------
 

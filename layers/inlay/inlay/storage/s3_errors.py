@@ -38,6 +38,7 @@ TRANSIENT: Final = frozenset(
         "TooManyRequestsException",
     }
 )
+GONE: Final = frozenset({"NoSuchKey", "NoSuchVersion"})
 _DENIED: Final = frozenset(
     {
         "AccessDenied",
