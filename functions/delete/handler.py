@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
-from inlay.ops.erase import open_erasure
 
 from inlay.errors import InlayError
 from inlay.format.snapshot import Snapshot
@@ -22,6 +21,7 @@ from inlay.ops.context import Context
 from inlay.ops.delete import delete, delete_keys
 from inlay.ops.load import load_pointer
 from inlay.ops.result import write_result
+from inlay.parquet.types import schema_to_arrow
 from inlay.parse import parse_predicate
 from inlay.plan.change import Request
 
@@ -54,10 +54,14 @@ def delete_message(record: SQSRecord) -> None:
 def _delete(ctx: Context, asked: DeleteRequest, request: Request) -> Committed | Skipped:
     base = load_pointer(ctx)
     if asked.where is None:
-        keys = asked.key_table(_primary_key(base.snapshot))
+        schema = schema_to_arrow(base.snapshot.schema, with_ids=False)
+        keys = asked.key_table(schema, _primary_key(base.snapshot))
         return delete_keys(ctx, keys, base=base, request=request)
     predicate = parse_predicate(asked.where, base.snapshot.schema)
     if asked.mode == "erase":
+        # Loaded when asked for: few requests are erasures, and every cold start would pay.
+        from inlay.ops.erase import open_erasure
+
         return open_erasure(ctx, predicate, base=base, request=request)
     return delete(ctx, predicate, mode=asked.mode, base=base, request=request)
 

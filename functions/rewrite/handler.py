@@ -11,7 +11,7 @@ from typing import Any
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from inlay.functions.messages import is_batch, process, tell_rewrite
-from inlay.functions.observe import observed, tell_work
+from inlay.functions.observe import observed, tell_failures, tell_work
 from inlay.functions.requests import MaintenanceRequest, RewriteRequest, read_rewrite
 from inlay.functions.rounds import run_round, seconds_left
 from inlay.functions.tables import table_context, usage_of
@@ -47,4 +47,5 @@ def rewrite_table(asked: RewriteRequest, seconds: float) -> Mapping[str, Any]:
     if result.left and result.commits:
         # Only after progress: work that never gets done must not run round for ever.
         tell_rewrite(asked.table)
+    tell_failures(result.failures)
     return tell_work(asked.table, "rewrite", result, usage_of(ctx))

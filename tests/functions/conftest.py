@@ -61,6 +61,19 @@ class Queues:
         ]
 
 
+@dataclass
+class Clock:
+    """The store's: the real one, set forward."""
+
+    ahead_us: int = 0
+
+    def now_us(self) -> int:
+        return memory.system_now_us() + self.ahead_us
+
+    def pass_days(self, days: float) -> None:
+        self.ahead_us += int(days * 86_400_000_000)
+
+
 class LambdaContext:
     function_name = "test"
     memory_limit_in_mb = 128
@@ -78,6 +91,7 @@ class Functions:
 
     queues: Queues
     store: memory.MemoryStore
+    clock: Clock
     set_variable: Callable[[str, str], None]
 
     def invoke(self, function: str, event: Any) -> Any:
@@ -127,7 +141,8 @@ def load_handler(function: str) -> Any:
 
 @pytest.fixture
 def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
-    region = memory.MemoryRegion()
+    clock = Clock()
+    region = memory.MemoryRegion(clock.now_us)
     queues = Queues()
     monkeypatch.setattr(memory, "PROCESS_REGION", region)
     monkeypatch.setattr(messages, "sqs", lambda: queues)
@@ -142,5 +157,5 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
     }.items():
         monkeypatch.setenv(name, value)
     tables.store.cache_clear()
-    yield Functions(queues, memory.MemoryStore(BUCKET, region=region), monkeypatch.setenv)
+    yield Functions(queues, memory.MemoryStore(BUCKET, region=region), clock, monkeypatch.setenv)
     tables.store.cache_clear()

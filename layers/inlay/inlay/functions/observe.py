@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger, Tracer
@@ -17,6 +17,7 @@ from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
 from inlay.errors import InlayError
 from inlay.ops.result import WriteResult
+from inlay.ops.units import Failure
 from inlay.storage.metered import Usage
 
 if TYPE_CHECKING:
@@ -107,11 +108,21 @@ def _short(value: Any) -> str | int | float | bool | None:
     return len(value) if isinstance(value, Sized) else type(value).__name__
 
 
+def tell_failures(failures: Iterable[Failure]) -> None:
+    """Log and count the files that maintenance could not read; the others were done."""
+    for failure in failures:
+        tell_failure(failure.error, fate="left as it is", message_id=failure.key)
+
+
 def tell_failure(error: Exception, *, fate: str, message_id: str) -> None:
     """Log why a message was not dealt with, and count it."""
     if isinstance(error, InlayError):
         logger.warning("not done", extra={"fate": fate, "message_id": message_id, **_about(error)})
-        count(error.table or "none", {f"Failed{error.kind.value.capitalize()}": 1})
+        # The table's name: errors name it by its URI.
+        count(
+            (error.table or "none").rpartition("/")[2],
+            {f"Failed{error.kind.value.capitalize()}": 1},
+        )
     else:
         # A fault of ours: its text may quote anything, so only its type and place are told.
         logger.error(

@@ -7,6 +7,7 @@ Promise: a request is checked whole before anything is done. An unknown field is
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -64,8 +65,23 @@ class DeleteRequest(BaseModel):
         aware = at if at.tzinfo else at.replace(tzinfo=UTC)
         return round(aware.timestamp() * 1_000_000)
 
-    def key_table(self, primary_key: tuple[str, ...]) -> pa.Table:
-        """The keys as columns. Raises `InvalidRequest`, without repeating a value."""
+    def key_table(self, schema: pa.Schema, primary_key: Sequence[str]) -> pa.Table:
+        """The keys as columns with the types of `schema`. Raises `InvalidRequest`; an error of Arrow's
+        would repeat a value, so none comes through."""
+        keys = self._columns(primary_key)
+        for position, name in enumerate(keys.column_names):
+            if name not in schema.names:
+                continue  # the delete says so, and names the columns there are
+            kind = schema.field(name).type
+            try:
+                keys = keys.set_column(position, name, keys.column(position).cast(kind))
+            except pa.ArrowException:
+                raise InvalidRequest(
+                    f"the keys for {name!r} are not all {kind}", table=self.table
+                ) from None
+        return keys
+
+    def _columns(self, primary_key: Sequence[str]) -> pa.Table:
         try:
             if isinstance(self.keys, dict):
                 return pa.table(self.keys)

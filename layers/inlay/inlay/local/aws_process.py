@@ -25,10 +25,13 @@ _LOG_SECONDS: Final = 30.0
 class AwsProcess:
     """S3 and SQS on 127.0.0.1, served by a child process."""
 
-    def __init__(self, services: Sequence[str] = SERVICES, *, latency_ms: float = 0.0) -> None:
+    def __init__(
+        self, services: Sequence[str] = SERVICES, *, port: int = 0, latency_ms: float = 0.0
+    ) -> None:
         self._command = [
             *(sys.executable, "-m", "inlay.local.s3server"),
-            *("--services", ",".join(services), "--latency-ms", str(latency_ms)),
+            *("--services", ",".join(services)),
+            *("--port", str(port), "--latency-ms", str(latency_ms)),
         ]
         self._child: subprocess.Popen[str] | None = None
         self._url = ""

@@ -33,6 +33,7 @@ def up(
     speed: Annotated[
         float, typer.Option(min=1, help="Run schedules this many times as often.")
     ] = 1.0,
+    port: Annotated[int, typer.Option(help="Of S3 and SQS; 0 takes a free one.")] = 4566,
     processes: Annotated[int, typer.Option(min=1, help="Processes of each function.")] = 2,
     grace_days: Annotated[
         int, typer.Option(min=0, help="Days that garbage collection keeps unused objects.")
@@ -50,6 +51,7 @@ def up(
         endpoint_url=endpoint_url,
         processes=processes,
         schedule_speed=speed,
+        port=port,
     )
     console = Console()
     stopped = threading.Event()

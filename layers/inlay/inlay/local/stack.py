@@ -4,9 +4,9 @@ Promise: inside `with LocalStack() as stack:` the bucket, the queues with their 
 functions, their event sources and schedules exist and work; afterwards nothing of it runs. The
 processes also end when this one is killed.
 
-S3 and SQS are embedded, in this process. With `endpoint_url` the bucket is on that S3 server instead
-and the queues stay here; the landing zone is then watched, because another server's notifications
-cannot reach these queues.
+S3 and SQS are embedded, in a process beside the functions. With `endpoint_url` the bucket is on that
+S3 server and only the queues are embedded; the landing zone is then watched, because another server's
+notifications cannot reach these queues.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from inlay.errors import InvalidRequest, StoreUnavailable
+from inlay.local.aws_process import AwsProcess
 from inlay.local.landing import LandingWatch
 from inlay.local.pump import Attached, Pump
 from inlay.local.runtime import FunctionPool, Invocation, find_emulator
-from inlay.local.s3server import EmbeddedAws
 from inlay.local.template import Queue, Template, find_template, load_template
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ class LocalOptions:
     `parameters` override the template's; `processes` bounds the processes of each function;
     `retry_seconds` is when a failed message comes back; `schedules` off means that compaction,
     rewriting and GC only run by `invoke`; `schedule_speed` 60 makes an hour a minute; `versioned`
-    None means as the template says; `home` is where logs go.
+    None means as the template says; `port` is the embedded server's (0: any), `latency_ms` what each
+    of its S3 requests takes longer; `home` is where logs go.
     """
 
     template: Path | None = None
@@ -64,6 +65,8 @@ class LocalOptions:
     schedules: bool = True
     schedule_speed: float = 1.0
     versioned: bool | None = None
+    port: int = 0
+    latency_ms: float = 0.0
     home: Path = Path(".inlay/local")
 
 
@@ -71,6 +74,7 @@ class LocalStack:
     """The running stack; made by `with LocalStack(options) as stack:`."""
 
     template: Template
+    aws: AwsProcess
     bucket: str
     endpoint_url: str
     sqs_endpoint_url: str
@@ -92,9 +96,11 @@ class LocalStack:
         emulator = find_emulator(path)
         self.template = load_template(path, self.options.parameters)
         with contextlib.ExitStack() as started:
-            aws = started.enter_context(EmbeddedAws())
-            self.sqs_endpoint_url = aws.endpoint_url
-            self.endpoint_url = self.options.endpoint_url or aws.endpoint_url
+            self.aws = started.enter_context(
+                AwsProcess(port=self.options.port, latency_ms=self.options.latency_ms)
+            )
+            self.sqs_endpoint_url = self.aws.endpoint_url
+            self.endpoint_url = self.options.endpoint_url or self.aws.endpoint_url
             self.s3 = self._client("s3", self.endpoint_url)
             self.sqs = self._client("sqs", self.sqs_endpoint_url)
             self._create_queues()
@@ -309,6 +315,9 @@ class LocalStack:
             "ErasureKey": "local",
         }
         erasure_key = secrets.token_hex(32)
+        logs = {f.name: self.options.home / f"{f.name}.log" for f in self.template.functions}
+        for log in logs.values():
+            log.unlink(missing_ok=True)
         return {
             function.name: started.enter_context(
                 FunctionPool(
@@ -319,7 +328,7 @@ class LocalStack:
                         **self.template.environment(function, created),
                         "INLAY_ERASURE_KEY": erasure_key,
                     },
-                    log=self.options.home / f"{function.name}.log",
+                    log=logs[function.name],
                     size=self.options.processes,
                 )
             )

@@ -1,0 +1,140 @@
+"""The delete function on the events under `events/`."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from .conftest import ORDERS, Functions, event
+
+CUSTOMER_7 = 10  # of the hundred orders
+
+
+def test_where_hides_the_rows_it_is_true_for(functions: Functions) -> None:
+    functions.fill_orders()
+    assert functions.replay("delete.where") == {"batchItemFailures": []}
+    assert functions.rows() == 100 - CUSTOMER_7
+    assert functions.queues.sent == []
+
+
+def test_keys_hide_their_rows(functions: Functions) -> None:
+    functions.fill_orders()
+    functions.replay("delete.keys")
+    assert functions.rows() == 97
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [1, 2, 3],
+        {"order_id": [1, 2, 3]},
+        {"order_id": ["1", "2", "3"]},
+        [{"order_id": 1}, {"order_id": 2}, {"order_id": 3}],
+        {"order_id": [1, 2, 3], "customer_id": [0, 1, 2]},
+    ],
+)
+def test_keys_may_be_values_columns_or_rows(functions: Functions, keys: object) -> None:
+    functions.fill_orders()
+    functions.invoke("delete", message({"table": "orders", "keys": keys}))
+    assert functions.queues.sent == []
+    assert functions.rows() == 97
+
+
+def test_a_mode_chooses_the_marker(functions: Functions) -> None:
+    functions.fill_orders()
+    functions.invoke(
+        "delete", message({"table": "orders", "where": "customer_id = 7", "mode": "vector"})
+    )
+    assert functions.rows() == 100 - CUSTOMER_7
+    assert functions.orders().snapshot.commit.removed_rows == CUSTOMER_7
+
+
+def test_two_deliveries_of_one_request_are_one_delete(functions: Functions) -> None:
+    functions.fill_orders()
+    functions.replay("delete.duplicate")
+    version = functions.orders().version
+    functions.replay("delete.duplicate")
+    assert functions.orders().version == version
+
+
+def test_a_redelivery_spares_rows_that_came_after_the_first(functions: Functions) -> None:
+    functions.fill_orders()
+    functions.replay("delete.where")  # without an id: the queue's message id counts
+    functions.orders().append(pq.read_table(pa.BufferReader(ORDERS)))
+    functions.replay("delete.where")
+    assert functions.rows() == 200 - CUSTOMER_7
+    assert functions.queues.sent == []
+
+
+def test_an_id_with_another_body_is_refused(functions: Functions) -> None:
+    functions.fill_orders()
+    functions.invoke("delete", message({"id": "one", "table": "orders", "where": "order_id = 1"}))
+    functions.invoke("delete", message({"id": "one", "table": "orders", "where": "order_id = 2"}))
+    assert functions.queues.errors == ["RequestReused"]
+    assert functions.rows() == 99
+
+
+def test_each_malformed_request_is_buried_and_the_good_one_done(functions: Functions) -> None:
+    functions.fill_orders()
+    assert functions.replay("delete.malformed") == {"batchItemFailures": []}
+    assert functions.queues.errors == [
+        "InvalidRequest",  # not JSON
+        "InvalidRequest",  # not an object
+        "InvalidRequest",  # neither where nor keys
+        "InvalidPredicate",  # no such column
+        "InvalidPredicate",  # a text where a number belongs
+        "InvalidPredicate",  # half a condition
+        "InvalidRequest",  # a table's name that leaves tables/
+        "InvalidRequest",  # an unknown mode
+        "InvalidRequest",  # a misspelt field
+    ]
+    sent = [record["body"] for record in event("delete.malformed")["Records"]]
+    assert functions.queues.dead == sent[:-1]
+    assert functions.rows() == 99
+
+
+def test_an_unknown_table_is_told_apart(functions: Functions) -> None:
+    functions.replay("delete.unknown_table")
+    assert functions.queues.errors == ["TableNotFound"]
+
+
+def test_a_request_of_a_megabyte_is_refused_and_its_letter_fits_the_queue(
+    functions: Functions,
+) -> None:
+    functions.fill_orders()
+    assert functions.replay("delete.one_megabyte") == {"batchItemFailures": []}
+    assert len(functions.queues.dead) == 1
+    assert functions.rows() == 100
+
+
+def test_a_letter_that_fills_the_queues_limit_goes_without_attributes(
+    functions: Functions,
+) -> None:
+    body = " " * (1_048_576 - 2) + "[]"
+    functions.invoke("delete", event_of(body))
+    (letter,) = functions.queues.sent
+    assert letter["MessageBody"] == body
+    assert letter["MessageAttributes"] == {}
+
+
+@pytest.mark.parametrize(
+    "keys", [["a secret"], {"order_id": ["a secret"]}, {"order_id": [1, "a secret"]}]
+)
+def test_refusals_do_not_repeat_values(functions: Functions, keys: object) -> None:
+    functions.fill_orders()
+    functions.invoke("delete", message({"table": "orders", "keys": keys}))
+    (letter,) = functions.queues.sent
+    assert "a secret" not in json.dumps(letter["MessageAttributes"])
+
+
+def message(body: object) -> object:
+    return event_of(json.dumps(body))
+
+
+def event_of(body: str) -> object:
+    delivered = event("delete.where")
+    delivered["Records"][0]["body"] = body
+    return delivered

@@ -1,0 +1,159 @@
+"""The rewrite, compact and collect_garbage functions on the events under `events/`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import inlay
+import inlay.errors
+from inlay.errors import StoreUnavailable
+from inlay.functions import rounds
+
+from .conftest import BUCKET, EVENTS, ORDERS, Functions, event
+
+
+def fill(functions: Functions, table: str) -> inlay.Table:
+    made = inlay.create(
+        f"memory://{BUCKET}/tables/{table}", pq.read_schema(pa.BufferReader(ORDERS))
+    )
+    made.append(pq.read_table(pa.BufferReader(ORDERS)))
+    return made
+
+
+@pytest.mark.parametrize("name", ["rewrite.queue", "rewrite.schedule"])
+def test_rewrite_turns_markers_into_absence(functions: Functions, name: str) -> None:
+    functions.fill_orders()
+    functions.replay("delete.where")
+    functions.replay(name)
+    assert functions.rows() == 90
+    assert functions.orders().tombstones().num_rows == 0
+
+
+@pytest.mark.parametrize("name", ["compact.schedule", "compact.one_table"])
+def test_compact_packs_small_files(functions: Functions, name: str) -> None:
+    functions.fill_orders()
+    functions.orders().append(pq.read_table(pa.BufferReader(ORDERS)))
+    functions.replay(name)
+    assert functions.orders().files().num_rows == 1
+    assert functions.rows() == 200
+
+
+@pytest.mark.parametrize("name", ["collect_garbage.schedule", "collect_garbage.one_table"])
+def test_collect_garbage_keeps_what_is_young(functions: Functions, name: str) -> None:
+    functions.fill_orders()
+    functions.store.put("tables/orders/data/2020/01/01/00/orphan.parquet", ORDERS)
+    told = functions.replay(name)
+    assert told["orders"]["collect_garbage"]["objects"] == 0
+    assert functions.rows() == 100
+
+
+def test_collect_garbage_deletes_what_nothing_has_needed_for_the_grace(
+    functions: Functions,
+) -> None:
+    functions.fill_orders()
+    functions.orders().append(pq.read_table(pa.BufferReader(ORDERS)))
+    functions.replay("compact.schedule")
+    deleted = []
+    for _ in range(3):  # the packed files: expire from history, then outlast their grace, then go
+        told = functions.replay("collect_garbage.schedule")
+        deleted.append(told["orders"]["collect_garbage"]["objects"])
+        functions.clock.pass_days(8)
+    assert deleted[:2] == [0, 0]
+    assert deleted[2] >= 2
+    assert functions.rows() == 200
+
+
+def test_an_event_may_shorten_the_grace(functions: Functions) -> None:
+    functions.fill_orders()
+    functions.store.put("tables/orders/data/2020/01/01/00/orphan.parquet", ORDERS)
+    functions.clock.pass_days(1)
+    told = functions.invoke("collect_garbage", {"table": "orders", "grace_days": 0.5})
+    assert told["orders"]["collect_garbage"]["objects"] == 1
+
+
+def test_a_tables_own_grace_comes_before_the_deployments(functions: Functions) -> None:
+    functions.create_orders(**{"gc.grace_days": "30"})
+    functions.store.put("tables/orders/data/2020/01/01/00/orphan.parquet", ORDERS)
+    functions.clock.pass_days(8)
+    told = functions.replay("collect_garbage.schedule")
+    assert told["orders"]["collect_garbage"]["objects"] == 0
+
+
+def test_a_dry_run_only_looks(functions: Functions) -> None:
+    functions.fill_orders()
+    version = functions.orders().version
+    functions.invoke("collect_garbage", {"table": "orders", "grace_days": 0, "dry_run": True})
+    functions.invoke("compact", {"table": "orders", "dry_run": True})
+    assert functions.orders().version == version
+
+
+def test_a_schedule_means_every_table(functions: Functions) -> None:
+    for table in ("one", "two", "three"):
+        fill(functions, table)
+    assert set(functions.replay("compact.schedule")) == {"one", "two", "three"}
+
+
+def test_a_prefix_without_a_pointer_is_no_table(functions: Functions) -> None:
+    fill(functions, "one")
+    functions.store.put("tables/leftover/data/x.parquet", b"")
+    assert set(functions.replay("compact.schedule")) == {"one"}
+
+
+def test_a_failing_table_keeps_no_other_from_its_turn(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def work(table: str, seconds: float) -> dict[str, object]:
+        if table == "broken":
+            raise StoreUnavailable("it does not answer")
+        done.append(table)
+        return {}
+
+    for table in ("one", "broken", "two"):
+        fill(functions, table)
+    with pytest.raises(rounds.RoundFailed, match="1 of 3 tables failed: broken"):
+        rounds.run_round(None, Patient(900), work)
+    assert sorted(done) == ["one", "two"]
+
+
+def test_no_work_begins_that_could_not_end_in_time(functions: Functions) -> None:
+    for table in ("one", "two"):
+        fill(functions, table)
+    assert rounds.run_round(None, Patient(0), lambda table, seconds: {}) == {}
+
+
+@pytest.mark.parametrize("name", ["compact.malformed", "collect_garbage.malformed"])
+def test_a_name_that_leaves_the_tables_is_refused(functions: Functions, name: str) -> None:
+    with pytest.raises(inlay.errors.InvalidRequest, match="cannot name a table"):
+        functions.replay(name)
+
+
+def test_a_malformed_hint_is_buried(functions: Functions) -> None:
+    assert functions.replay("rewrite.malformed") == {"batchItemFailures": []}
+    assert functions.queues.errors == ["InvalidRequest"]
+
+
+def test_every_event_file_is_replayed_by_a_test() -> None:
+    told = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    unused = [
+        path.stem
+        for path in EVENTS.glob("*.json")
+        if path.stem not in told and f'"{path.stem.split(".")[1]}"' not in told
+    ]
+    assert unused == []
+    assert all(event(path.stem) is not None for path in EVENTS.glob("*.json"))
+
+
+class Patient:
+    """A Lambda context with so much time left."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def get_remaining_time_in_millis(self) -> float:
+        return self._seconds * 1_000

@@ -1,0 +1,247 @@
+"""The whole product as processes: files dropped, requests queued, functions killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import inlay
+import inlay.errors
+from inlay.local.aws_process import AwsProcess
+from inlay.local.runtime import Failed, Returned
+from inlay.local.stack import LocalOptions, LocalStack, environment
+
+from .test_runtime import wait_until
+
+pytestmark = pytest.mark.functions
+ROOT = Path(__file__).parents[2]
+ORDERS = (ROOT / "events" / "orders.parquet").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def stack(emulator: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    options = LocalOptions(
+        template=ROOT / "template.yaml",
+        parameters={"AutoCreate": "true"},
+        schedules=False,
+        retry_seconds=0,
+        latency_ms=5,
+        home=tmp_path_factory.mktemp("local"),
+    )
+    with LocalStack(options) as running, environment(running.environment):
+        yield running
+
+
+def land(stack: LocalStack, key: str, body: bytes = ORDERS) -> None:
+    stack.s3.put_object(Bucket=stack.bucket, Key=f"ingest/{key}", Body=body)
+
+
+def rows(stack: LocalStack, table: str) -> int:
+    return inlay.open(stack.table_uri(table)).scan().to_arrow().num_rows
+
+
+def log(stack: LocalStack, function: str) -> str:
+    return (stack.options.home / f"{function}.log").read_text()
+
+
+def test_dropped_files_become_rows_in_few_commits(stack: LocalStack) -> None:
+    for number in range(12):
+        land(stack, f"dropped/day={number}/a file+{number} é.parquet")
+    stack.drain()
+    assert rows(stack, "dropped") == 1200
+    # The batch window gathers them; twelve commits would be one for each file.
+    assert inlay.open(stack.table_uri("dropped")).version <= 7
+
+
+def test_an_event_delivered_again_changes_nothing(stack: LocalStack) -> None:
+    land(stack, "twice/orders.parquet")
+    stack.drain()
+    (etag,) = {
+        found["ETag"].strip('"')
+        for found in stack.s3.list_objects_v2(Bucket=stack.bucket, Prefix="ingest/twice/")[
+            "Contents"
+        ]
+    }
+    event = json.loads((ROOT / "events" / "ingest.direct_s3.json").read_text())
+    event["Records"][0]["s3"]["bucket"]["name"] = stack.bucket
+    event["Records"][0]["s3"]["object"].update(key="ingest/twice/orders.parquet", eTag=etag)
+    version = inlay.open(stack.table_uri("twice")).version
+    for _ in range(3):
+        stack.send("IngestQueue", event)
+    assert stack.invoke("ingest", event) == Returned({"duplicate": 1})
+    stack.drain()
+    assert rows(stack, "twice") == 100
+    assert inlay.open(stack.table_uri("twice")).version == version
+
+
+def test_bad_input_is_put_aside_with_its_reason_and_harms_nothing_else(stack: LocalStack) -> None:
+    before = len(stack.dead_letters("IngestQueue"))
+    land(stack, "mixed/good.parquet")
+    stack.drain()
+    land(stack, "mixed/text.parquet", b"not Parquet at all")
+    land(stack, "mixed/short.parquet", ORDERS[:3000])
+    land(stack, "mixed/also good.parquet")
+    stack.send("IngestQueue", "not JSON")
+    stack.drain()
+    letters = stack.dead_letters("IngestQueue")[before:]
+    assert sorted(letter.reasons["InlayError"] for letter in letters) == [
+        "InvalidRequest",
+        "UnreadableFile",
+        "UnreadableFile",
+    ]
+    assert rows(stack, "mixed") == 200
+
+
+def test_a_delete_request_hides_rows_and_maintenance_removes_them(stack: LocalStack) -> None:
+    land(stack, "shop/orders.parquet")
+    stack.drain()
+    stack.send("DeleteQueue", {"table": "shop", "where": "customer_id = 7"})
+    stack.send("DeleteQueue", {"table": "shop", "keys": {"order_id": [1, 2, 3]}})
+    stack.drain()
+    assert rows(stack, "shop") == 87
+    for function in ("rewrite", "compact", "collect_garbage"):
+        assert isinstance(stack.invoke(function, {"table": "shop"}), Returned)
+        assert rows(stack, "shop") == 87
+    assert inlay.open(stack.table_uri("shop")).tombstones().num_rows == 0
+
+
+def test_a_redelivered_delete_spares_rows_that_came_later(stack: LocalStack) -> None:
+    request = {"id": "only-once", "table": "again", "where": "customer_id = 7"}
+    land(stack, "again/first.parquet")
+    stack.drain()
+    stack.send("DeleteQueue", request)
+    stack.drain()
+    land(stack, "again/second.parquet")
+    stack.drain()
+    stack.send("DeleteQueue", request)
+    stack.drain()
+    assert rows(stack, "again") == 190
+
+
+def test_a_bad_delete_request_goes_to_the_dead_letters(stack: LocalStack) -> None:
+    stack.send("DeleteQueue", {"table": "nobody-made-this", "where": "x = 1"})
+    stack.send("DeleteQueue", "not JSON")
+    stack.drain()
+    reasons = [letter.reasons["InlayError"] for letter in stack.dead_letters("DeleteQueue")]
+    assert sorted(reasons) == ["InvalidRequest", "TableNotFound"]
+
+
+# One ingest of one file: read the pointer, read the footer, copy, archive the pointer, swap it.
+@pytest.mark.parametrize("requests", [1, 2, 3, 4, 5])
+def test_a_function_killed_midway_is_tried_again_and_counts_once(
+    stack: LocalStack, requests: int
+) -> None:
+    table = f"killed{requests}"
+    land(stack, f"{table}/first.parquet")  # the table is there, the process is warm
+    stack.drain()
+    before = len(stack.aws.requests())
+
+    def seen() -> int:
+        """Requests of the function: our own are the file that lands, and SQS."""
+        return sum(
+            each.key.startswith(f"tables/{table}/") or each.operation == "GetObject"
+            for each in stack.aws.requests(after=before)
+        )
+
+    killed: list[int] = []
+
+    def kill() -> None:
+        wait_until(lambda: seen() >= requests)
+        stack.functions["ingest"].kill()
+        killed.append(seen())
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    land(stack, f"{table}/second.parquet")
+    stack.drain()
+    killer.join()
+    stack.drain()
+    assert killed, "the function ended before it could be killed"
+    assert rows(stack, table) == 200
+
+
+def test_a_message_that_fails_every_time_ends_in_the_dead_letters(
+    stack: LocalStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[object] = []
+
+    def fail(event: object) -> Failed:
+        tries.append(event)
+        return Failed("error", "out of order")
+
+    monkeypatch.setattr(stack.functions["rewrite"], "invoke", fail)
+    stack.send("RewriteQueue", {"table": "shop"})
+    stack.drain()
+    assert [letter.body for letter in stack.dead_letters("RewriteQueue")] == ['{"table": "shop"}']
+    assert len(tries) == 5
+
+
+def test_logs_tell_the_commit_but_no_value_and_no_literal(stack: LocalStack) -> None:
+    land(stack, "private/orders.parquet")
+    stack.drain()
+    for where in ("status = 'a secret'", "status = 'a secret' AND", "nothing = 'a secret'"):
+        stack.send("DeleteQueue", {"table": "private", "where": where})
+    stack.send("DeleteQueue", {"table": "private", "keys": {"order_id": ["a secret"]}})
+    stack.send("DeleteQueue", {"table": "private", "where": ["a secret"]})
+    stack.drain()
+    told = log(stack, "delete")
+    assert '"table":"private"' in told
+    assert inlay.open(stack.table_uri("private")).snapshot.commit.id in told
+    assert "a secret" not in told
+
+
+def test_another_s3_server_is_watched_for_landing_files(
+    stack: LocalStack, emulator: Path, tmp_path: Path
+) -> None:
+    """In a process of its own: the settings of two stacks would meet in this one's environment."""
+    script = tmp_path / "other.py"
+    script.write_text(
+        f"""
+import subprocess, sys
+from pathlib import Path
+import inlay
+import inlay.errors
+from inlay.local.stack import LocalOptions, LocalStack, environment
+
+options = LocalOptions(
+    template=Path({str(ROOT / "template.yaml")!r}),
+    parameters={{"AutoCreate": "true"}},
+    endpoint_url=sys.argv[1],
+    schedules=False,
+    home=Path({str(tmp_path)!r}),
+)
+body = Path({str(ROOT / "events" / "orders.parquet")!r}).read_bytes()
+with LocalStack(options) as stack, environment(stack.environment):
+    stack.s3.put_object(Bucket=stack.bucket, Key="ingest/orders/é 1+1.parquet", Body=body)
+    stack.drain()
+    print(inlay.open(stack.table_uri("orders")).scan().to_arrow().num_rows)
+"""
+    )
+    with AwsProcess(["s3"]) as other:
+        ran = subprocess.run(
+            [sys.executable, str(script), other.endpoint_url],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert ran.stdout.strip() == "100", ran.stderr
+
+
+def test_draining_waits_for_scheduled_runs_and_names_the_logs_when_it_takes_too_long(
+    stack: LocalStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+    monkeypatch.setattr(
+        stack.functions["rewrite"], "invoke", lambda event: release.wait() and Returned(None)
+    )
+    stack.send("RewriteQueue", {"table": "shop"})
+    with pytest.raises(inlay.errors.StoreUnavailable, match="logs"):
+        stack.drain(timeout_seconds=0.5)
+    release.set()
+    stack.drain()
