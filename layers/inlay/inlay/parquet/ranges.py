@@ -210,9 +210,14 @@ class RangeFile:
     def _hold(self, start: int, run: list[bytes]) -> None:
         if not run:
             return
-        if start not in self._bodies:
-            insort(self._starts, start)
-        self._bodies[start] = pa.py_buffer(run[0] if len(run) == 1 else b"".join(run))
+        body = pa.py_buffer(run[0] if len(run) == 1 else b"".join(run))
+        # A shorter body that starts within this one would hide it: `_held` looks at one start only.
+        for other in [s for s in self._starts if start <= s < start + body.size]:
+            if other + self._bodies[other].size <= start + body.size:
+                self._starts.remove(other)
+                del self._bodies[other]
+        insort(self._starts, start)
+        self._bodies[start] = body
 
     def _held(self, start: int, end: int) -> pa.Buffer | None:
         at = bisect_right(self._starts, start)

@@ -1,0 +1,161 @@
+"""Running ahead: order, budget, errors, and nothing left running."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay.ops.context import InlineExecutor
+from inlay.parquet.pipeline import Steps, Unit, run, run_ahead
+
+
+class ByHand(Executor):
+    """Runs a submitted job only when told to; `order` picks which of those waiting is next."""
+
+    def __init__(self, order: Callable[[int], int]) -> None:
+        self.order = order
+        self.waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.waiting.append((future, lambda: fn(*args, **kwargs)))
+        return future
+
+    def run_one(self) -> None:
+        future, job = self.waiting.pop(self.order(len(self.waiting)))
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(job())
+            except Exception as error:
+                future.set_exception(error)
+
+
+def unit(n: int, rounds: int, cost: int = 1, fail: bool = False) -> Unit[int]:
+    def steps() -> Steps[int]:
+        total = 0
+        for _ in range(rounds):
+            jobs: Sequence[Any] = [lambda: 1, lambda: 2]
+            [one, two] = yield jobs
+            total += one + two
+        if fail:
+            yield [lambda: 1 // 0]
+        [] = yield []  # a step that needs nothing
+        return n * 100 + total
+
+    return Unit(cost, steps())
+
+
+def test_results_come_in_order_whatever_ends_first(monkeypatch: Any) -> None:
+    @settings(deadline=None, max_examples=100)
+    @given(
+        rounds=st.lists(st.integers(0, 3), max_size=8),
+        picks=st.lists(st.integers(0, 100), min_size=1, max_size=30),
+        budget=st.integers(0, 10),
+        parallel=st.integers(1, 5),
+    )
+    def check(rounds: list[int], picks: list[int], budget: int, parallel: int) -> None:
+        turn = iter(range(10**9))
+        executor = ByHand(lambda n: picks[next(turn) % len(picks)] % n)
+
+        def wait(futures: Any, return_when: str) -> None:
+            assert futures
+            executor.run_one()
+
+        monkeypatch.setattr("inlay.parquet.pipeline.wait", wait)
+        units = (unit(n, count) for n, count in enumerate(rounds))
+        found = list(run_ahead(units, executor, budget_bytes=budget, parallel=parallel))
+        assert found == [n * 100 + 3 * count for n, count in enumerate(rounds)]
+
+    check()
+
+
+def test_no_more_is_held_than_the_budget() -> None:
+    started: list[int] = []
+
+    def units() -> Iterator[Unit[int]]:
+        for n in range(10):
+            yield Unit(4, counted(n))
+
+    def counted(n: int) -> Steps[int]:
+        started.append(n)
+        yield [lambda: n]
+        return n
+
+    results = run_ahead(units(), InlineExecutor(), budget_bytes=10, parallel=8)
+    assert started == []
+    for n in range(10):
+        assert next(results) == n
+        # Two fit the budget; the one handed over is still held until the next is asked for.
+        assert len(started) <= n + 2
+
+
+def test_a_unit_above_the_budget_runs_alone() -> None:
+    units = [unit(n, 1, cost=1000) for n in range(3)]
+    assert list(run_ahead(units, InlineExecutor(), budget_bytes=10, parallel=8)) == [3, 103, 203]
+
+
+def test_a_slow_start_doubles() -> None:
+    started: list[int] = []
+
+    def counted(n: int) -> Steps[int]:
+        started.append(n)
+        yield []
+        return n
+
+    units = (Unit(0, counted(n)) for n in range(20))
+    results = run_ahead(units, InlineExecutor(), budget_bytes=1, parallel=16, first=1)
+    seen = []
+    for _ in range(4):
+        next(results)
+        seen.append(len(started))
+    assert seen == [1, 3, 6, 11]
+
+
+def test_an_error_comes_where_its_result_would_have() -> None:
+    units = [unit(0, 1), unit(1, 1), unit(2, 1, fail=True), unit(3, 1)]
+    results = run_ahead(units, InlineExecutor(), budget_bytes=100, parallel=8)
+    assert [next(results), next(results)] == [3, 103]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+
+
+def test_a_unit_may_answer_its_own_error() -> None:
+    def steps() -> Steps[str]:
+        try:
+            yield [lambda: 1 // 0]
+        except ZeroDivisionError:
+            return "caught"
+        return "missed"
+
+    assert run(steps(), InlineExecutor()) == "caught"
+
+
+def test_nothing_runs_on_after_an_early_stop() -> None:
+    gate, running = threading.Event(), threading.Event()
+    finished: list[int] = []
+
+    def slow(n: int) -> int:
+        running.set()
+        gate.wait(5)
+        finished.append(n)
+        return n
+
+    def steps(n: int) -> Steps[int]:
+        [found] = yield [lambda: n if n == 0 else slow(n)]
+        return found  # type: ignore[no-any-return]
+
+    with ThreadPoolExecutor(2) as pool:
+        results = run_ahead((Unit(0, steps(n)) for n in range(9)), pool, budget_bytes=0, parallel=9)
+        assert next(results) == 0
+        assert running.wait(5)
+        gate.set()
+        results.close()  # type: ignore[attr-defined]
+        count = len(finished)
+        assert count <= 3
+    assert len(finished) == count

@@ -1,0 +1,118 @@
+"""Ranges of an object as a file: few requests, exact bytes, one content."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay.errors import ObjectGone, SourceChanged
+from inlay.ops.cache import ObjectCache
+from inlay.ops.context import InlineExecutor
+from inlay.parquet.ranges import RangeFile, merge_ranges
+from inlay.storage.base import ByteRange
+
+BODY = bytes(n % 251 for n in range(1000))
+RANGES = st.lists(
+    st.tuples(st.integers(0, 999), st.integers(1, 300)).map(
+        lambda p: ByteRange(p[0], min(1000, p[0] + p[1]))
+    ),
+    max_size=12,
+)
+
+
+@settings(deadline=None)
+@given(ranges=RANGES, gap=st.integers(0, 200), most=st.integers(1, 400))
+def test_merged_ranges_cover_all_and_no_gap_above_the_bound(
+    ranges: list[ByteRange], gap: int, most: int
+) -> None:
+    merged = merge_ranges(ranges, gap=gap, most=most)
+    wanted = {n for r in ranges for n in range(r.start, r.end)}
+    got = [n for r in merged for n in range(r.start, r.end)]
+    assert sorted(set(got)) == got and wanted <= set(got)
+    assert all(r.length <= most for r in merged)
+    extra = sorted(set(got) - wanted)
+    runs = [n for n in extra if n - 1 not in set(extra)]
+    for start in runs:
+        end = start
+        while end in set(extra):
+            end += 1
+        assert end - start <= gap
+
+
+@settings(deadline=None)
+@given(ranges=RANGES, reads=RANGES, data=st.data())
+def test_a_range_file_reads_like_the_object(
+    new_lake: Any, ranges: list[ByteRange], reads: list[ByteRange], data: st.DataObject
+) -> None:
+    lake = new_lake()
+    lake.put("o", BODY)
+    file = RangeFile(lake.objects.source("o", len(BODY)), len(BODY))
+    for part in (ranges[::2], ranges[1::2]):
+        file.prefetch(part, InlineExecutor())
+    for found in ranges:
+        file.seek(found.start)
+        assert file.read(found.length) == BODY[found.start : found.end]
+    assert file.unplanned == 0
+    for found in reads:
+        file.seek(found.start - 1000, 2) if data.draw(st.booleans()) else file.seek(found.start)
+        assert file.read(found.length) == BODY[found.start : found.end]
+        assert file.tell() == found.end
+
+
+def test_what_was_fetched_is_not_asked_for_again(lake: Any) -> None:
+    lake.put("o", BODY)
+    file = RangeFile(lake.objects.source("o", len(BODY)), len(BODY))
+    file.prefetch([ByteRange(0, 100), ByteRange(120, 130)], InlineExecutor())
+    assert [(r.start, r.end) for r in lake.store.reads] == [(0, 130)]
+    file.prefetch([ByteRange(50, 110)], InlineExecutor())
+    assert len(lake.store.reads) == 1
+
+
+def test_a_read_outside_of_the_plan_is_counted(lake: Any) -> None:
+    lake.put("o", BODY)
+    file = RangeFile(lake.objects.source("o", len(BODY)), len(BODY))
+    file.seek(10)
+    assert file.read(5) == BODY[10:15]
+    assert file.unplanned == 1
+
+
+def test_a_long_range_is_fetched_in_pieces_and_read_as_one(lake: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(merge_ranges, "__kwdefaults__", {"gap": 0, "most": 100})
+    lake.put("o", BODY)
+    file = RangeFile(lake.objects.source("o", len(BODY)), len(BODY))
+    file.prefetch([ByteRange(0, 950)], InlineExecutor())
+    assert len(lake.store.reads) == 10
+    assert file.read(950) == BODY[:950] and file.unplanned == 0
+
+
+def test_another_content_under_the_same_key_is_refused(lake: Any) -> None:
+    lake.put("o", BODY)
+    etag = lake.store.head("tables/t/o").info.etag
+    source = lake.objects.source("o", len(BODY), etag)
+    lake.put("o", BODY[::-1])
+    with pytest.raises(SourceChanged, match="o"):
+        RangeFile(source, len(BODY)).read(10)
+    unpinned = lake.objects.source("o", len(BODY) + 1)
+    with pytest.raises(SourceChanged):
+        RangeFile(unpinned, len(BODY)).read(10)
+
+
+def test_a_file_of_another_scheme_is_refused(lake: Any) -> None:
+    with pytest.raises(ObjectGone, match="s3://"):
+        lake.objects.source("s3://elsewhere/key")
+
+
+def test_the_cache_forgets_the_least_recently_used() -> None:
+    cache = ObjectCache(limit_bytes=10)
+    cache.put("a", 1, 4)
+    cache.put("b", 2, 4)
+    assert cache.get("a") == 1
+    cache.put("c", 3, 4)
+    assert (cache.get("a"), cache.get("b"), cache.get("c")) == (1, None, 3)
+    cache.put("huge", 4, 11)
+    assert cache.get("huge") is None and cache.get("a") == 1
+    cache.put("a", 5, 1)
+    assert cache.held_bytes == 5

@@ -1,0 +1,250 @@
+"""Written files: the rows given, good statistics, the layout asked for, nothing left when it fails."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay.errors import StoreUnavailable
+from inlay.format.entry import ColumnStats
+from inlay.format.values import order_key
+from inlay.parquet import upload
+from inlay.parquet.stats import BOUND_LENGTH
+from inlay.parquet.types import schema_from_arrow
+from inlay.parquet.writer import Layout, write_files
+
+TABLE = pa.table(
+    {
+        "k": pa.array([(n * 7919) % 10_000 for n in range(10_000)], pa.int64()),
+        "word": pa.array([f"{n:05d}" for n in range(10_000)]),
+    }
+)
+SCHEMA = schema_from_arrow(TABLE.schema)
+
+
+def parquet(lake: Any, entry: Any) -> pq.ParquetFile:
+    return pq.ParquetFile(pa.BufferReader(lake.body(entry.key)))
+
+
+def all_rows(lake: Any, entries: Any) -> pa.Table:
+    return pa.concat_tables([parquet(lake, e).read() for e in entries])
+
+
+def test_the_rows_come_back_in_order(lake: Any) -> None:
+    entries = lake.write(TABLE, row_group_rows=3000)
+    assert all_rows(lake, entries).equals(TABLE)
+    [entry] = entries
+    assert (entry.rows, entry.row_groups, entry.schema_id) == (10_000, 4, 0)
+    assert entry.size == len(lake.body(entry.key)) and entry.sequence is None
+    metadata = parquet(lake, entry).metadata
+    assert entry.footer_size == metadata.serialized_size + 8
+
+
+def test_files_have_ids_page_index_and_checksums(lake: Any) -> None:
+    [entry] = lake.write(TABLE)
+    file = parquet(lake, entry)
+    assert [f.metadata[b"PARQUET:field_id"] for f in file.schema_arrow] == [b"1", b"2"]
+    chunk = file.metadata.row_group(0).column(0)
+    assert chunk.compression == "ZSTD" and chunk.has_offset_index and chunk.has_column_index
+
+
+def test_row_groups_are_bounded_by_bytes(lake: Any) -> None:
+    [entry] = lake.write(TABLE, row_group_bytes=40_000)
+    metadata = parquet(lake, entry).metadata
+    groups = [metadata.row_group(n).num_rows for n in range(entry.row_groups)]
+    width = TABLE.nbytes / TABLE.num_rows
+    assert all(rows * width <= 41_000 for rows in groups)
+    assert all(rows * width >= 30_000 for rows in groups[:-1])
+
+
+def test_small_batches_become_whole_row_groups(lake: Any) -> None:
+    batches = TABLE.to_batches(max_chunksize=77)
+    [entry] = write_files(lake.target(), batches, SCHEMA, Layout(row_group_rows=4000))
+    metadata = parquet(lake, entry).metadata
+    assert [metadata.row_group(n).num_rows for n in range(3)] == [4000, 4000, 2000]
+    assert all_rows(lake, [entry]).equals(TABLE)
+
+
+def test_files_end_near_their_target(lake: Any) -> None:
+    entries = lake.write(TABLE, row_group_rows=500, target_file_bytes=15_000)
+    assert len(entries) > 2
+    assert all(15_000 <= e.size < 22_000 for e in entries[:-1])
+    assert all_rows(lake, entries).equals(TABLE)
+
+
+def test_rows_are_sorted_within_a_file(lake: Any) -> None:
+    [entry] = lake.write(TABLE, sort_by=(1,), row_group_rows=3000)
+    file = parquet(lake, entry)
+    assert file.read()["k"].to_pylist() == sorted(TABLE["k"].to_pylist())
+    [column] = file.metadata.row_group(0).sorting_columns
+    assert (column.column_index, column.descending) == (0, False)
+    bounds = [
+        (s.min, s.max)
+        for n in range(entry.row_groups)
+        for s in [file.metadata.row_group(n).column(0).statistics]
+    ]
+    assert all(a[1] <= b[0] for a, b in pairwise(bounds))
+
+
+def test_sorted_rows_split_into_files_keep_every_row(lake: Any) -> None:
+    entries = lake.write(TABLE, sort_by=(1,), target_file_bytes=20_000, row_group_rows=1000)
+    assert len(entries) > 1
+    assert sorted(all_rows(lake, entries)["word"].to_pylist()) == TABLE["word"].to_pylist()
+
+
+def test_partitions_get_files_of_their_own(lake: Any) -> None:
+    def by_last_digit(batch: pa.RecordBatch) -> Any:
+        digit = pc.utf8_slice_codeunits(batch.column("word"), 4)
+        for value in sorted(set(digit.to_pylist())):
+            yield (value,), batch.filter(pc.equal(digit, value))
+
+    batches = TABLE.to_batches(max_chunksize=1000)
+    layout = Layout(split=by_last_digit, spec_id=3)
+    entries = list(write_files(lake.target(), batches, SCHEMA, layout))
+    assert sorted(e.partition for e in entries) == [(str(n),) for n in range(10)]
+    assert {e.spec_id for e in entries} == {3}
+    for entry in entries:
+        words = parquet(lake, entry).read()["word"].to_pylist()
+        assert len(words) == 1000 and {w[-1] for w in words} == set(entry.partition)
+
+
+def test_many_partitions_do_not_stay_open(lake: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("inlay.parquet.writer.OPEN_PARTITIONS", 2)
+
+    def each(batch: pa.RecordBatch) -> Any:
+        for n in range(batch.num_rows):
+            yield (n % 4,), batch.slice(n, 1)
+
+    layout = Layout(split=each)
+    entries = list(write_files(lake.target(), TABLE.slice(0, 8).to_batches(), SCHEMA, layout))
+    assert len(entries) == 8
+    assert sorted(all_rows(lake, entries)["word"].to_pylist()) == TABLE["word"].to_pylist()[:8]
+
+
+def test_no_rows_make_no_file(lake: Any) -> None:
+    assert lake.write(TABLE.slice(0, 0)) == ()
+    assert list(lake.store.list("")) == []
+
+
+# -- statistics -----------------------------------------------------------------------------------
+
+FLOATS = st.none() | st.sampled_from([math.nan, 0.0, -0.0, 1.5, -math.inf, math.inf])
+TEXTS = st.none() | st.text(max_size=40) | st.just("\U0010ffff" * 20)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    rows=st.lists(st.tuples(FLOATS, TEXTS, st.none() | st.binary(max_size=30)), min_size=1),
+    group=st.integers(1, 7),
+)
+def test_bounds_of_an_entry_bound_every_value(new_lake: Any, rows: Any, group: int) -> None:
+    lake = new_lake()
+    columns = list(zip(*rows, strict=True))
+    table = pa.table(
+        {
+            "f": pa.array(columns[0], pa.float64()),
+            "t": pa.array(columns[1], pa.string()),
+            "b": pa.array(columns[2], pa.binary()),
+        }
+    )
+    [entry] = lake.write(table, row_group_rows=group)
+    for field_id, values in zip((1, 2, 3), columns, strict=True):
+        stats = entry.stats[field_id]
+        known = [v for v in values if v is not None]
+        assert stats.null_count == len(values) - len(known)
+        nan = [v for v in known if isinstance(v, float) and math.isnan(v)]
+        assert stats.has_nan is bool(nan)
+        for value in known:
+            if isinstance(value, float) and math.isnan(value):
+                continue
+            assert stats.lower is None or order_key(stats.lower) <= order_key(value)
+            assert stats.upper is None or order_key(stats.upper) >= order_key(value)
+            if stats.exact and stats.lower is not None:
+                assert stats.lower in known and stats.upper in known
+        for bound in (stats.lower, stats.upper):
+            assert not isinstance(bound, str | bytes) or len(bound) <= BOUND_LENGTH
+
+
+def test_a_group_of_only_nulls_does_not_hide_the_bounds(lake: Any) -> None:
+    table = pa.table({"k": pa.array([None, None, 4, 9, math.nan, math.nan], pa.float64())})
+    [entry] = lake.write(table, row_group_rows=2)
+    # The last group has values and no bounds: NaN has none, and that there are others is unknown.
+    assert entry.stats[1] == ColumnStats(None, None, 2, True, True)
+    [entry] = lake.write(table.slice(0, 4), row_group_rows=2)
+    assert entry.stats[1] == ColumnStats(4.0, 9.0, 2, True, False)
+
+
+def test_a_column_the_file_lacks_is_known_to_be_null(lake: Any) -> None:
+    wider = replace(SCHEMA, fields=(*SCHEMA.fields, replace(SCHEMA.fields[0], id=9, name="new")))
+    entry = lake.adopt(lake.body(lake.write(TABLE)[0].key), wider)
+    assert entry.stats[9] == ColumnStats(null_count=10_000, has_nan=False)
+
+
+# -- uploads --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_parts(monkeypatch: Any) -> None:
+    monkeypatch.setattr(upload, "PUT_BYTES", 1024)
+    monkeypatch.setattr(upload, "PART_BYTES", 512)
+    monkeypatch.setattr("inlay.storage.rules.MIN_PART_BYTES", 1, raising=False)
+
+
+def test_a_large_file_goes_up_in_parts(lake: Any, in_parts: None, threads: Any) -> None:
+    lake.executor = threads
+    [entry] = lake.write(TABLE, row_group_rows=500)
+    assert all_rows(lake, [entry]).equals(TABLE)
+    assert list(lake.store.list_uploads("")) == []
+
+
+def test_a_failure_leaves_no_object_and_no_upload(lake: Any, in_parts: None) -> None:
+    def breaking() -> Any:
+        yield from TABLE.to_batches(max_chunksize=1000)
+        raise RuntimeError("the source broke")
+
+    layout = Layout(row_group_rows=500)
+    with pytest.raises(RuntimeError):
+        list(write_files(lake.target(), breaking(), SCHEMA, layout))
+    assert list(lake.store.list("")) == []
+    assert list(lake.store.list_uploads("")) == []
+
+
+def test_stopping_early_drops_the_file_in_work(lake: Any, in_parts: None) -> None:
+    layout = Layout(row_group_rows=500, target_file_bytes=20_000)
+    files = write_files(lake.target(), TABLE.to_batches(max_chunksize=500), SCHEMA, layout)
+    first = next(files)
+    files.close()  # type: ignore[attr-defined]
+    assert [o.key for o in lake.store.list("")] == [f"tables/t/{first.key}"]
+    assert list(lake.store.list_uploads("")) == []
+
+
+def test_a_put_whose_answer_was_lost_is_repeated(lake: Any, monkeypatch: Any) -> None:
+    put, lost = lake.store._store.put, iter([True, False])
+
+    def flaky(*args: Any, **kwargs: Any) -> Any:
+        answer = put(*args, **kwargs)
+        if next(lost):
+            raise StoreUnavailable("connection reset")
+        return answer
+
+    monkeypatch.setattr(lake.store, "put", flaky, raising=False)
+    [entry] = lake.write(TABLE)
+    assert all_rows(lake, [entry]).equals(TABLE)
+
+
+def test_a_store_that_stays_away_is_an_error(lake: Any, monkeypatch: Any) -> None:
+    def away(*args: Any, **kwargs: Any) -> Any:
+        raise StoreUnavailable("connection refused")
+
+    monkeypatch.setattr(lake.store, "put", away, raising=False)
+    with pytest.raises(StoreUnavailable):
+        lake.write(TABLE)
