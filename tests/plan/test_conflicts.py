@@ -17,7 +17,6 @@ from pyroaring import BitMap
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Rows, Vector, Where
 from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Primitive
-from inlay.format.snapshot import Expiration
 from inlay.ops.commit import Committed, Conflicted, Skipped, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.create import create
@@ -112,7 +111,7 @@ def compact(base: Loaded, key: str = "packed") -> Change:
 
 
 def expire(base: Loaded) -> Change:
-    edit = replace(NO_EDIT, expire=Expiration(base.snapshot.version - 1, 10**15))
+    edit = replace(NO_EDIT, expire_through=base.snapshot.version - 1)
     return Change(operation="expire", edit=edit)
 
 

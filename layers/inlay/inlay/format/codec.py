@@ -153,8 +153,8 @@ def _snapshot_from_json(body: dict[str, Any]) -> Snapshot:
             streams={_text(k): int(v) for k, v in ledger["streams"].items()},
         ),
         erasures=tuple(_erasure_from_json(e) for e in body["erasures"]),
-        boundary=Boundary(_count(boundary_version), _count(boundary_us)),
-        expired=tuple(Expiration(_count(t), _count(us)) for t, us in body["expired"]),
+        boundary=Boundary(_count(boundary_version), _optional(_count, boundary_us)),
+        expired=tuple(Expiration(_count(t), _optional(_count, us)) for t, us in body["expired"]),
         time_index=tuple((_count(v), _count(us)) for v, us in body["time_index"]),
         totals=Totals(_count(files), _count(rows), _count(data_bytes), _count(markers)),
     )
@@ -483,7 +483,7 @@ def _commit_from_json(found: dict[str, Any]) -> Commit:
 def _erasure_to_json(erasure: Erasure) -> dict[str, Any]:
     return {
         "id": erasure.id,
-        "predicate": predicate_to_json(erasure.predicate),
+        "predicate": _optional(predicate_to_json, erasure.predicate),
         "text": erasure.text,
         "phase": erasure.phase,
         "opened_version": erasure.opened_version,
@@ -491,13 +491,15 @@ def _erasure_to_json(erasure: Erasure) -> dict[str, Any]:
         "swept_us": erasure.swept_us,
         "objects": erasure.objects,
         "rows": erasure.rows,
+        "deleted": erasure.deleted,
+        "digest": erasure.digest,
     }
 
 
 def _erasure_from_json(found: dict[str, Any]) -> Erasure:
     return Erasure(
         id=_text(found["id"]),
-        predicate=predicate_from_json(found["predicate"]),
+        predicate=_optional(predicate_from_json, found["predicate"]),
         text=_text(found["text"]),
         phase=_text(found["phase"]),
         opened_version=_count(found["opened_version"]),
@@ -505,6 +507,8 @@ def _erasure_from_json(found: dict[str, Any]) -> Erasure:
         swept_us=_optional(_count, found["swept_us"]),
         objects=_count(found["objects"]),
         rows=_count(found["rows"]),
+        deleted=_count(found["deleted"]),
+        digest=_optional(_text, found["digest"]),
     )
 
 

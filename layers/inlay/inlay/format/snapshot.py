@@ -12,7 +12,7 @@ what dies in it is said by a bitmap of ordinals in its reference.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar
 
 from pyroaring import FrozenBitMap
@@ -121,18 +121,19 @@ class Commit:
 @dataclass(frozen=True, slots=True)
 class Boundary:
     """Objects whose upload started before `time_us` (the store's clock) may be deleted when they are
-    unreachable, so no commit may add them. Set by GC and erasure at `version`."""
+    unreachable, so no commit may add them. Set by GC and erasure at `version`; None: see `observed`."""
 
     version: int = 0
-    time_us: int = 0
+    time_us: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Expiration:
-    """Versions up to `through` were expired at `time_us`; GC roots until the grace has passed."""
+    """Versions up to `through` were expired at `time_us`; GC roots until the grace has passed. None:
+    see `observed`."""
 
     through: int
-    time_us: int
+    time_us: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,10 +147,15 @@ class Ref:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
-    """An erasure that is under way (docs/FORMAT.md, "Erasure"). `phase`: see `plan.erasure`."""
+    """An erasure that is under way (docs/FORMAT.md, "Erasure"). `phase`: see `plan.erasure`.
+
+    `predicate` is personal data itself: once no file holds a row for it, it is None, and `digest`, its
+    HMAC, stands for it in the receipt. `objects` and `rows` were rewritten and removed, `deleted`
+    objects deleted; `swept_us` is when the last sweep was done.
+    """
 
     id: str
-    predicate: Predicate
+    predicate: Predicate | None
     text: str
     phase: str
     opened_version: int
@@ -157,6 +163,8 @@ class Erasure:
     swept_us: int | None = None
     objects: int = 0
     rows: int = 0
+    deleted: int = 0
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +232,28 @@ class Snapshot:
     def oldest_version(self) -> int:
         """The oldest version that can still be opened (refs may hold older ones)."""
         return max((e.through + 1 for e in self.expired), default=1)
+
+
+def observed(snapshot: Snapshot, seen_us: int) -> Snapshot:
+    """The snapshot, read at `seen_us` by the store's clock, with its open times filled in.
+
+    "From now on" cannot be said by the commit that says it: a writer may stall between choosing a time
+    and landing the swap, for longer than any grace period, and what it wrote would then have been true
+    for days before anybody could see it. So a commit leaves such times open, and whoever reads it knows
+    a time at which it had surely landed: the next commit writes that down.
+    """
+    if snapshot.boundary.time_us is not None and all(
+        e.time_us is not None for e in snapshot.expired
+    ):
+        return snapshot
+    boundary = snapshot.boundary
+    return replace(
+        snapshot,
+        boundary=Boundary(boundary.version, seen_us) if boundary.time_us is None else boundary,
+        expired=tuple(
+            Expiration(e.through, seen_us) if e.time_us is None else e for e in snapshot.expired
+        ),
+    )
 
 
 def thin_time_index(

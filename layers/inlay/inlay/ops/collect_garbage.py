@@ -48,7 +48,7 @@ MAX_NAMES = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GarbageResult:
+class CollectResult:
     """`objects` and `bytes` were deleted (in a dry run: would be), by `kinds`; `young` objects nobody
     needs wait for their grace. `unknown` objects are none of this library's; at most 100 are named.
     `keys` names up to 1,000 of what was deleted."""
@@ -75,7 +75,7 @@ def collect_garbage(
     base: Loaded | None = None,
     grace_seconds: float | None = None,
     dry_run: bool = False,
-) -> GarbageResult:
+) -> CollectResult:
     """Delete what has been unneeded for `grace_seconds` (property `gc.grace_days` unless given).
 
     The grace must be longer than the longest read and the longest upload: a reader of an expired
@@ -95,7 +95,9 @@ def collect_garbage(
     listed = list(_list(ctx))
     uploads = _stale_uploads(ctx, boundary_us)
     plan = roots.plan(listed, boundary_us)
-    if dry_run or not (plan.doomed or uploads):
+    # An expiry's grace begins when a commit writes down that it was seen (`snapshot.observed`).
+    due = plan.doomed or uploads or loaded.has_open_times
+    if dry_run or not due:
         return _result(loaded, plan, roots, boundary_us, uploads=len(uploads), dry_run=dry_run)
 
     change = Change(
@@ -228,8 +230,8 @@ def _result(
     *,
     uploads: int,
     dry_run: bool,
-) -> GarbageResult:
-    return GarbageResult(
+) -> CollectResult:
+    return CollectResult(
         version=loaded.snapshot.version,
         dry_run=dry_run,
         boundary_us=boundary_us,

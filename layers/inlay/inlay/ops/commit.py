@@ -52,7 +52,7 @@ from inlay.format.codec import (
     decode_markers,
     encode_snapshot,
 )
-from inlay.format.snapshot import Snapshot, Tier
+from inlay.format.snapshot import Snapshot, Tier, observed
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded, find_version, load_pointer, load_segments, retain
 from inlay.plan.apply import apply, seal
@@ -195,7 +195,7 @@ def _plan(
 def _attempt(ctx: Context, loaded: Loaded, proposal: Proposal, written: _Written) -> Loaded | _Lost:
     """Write what the proposal needs, then swap it in."""
     base = loaded.snapshot
-    proposal = _reuse(proposal, written, boundary_us=base.boundary.time_us)
+    proposal = _reuse(proposal, written, boundary_us=base.boundary.time_us or 0)
     known = {segment_id for segment_id, _ in written.by_bytes.values()}
     to_write = [s for s in proposal.segments if s.id not in known]
 
@@ -352,7 +352,9 @@ def _now(
             markers[segment.id] = decode_markers(segment.data, key=key, types=types)
         else:
             ledger[segment.id] = decode_ledger(segment.data, key=key)
-    state = State(snapshot, retain(Contents(files, markers, ledger), snapshot))
+    state = State(
+        observed(snapshot, date_us), retain(Contents(files, markers, ledger), snapshot)
+    )
     return Loaded(state, etag, data, date_us, ctx.clock.monotonic())
 
 

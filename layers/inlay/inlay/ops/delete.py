@@ -1,7 +1,9 @@
 """Delete: rows leave the table in one commit, by the marker that suits.
 
-Promise: exactly the rows for which the predicate is TRUE (or whose key is listed) in the version the
-commit follows are gone, and none that was inserted later; a redelivered request changes nothing.
+Promise: the rows for which the predicate is TRUE (or whose key is listed) are gone, and none that was
+inserted after the commit; a redelivered request changes nothing. A table-wide marker deletes from the
+version its commit follows; a delete that looks at rows deletes what it read, and under
+`isolation=serializable` reads again when files that may match arrived meanwhile.
 
 `tombstone` reads no data: the marker alone is written, at most three requests after the pointer is
 read. `vector` reads the filter columns of files that may match and marks row positions. `surgery` and

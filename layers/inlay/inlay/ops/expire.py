@@ -64,7 +64,7 @@ def expire(
         return ExpireResult(version=snapshot.version, oldest=snapshot.oldest_version)
     if dry_run:
         return _result(loaded, plan, commit_id=None)
-    change = Change(operation="expire", edit=Edit(expire=plan.expiration(now_us)))
+    change = Change(operation="expire", edit=Edit(expire_through=plan.through))
     outcome = expect_committed(ctx, commit(ctx, change, base=loaded))
     made = outcome.loaded.snapshot
     return _result(

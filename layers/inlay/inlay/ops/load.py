@@ -18,7 +18,7 @@ from inlay.format.codec import (
     decode_markers,
     decode_snapshot,
 )
-from inlay.format.snapshot import Segment, Snapshot
+from inlay.format.snapshot import Segment, Snapshot, observed
 from inlay.ops.context import Context
 from inlay.plan.change import NeedSegments
 from inlay.plan.state import Contents, State
@@ -43,6 +43,12 @@ class Loaded:
     def snapshot(self) -> Snapshot:
         return self.state.snapshot
 
+    @property
+    def has_open_times(self) -> bool:
+        """Whether the stored snapshot leaves times open that the next commit will write down."""
+        stored = decode_snapshot(self.raw, key=keys.POINTER)
+        return stored.boundary.time_us is None or any(e.time_us is None for e in stored.expired)
+
 
 def load_pointer(ctx: Context, *, carried: Contents | None = None) -> Loaded:
     """The current snapshot, one GET. `carried` are segment contents known from earlier loads."""
@@ -53,7 +59,8 @@ def load_pointer(ctx: Context, *, carried: Contents | None = None) -> Loaded:
 
 
 def _loaded(ctx: Context, answer: Got, key: str, carried: Contents | None) -> Loaded:
-    snapshot = decode_snapshot(answer.body, key=ctx.key(key))
+    # What the pointer leaves open ("from now on") had surely landed by the time of this answer.
+    snapshot = observed(decode_snapshot(answer.body, key=ctx.key(key)), answer.date_us)
     return Loaded(
         State(snapshot, retain(carried, snapshot)),
         answer.etag,

@@ -11,20 +11,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from inlay.format.snapshot import Boundary, LedgerRecord, Snapshot, Tier, thin_time_index
+from inlay.format.snapshot import LedgerRecord, Snapshot, Tier, thin_time_index
 from inlay.plan.change import Change, Conflict, NeedSegments, Outcome, Proposal, Stale, Unchanged
 from inlay.plan.conflicts import settle_units, validate
-from inlay.plan.draft import BOUNDARY_AT_COMMIT, Draft
+from inlay.plan.draft import Draft
 from inlay.plan.fit import fit
 from inlay.plan.once import look_up, without_duplicates
 from inlay.plan.state import State
 
 
 def apply(state: State, change: Change, *, commit_id: str, new_id: Callable[[], str]) -> Outcome:
-    """What committing `change` on top of `state` comes to."""
-    base = state.snapshot
-    if change.uploaded_us is not None and change.uploaded_us < base.boundary.time_us:
-        return Stale(base.boundary.time_us)
+    """What committing `change` on top of `state` comes to. Times must have been filled in
+    (`format.snapshot.observed`)."""
+    boundary_us = state.snapshot.boundary.time_us or 0
+    if change.uploaded_us is not None and change.uploaded_us < boundary_us:
+        return Stale(boundary_us)
 
     known = look_up(state, change)
     if not isinstance(known, frozenset):
@@ -88,15 +89,7 @@ def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:
             ),
         ),
         time_index=thin_time_index((*draft.time_index, (draft.version, time_us)), draft.version),
-        boundary=Boundary(draft.version, _next_second(time_us))
-        if draft.boundary.time_us == BOUNDARY_AT_COMMIT
-        else draft.boundary,
     )
-
-
-def _next_second(time_us: int) -> int:
-    """S3 tells times in whole seconds, cut off: only from the next second on is "later" certain."""
-    return (time_us // 1_000_000 + 1) * 1_000_000
 
 
 def _needed(state: State, change: Change) -> NeedSegments | None:

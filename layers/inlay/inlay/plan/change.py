@@ -14,7 +14,7 @@ from hashlib import blake2b
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import Predicate
 from inlay.format.schema import Schema
-from inlay.format.snapshot import Erasure, Expiration, Ref, Segment, Snapshot
+from inlay.format.snapshot import Erasure, Ref, Segment, Snapshot
 from inlay.plan.positions import PositionMap
 
 # 96 bits: ten million ids in the ledger collide with a probability of about 1e-15.
@@ -76,6 +76,7 @@ class Unit:
     version: int
     positions: PositionMap | None = None
     applied: frozenset[str] = frozenset()  # ids of the file markers that are now absent rows
+    erased: tuple[tuple[str, int], ...] = ()  # (erasure, rows of it that were removed here)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +86,13 @@ class Edit:
     properties: Mapping[str, str | None] = field(default_factory=dict)  # None removes
     schema: Schema | None = None
     boundary_us: int | None = None
-    boundary_at_commit: bool = False  # erasure: the boundary is this commit's own time
-    expire: Expiration | None = None
+    boundary_at_commit: bool = False  # erasure: whatever began before this commit landed
+    expire_through: int | None = None
     forget_expired_before_us: int | None = None
     erasure: Erasure | None = None  # opened or moved on
+    erasure_phase: str | None = None  # ... from this phase; None: it must not be open
     close_erasure: str | None = None
+    expire_all: bool = False  # every version before this commit, and refs that are no legal hold
     refs: Mapping[str, Ref | None] = field(default_factory=dict)
     stream: tuple[str, int] | None = None
 

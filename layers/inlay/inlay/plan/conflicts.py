@@ -29,6 +29,7 @@ from collections.abc import Sequence
 
 from inlay.format.entry import DataFile, Marker, Rows
 from inlay.plan.change import Change, Conflict, Reads, Unit
+from inlay.plan.erasure import validate_erasure
 from inlay.plan.prune import may_match
 from inlay.plan.reach import marker_may_hit
 from inlay.plan.state import State
@@ -36,10 +37,14 @@ from inlay.plan.state import State
 
 def validate(state: State, change: Change) -> Conflict | None:
     named = {m.file for m in change.add_markers if m.file is not None} | set(change.remove)
+    named -= {f.key for f in change.add}
     if named:
         gone = named - {f.key for f in state.files()}
         if gone:
             return Conflict("files whose rows were to be deleted were replaced", frozenset(gone))
+    moved_on = validate_erasure(state, change.edit)
+    if moved_on is not None:
+        return moved_on
     if change.reads is not None:
         return _validate_reads(state, change.reads)
     return None

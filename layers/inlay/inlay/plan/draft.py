@@ -14,6 +14,7 @@ from inlay.format.properties import Properties
 from inlay.format.snapshot import (
     Boundary,
     Commit,
+    Expiration,
     Ledger,
     LedgerRecord,
     Segment,
@@ -26,9 +27,6 @@ from inlay.plan.prune import all_match, may_match
 from inlay.plan.reach import marker_may_hit, marker_predicate
 from inlay.plan.state import State, live_files, live_markers
 from inlay.plan.tiers import bury
-
-# A boundary that `seal` sets to the commit's own time.
-BOUNDARY_AT_COMMIT = -1
 
 
 class Draft:
@@ -260,15 +258,16 @@ class Draft:
         if edit.forget_expired_before_us is not None:
             # The newest of those past their grace stays: it says up to where versions are gone, and
             # when it is the only one, which version is the oldest.
-            past = [e for e in expired if e.time_us < edit.forget_expired_before_us]
-            young = [e for e in expired if e.time_us >= edit.forget_expired_before_us]
+            before_us = edit.forget_expired_before_us
+            past = [e for e in expired if e.time_us is not None and e.time_us < before_us]
+            young = [e for e in expired if e not in past]
             expired = (*past[-1:], *young)
-        if edit.expire is not None and edit.expire.through >= snapshot.oldest_version:
-            expired += (edit.expire,)
+        if edit.expire_through is not None and edit.expire_through >= snapshot.oldest_version:
+            expired += (Expiration(edit.expire_through, None),)
         boundary = snapshot.boundary
         if edit.boundary_at_commit:
-            boundary = Boundary(snapshot.version, BOUNDARY_AT_COMMIT)
-        elif edit.boundary_us is not None and edit.boundary_us > boundary.time_us:
+            boundary = Boundary(snapshot.version, None)
+        elif edit.boundary_us is not None and edit.boundary_us > (boundary.time_us or 0):
             boundary = Boundary(snapshot.version, edit.boundary_us)
         schemas, schema_id, last = snapshot.schemas, snapshot.schema_id, snapshot.last_field_id
         if edit.schema is not None:

@@ -75,8 +75,10 @@ def without_duplicates(change: Change, known: frozenset[bytes]) -> Change:
     if not known:
         return change
     tokens = {r.token for r in change.events if r.id in known}
+    dropped = {f.key for f in change.add if f.event in tokens}
     return dataclasses.replace(
         change,
         events=tuple(r for r in change.events if r.id not in known),
-        add=tuple(f for f in change.add if f.event not in tokens),
+        add=tuple(f for f in change.add if f.key not in dropped),
+        add_markers=tuple(m for m in change.add_markers if m.file not in dropped),
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from inlay.format.snapshot import Expiration, Snapshot
+from inlay.format.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,6 @@ class ExpiryPlan:
     @property
     def count(self) -> int:
         return self.through - self.first + 1 - len(self.held)
-
-    def expiration(self, now_us: int) -> Expiration:
-        return Expiration(self.through, now_us)
 
 
 def plan_expiry(
@@ -52,4 +49,7 @@ def plan_expiry(
 def gone_through(snapshot: Snapshot, *, before_us: int) -> int:
     """The newest version whose expiry is older than `before_us`: its objects, and those of all before
     it, are kept by refs only. 0 when there is none."""
-    return max((e.through for e in snapshot.expired if e.time_us < before_us), default=0)
+    return max(
+        (e.through for e in snapshot.expired if e.time_us is not None and e.time_us < before_us),
+        default=0,
+    )

@@ -1,0 +1,185 @@
+"""The auditor: looks at the store after every write, beside the actors and without faults.
+
+Promise: whatever is checked is checked on the bytes in the store, by decoding them, never on what an
+actor believes.
+
+* versions rise by one, each with one winner; times rise; the table id stays
+* the archive of a version is in the store, byte for byte, before its successor is the pointer
+* every version holds exactly the rows that the model says
+* every object that a retained version reaches exists
+* totals are the sums of what is live
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from inlay.format import keys
+from inlay.format.codec import decode_snapshot
+from inlay.format.entry import Keys, Vector
+from inlay.format.snapshot import Snapshot
+from inlay.ops.context import Context
+from inlay.ops.load import load_entries
+from inlay.ops.scan import Scan
+from inlay.plan.state import State
+from inlay.storage.base import Got
+from inlay.testing.model import Model, Row, Rows, Violation
+
+
+class Auditor:
+    """Watches one table. `ctx` reads the store directly."""
+
+    def __init__(
+        self, ctx: Context, model: Model, now_us: Callable[[], int], grace_us: int
+    ) -> None:
+        self.ctx = ctx
+        self.model = model
+        self.now_us = now_us
+        self.grace_us = grace_us
+        self.snapshots: dict[int, Snapshot] = {}
+        self.bytes_of: dict[int, bytes] = {}
+        self.newest = 0
+        self.expired_at: dict[int, int] = {}
+        self._reached: dict[int, frozenset[str]] = {}
+        self._busy = False
+
+    # -- hooks --------------------------------------------------------------------------------
+
+    def after_write(self, method: str, args: tuple[Any, ...]) -> None:
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            if method == "put" and args[0] == self.ctx.key(keys.POINTER):
+                self._pointer_written()
+            elif method in ("delete", "delete_versions"):
+                self.check_reachable()
+        finally:
+            self._busy = False
+
+    # -- versions -----------------------------------------------------------------------------
+
+    def _pointer_written(self) -> None:
+        got = self.ctx.store.get(self.ctx.key(keys.POINTER))
+        if not isinstance(got, Got):
+            raise Violation("the pointer is gone")
+        snapshot = decode_snapshot(got.body, key=keys.POINTER)
+        version = snapshot.version
+        if version == self.newest and got.body == self.bytes_of.get(version):
+            return  # the same swap, answered twice
+        if version != self.newest + 1:
+            raise Violation(f"version {version} follows version {self.newest}")
+        if version > 1:
+            self._check_succession(snapshot)
+        self.newest = version
+        self.snapshots[version] = snapshot
+        self.bytes_of[version] = got.body
+        self._note_expiry(snapshot)
+        self._check_content(snapshot)
+
+    def _check_succession(self, snapshot: Snapshot) -> None:
+        before = self.snapshots[snapshot.version - 1]
+        if snapshot.table_id != before.table_id:
+            raise Violation("the table id changed")
+        if snapshot.commit.time_us <= before.commit.time_us:
+            raise Violation(f"time does not rise at version {snapshot.version}")
+        if snapshot.commit.id in {s.commit.id for s in self.snapshots.values()}:
+            raise Violation(f"commit id of version {snapshot.version} was used before")
+        archive = self.ctx.store.get(self.ctx.key(keys.archive_key(before.version)))
+        if not isinstance(archive, Got) or archive.body != self.bytes_of[before.version]:
+            raise Violation(
+                f"version {before.version} was superseded and is not archived as it was"
+            )
+        known = (before.boundary.time_us, snapshot.boundary.time_us)
+        if known[0] is not None and known[1] is not None and known[1] < known[0]:
+            raise Violation("the GC boundary went back")
+        if snapshot.ledger.horizon_us < before.ledger.horizon_us:
+            raise Violation("the ledger's horizon went back")
+
+    def _note_expiry(self, snapshot: Snapshot) -> None:
+        for version in range(1, snapshot.oldest_version):
+            self.expired_at.setdefault(version, self.now_us())
+
+    def _check_content(self, snapshot: Snapshot) -> None:
+        state = load_entries(self.ctx, State(snapshot))
+        live = list(state.files())
+        before = self.snapshots.get(snapshot.version - 1)
+        known = set() if before is None else {f.key for f in self._files(before)}
+        events = [f.event for f in live if f.event is not None and f.key not in known]
+        operation, request = snapshot.commit.operation, snapshot.commit.request
+        fresh = events if operation == "ingest" else []
+        expected = self.model.advance(snapshot.version, operation, request, fresh)
+        found = self.rows(snapshot)
+        if not expected.allows(found):
+            raise Violation(
+                f"version {snapshot.version} ({operation} {request}) holds other rows than it must: "
+                f"missing {_few(expected.least - found)}, too many {_few(found - expected.most)}"
+            )
+        self.model.rows_at[snapshot.version] = found
+        totals = snapshot.totals
+        sums = (len(live), sum(f.rows for f in live), sum(f.size for f in live))
+        if (totals.files, totals.rows, totals.bytes) != sums:
+            raise Violation(f"totals of version {snapshot.version} are {totals}, not {sums}")
+
+    def _files(self, snapshot: Snapshot) -> list[Any]:
+        return list(load_entries(self.ctx, State(snapshot)).files())
+
+    def rows(self, snapshot: Snapshot) -> Rows:
+        """The live rows of a version, read by the real reader."""
+        table = Scan(self.ctx, State(snapshot)).to_arrow()
+        columns = [c.to_pylist() for c in table.columns]
+        return Counter(zip(*columns, strict=True)) if columns else Counter()
+
+    # -- objects ------------------------------------------------------------------------------
+
+    def check_reachable(self) -> None:
+        """Everything that a version in its life, or dead for less than the grace period, needs."""
+        present = {o.key for o in self.ctx.store.list(self.ctx.key(""))}
+        for version, snapshot in self.snapshots.items():
+            gone_us = self.expired_at.get(version)
+            if gone_us is not None and self.now_us() - gone_us > self.grace_us:
+                continue
+            missing = self._needs(snapshot) - present
+            if version != self.newest:
+                missing |= {self.ctx.key(keys.archive_key(version))} - present
+            if missing:
+                raise Violation(
+                    f"version {version} of {self.newest} needs what was deleted: {sorted(missing)[:3]}"
+                )
+
+    def _needs(self, snapshot: Snapshot) -> frozenset[str]:
+        if snapshot.version not in self._reached:
+            tiers = (snapshot.files, snapshot.markers, snapshot.ledger.records)
+            found = {keys.segment_key(s.id) for t in tiers for s in t.segments}
+            state = load_entries(self.ctx, State(snapshot))
+            live = {f.key for f in state.files()}
+            found |= {f.key for f in state.files() if not f.adopted}
+            found |= {
+                m.body.key
+                for m in state.markers()
+                if isinstance(m.body, Keys | Vector) and (m.file is None or m.file in live)
+            }
+            self._reached[snapshot.version] = frozenset(self.ctx.key(k) for k in found)
+        return self._reached[snapshot.version]
+
+    def orphans(self) -> set[str]:
+        """Data, marker and segment objects that no retained version needs."""
+        needed = {
+            key
+            for version, snapshot in self.snapshots.items()
+            if version not in self.expired_at
+            for key in self._needs(snapshot)
+        }
+        kinds = (keys.ObjectKind.DATA, keys.ObjectKind.TOMBSTONE, keys.ObjectKind.SEGMENT)
+        root = self.ctx.key("")
+        return {
+            o.key
+            for o in self.ctx.store.list(root)
+            if keys.classify(o.key[len(root) :]) in kinds and o.key not in needed
+        }
+
+
+def _few(rows: Rows) -> list[Row]:
+    return sorted(rows.elements(), key=repr)[:4]

@@ -1,0 +1,232 @@
+"""The cast: who acts in a simulation.
+
+Each actor is a handful of requests against the table, chosen by the schedule's seed: appenders with
+duplicate deliveries, deleters of every kind with redelivery, updaters (bank transfers keep the sum of
+balances), upserters, rewriter, compactor, expirer, collector, readers pinned to a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from inlay.errors import InlayError, Kind
+from inlay.format.schema import Schema
+from inlay.ops.append import append
+from inlay.ops.collect_garbage import collect_garbage
+from inlay.ops.compact import compact
+from inlay.ops.context import Context
+from inlay.ops.delete import delete, delete_keys
+from inlay.ops.expire import expire
+from inlay.ops.load import load_pointer
+from inlay.ops.rewrite import rewrite
+from inlay.ops.scan import Scan
+from inlay.ops.update import update, upsert
+from inlay.parquet.types import schema_from_arrow
+from inlay.parse import parse_assignments, parse_predicate
+from inlay.plan.change import Request
+from inlay.testing import model
+from inlay.testing.model import Row, Violation
+from inlay.testing.simulation import DAY_US, GRACE_DAYS, SCHEMA, Simulation
+
+OWNERS = ("ada", "bob", "cy", None)
+COLUMNS: Schema = schema_from_arrow(SCHEMA)
+# Rounds of work of one actor in a schedule: enough to meet the others, few enough to be fast.
+ROUNDS = 3
+
+
+def full_cast(sim: Simulation) -> None:
+    """A crowd that the seed picks: some of everybody."""
+    rng = sim.rng
+    crowd: list[tuple[str, Callable[[Simulation, str], None], int]] = [
+        ("append", appender, 2),
+        ("tombstone", tombstone_deleter, 2),
+        ("rows", row_deleter, 2),
+        ("keys", key_deleter, 1),
+        ("update", updater, 2),
+        ("upsert", upserter, 1),
+        ("rewrite", rewriter, 1),
+        ("compact", compactor, 1),
+        ("expire", expirer, 1),
+        ("collect", collector, 1),
+        ("read", reader, 2),
+    ]
+    sim.spawn("append-0", lambda: appender(sim, "append-0"))
+    for name, actor, most in crowd:
+        for number in range(1, rng.randint(0, most) + 1):
+            full = f"{name}-{number}"
+            sim.spawn(full, lambda a=actor, n=full: a(sim, n))  # type: ignore[misc]
+
+
+def some_rows(sim: Simulation, count: int) -> list[Row]:
+    rng = sim.rng
+    return [(rng.randrange(60), rng.choice(OWNERS), rng.randrange(100)) for _ in range(count)]
+
+
+def as_table(rows: list[Row]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [[], [], []]
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )
+
+
+def deliver(
+    sim: Simulation, name: str, request: str, operation: Callable[[Context, Request], object]
+) -> None:
+    """A request, delivered as queues do: at least once, sometimes again later, sometimes to two at a
+    time."""
+    identity = Request.of(request, body=request)
+
+    def once(who: str) -> None:
+        sim.attempt(who, request, lambda ctx: operation(ctx, identity))
+
+    if sim.rng.random() < 0.25:
+        sim.spawn(f"{name}-twin", lambda: once(f"{name}-twin"))
+    once(name)
+    if sim.rng.random() < 0.25:
+        sim.scheduler.sleep(sim.rng.uniform(0, 3600))
+        once(name)
+
+
+def appender(sim: Simulation, name: str) -> None:
+    for n in range(ROUNDS):
+        rows = some_rows(sim, sim.rng.randint(1, 12))
+        request = f"{name}:{n}"
+        sim.model.intend(request, model.insert(rows))
+        table = as_table(rows)
+        deliver(sim, name, request, lambda ctx, r, t=table: append(ctx, t, request=r))  # type: ignore[misc]
+
+
+def some_predicate(sim: Simulation) -> tuple[str, Callable[[Row], bool]]:
+    """SQL and what it means, row by row. NULL owners are there to be kept by `owner <> …`."""
+    rng = sim.rng
+    low = rng.randrange(60)
+    high = low + rng.randrange(25)
+    owner = rng.choice(OWNERS[:3])
+    return rng.choice(
+        [
+            (f"id BETWEEN {low} AND {high}", lambda r: low <= r[0] <= high),
+            (f"id >= {low} AND id < {high + 1}", lambda r: low <= r[0] <= high),
+            (f"owner = '{owner}' AND id < {high}", lambda r: r[1] == owner and r[0] < high),
+            (f"owner <> '{owner}'", lambda r: r[1] is not None and r[1] != owner),
+            (f"owner IS NULL AND balance < {high}", lambda r: r[1] is None and r[2] < high),
+            (f"id IN ({low}, {high})", lambda r: r[0] in (low, high)),
+        ]
+    )
+
+
+def tombstone_deleter(sim: Simulation, name: str) -> None:
+    for n in range(ROUNDS):
+        text, matches = some_predicate(sim)
+        request = f"{name}:{n}"
+        sim.model.intend(request, model.delete(matches))
+        predicate = parse_predicate(text, COLUMNS)
+        deliver(
+            sim,
+            name,
+            request,
+            lambda ctx, r, p=predicate: delete(ctx, p, mode="tombstone", request=r),  # type: ignore[misc]
+        )
+
+
+def row_deleter(sim: Simulation, name: str) -> None:
+    for n in range(ROUNDS):
+        text, matches = some_predicate(sim)
+        request = f"{name}:{n}"
+        sim.model.intend(
+            request,
+            model.delete(matches)
+            if sim.serializable
+            else model.SnapshotDelete(matches, sim.auditor.newest),
+        )
+        predicate = parse_predicate(text, COLUMNS)
+        mode = sim.rng.choice(["vector", "vector", "surgery", "rewrite"])
+        deliver(
+            sim,
+            name,
+            request,
+            lambda ctx, r, p=predicate, m=mode: delete(ctx, p, mode=m, request=r),  # type: ignore[misc]
+        )
+
+
+def key_deleter(sim: Simulation, name: str) -> None:
+    for n in range(ROUNDS):
+        ids = {sim.rng.randrange(60) for _ in range(sim.rng.choice([3, 80]))}
+        request = f"{name}:{n}"
+        sim.model.intend(request, model.delete(lambda r, ids=ids: r[0] in ids))  # type: ignore[misc]
+        table = pa.table({"id": pa.array(sorted(ids), pa.int64())})
+        deliver(sim, name, request, lambda ctx, r, t=table: delete_keys(ctx, t, request=r))  # type: ignore[misc]
+
+
+def updater(sim: Simulation, name: str) -> None:
+    for n in range(ROUNDS):
+        text, matches = some_predicate(sim)
+        request = f"{name}:{n}"
+        sim.model.intend(request, model.update(matches, lambda r: (r[0], r[1], r[2] - 7)))
+        predicate = parse_predicate(text, COLUMNS)
+        assignments = parse_assignments({"balance": "balance - 7"}, COLUMNS)
+        mode = sim.rng.choice(["tombstone", "vector", "rewrite"])
+        deliver(
+            sim,
+            name,
+            request,
+            lambda ctx, r, p=predicate, a=assignments, m=mode: update(ctx, a, p, mode=m, request=r),  # type: ignore[misc]
+        )
+
+
+def upserter(sim: Simulation, name: str) -> None:
+    for n in range(ROUNDS):
+        by_id = {r[0]: r for r in some_rows(sim, sim.rng.choice([2, 6]))}
+        rows = list(by_id.values())
+        request = f"{name}:{n}"
+        sim.model.intend(request, model.upsert(rows, lambda r: r[0]))
+        table = as_table(rows)
+        deliver(sim, name, request, lambda ctx, r, t=table: upsert(ctx, t, request=r))  # type: ignore[misc]
+
+
+def rewriter(sim: Simulation, name: str) -> None:
+    for _ in range(ROUNDS):
+        sim.attempt(name, None, lambda ctx: rewrite(ctx))
+        sim.scheduler.sleep(sim.rng.uniform(0, 20))
+
+
+def compactor(sim: Simulation, name: str) -> None:
+    for _ in range(ROUNDS):
+        sim.attempt(name, None, lambda ctx: compact(ctx))
+        sim.scheduler.sleep(sim.rng.uniform(0, 20))
+
+
+def expirer(sim: Simulation, name: str) -> None:
+    for _ in range(ROUNDS):
+        sim.attempt(name, None, lambda ctx: expire(ctx))
+        sim.scheduler.sleep(sim.rng.uniform(0, DAY_US * 3 / 1e6))
+
+
+def collector(sim: Simulation, name: str) -> None:
+    for _ in range(ROUNDS):
+        sim.attempt(name, None, lambda ctx: collect_garbage(ctx))
+        sim.scheduler.sleep(sim.rng.uniform(0, DAY_US * 3 / 1e6))
+
+
+def reader(sim: Simulation, name: str) -> None:
+    """Opens a snapshot, dawdles, and must still see exactly that snapshot."""
+    for _ in range(ROUNDS):
+        sim.scheduler.sleep(sim.rng.uniform(0, 60))
+        sim.attempt(name, None, lambda ctx: _read(sim, ctx))
+
+
+def _read(sim: Simulation, ctx: Context) -> None:
+    loaded = load_pointer(ctx)
+    version = loaded.snapshot.version
+    opened_us = sim.scheduler.now_us
+    try:
+        table = Scan(ctx, loaded.state).to_arrow()
+    except InlayError as error:
+        too_slow = sim.scheduler.now_us - opened_us > GRACE_DAYS * DAY_US
+        if error.kind is not Kind.RETRY and not too_slow:
+            raise Violation(f"a reader of version {version} met {error}") from error
+        return
+    found = model.Counter(zip(*(c.to_pylist() for c in table.columns), strict=True))
+    if found != sim.model.rows_at[version]:
+        raise Violation(f"a reader of version {version} saw other rows than that version has")

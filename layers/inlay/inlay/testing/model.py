@@ -1,0 +1,139 @@
+"""The model: what a table must hold, as a plain list of rows, version by version.
+
+Promise: the model knows nothing of files, markers or segments. Each actor says beforehand, under its
+request id, what its operation does to rows; whenever a version appears in the store, the model applies
+what that version's commit claims to be, and the real table is read and compared. So the history is
+linearizable in the order of versions, or the check says at which version it is not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = tuple[Any, ...]
+Rows = Counter[Row]
+Intent = Callable[[Rows], Rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Rows a version must hold at least and at most. They are the same but for row deletes under
+    snapshot isolation, which need not see rows that arrived after they had read."""
+
+    least: Rows
+    most: Rows
+
+    def allows(self, found: Rows) -> bool:
+        return self.least <= found <= self.most
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotDelete:
+    """A delete of what it read: `since` is the newest version when the request was first made."""
+
+    matches: Callable[[Row], bool]
+    since: int
+
+
+# Operations that may not change a single row.
+MAINTENANCE = frozenset(
+    ("create", "rewrite", "compact", "expire", "collect_garbage", "set_properties", "erase_step")
+)
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass(slots=True)
+class Model:
+    """`rows_at[v]` are the live rows of version v; `intents` what each request id does."""
+
+    intents: dict[str, Intent | SnapshotDelete] = field(default_factory=dict)
+    landing: dict[str, Rows] = field(default_factory=dict)  # event token → its rows
+    rows_at: dict[int, Rows] = field(default_factory=dict)
+    applied: dict[str, int] = field(default_factory=dict)
+    acknowledged: dict[str, int] = field(default_factory=dict)
+
+    def intend(self, request: str, intent: Intent | SnapshotDelete) -> None:
+        self.intents.setdefault(request, intent)
+
+    def acknowledge(self, request: str, version: int) -> None:
+        """The caller was told that its request is part of `version`."""
+        known = self.acknowledged.setdefault(request, version)
+        if known != version:
+            raise Violation(f"{request} was acknowledged in version {known} and in {version}")
+
+    def advance(
+        self, version: int, operation: str, request: str | None, events: list[str]
+    ) -> Expected:
+        """What `version` must hold, by what its commit claims. The caller then sets `rows_at`."""
+        before = self.rows_at.get(version - 1, Counter())
+        if request is not None:
+            if request in self.applied:
+                raise Violation(
+                    f"{request} was applied in version {self.applied[request]} and in {version}"
+                )
+            if request not in self.intents:
+                raise Violation(f"version {version} bears a request nobody made: {request}")
+            self.applied[request] = version
+            intent = self.intents[request]
+            if isinstance(intent, SnapshotDelete):
+                return self._bounds(intent, before, version)
+            after = intent(before)
+            return Expected(after, after)
+        after = before
+        for token in events:
+            if token in self.applied:
+                raise Violation(f"event {token} was applied twice, again in version {version}")
+            self.applied[token] = version
+            after = after + self.landing[token]
+        if not events and operation not in MAINTENANCE:
+            raise Violation(f"version {version} ({operation}) says of no request whose it is")
+        return Expected(after, after)
+
+    def _bounds(self, intent: SnapshotDelete, before: Rows, version: int) -> Expected:
+        stable = before
+        for earlier in range(intent.since, version):
+            stable = stable & self.rows_at[earlier]
+        must_go = Counter({r: n for r, n in stable.items() if intent.matches(r)})
+        return Expected(delete(intent.matches)(before), before - must_go)
+
+    def check_acknowledged(self) -> None:
+        for request, version in self.acknowledged.items():
+            if self.applied.get(request) != version:
+                raise Violation(
+                    f"{request} was acknowledged in version {version}, "
+                    f"and is found in {self.applied.get(request)}"
+                )
+
+
+def insert(rows: list[Row]) -> Intent:
+    return lambda before: before + Counter(rows)
+
+
+def delete(matches: Callable[[Row], bool]) -> Intent:
+    return lambda before: Counter({r: n for r, n in before.items() if not matches(r)})
+
+
+def update(matches: Callable[[Row], bool], change: Callable[[Row], Row]) -> Intent:
+    def apply(before: Rows) -> Rows:
+        after: Rows = Counter()
+        for row, n in before.items():
+            after[change(row) if matches(row) else row] += n
+        return after
+
+    return apply
+
+
+def upsert(rows: list[Row], key: Callable[[Row], Any]) -> Intent:
+    replaced = {key(r) for r in rows}
+
+    def apply(before: Rows) -> Rows:
+        kept = Counter({r: n for r, n in before.items() if key(r) not in replaced})
+        return kept + Counter(rows)
+
+    return apply
