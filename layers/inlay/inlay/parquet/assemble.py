@@ -13,6 +13,7 @@ Not for use from within a task of `executor` itself: parts wait for free threads
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, field
@@ -67,6 +68,16 @@ class Traffic:
     downloaded: int = 0
     uploaded: int = 0
     copied: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def add(
+        self, requests: int = 1, *, downloaded: int = 0, uploaded: int = 0, copied: int = 0
+    ) -> None:
+        with self._lock:
+            self.requests += requests
+            self.downloaded += downloaded
+            self.uploaded += uploaded
+            self.copied += copied
 
 
 @dataclass(slots=True)
@@ -94,7 +105,7 @@ class Source:
         for at, body in self._held:
             if at <= start and end <= at + len(body):
                 return body[start - at : end - at]
-        self.traffic.requests += 1
+        self.traffic.add()
         got = self.store.get(
             self.location.key, byte_range=ByteRange(start, end), if_match=self.etag
         )
@@ -108,7 +119,7 @@ class Source:
                 f"the object ends before byte {end}, though it should have {self.size}",
                 key=self.location.key,
             )
-        self.traffic.downloaded += len(got.body)
+        self.traffic.add(0, downloaded=len(got.body))
         return got.body
 
 
@@ -225,7 +236,7 @@ class Assembly:
     def _start_parts(self, parts: tuple[PlannedPart, ...]) -> None:
         if self._upload is None:
             metadata, headers = self.describe()
-            self._count(1)
+            self.source.traffic.add()
             self._upload = self.store.create_multipart(self.key, metadata=metadata, headers=headers)
         upload, pieces = self._upload, self._pieces
         self._pieces, self._waiting = [], 0
@@ -247,7 +258,7 @@ class Assembly:
         self._parts.append(self.executor.submit(fn, *args))
 
     def _copy_part(self, upload: str, number: int, piece: _Copied) -> Part:
-        self._count(1, copied=piece.length)
+        self.source.traffic.add(copied=piece.length)
         answer = self.store.upload_part_copy(
             self.key,
             upload,
@@ -267,7 +278,7 @@ class Assembly:
 
     def _send_part(self, upload: str, number: int, pieces: list[_Copied | _Ours]) -> Part:
         body = self._gather(pieces)
-        self._count(1, uploaded=len(body))
+        self.source.traffic.add(uploaded=len(body))
         return self.store.upload_part(self.key, upload, number, body)
 
     def _gather(self, pieces: list[_Copied | _Ours]) -> bytes | memoryview:
@@ -277,19 +288,13 @@ class Assembly:
             self.source.read(p.start, p.end) if isinstance(p, _Copied) else p.body for p in pieces
         )
 
-    def _count(self, requests: int, *, uploaded: int = 0, copied: int = 0) -> None:
-        # Additions from several threads may be lost; the counts are for people and budgets.
-        self.source.traffic.requests += requests
-        self.source.traffic.uploaded += uploaded
-        self.source.traffic.copied += copied
-
     # -- ends ---------------------------------------------------------------------------------
 
     def _put(self) -> Written:
         metadata, headers = self.describe()
         body = self._gather(self._pieces)
         for _ in range(RACE_ATTEMPTS):
-            self._count(1, uploaded=len(body))
+            self.source.traffic.add(uploaded=len(body))
             answer = self.store.put(
                 self.key,
                 body,
@@ -308,7 +313,7 @@ class Assembly:
         assert self._upload is not None
         failure: InlayError | None = None
         for _ in range(COMPLETE_ATTEMPTS):
-            self._count(1)
+            self.source.traffic.add()
             try:
                 answer = self.store.complete_multipart(self.key, self._upload, parts)
             except StoreUnavailable as error:
@@ -324,7 +329,7 @@ class Assembly:
     def _look(self, failure: InlayError | None) -> Written:
         """What is there now, if it is what was to be written. Nobody else writes to this key, so its
         size tells."""
-        self._count(1)
+        self.source.traffic.add()
         head = self.store.head(self.key)
         if isinstance(head, Head) and head.info.size == self.size:
             return Written(head.info.etag, head.date_us, head.info.version_id)
