@@ -1,0 +1,88 @@
+"""`sam build` makes what AWS takes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import boto3
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SAM = ROOT / ".tools" / "sam" / "bin" / "sam"
+UV = ROOT / ".tools" / "uv" / "bin" / "uv"
+# AWS: a function and its layers, unzipped.
+LIMIT_BYTES = 262_144_000
+
+
+def size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.fixture(scope="module")
+def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not (SAM.exists() and UV.exists()):
+        pytest.skip("needs `make setup`")
+    built = tmp_path_factory.mktemp("build")
+    subprocess.run(
+        [SAM, "build", "--template", ROOT / "template.yaml", "--build-dir", built],
+        cwd=ROOT,
+        env={**os.environ, "UV": str(UV), "SAM_CLI_TELEMETRY": "0"},
+        check=True,
+        capture_output=True,
+    )
+    return built / "InlayLayer"
+
+
+@pytest.mark.slow
+def test_the_layer_leaves_room_for_every_function(layer: Path) -> None:
+    largest = max(size(folder) for folder in (ROOT / "functions").iterdir() if folder.is_dir())
+    assert size(layer) < LIMIT_BYTES - largest
+    # Cold starts unpack all of it: half the limit is what it should stay below.
+    assert size(layer) < LIMIT_BYTES // 2
+
+
+@pytest.mark.slow
+def test_every_handler_loads_from_the_layer_on_lambdas_python(layer: Path) -> None:
+    python = next((found for found in _pythons() if _runs(found)), None)
+    if python is None:
+        pytest.skip("there is no Python 3.13 here")
+    # Lambda's runtime brings boto3; pure Python, so the one installed here will do.
+    runtime = Path(boto3.__file__).parents[1]
+    script = f"""
+import importlib.util, sys
+sys.path[:0] = [{str(layer / "python")!r}]
+sys.path.append({str(runtime)!r})
+for name in ("ingest", "delete", "rewrite", "compact", "collect_garbage"):
+    path = {str(ROOT / "functions")!r} + "/" + name + "/handler.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+import inlay, pyarrow
+assert inlay.__file__.startswith({str(layer)!r}), inlay.__file__
+assert pyarrow.__file__.startswith({str(layer)!r}), pyarrow.__file__
+"""
+    subprocess.run([python, "-I", "-c", script], check=True)
+
+
+def test_the_layers_pins_are_those_of_the_lock_file() -> None:
+    locked = (ROOT / "uv.lock").read_text()
+    for line in (ROOT / "layers" / "inlay" / "requirements.txt").read_text().splitlines():
+        name, _, version = line.partition("==")
+        pinned = f'name = "{name}"\nversion = "{version}"'
+        assert pinned in locked, f"{line} is not in uv.lock; run `make layer-lock`"
+
+
+def _pythons() -> list[str]:
+    named = [shutil.which("python3.13") or ""]
+    pyenv = Path.home() / ".pyenv" / "versions"
+    return [each for each in named if each] + [
+        str(found) for found in sorted(pyenv.glob("3.13.*/bin/python3.13"))
+    ]
+
+
+def _runs(python: str) -> bool:
+    done = subprocess.run([python, "-c", ""], capture_output=True, check=False)
+    return done.returncode == 0
