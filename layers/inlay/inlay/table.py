@@ -32,7 +32,6 @@ from inlay.ops import collect_garbage as gc_op
 from inlay.ops import compact as compact_op
 from inlay.ops import create as create_op
 from inlay.ops import delete as delete_op
-from inlay.ops import erase as erase_op
 from inlay.ops import expire as expire_op
 from inlay.ops import history as history_op
 from inlay.ops import ingest as ingest_op
@@ -262,6 +261,8 @@ class Table:
         predicate = self._predicate(where)
         request = _request(request_id, f"{mode}:{file}:{predicate}")
         if mode == "erase":
+            from inlay.ops import erase as erase_op
+
             return self._write(
                 "erase",
                 lambda base: erase_op.open_erasure(

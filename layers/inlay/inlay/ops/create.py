@@ -65,9 +65,7 @@ def create(
     return loaded
 
 
-def _column_ids(
-    schema: Schema, names: Sequence[str], what: str, table: str
-) -> tuple[int, ...]:
+def _column_ids(schema: Schema, names: Sequence[str], what: str, table: str) -> tuple[int, ...]:
     found: list[int] = []
     for name in names:
         column = schema.column(name)

@@ -19,7 +19,6 @@ from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.parquet.conform import check_fits, conform
-from inlay.parquet.types import schema_from_arrow
 from inlay.parquet.writer import Layout, Target, write_files
 
 
@@ -49,9 +48,7 @@ def write_batches(
     return write_files(target_of(ctx, time_us), batches, snapshot.schema, layout_of(snapshot))
 
 
-def write_data(
-    ctx: Context, snapshot: Snapshot, data: Any, *, time_us: int
-) -> Iterator[DataFile]:
+def write_data(ctx: Context, snapshot: Snapshot, data: Any, *, time_us: int) -> Iterator[DataFile]:
     """Data files of whatever speaks Arrow. Raises `SchemaMismatch` before the first is written when
     the data's schema does not fit."""
     reader = reader_of(data)
@@ -72,7 +69,6 @@ def recorded_as(arrow: pa.Schema, schema: Schema) -> Schema:
     extra = [n for n in arrow.names if n not in known]
     if extra:
         check_fits(arrow, schema)  # tells which, and what to do
-    schema_from_arrow(arrow)  # unsupported types are named before anything is written
     return schema
 
 
