@@ -107,6 +107,25 @@ def test_narrower_types_compare_as_the_column():
     assert results(Comparison(1, ">", literal), seconds) == [False, True]
 
 
+def test_a_column_widened_after_the_literal_was_written_compares_by_value():
+    small = Literal(Primitive("int8"), 5)
+    wide = pa.array([5, 2**40, None])
+    assert results(Comparison(1, "<", small), wide) == [False, False, None]
+    assert results(In(1, Primitive("int8"), (5,)), wide) == [True, False, None]
+    price = Literal(Primitive("decimal", 4, 2), Decimal("1.50"))
+    prices = pa.array([Decimal("1.5000"), Decimal("1.5001")], pa.decimal128(20, 4))
+    assert results(Comparison(1, "=", price), prices) == [True, False]
+    second = Primitive("timestamp", unit="s")
+    fine = pa.array([0, 1_000_000_000, None], pa.timestamp("ns"))
+    assert results(Comparison(1, ">=", Literal(second, 1)), fine) == [False, True, None]
+    year_3000 = 32_503_680_000  # beyond what nanoseconds reach
+    for op, expected in (("<", True), ("=", False), ("!=", True), (">=", False)):
+        beyond = Comparison(1, op, Literal(second, year_3000))
+        assert results(beyond, fine) == [expected, expected, None]
+    assert results(Comparison(1, ">", Literal(second, -year_3000 * 4)), fine)[0] is True
+    assert results(In(1, second, (1, year_3000)), fine) == [False, True, None]
+
+
 def test_a_column_the_file_lacks_is_null_in_each_row():
     batch = pa.record_batch({"x": [1, 2]})
     for predicate, expected in (

@@ -13,7 +13,7 @@ import pytest
 from inlay.errors import InvalidRequest, SchemaMismatch, UnsupportedType
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, parse_primitive
-from inlay.parquet.conform import check_fits, conform, source_columns
+from inlay.parquet.conform import check_fits, conform
 from inlay.parquet.types import (
     FIELD_ID,
     schema_from_arrow,
@@ -319,13 +319,6 @@ def test_ids_inside_a_file_are_not_believed():
     batch = pa.RecordBatch.from_pylist([{"a": 1, "b": 2}], schema=foreign)
     table = schema(column("int64", name="a"), column("int64", id_=2, name="b"))
     assert conform(batch, table, table).to_pylist() == [{"a": 1, "b": 2}]
-
-
-def test_only_needed_columns_are_asked_of_the_file():
-    recorded = schema(column("int8", name="a"), column("int8", id_=2, name="b"))
-    target = schema(column("int8", id_=2, name="renamed"))
-    file = pa.schema([("extra", pa.int8()), ("b", pa.int8()), ("a", pa.int8())])
-    assert source_columns(file, recorded, target) == ["b"]
 
 
 def test_nulls_in_a_required_column_are_refused():

@@ -169,10 +169,3 @@ def _blob_from_json(found: dict[str, Any]) -> Blob:
         raise ValueError("a blob lies outside the file")
     properties = {str(k): str(v) for k, v in (found.get("properties") or {}).items()}
     return Blob(str(found["type"]), offset, length, properties, found.get("compression-codec"))
-
-
-def vector_in(puffin: bytes, offset: int, length: int, *, file_rows: int | None = None) -> BitMap64:
-    """The vector at a place of a whole file; for a ranged read use `decode_vector`."""
-    if offset < len(MAGIC) or length < 0 or offset + length > len(puffin):
-        raise CorruptTable("a deletion vector lies outside its Puffin file")
-    return decode_vector(puffin[offset : offset + length], file_rows=file_rows)

@@ -153,13 +153,6 @@ def _mismatch(path: Path, arrow: pa.DataType, field: Field) -> SchemaMismatch:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def source_columns(arrow: pa.Schema, recorded: Schema, target: Schema) -> list[str]:
-    """Names of the file's top-level columns that `conform` needs for `target`, in file order."""
-    wanted = {field.id for field in target.fields}
-    names = {field.name for field in recorded.fields if field.id in wanted}
-    return [name for name in arrow.names if name in names]
-
-
 def conform(
     batch: pa.RecordBatch, recorded: Schema, target: Schema, *, by_value: bool = False
 ) -> pa.RecordBatch:

@@ -34,7 +34,14 @@ from inlay.format.predicate import (
 )
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.format.values import is_nan
-from inlay.parquet.types import arrow_primitive, plain_type, to_arrow_array, to_arrow_scalar
+from inlay.format.widening import widens
+from inlay.parquet.types import (
+    arrow_primitive,
+    plain_type,
+    primitive_from_arrow,
+    to_arrow_array,
+    to_arrow_scalar,
+)
 
 # Field id → index of a column of the batch, then of children of structs.
 Columns = Mapping[int, tuple[int, ...]]
@@ -156,18 +163,21 @@ def _on_values(
 
 
 def _comparable(array: pa.Array, kind: Primitive) -> pa.Array:
-    found, wanted = array.type, arrow_primitive(kind)
-    if pa.types.is_string(wanted) or pa.types.is_binary(wanted):
-        # 32-bit offsets may be too small for what a large or view array holds.
-        large = pa.large_string() if kind.name == "string" else pa.large_binary()
-        wanted = wanted if found == wanted else large
-    if found == wanted:
+    """The values in a type that holds them and literals of `kind`: the wider of the two."""
+    wanted = arrow_primitive(kind)
+    if array.type == wanted:
         return array
+    found = primitive_from_arrow(array.type)
+    if found is not None and found != kind and widens(kind, found):
+        wanted = arrow_primitive(found)  # the column was widened after the literal was written
+    if array.type != wanted and (pa.types.is_string(wanted) or pa.types.is_binary(wanted)):
+        # 32-bit offsets may be too small for what a large or view array holds.
+        wanted = pa.large_string() if pa.types.is_string(wanted) else pa.large_binary()
     try:
         return array.cast(wanted)
     except pa.ArrowException:
         raise SchemaMismatch(
-            f"a column of Arrow type {plain_type(found)} cannot be compared as {kind}"
+            f"a column of Arrow type {plain_type(array.type)} cannot be compared as {kind}"
         ) from None
 
 
@@ -177,11 +187,26 @@ def _comparable(array: pa.Array, kind: Primitive) -> pa.Array:
 def _compare(values: pa.Array, op: str, literal: Literal) -> pa.Array:
     if is_nan(literal.value):
         return _compare_with_nan(values, op)
-    scalar = to_arrow_scalar(literal.type, literal.value).cast(values.type)
+    scalar = to_arrow_scalar(literal.type, literal.value)
+    try:
+        scalar = scalar.cast(values.type)
+    except pa.ArrowInvalid:
+        return _compare_beyond(values, op, isinstance(literal.value, int) and literal.value > 0)
     found = _KERNELS[op](values, scalar)
     if literal.type.is_float and op in (">", ">="):
         return pc.or_kleene(found, pc.is_nan(values))
     return found
+
+
+def _compare_beyond(values: pa.Array, op: str, above: bool) -> pa.Array:
+    """A timestamp outside the years of the column's finer unit, above or below every value."""
+    result = op == "!=" or (op in ("<", "<=") if above else op in (">", ">="))
+    return _for_values(values, pa.scalar(result))
+
+
+def _for_values(values: pa.Array, result: pa.Array | pa.Scalar) -> pa.Array:
+    """`result`, but null for null."""
+    return pc.if_else(values.is_valid(), result, pa.scalar(None, pa.bool_()))
 
 
 def _compare_with_nan(values: pa.Array, op: str) -> pa.Array:
@@ -191,10 +216,8 @@ def _compare_with_nan(values: pa.Array, op: str) -> pa.Array:
             return nan
         case "!=" | "<":
             return pc.invert(nan)
-        case "<=":
-            return pc.or_kleene(nan, pc.invert(nan))  # TRUE but for null
         case _:
-            return pc.and_kleene(nan, pc.invert(nan))  # FALSE but for null
+            return _for_values(values, pa.scalar(op == "<="))
 
 
 def _in(values: pa.Array, node: In) -> pa.Array:
@@ -205,13 +228,29 @@ def _in(values: pa.Array, node: In) -> pa.Array:
             found = pc.or_(found, pc.equal(values, pa.scalar(0.0, values.type)))
         if len(numbers) < len(node.values):
             found = pc.or_(found, pc.is_nan(values))
-    return pc.if_else(values.is_valid(), found, pa.scalar(None, pa.bool_()))
+    return _for_values(values, found)
 
 
 @lru_cache(maxsize=8)
 def _value_set(kind: Primitive, values: tuple[object, ...], wanted: pa.DataType) -> pa.Array:
     """Kept between the batches of a scan: a long list costs more to convert than to look up."""
-    return to_arrow_array(kind, values).cast(wanted)  # type: ignore[arg-type]
+    found = to_arrow_array(kind, values)  # type: ignore[arg-type]
+    try:
+        return found.cast(wanted)
+    except pa.ArrowInvalid:
+        return pa.array([v for v in map(_cast_or_none(wanted), found) if v is not None], wanted)
+
+
+def _cast_or_none(wanted: pa.DataType) -> Callable[[pa.Scalar], pa.Scalar | None]:
+    """A scalar in another type; None if that type does not reach it (a finer timestamp unit)."""
+
+    def cast(scalar: pa.Scalar) -> pa.Scalar | None:
+        try:
+            return scalar.cast(wanted)
+        except pa.ArrowInvalid:
+            return None
+
+    return cast
 
 
 def _like(values: pa.Array, pattern: str) -> pa.Array:
