@@ -37,8 +37,13 @@ class AwsProcess:
         self._url = ""
 
     def start(self) -> AwsProcess:
+        # A group of its own: Ctrl-C at a terminal is for us, who then stop the server in our order.
         child = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            process_group=0,
         )
         assert child.stdout is not None
         self._child, self._url = child, child.stdout.readline().strip()
