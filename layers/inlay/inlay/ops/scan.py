@@ -209,12 +209,10 @@ class Scan:
             reading.close()
 
     def _read(self, wanted: Wanted) -> Any:
-        ahead = Ahead(
-            budget_bytes=self._read_ahead_bytes,
-            parallel=self._ctx.parallel,
-            # Who wants few rows shall not pay for many: start with one unit, double from there.
-            first=None if self._limit is None else 1,
-        )
+        ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel)
+        if self._limit is not None:
+            # Who wants few rows shall not pay for many: start with one row group, double from there.
+            ahead = replace(ahead, first=1, unit_bytes=0)
         return read_tasks(self._ctx.objects, self._tasks(), wanted, self._ctx.executor, ahead=ahead)
 
     def _tasks(self) -> Sequence[FileTask]:

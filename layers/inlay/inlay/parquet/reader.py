@@ -138,12 +138,13 @@ _FILE_TYPE = pa.dictionary(pa.int32(), pa.string())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahead:
-    """How far reading may run ahead. `first` starts with that many units and doubles: for a consumer
-    that may stop early."""
+    """How far reading may run ahead. `first` starts with that many units and doubles, `unit_bytes` 0
+    makes each row group a unit: for a consumer that may stop early."""
 
     budget_bytes: int = READ_AHEAD_BYTES
     parallel: int = OPEN_AHEAD
     first: int | None = None
+    unit_bytes: int = UNIT_BYTES
 
 
 AHEAD = Ahead()
@@ -228,7 +229,7 @@ def _read(
 
     def units() -> Iterator[Unit[tuple[FileTask, list[pa.RecordBatch]]]]:
         for file in opening:
-            for cost, groups in _in_units(file, _plan_groups(file, wanted), wanted):
+            for cost, groups in _in_units(file, wanted, ahead.unit_bytes):
                 yield Unit(cost, _read_groups(file, groups, wanted))
 
     reading = run_ahead(
@@ -402,16 +403,16 @@ def _plan_group(
 
 
 def _in_units(
-    file: OpenFile, groups: Iterable[Group], wanted: Wanted
+    file: OpenFile, wanted: Wanted, unit_bytes: int
 ) -> Iterator[tuple[int, tuple[Group, ...]]]:
-    """Neighbouring groups in runs of about `UNIT_BYTES`, each with the memory it will take."""
+    """Neighbouring groups in runs of about `unit_bytes`, each with the memory it will take."""
     run: list[Group] = []
     stored = cost = 0
-    for group in groups:
+    for group in _plan_groups(file, wanted):
         tops = (*wanted.columns, *top_columns(wanted.schema, group.fields))
         chunks = _chunks(file, group, tops)
         stored_here = sum(c.total_compressed_size for c in chunks)
-        if run and stored + stored_here > UNIT_BYTES:
+        if run and stored + stored_here > unit_bytes:
             yield cost, tuple(run)
             run, stored, cost = [], 0, 0
         run.append(group)

@@ -1,0 +1,223 @@
+"""What reading costs: requests, bytes and time of scans over TPC-H lineitem.
+
+    python benchmarks/scan.py --scale 1
+
+Lineitem (8 columns, sorted by order key as it is generated) is written through the library's own
+writer to a memory store, once as files of the default size and once as many small ones, and read
+back whole, in part, by key, and under deletes. Requests and bytes are counted at the store; pyarrow
+reading the same bytes from memory, with all columns in one thread, is the yardstick for time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from inlay.format.entry import DataFile, KeyRange, Marker, Vector
+from inlay.format.puffin import encode_puffin
+from inlay.format.snapshot import Commit, Snapshot, Tier
+from inlay.ops.context import Context
+from inlay.ops.scan import Scan
+from inlay.parquet.conform import conform
+from inlay.parquet.types import schema_from_arrow
+from inlay.parquet.writer import Layout, Target, write_files
+from inlay.plan.state import State
+from inlay.storage.base import Got
+from inlay.storage.memory import MemoryStore
+
+COLUMNS = [
+    "l_orderkey",
+    "l_partkey",
+    "l_quantity",
+    "l_extendedprice",
+    "l_discount",
+    "l_shipdate",
+    "l_shipmode",
+    "l_comment",
+]
+
+
+class Counted:
+    """A store that counts what is read."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.requests = 0
+        self.bytes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def _count(self, answer: Any) -> Any:
+        self.requests += 1
+        self.bytes += len(answer.body) if isinstance(answer, Got) else 0
+        return answer
+
+    def get(self, key: str, **options: Any) -> Any:
+        return self._count(self._store.get(key, **options))
+
+    def get_suffix(self, key: str, length: int) -> Any:
+        return self._count(self._store.get_suffix(key, length))
+
+
+def lineitem(scale: float, folder: Path) -> pa.Table:
+    """Generated once per folder."""
+    path = folder / "lineitem.parquet"
+    if not path.exists():
+        generator = Path(sys.executable).with_name("tpchgen-cli")
+        subprocess.run(
+            [generator, "parquet", "-s", str(scale), "--tables=lineitem", f"--output-dir={folder}"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+    table = pq.read_table(path, columns=COLUMNS)
+    at = table.schema.get_field_index("l_shipmode")
+    for name in ("l_shipmode", "l_comment"):
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, table[name].cast(pa.string()))
+    return table
+
+
+class Bench:
+    def __init__(self, table: pa.Table, layout: Layout) -> None:
+        self.store = Counted(MemoryStore("bench"))
+        self.pool = ThreadPoolExecutor(16)
+        self.schema = schema_from_arrow(table.schema)
+        names = itertools.count()
+        target = Target(self.context().objects, lambda: f"data/{next(names)}.parquet", self.pool)
+        started = time.perf_counter()
+        batches = (
+            conform(b, self.schema, self.schema) for b in table.to_batches(max_chunksize=131_072)
+        )
+        self.files: tuple[DataFile, ...] = tuple(
+            replace(f, sequence=1) for f in write_files(target, batches, self.schema, layout)
+        )
+        self.write_seconds = time.perf_counter() - started
+        self.markers: tuple[Marker, ...] = ()
+
+    def context(self) -> Context:
+        store: Any = self.store
+        return Context(store=store, root="t", uri="memory://bench/t", executor=self.pool)
+
+    def scan(self, **options: Any) -> Scan:
+        snapshot = Snapshot(
+            table_id="t",
+            version=9,
+            commit=Commit(id="c", operation="bench"),
+            schemas=(self.schema,),
+            schema_id=0,
+            last_field_id=self.schema.max_id(),
+            files=Tier(inline=self.files),
+            markers=Tier(inline=self.markers),
+        )
+        return Scan(self.context(), State(snapshot), **options)
+
+    def vectors(self, every: int) -> Iterator[Marker]:
+        """A vector for each file that deletes every n-th row."""
+        rows = [(f.key, BitMap64(range(0, f.rows, every))) for f in self.files]
+        body, blobs = encode_puffin(rows)
+        self.store.put("t/tombstone/v.puffin", body)
+        for (key, bitmap), blob in zip(rows, blobs, strict=True):
+            place = Vector("tombstone/v.puffin", blob.offset, blob.length, len(bitmap))
+            yield Marker(id=key, body=place, file=key, sequence=2)
+
+    def show(self, name: str, work: Callable[[], int]) -> None:
+        self.store.requests = self.store.bytes = 0
+        started = time.perf_counter()
+        rows = work()
+        seconds = time.perf_counter() - started
+        print(
+            f"{name:42} {rows:>10,} rows {self.store.requests:>6} requests "
+            f"{self.store.bytes / 1e6:>8.2f} MB {seconds:>7.3f} s"
+        )
+
+
+def rows_of(scan: Scan) -> int:
+    return sum(batch.num_rows for batch in scan.to_reader())
+
+
+def run(name: str, table: pa.Table, layout: Layout) -> None:
+    bench = Bench(table, layout)
+    size = sum(f.size for f in bench.files)
+    groups = sum(f.row_groups for f in bench.files)
+    print(
+        f"\n{name}: {len(bench.files)} files, {groups} row groups, {size / 1e6:.1f} MB, "
+        f"written in {bench.write_seconds:.2f} s"
+    )
+    middle = table["l_orderkey"][table.num_rows // 2].as_py()
+    two = ["l_quantity", "l_extendedprice"]
+
+    def by_pyarrow(columns: list[str] | None) -> int:
+        rows = 0
+        for file in bench.files:
+            got = bench.store._store.get(f"t/{file.key}")
+            assert isinstance(got, Got)
+            source = pa.BufferReader(got.body)
+            rows += pq.read_table(source, columns=columns, use_threads=False).num_rows
+        return rows
+
+    bench.show("pyarrow, all columns (yardstick)", lambda: by_pyarrow(None))
+    bench.show("pyarrow, 2 columns (yardstick)", lambda: by_pyarrow(two))
+    bench.show("full scan", lambda: rows_of(bench.scan()))
+    bench.show("full scan, 2 columns", lambda: rows_of(bench.scan(columns=two)))
+    bench.show("count, no delete", lambda: bench.scan().count())
+    bench.show(
+        "point lookup by key, all columns",
+        lambda: rows_of(bench.scan(where=f"l_orderkey = {middle}")),
+    )
+    bench.show(
+        "selective filter on an unsorted column",
+        lambda: rows_of(bench.scan(columns=two, where="l_partkey = 1234")),
+    )
+    bench.show(
+        "filter that half the rows pass", lambda: rows_of(bench.scan(where="l_quantity < 25"))
+    )
+    bench.show("limit 10", lambda: rows_of(bench.scan(limit=10)))
+    key = bench.schema.column("l_orderkey")
+    assert key is not None
+    bench.markers = (Marker(id="r", body=KeyRange(key.id, middle, middle + 1000), sequence=2),)
+    bench.show("full scan, 2 columns, range deleted", lambda: rows_of(bench.scan(columns=two)))
+    bench.show("count, range deleted", lambda: bench.scan().count())
+    bench.markers = tuple(bench.vectors(100))
+    bench.show("full scan, 2 columns, 1 % by vectors", lambda: rows_of(bench.scan(columns=two)))
+    bench.markers = ()
+    tracemalloc.start()
+    before = pa.total_allocated_bytes()
+    peak = 0
+    for _ in bench.scan(read_ahead_bytes=32 << 20).to_reader():
+        peak = max(peak, pa.total_allocated_bytes() - before + tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    print(f"{'memory at most, 32 MiB read ahead':42} {peak / 2**20:>10.1f} MiB")
+    bench.pool.shutdown()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scale", type=float, default=0.1, help="TPC-H scale (1 is 6M rows)")
+    parser.add_argument("--data", type=Path, help="where generated data is kept")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.data or Path(scratch)
+        table = lineitem(options.scale, folder)
+        stats = tuple(range(1, len(COLUMNS) + 1))
+        run("default files", table, Layout(stats_columns=stats))
+        few = Layout(stats_columns=stats, target_file_bytes=1 << 20, row_group_bytes=1 << 20)
+        run("small files", table, few)
+
+
+if __name__ == "__main__":
+    main()
