@@ -11,6 +11,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from inlay.local.demo.command import demo
+
+from inlay.local.demo.command import demo
+
 app = typer.Typer(
     name="local", help="Run S3, SQS and the five functions on this machine.", no_args_is_help=True
 )
@@ -71,8 +75,19 @@ def up(
         console.print("\nIn another terminal:")
         for name, value in stack.environment.items():
             console.print(f"  export {name}={value}", highlight=False, soft_wrap=True)
+        console.print(
+            f"\nand then, say:\n  inlay history s3://{stack.bucket}/tables/<table>",
+            highlight=False,
+            soft_wrap=True,
+        )
         console.print("\nCtrl-C stops it; what the embedded S3 holds is gone then.")
         stopped.wait()
     finally:
         with console.status("stopping"):
             stack.stop()
+
+
+app.command()(demo)
+
+
+app.command()(demo)

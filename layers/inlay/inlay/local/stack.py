@@ -96,9 +96,15 @@ class LocalStack:
         emulator = find_emulator(path)
         self.template = load_template(path, self.options.parameters)
         with contextlib.ExitStack() as started:
-            self.aws = started.enter_context(
-                AwsProcess(port=self.options.port, latency_ms=self.options.latency_ms)
-            )
+            try:
+                self.aws = started.enter_context(
+                    AwsProcess(port=self.options.port, latency_ms=self.options.latency_ms)
+                )
+            except RuntimeError as error:
+                raise StoreUnavailable(
+                    str(error),
+                    next_step=f"Is port {self.options.port} taken? Choose another, or 0 for any",
+                ) from error
             self.sqs_endpoint_url = self.aws.endpoint_url
             self.endpoint_url = self.options.endpoint_url or self.aws.endpoint_url
             self.s3 = self._client("s3", self.endpoint_url)
