@@ -151,7 +151,8 @@ class Erasure:
 
     `predicate` is personal data itself: once no file holds a row for it, it is None, and `digest`, its
     HMAC, stands for it in the receipt. `objects` and `rows` were rewritten and removed, `deleted`
-    objects deleted; `swept_us` is when the last sweep was done.
+    objects deleted; `opened_us` and `swept_us` are the times of the commits that opened it and that
+    told of the first sweep (0 while they are being committed).
     """
 
     id: str
@@ -242,11 +243,9 @@ def observed(snapshot: Snapshot, seen_us: int) -> Snapshot:
     for days before anybody could see it. So a commit leaves such times open, and whoever reads it knows
     a time at which it had surely landed: the next commit writes that down.
     """
-    if snapshot.boundary.time_us is not None and all(
-        e.time_us is not None for e in snapshot.expired
-    ):
-        return snapshot
     boundary = snapshot.boundary
+    if boundary.time_us is not None and all(e.time_us is not None for e in snapshot.expired):
+        return snapshot
     return replace(
         snapshot,
         boundary=Boundary(boundary.version, seen_us) if boundary.time_us is None else boundary,

@@ -118,6 +118,7 @@ class _Seen:
     store: ObjectStore
     entry: DataFile
     etag: str
+    modified_us: int
 
 
 @dataclass(slots=True)
@@ -204,6 +205,7 @@ def _ingest(
         # A file without rows is remembered, so that its event is not looked at again, but not kept.
         add=tuple(e for e in entries.values() if e.rows > 0),
         events=tuple(batch.seen[p].source.request for p in entries),
+        sources_us={e.key: batch.seen[p].modified_us for p, e in entries.items() if e.rows > 0},
     )
     try:
         done = expect_committed(ctx, commit(ctx, change, base=loaded))
@@ -280,7 +282,9 @@ def _look(ctx: Context, source: Source, snapshot: Snapshot) -> SourceOutcome | _
         stats_columns=snapshot.stats_columns,
     )
     pinned = replace(source, etag=got.etag)
-    return _Seen(pinned, store, replace(entry, event=pinned.request.token), got.etag)
+    return _Seen(
+        pinned, store, replace(entry, event=pinned.request.token), got.etag, got.modified_us
+    )
 
 
 def _whole_footer(store: ObjectStore, location: Location, got: Got) -> bytes:

@@ -89,6 +89,14 @@ def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:
             ),
         ),
         time_index=thin_time_index((*draft.time_index, (draft.version, time_us)), draft.version),
+        erasures=tuple(
+            dataclasses.replace(
+                e,
+                opened_us=e.opened_us or time_us,
+                swept_us=time_us if e.swept_us == 0 else e.swept_us,
+            )
+            for e in draft.erasures
+        ),
     )
 
 

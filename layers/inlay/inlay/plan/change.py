@@ -117,6 +117,8 @@ class Change:
     reads: Reads | None = None
     deleted_rows: int | None = 0  # exact when the op counted them, None when unknown
     compact_metadata: bool = False
+    # Files that were made from other objects: when those were uploaded. An erasure looks at it.
+    sources_us: Mapping[str, int] = field(default_factory=dict)
     whole: bool = False  # all units or none: a delete is never half done
     edit: Edit = NO_EDIT
 

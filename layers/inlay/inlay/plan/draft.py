@@ -8,12 +8,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from inlay.format.entry import DataFile, Marker
+from inlay.format.entry import DataFile, Marker, Where
 from inlay.format.predicate import Predicate
 from inlay.format.properties import Properties
 from inlay.format.snapshot import (
     Boundary,
     Commit,
+    Erasure,
     Expiration,
     Ledger,
     LedgerRecord,
@@ -22,7 +23,7 @@ from inlay.format.snapshot import (
     Tier,
     Totals,
 )
-from inlay.plan.change import NO_EDIT, Change, Unit
+from inlay.plan.change import NO_EDIT, Change, Edit, Unit
 from inlay.plan.prune import all_match, may_match
 from inlay.plan.reach import marker_may_hit, marker_predicate
 from inlay.plan.state import State, live_files, live_markers
@@ -59,7 +60,11 @@ class Draft:
         files = self._remove_files(base.files, gone)
         files = self._drop_covered(files)
         added = (*change.add, *outputs)
-        new_markers = (*self._worth_keeping(files, change.add_markers), *self.remapped)
+        new_markers = (
+            *self._worth_keeping(files, change.add_markers),
+            *self.remapped,
+            *self._late(),
+        )
         markers = self._remove_markers(
             base.markers, Tier(files.segments, (*files.inline, *outputs)), {f.key for f in outputs}
         )
@@ -194,7 +199,7 @@ class Draft:
         those of a closed erasure. A file that is its own output (a restamp) was not removed."""
         removed = {f.key for f in self.removed} - outputs
         asked = set(self.change.drop_markers)
-        closed = self.change.edit.close_erasure
+        closed = _without_predicate(self.change.edit)
         if not removed and not asked and not closed:
             return tier
 
@@ -240,20 +245,50 @@ class Draft:
             streams=streams,
         )
 
+    def _late(self) -> tuple[Marker, ...]:
+        """Marks on files made from objects that are older than an open erasure: their rows were there
+        when it was opened, and would come back with the sequence of this commit."""
+        found: list[Marker] = []
+        for key, made_us in self.change.sources_us.items():
+            for erasure in self.base.erasures:
+                is_older = made_us <= erasure.opened_us
+                if erasure.predicate is not None and is_older:
+                    body = Where(erasure.predicate)
+                    name = f"{erasure.id}:{key}"
+                    found.append(Marker(id=name, body=body, file=key, erasure=erasure.id))
+        return tuple(found)
+
+    def _erasures(self, edit: Edit) -> tuple[Erasure, ...]:
+        """Those of the base, with what the units erased added, and the one that is edited."""
+        erased: dict[str, tuple[int, int]] = {}
+        for unit in self.units:
+            for name, rows in unit.erased:
+                objects, total = erased.get(name, (0, 0))
+                erased[name] = (objects + 1, total + rows)
+        found: list[Erasure] = []
+        for erasure in self.base.erasures:
+            objects, rows = erased.get(erasure.id, (0, 0))
+            current = dataclasses.replace(
+                erasure, objects=erasure.objects + objects, rows=erasure.rows + rows
+            )
+            if edit.erasure is not None and edit.erasure.id == erasure.id:
+                # Counts are the base's: whoever planned this may not have seen the last ones.
+                found.append(
+                    dataclasses.replace(edit.erasure, objects=current.objects, rows=current.rows)
+                )
+            elif edit.close_erasure != erasure.id:
+                found.append(current)
+        if edit.erasure is not None and all(e.id != edit.erasure.id for e in found):
+            found.append(dataclasses.replace(edit.erasure, opened_version=self.base.version + 1))
+        return tuple(found)
+
     def _edit(self, snapshot: Snapshot) -> Snapshot:
         edit = self.change.edit
         properties = {
             k: v for k, v in {**snapshot.properties, **edit.properties}.items() if v is not None
         }
         refs = {k: v for k, v in {**snapshot.refs, **edit.refs}.items() if v is not None}
-        erasures = tuple(
-            e
-            for e in snapshot.erasures
-            if e.id != edit.close_erasure and (edit.erasure is None or e.id != edit.erasure.id)
-        )
-        if edit.erasure is not None:
-            opened = edit.erasure.opened_version or snapshot.version
-            erasures += (dataclasses.replace(edit.erasure, opened_version=opened),)
+        erasures = self._erasures(edit)
         expired = snapshot.expired
         if edit.forget_expired_before_us is not None:
             # The newest of those past their grace stays: it says up to where versions are gone, and
@@ -264,6 +299,9 @@ class Draft:
             expired = (*past[-1:], *young)
         if edit.expire_through is not None and edit.expire_through >= snapshot.oldest_version:
             expired += (Expiration(edit.expire_through, None),)
+        if edit.expire_all:
+            expired += (Expiration(self.base.version, None),)
+            refs = {k: r for k, r in refs.items() if r.hold or r.version > self.base.version}
         boundary = snapshot.boundary
         if edit.boundary_at_commit:
             boundary = Boundary(snapshot.version, None)
@@ -284,6 +322,13 @@ class Draft:
             schema_id=schema_id,
             last_field_id=last,
         )
+
+
+def _without_predicate(edit: Edit) -> str | None:
+    """The erasure whose markers go, because it no longer has its predicate."""
+    if edit.erasure is not None and edit.erasure.predicate is None:
+        return edit.erasure.id
+    return edit.close_erasure
 
 
 def _covers(predicate: Predicate, entry: DataFile) -> bool:

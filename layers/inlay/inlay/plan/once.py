@@ -80,5 +80,6 @@ def without_duplicates(change: Change, known: frozenset[bytes]) -> Change:
         change,
         events=tuple(r for r in change.events if r.id not in known),
         add=tuple(f for f in change.add if f.key not in dropped),
+        sources_us={k: us for k, us in change.sources_us.items() if k not in dropped},
         add_markers=tuple(m for m in change.add_markers if m.file not in dropped),
     )

@@ -1,0 +1,118 @@
+"""Erasure: its phases, and what must be true before each step (docs/ERASURE.md).
+
+Promise: an erasure goes through its phases in order, each step one commit that names the phase it
+leaves, so that of two processes that advance it one wins and the other looks again; and its predicate
+leaves the snapshot only when no row for it is left, here or in a version anyone may read later.
+
+======== ======================================================= =================================
+phase    what is true                                            what leads on
+======== ======================================================= =================================
+rewrite  readers no longer see the rows, and whatever is made    no file may hold one, no landing
+         of objects older than the opening is marked, too        object older than the opening
+                                                                 does: predicate, markers, all
+                                                                 older versions go in one commit
+purge    no current object or metadata holds a row; old ones     after the life of a reader: every
+         do, and nothing needs them                              old one is deleted
+sweep    nothing holds a row but what a writer from before the   after the life of a writer: such
+         opening may still upload, for nothing: it cannot        uploads are deleted; nothing is
+         commit (boundary)                                       found any more: receipt, end
+======== ======================================================= =================================
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from inlay.format.entry import DataFile, Marker
+from inlay.format.predicate import Predicate
+from inlay.format.predicate_json import predicate_to_json
+from inlay.format.snapshot import Erasure, Snapshot
+from inlay.plan.change import Conflict, Edit
+from inlay.plan.reach import marker_may_hit
+from inlay.plan.state import State
+
+Phase = Literal["rewrite", "purge", "sweep"]
+REWRITE: Phase = "rewrite"
+PURGE: Phase = "purge"
+SWEEP: Phase = "sweep"
+
+# AWS: a Lambda lives at most 15 minutes. The longest life of a writer and of a reader must be told
+# where others take part (Spark jobs, notebooks).
+LIFE_SECONDS = 900.0
+
+_TABLE_ROOT = re.compile(r"(?P<before>(?:.*/)?)tables/(?P<table>.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why an erasure cannot go on: `what` is a kind (file, landing, hold, time …), `name` which one."""
+
+    what: str
+    name: str
+    reason: str
+
+
+def landing_prefix(root: str) -> str | None:
+    """Where objects of this table land, by the layout of design section 2; None elsewhere.
+
+    >>> landing_prefix("lake/tables/events")
+    'lake/ingest/events/'
+    """
+    match = _TABLE_ROOT.fullmatch(root)
+    return f"{match['before']}ingest/{match['table']}/" if match else None
+
+
+def predicate_digest(predicate: Predicate, key: bytes | None) -> str | None:
+    """HMAC-SHA256 of the predicate's JSON; None without a key, since a plain hash of a short predicate
+    is found by trying."""
+    if key is None:
+        return None
+    text = json.dumps(predicate_to_json(predicate), sort_keys=True, separators=(",", ":"))
+    return hmac.new(key, text.encode("utf-8"), "sha256").hexdigest()
+
+
+def find_erasure(snapshot: Snapshot, erasure_id: str) -> Erasure | None:
+    return next((e for e in snapshot.erasures if e.id == erasure_id), None)
+
+
+def concerns(marker: Marker, erasure: Erasure) -> bool:
+    """Whether a marker must be gone before the erasure forgets its predicate: its own, and every
+    older one, because those name values of rows too, and hide rows that are still there."""
+    if marker.erasure is not None:
+        return marker.erasure == erasure.id
+    return (marker.sequence or 0) <= erasure.opened_version
+
+
+def unclean_files(state: State, erasure: Erasure) -> list[DataFile]:
+    """Files that may still hold rows of the erasure, or rows that older deletes hide."""
+    schema = state.snapshot.schema
+    markers = [m for m in state.markers() if concerns(m, erasure)]
+    return [f for f in state.files() if any(marker_may_hit(m, f, schema) for m in markers)]
+
+
+def holds(snapshot: Snapshot) -> list[str]:
+    """Names under a legal hold."""
+    return sorted(name for name, ref in snapshot.refs.items() if ref.hold)
+
+
+def validate_erasure(state: State, edit: Edit) -> Conflict | None:
+    """Whether an edit of an erasure fits this base. A step that was taken already, by another process
+    or before a crash, is a conflict: whoever planned looks again."""
+    moved = edit.erasure
+    if moved is None and edit.close_erasure is None:
+        return None
+    erasure_id = moved.id if moved is not None else str(edit.close_erasure)
+    before = find_erasure(state.snapshot, erasure_id)
+    if (before.phase if before is not None else None) != edit.erasure_phase:
+        return Conflict(f"erasure {erasure_id} is not in phase {edit.erasure_phase} any more")
+    if moved is None or before is None or before.predicate is None or moved.predicate is not None:
+        return None
+    if holds(state.snapshot):
+        return Conflict(f"a legal hold keeps erasure {erasure_id} from ending")
+    if unclean_files(state, before):
+        return Conflict(f"files still have to be rewritten for erasure {erasure_id}")
+    return None
