@@ -136,6 +136,7 @@ files = st.builds(
     event=st.none() | _texts,
     data_change=st.booleans(),
     origin=st.none() | _texts,
+    arrived=st.none() | _counts,
 )
 _positions = st.sets(st.integers(0, 2**33), max_size=6).map(lambda s: tuple(sorted(s)))
 bodies = st.one_of(

@@ -200,6 +200,15 @@ def test_compaction_outputs_are_no_arrivals(ctx, base):
     assert isinstance(commit(ctx, update(base), base=base), Committed)
 
 
+def test_an_arrival_that_was_packed_with_old_rows_is_still_an_arrival(ctx, base):
+    """The simulator found it (seed 1037): compaction laundered a row that an update had to read."""
+    arrived = done(commit(ctx, append(base, key="c", low=0), base=base))
+    packed = file("cb", 0, rows=20, data_change=False, sequence=arrived.snapshot.version)
+    unit = Unit(("b", "c"), (packed,), arrived.snapshot.version)
+    done(commit(ctx, Change(operation="compact", units=(unit,)), base=arrived))
+    assert isinstance(commit(ctx, update(base), base=base), Conflicted)
+
+
 def test_serializable_deletes_conflict_with_arrivals_and_snapshot_ones_do_not(ctx, base):
     reads = Reads(below(5), base.snapshot.version, frozenset({"a"}))
     done(commit(ctx, append(base, low=0), base=base))

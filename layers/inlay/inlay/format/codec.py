@@ -238,6 +238,7 @@ def file_to_json(entry: DataFile, types: Types) -> list[Any]:
             entry.etag,
             entry.spec_id or None,
             [_plain(v) for v in entry.partition] or None,
+            entry.arrived,
         ]
     )
 
@@ -245,8 +246,8 @@ def file_to_json(entry: DataFile, types: Types) -> list[Any]:
 def file_from_json(found: list[Any], types: Types) -> DataFile:
     (
         key, size, footer_size, rows, row_groups, schema_id, sequence, stats, flags, event, origin,
-        etag, spec_id, partition,
-    ) = _pad(found, 14)  # fmt: skip
+        etag, spec_id, partition, arrived,
+    ) = _pad(found, 15)  # fmt: skip
     return DataFile(
         key=_text(key),
         size=_count(size),
@@ -263,6 +264,7 @@ def file_from_json(found: list[Any], types: Types) -> DataFile:
         etag=_optional(_text, etag),
         spec_id=spec_id or 0,
         partition=tuple(_from_plain(v) for v in partition or ()),
+        arrived=_optional(_count, arrived),
     )
 
 

@@ -53,6 +53,12 @@ class DataFile:
     event: str | None = None  # identity of the event or request that brought it
     data_change: bool = True  # False for outputs of maintenance: readers of changes skip it
     origin: str | None = None  # key of the file this is a 1:1 rewrite of
+    arrived: int | None = None  # outputs of maintenance: version in which their newest rows came
+
+    @property
+    def newest_rows(self) -> int:
+        """The version in which the newest of these rows came into the table."""
+        return self.arrived or self.sequence or 0
 
     @property
     def where(self) -> str:

@@ -57,7 +57,8 @@ def _validate_reads(state: State, reads: Reads) -> Conflict | None:
         if entry.key in reads.files:
             read.append(entry)
             continue
-        arrived = (entry.sequence or 0) > reads.version and entry.data_change
+        # Not the file's own age: compaction may have packed an arrival together with old rows.
+        arrived = entry.newest_rows > reads.version
         matches = reads.predicate is None or may_match(reads.predicate, entry.stats, entry.rows)
         if arrived and matches:
             return Conflict(f"{entry.key} arrived and may hold rows this operation had to read")
@@ -78,7 +79,7 @@ def settle_units(
     """(units that still hold, units to give up, markers remapped onto outputs)."""
     if not change.units:
         return (), (), ()
-    live = {f.key for f in state.files()}
+    live = {f.key: f for f in state.files()}
     by_file: dict[str, list[Marker]] = {}
     for marker in state.markers():
         if marker.file is not None:
@@ -92,11 +93,23 @@ def settle_units(
         ]
         moved = _remap(unit, landed)
         if all(key in live for key in unit.inputs) and moved is not None:
-            held.append(unit)
+            held.append(_with_arrival(unit, [live[key] for key in unit.inputs]))
             remapped.extend(moved)
         else:
             skipped.append(unit)
     return tuple(held), tuple(skipped), tuple(remapped)
+
+
+def _with_arrival(unit: Unit, inputs: Sequence[DataFile]) -> Unit:
+    """Its outputs hold rows as new as the newest input's: whoever validates what it read must see
+    that."""
+    newest = max((f.newest_rows for f in inputs), default=0)
+    return dataclasses.replace(
+        unit,
+        outputs=tuple(
+            f if f.data_change else dataclasses.replace(f, arrived=newest) for f in unit.outputs
+        ),
+    )
 
 
 def _remap(unit: Unit, landed: Sequence[Marker]) -> list[Marker] | None:

@@ -19,10 +19,12 @@ from typing import Any
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot
 from inlay.format.entry import Keys, Vector
+from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.load import load_entries
-from inlay.ops.scan import Scan
+from inlay.parquet.reader import Wanted, read_file
+from inlay.plan.scan import FileTask, plan_scan
 from inlay.plan.state import State
 from inlay.storage.base import Got
 from inlay.testing.model import Model, Row, Rows, Violation
@@ -44,6 +46,7 @@ class Auditor:
         self.expired_at: dict[int, int] = {}
         self._reached: dict[int, frozenset[str]] = {}
         self._busy = False
+        self._rows: dict[tuple[object, ...], Rows] = {}
 
     # -- hooks --------------------------------------------------------------------------------
 
@@ -127,10 +130,27 @@ class Auditor:
         return list(load_entries(self.ctx, State(snapshot)).files())
 
     def rows(self, snapshot: Snapshot) -> Rows:
-        """The live rows of a version, read by the real reader."""
-        table = Scan(self.ctx, State(snapshot)).to_arrow()
-        columns = [c.to_pylist() for c in table.columns]
-        return Counter(zip(*columns, strict=True)) if columns else Counter()
+        """The live rows of a version, by the real planner and reader. A file under the same deletes is
+        read once: neither ever changes."""
+        state = load_entries(self.ctx, State(snapshot))
+        schema = snapshot.schema
+        plan = plan_scan(
+            state.files(), state.markers(), schema=schema, schemas={s.id: s for s in snapshot.schemas}
+        )
+        found: Rows = Counter()
+        for task in plan.tasks:
+            known = (task.file.key, task.file.sequence, tuple(m.id for m in task.markers))
+            if known not in self._rows:
+                self._rows[known] = self._read(task, schema)
+            found += self._rows[known]
+        return found
+
+    def _read(self, task: FileTask, schema: Schema) -> Rows:
+        wanted = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
+        rows: Rows = Counter()
+        for batch in read_file(self.ctx.objects, task, wanted, self.ctx.executor):
+            rows.update(zip(*(c.to_pylist() for c in batch.columns), strict=True))
+        return rows
 
     # -- objects ------------------------------------------------------------------------------
 
