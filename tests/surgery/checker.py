@@ -129,6 +129,20 @@ def gaps(data: bytes) -> list[tuple[int, int]]:
     return [(a[1], b[0]) for a, b in itertools.pairwise(extents) if a[1] < b[0]]
 
 
+def gaps_between_groups(data: bytes) -> list[tuple[int, int]]:
+    """The gaps that do not lie between two column chunks of one row group."""
+    spans = []
+    for group in footer_of(data)[4]:
+        chunks = [chunk[3] for chunk in group[1] if chunk[3][7]]
+        if chunks:
+            spans.append((min(map(_start, chunks)), max(_start(m) + m[7] for m in chunks)))
+    return [
+        (start, end)
+        for start, end in gaps(data)
+        if not any(low < start and end < high for low, high in spans)
+    ]
+
+
 def _leaves(elements: list[dict[int, Any]]) -> list[dict[str, Any]]:
     """Leaves with path, type and maximum levels, by recursion."""
     found: list[dict[str, Any]] = []

@@ -1,0 +1,236 @@
+"""Each offset rule, broken on purpose, is caught by some check.
+
+A test suite for a file format is only as good as the faults it would notice. Every mutation here is
+one plausible slip in `inlay.parquet.surgery`; most of them still read fine in pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import checker
+import corpus
+import engines
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import surgeon
+
+from inlay.parquet import edit, surgery
+from inlay.parquet.fields import Chunk, File, Group, Meta, OffsetIndex
+from inlay.parquet.footer import decode_footer
+from inlay.parquet.layout import OffsetMap
+from inlay.parquet.thrift import Struct
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+SOURCES = ("pyarrow-v1-index-bloom-crc", "datafusion-bloom", "polars")
+PATTERNS = ("first row", "odd rows of a middle group", "first group unread")
+
+
+def wrap(module: Any, name: str, change: Callable[..., Any]) -> Patch:
+    """Pass the function's result, and its arguments, through `change`."""
+
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        original = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda *args, **kw: change(original(*args, **kw), *args, **kw)
+        )
+
+    return patch
+
+
+def unshifted(key: int) -> Patch:
+    def change(tree: Struct, chunk: Any, offsets: OffsetMap) -> Struct:
+        if key in chunk.meta:
+            tree[Chunk.META][key] = chunk.meta[key]
+        return tree
+
+    return wrap(surgery, "_shifted_chunk", change)
+
+
+def in_group(name: str, key: int, value: Callable[[Any, Any], object]) -> Patch:
+    def change(tree: Struct, old: Any, *rest: object) -> Struct:
+        if key in tree:
+            tree[key] = value(tree, old)
+        return tree
+
+    return wrap(surgery, name, change)
+
+
+def of_placed(key: int, by: int) -> Patch:
+    def change(tree: Struct, *args: object) -> Struct:
+        tree[Chunk.META][key] = tree[Chunk.META].get(key, 0) + by
+        return tree
+
+    return wrap(surgery, "_placed_chunk", change)
+
+
+def stale_rows(tree: Struct, footer: Any, *rest: object) -> Struct:
+    return {**tree, File.ROWS: footer.num_rows}
+
+
+def with_old_ordinal(result: None, old: Any, tree: Struct, ordinal: int) -> None:
+    if Group.ORDINAL in old.tree:
+        tree[Group.ORDINAL] = old.tree[Group.ORDINAL]
+
+
+def verbatim_index(result: object, body: bytes | None, *rest: object) -> bytes | None:
+    return body
+
+
+def unplaced(result: object, index: Struct | None, at: int) -> bytes | None:
+    return None if index is None else surgery._move_pages(index, 0)
+
+
+def first_page_lost(tree: Struct, *args: object) -> Struct:
+    for chunk in tree:
+        if chunk is not None:
+            chunk[OffsetIndex.PAGES].pop(0)
+    return tree
+
+
+def one_longer(*args: Any) -> None:
+    tree, body, length = args[2], args[3], args[5]
+    if body is not None:
+        tree[length] += 1
+
+
+def swapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = surgery._point_at
+
+    def point(new: Any, tree: Struct, body: bytes | None, offset: int, length: int) -> None:
+        to_column = offset == Chunk.COLUMN_INDEX
+        other = (
+            (Chunk.OFFSET_INDEX, Chunk.OFFSET_INDEX_LENGTH)
+            if to_column
+            else (Chunk.COLUMN_INDEX, Chunk.COLUMN_INDEX_LENGTH)
+        )
+        original(new, tree, body, *other)
+
+    monkeypatch.setattr(surgery, "_point_at", point)
+
+
+def keeps_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = surgery.keep_pieces
+    monkeypatch.setattr(
+        surgery, "keep_pieces", lambda layout, fate, erase: original(layout, fate, erase=False)
+    )
+
+
+def rotated_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = surgery.edit_group
+
+    def edited(footer: Any, group: Any, body: Any, moved: Any, mask: Any, **kw: Any) -> Any:
+        values = mask.to_pylist()
+        return original(footer, group, body, moved, pa.array(values[1:] + values[:1]), **kw)
+
+    monkeypatch.setattr(surgery, "edit_group", edited)
+
+
+MUTATIONS: dict[str, Patch] = {
+    "data pages of untouched groups not shifted": unshifted(Meta.DATA_PAGE),
+    "dictionary pages of untouched groups not shifted": unshifted(Meta.DICTIONARY_PAGE),
+    "bloom filters of untouched groups not shifted": unshifted(Meta.BLOOM),
+    "page locations of untouched groups not shifted": wrap(
+        surgery, "_shifted_index", verbatim_index
+    ),
+    "page locations of edited groups not shifted": wrap(surgery, "_placed_index", unplaced),
+    "data pages of edited groups off by one": of_placed(Meta.DATA_PAGE, 1),
+    "dictionary pages of edited groups off by one": of_placed(Meta.DICTIONARY_PAGE, 1),
+    "compressed size of edited chunks off by one": of_placed(Meta.COMPRESSED, -1),
+    "uncompressed size of edited chunks off by one": of_placed(Meta.UNCOMPRESSED, 1),
+    "values of edited chunks off by one": of_placed(Meta.VALUES, 1),
+    "ordinals not renumbered": wrap(surgery, "_renumber", with_old_ordinal),
+    "rows of the file not counted anew": wrap(surgery, "_new_tree", stale_rows),
+    "rows of an edited group not counted anew": in_group(
+        "_edited_group", Group.ROWS, lambda tree, old: old.num_rows
+    ),
+    "size of an edited group not counted anew": in_group(
+        "_edited_group", Group.BYTES, lambda tree, old: old.total_byte_size
+    ),
+    "compressed size of an edited group not counted anew": in_group(
+        "_edited_group", Group.COMPRESSED, lambda tree, old: old.tree[Group.COMPRESSED]
+    ),
+    "file offset of an untouched group not shifted": in_group(
+        "_shifted_group", Group.FILE_OFFSET, lambda tree, old: old.tree[Group.FILE_OFFSET]
+    ),
+    "file offset of an edited group off by one": in_group(
+        "_edited_group", Group.FILE_OFFSET, lambda tree, old: tree[Group.FILE_OFFSET] + 1
+    ),
+    "indexes one byte longer than they are": wrap(surgery, "_point_at", one_longer),
+    "column and offset indexes swapped": swapped,
+    "gaps kept when erasing": keeps_gaps,
+    "another row kept than the mask says": rotated_mask,
+    "old statistics on edited chunks": wrap(edit, "_statistics", lambda new, was, now: dict(was)),
+    "old chunk metadata on edited chunks": wrap(
+        edit,
+        "_graft",
+        lambda chunk, was, *rest, **kw: edit.NewChunk(
+            {**chunk.tree, Chunk.META: {**was.meta, Meta.BLOOM: 0}}, None, None, None
+        ),
+    ),
+}
+
+
+def faults(tmp_path: Path, *, all_of_them: bool = False) -> list[str]:
+    """What the checks have to say about a few edits; of the first that is at fault, by default."""
+    found: list[str] = []
+    sources = corpus.sources()
+    for name in SOURCES:
+        data = sources[name]()
+        table = pq.read_table(pa.BufferReader(data))
+        footer = decode_footer(data, file_size=len(data))
+        for pattern in PATTERNS:
+            if found and not all_of_them:
+                return found
+            edit = surgeon.patterns(data)[pattern]
+            where = f"{name}, {pattern}: "
+            try:
+                _, result = surgeon.operate(data, edit, erase=True)
+            except AssertionError as error:
+                found.append(f"{where}refused by surgery itself: {error}")
+                continue
+            known = checker.kinds(data)
+            found += [f"{where}{k} {d}" for k, d in checker.problems(result) if k not in known]
+            if checker.kinds(result) & {"unreadable"}:
+                continue
+            kept = pa.array(surgeon.kept_rows(footer, edit))
+            path = tmp_path / "new.parquet"
+            path.write_bytes(result)
+            try:
+                if not engines.same(engines.by_pyarrow(path), table.take(kept)):
+                    found.append(where + "other rows")
+            except Exception as error:
+                found.append(f"{where}unreadable: {error}")
+                continue
+            found += [where + text for text in _loose_bounds(path)]
+            if gaps := checker.gaps_between_groups(result):
+                found.append(f"{where}gaps {gaps}")
+    return found
+
+
+def _loose_bounds(path: Path) -> list[str]:
+    file = pq.ParquetFile(path)
+    found = []
+    for group in range(file.num_row_groups):
+        values = file.read_row_group(group, columns=["id"])["id"]
+        ends = pc.min_max(values).as_py()
+        stats = file.metadata.row_group(group).column(0).statistics
+        if (stats.min, stats.max) != (ends["min"], ends["max"]):
+            found.append(f"bounds of row group {group}")
+    return found
+
+
+def test_without_a_mutation_nothing_is_found(tmp_path: Path) -> None:
+    assert faults(tmp_path, all_of_them=True) == []
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_every_broken_rule_is_caught(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    MUTATIONS[name](monkeypatch)
+    assert faults(tmp_path) != []
