@@ -17,6 +17,7 @@ from inlay.storage.open import open_store, parse_location
         ("s3://lake", Location("s3", "lake", "")),
         ("s3://lake/a b%20c+d/é?x#y", Location("s3", "lake", "a b%20c+d/é?x#y")),
         ("s3://lake//a/../b", Location("s3", "lake", "/a/../b")),
+        ("memory://m/t", Location("memory", "m", "t")),
         ("memory://lake/t", Location("memory", "lake", "t")),
         ("file:///data/t/", Location("file", "", "data/t")),
         ("file:///", Location("file", "", "")),

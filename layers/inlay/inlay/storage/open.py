@@ -19,8 +19,11 @@ SCHEMES: Final = ("s3", "file", "memory")
 _EXPECTED: Final = "Use s3://bucket/key, file:///path, memory://name/key or a local path"
 # RFC 3986, a scheme: at least two characters here, so that "C:\\data" is not taken for one.
 _URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>/.*|)", re.DOTALL)
-# What botocore takes for a bucket's name, access point ARNs aside.
-_BUCKET: Final = re.compile(r"[a-zA-Z0-9._-]{3,255}")
+# Names of buckets: what botocore takes for one, access point ARNs aside; one of ours in memory.
+_BUCKET: Final = {
+    "s3": re.compile(r"[a-zA-Z0-9._-]{3,255}"),
+    "memory": re.compile(r"[a-zA-Z0-9._-]{1,255}"),
+}
 
 
 def parse_location(uri: str) -> Location:
@@ -45,7 +48,7 @@ def parse_location(uri: str) -> Location:
             f"{uri[:200]!r} names a host",
             next_step=f"Write file:///{bucket}/… with three slashes for an absolute path",
         )
-    if scheme != "file" and not _BUCKET.fullmatch(bucket):
+    if scheme in _BUCKET and not _BUCKET[scheme].fullmatch(bucket):
         raise InvalidRequest(f"{uri[:200]!r} has no valid bucket name", next_step=_EXPECTED)
     return Location(scheme, bucket, key.rstrip("/"))
 
