@@ -569,9 +569,13 @@ class _GroupReader:
                         f"{group.rows}",
                         key=task.file.key,
                     )
-                if keep is not None:
-                    table = table.filter(keep)
                 batches = table.to_batches(BATCH_ROWS)
+                if keep is not None:
+                    # As the snapshot's types first: Arrow cannot filter string views, which is how
+                    # files of parquet-rs are read.
+                    batches = [conform(batch, task.schema, schema) for batch in batches]
+                    kept = pa.Table.from_batches(batches, batches[0].schema).filter(keep)
+                    return list(kept.to_batches(BATCH_ROWS))
             else:
                 # None of the columns is in this file: all NULL.
                 rows = group.rows if keep is None else keep.true_count
