@@ -32,6 +32,8 @@ _SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
+    # Columns of a time of day: Spark 4.3 has the type, but refuses it unless this is set.
+    "spark.sql.timeType.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from inlay.errors import InvalidRequest
+from inlay.spark.options import read_options, write_options
+
+
+def test_names_of_options_know_no_case() -> None:
+    found = read_options({"path": "file:///t", "ASOF": "1970-01-01T00:00:01Z"})
+    assert found.as_of_us == 1_000_000
+
+
+def test_columns_are_a_list_with_commas_or_json() -> None:
+    assert read_options({"path": "/t", "columns": "a, b"}).columns == ("a", "b")
+    assert read_options({"path": "/t", "columns": '["a, b", "c"]'}).columns == ("a, b", "c")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"path": "/t", "as_of": "2026-01-01"}, "'as_of'"),
+        ({"path": "/t", "asOf": "yesterday"}, "not a time"),
+        ({"path": "/t", "version": "0"}, "whole number"),
+        ({"path": "/t", "version": "1", "asOf": "2026-01-01"}, "one of"),
+        ({"path": "/t", "columns": '["a"'}, "JSON"),
+        ({}, "no table"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused(options: dict[str, str], complaint: str) -> None:
+    with pytest.raises(InvalidRequest, match=complaint):
+        read_options(options)
+
+
+def test_a_read_option_is_no_write_option() -> None:
+    with pytest.raises(InvalidRequest, match="'version'"):
+        write_options({"path": "/t", "version": "3"})

@@ -1,0 +1,209 @@
+"""Appends and overwrites from Spark: in the table once or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import inlay
+
+from .conftest import load, sorted_rows
+
+pytestmark = pytest.mark.spark
+
+NewTable = Callable[..., inlay.Table]
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("half", pa.float64())])
+
+
+def halves(spark: Any, start: int, end: int, tasks: int = 2) -> Any:
+    return spark.range(start, end, 1, tasks).selectExpr("id", "id / 2 AS half")
+
+
+def append(frame: Any, table: inlay.Table, **options: Any) -> inlay.Table:
+    frame.write.format("inlay").options(**options).mode("append").save(table.uri)
+    return table.refresh()
+
+
+def overwrite(frame: Any, table: inlay.Table, **options: Any) -> inlay.Table:
+    frame.write.format("inlay").options(**options).mode("overwrite").save(table.uri)
+    return table.refresh()
+
+
+def ids(table: inlay.Table) -> list[int]:
+    found: list[int] = sorted(table.scan(columns=["id"]).to_arrow().column("id").to_pylist())
+    return found
+
+
+def data_files(table: inlay.Table) -> set[Path]:
+    return set((Path(table.uri.removeprefix("file://")) / "data").rglob("*.parquet"))
+
+
+def test_an_append_is_one_commit_with_every_row(spark: Any, new_table: NewTable) -> None:
+    table = append(halves(spark, 0, 50_000, tasks=3), new_table(SCHEMA))
+    assert table.version == 2
+    live = table.scan().to_arrow()
+    assert live.num_rows
+    assert duckdb.sql("SELECT count(*), sum(id), sum(half) FROM live").fetchall() == [
+        (
+            50_000,
+            sum(range(50_000)),
+            sum(range(50_000)) / 2,
+        )
+    ]
+    assert table.files().num_rows == 3
+
+
+def test_files_and_row_groups_have_the_tables_sizes(spark: Any, new_table: NewTable) -> None:
+    # Spark hands over 10,000 rows at a time, whatever the table wants.
+    table = new_table(SCHEMA, properties={"write.row_group_rows": 25_000})
+    append(halves(spark, 0, 100_000, tasks=1), table)
+    [file] = table.files().to_pylist()
+    assert (file["rows"], file["row_groups"]) == (100_000, 4)
+
+
+def test_appended_types_come_back(spark: Any, new_table: NewTable) -> None:
+    data = pa.table(
+        {
+            "d": pa.array([Decimal("1.10"), None], pa.decimal128(12, 2)),
+            "at": pa.array([datetime(2026, 1, 1, tzinfo=UTC), None], pa.timestamp("us", "UTC")),
+            "wall": pa.array([datetime(1960, 1, 1, 1), None], pa.timestamp("ms")),
+            "clock": pa.array([time(1, 2, 3), None], pa.time64("us")),
+            "u": pa.array([200, None], pa.uint8()),
+            "l": pa.array([[{"x": 1}, None], None], pa.list_(pa.struct([("x", pa.int16())]))),
+            "m": pa.array([[("k", b"v")], None], pa.map_(pa.string(), pa.binary())),
+        }
+    )
+    table = new_table(data)
+    append(load(spark, table), table)
+    twice = pa.concat_tables([data, data]).to_pylist()
+    assert sorted(map(str, table.scan().to_arrow().to_pylist())) == sorted(map(str, twice))
+
+
+def test_a_task_that_fails_after_writing_adds_its_rows_once(
+    spark: Any, new_table: NewTable
+) -> None:
+    from inlay.spark.source import InlayDataSource
+    from inlay.spark.writer import InlayWriter
+
+    class FailsFirst(InlayWriter):
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
+            from pyspark import TaskContext
+
+            written = super().write(iterator)
+            if TaskContext.get().attemptNumber() == 0:
+                raise RuntimeError("this attempt dies with its files written")
+            return written
+
+    class Flaky(InlayDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "inlay_flaky"
+
+        def writer(self, schema: Any, overwrite: bool) -> InlayWriter:
+            return FailsFirst(super().writer(schema, overwrite)._job)
+
+    spark.dataSource.register(Flaky)
+    table = new_table(SCHEMA)
+    halves(spark, 0, 1000).write.format("inlay_flaky").mode("append").save(table.uri)
+    assert ids(table.refresh()) == list(range(1000))
+    assert table.version == 2
+    # What the dead attempts wrote is there, unreachable.
+    assert len(data_files(table)) == 4
+    assert table.files().num_rows == 2
+
+
+def test_a_job_that_fails_leaves_the_table_as_it_was(spark: Any, new_table: NewTable) -> None:
+    table = new_table(SCHEMA)
+    frame = halves(spark, 0, 100).selectExpr("if(id = 99, null, id) AS id", "half")
+    with pytest.raises(Exception, match="'id' holds nulls but is required"):
+        append(frame, table)
+    assert table.refresh().version == 1
+    assert load(spark, table).count() == 0
+
+
+def test_a_request_id_makes_a_repeated_job_do_nothing(spark: Any, new_table: NewTable) -> None:
+    table = new_table(SCHEMA)
+    append(halves(spark, 0, 10), table, requestId="load of 2026-01-31")
+    files = data_files(table)
+    append(halves(spark, 0, 10), table, requestId="load of 2026-01-31")
+    assert ids(table) == list(range(10))
+    assert data_files(table) == files
+    append(halves(spark, 0, 10), table)
+    assert table.count() == 20
+
+
+def test_columns_are_matched_by_name_and_missing_ones_are_null(
+    spark: Any, new_table: NewTable
+) -> None:
+    table = new_table(SCHEMA)
+    append(spark.range(3, 4).selectExpr("1.5D AS half", "cast(id AS int) AS id"), table)
+    append(spark.range(4, 5), table)
+    assert sorted_rows(table.scan().to_arrow(), "id") == [
+        {"id": 3, "half": 1.5},
+        {"id": 4, "half": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expressions", "complaint"),
+    [
+        (["id", "id AS whole"], "the table lacks: 'whole'"),
+        (["cast(id AS string) AS id"], "column 'id' is string in the data"),
+        (["id / 2 AS half"], "lacks column 'id'"),
+    ],
+)
+def test_rows_that_cannot_fit_are_refused_before_the_job(
+    spark: Any, new_table: NewTable, expressions: list[str], complaint: str
+) -> None:
+    table = new_table(SCHEMA)
+    with pytest.raises(Exception, match=complaint):
+        append(spark.range(3).selectExpr(*expressions), table)
+    assert not data_files(table)
+
+
+def test_an_empty_dataframe_commits_nothing(spark: Any, new_table: NewTable) -> None:
+    assert append(halves(spark, 0, 0), new_table(SCHEMA)).version == 1
+
+
+def test_overwrite_replaces_the_rows_of_a_predicate(spark: Any, new_table: NewTable) -> None:
+    table = append(halves(spark, 0, 20), new_table(SCHEMA))
+    overwrite(spark.range(100, 103), table, replaceWhere="id >= 5 AND half < 9")
+    assert ids(table) == [0, 1, 2, 3, 4, 18, 19, 100, 101, 102]
+    assert table.version == 3
+
+
+def test_overwrite_without_a_predicate_replaces_all_rows(spark: Any, new_table: NewTable) -> None:
+    table = append(halves(spark, 0, 20), new_table(SCHEMA))
+    overwrite(spark.range(7, 9), table)
+    assert ids(table) == [7, 8]
+    assert load(spark, table, version=2).count() == 20
+
+
+def test_rows_that_arrive_during_an_overwrite_are_not_replaced_unseen(
+    spark: Any, new_table: NewTable
+) -> None:
+    from inlay.errors import ConcurrentChange
+    from inlay.spark.options import WriteOptions
+    from inlay.spark.writer import InlayWriter, plan_write
+
+    table = append(halves(spark, 0, 20), new_table(SCHEMA))
+    options = WriteOptions(uri=table.uri, replace_where="id < 100")
+    writer = InlayWriter(plan_write(options, spark.range(1).schema, overwrite=True))
+    written = writer.write(iter([pa.record_batch({"id": [1]})]))
+    table.append(pa.table({"id": [50], "half": [25.0]}, schema=SCHEMA))
+    with pytest.raises(ConcurrentChange):
+        writer.commit([written])
+    assert ids(table.refresh()) == [*range(20), 50]
+
+
+def test_replace_where_without_overwrite_is_refused(spark: Any, new_table: NewTable) -> None:
+    with pytest.raises(Exception, match=r'Use mode\("overwrite"\)'):
+        append(spark.range(3), new_table(SCHEMA), replaceWhere="id = 1")
