@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ import pytest
 import inlay
 import inlay.errors
 from inlay.local.aws_process import AwsProcess
+from inlay.local.landing import landing_event
 from inlay.local.runtime import Failed, Returned
 from inlay.local.stack import LocalOptions, LocalStack, environment
 
@@ -78,6 +82,29 @@ def test_an_event_delivered_again_changes_nothing(stack: LocalStack) -> None:
     stack.drain()
     assert rows(stack, "twice") == 100
     assert inlay.open(stack.table_uri("twice")).version == version
+
+
+def test_functions_with_one_event_at_the_same_time_ingest_it_once(stack: LocalStack) -> None:
+    land(stack, "raced/first.parquet")
+    stack.drain()
+    event = landing_event(
+        stack.bucket,
+        "ingest/raced/not announced.parquet",
+        size=len(ORDERS),
+        etag=hashlib.md5(ORDERS).hexdigest(),
+        at=datetime.now(UTC),
+    )
+    # Lands unannounced, so that the four below are the first to hear of it.
+    stack.s3.put_bucket_notification_configuration(
+        Bucket=stack.bucket, NotificationConfiguration={}
+    )
+    land(stack, "raced/not announced.parquet")
+    stack._notify()
+    with ThreadPoolExecutor(4) as functions:
+        answers = list(functions.map(lambda _: stack.invoke("ingest", event), range(4)))
+    counted = sorted(str(a.payload) for a in answers if isinstance(a, Returned))
+    assert counted == ["{'duplicate': 1}"] * 3 + ["{'ingested': 1}"]
+    assert rows(stack, "raced") == 200
 
 
 def test_bad_input_is_put_aside_with_its_reason_and_harms_nothing_else(stack: LocalStack) -> None:

@@ -16,7 +16,10 @@ from inlay.local.demo.command import demo
 from inlay.local.demo.command import demo
 
 app = typer.Typer(
-    name="local", help="Run S3, SQS and the five functions on this machine.", no_args_is_help=True
+    name="local",
+    help="Run S3, SQS and the five functions on this machine.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 
