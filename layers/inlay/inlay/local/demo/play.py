@@ -1,0 +1,146 @@
+"""Playing the demo: every step, its cost, and the check that follows it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from rich.console import Console
+
+import inlay
+from inlay.local.demo.data import generate_lineitem
+from inlay.local.demo.figures import Figures
+from inlay.local.demo.meter import Meter
+from inlay.local.demo.readers import (
+    ArrowReader,
+    DuckReader,
+    Reader,
+    SparkReader,
+    spark_installed,
+)
+from inlay.local.demo.show import (
+    Played,
+    make_console,
+    print_failed,
+    print_next,
+    print_opening,
+    print_played,
+    print_summary,
+    print_title,
+)
+from inlay.local.demo.steps import STEPS, Step
+from inlay.local.demo.truth import Truth
+from inlay.local.demo.world import Mismatch, World
+from inlay.local.stack import LocalOptions, LocalStack, environment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """`files` land, the last of them late; `spark` False leaves Spark out."""
+
+    scale: float = 0.1
+    files: int = 4
+    endpoint_url: str | None = None
+    spark: bool = True
+    template: Path | None = None
+    home: Path = Path(".inlay/demo")
+
+
+def play(options: DemoOptions, *, steps: Sequence[Step] = STEPS) -> bool:
+    """Play the demo; False when an answer was wrong."""
+    console = make_console()
+    started = time.monotonic()
+    with ExitStack() as open_:
+        folder = Path(open_.enter_context(tempfile.TemporaryDirectory(prefix="inlay-demo-")))
+        with console.status("generating TPC-H lineitem"):
+            sources = generate_lineitem(folder, scale=options.scale, files=options.files)
+        with console.status("starting S3, SQS and the functions"):
+            stack = open_.enter_context(_stack(options))
+            readers = _readers(options, console, open_)
+            world = World(stack, Truth(sources[0]), sources)
+            _create(world)
+        print_opening(
+            console,
+            rows=sum(pq.read_metadata(source).num_rows for source in sources),
+            files=len(sources),
+            size=sum(source.stat().st_size for source in sources),
+            where=world.uri,
+        )
+        meter = Meter(None if options.endpoint_url else stack.aws)
+        played: list[Played] = []
+        for number, step in enumerate(steps, start=1):
+            print_title(console, number, step)
+            try:
+                with console.status("    working"):
+                    played.append(_play_step(step, world, readers, meter))
+            except Mismatch as problem:
+                print_failed(
+                    console, str(problem), [*world.dead_letters(), f"logs: {options.home}"]
+                )
+                return False
+            print_played(console, played[-1])
+        print_summary(console, played, time.monotonic() - started)
+    print_next(console)
+    return True
+
+
+@contextmanager
+def _stack(options: DemoOptions) -> Iterator[LocalStack]:
+    local = LocalOptions(
+        template=options.template,
+        endpoint_url=options.endpoint_url,
+        # The demo runs maintenance itself, so that each step can be seen.
+        schedules=False,
+        home=options.home,
+    )
+    with LocalStack(local) as stack, environment(stack.environment):
+        yield stack
+
+
+def _readers(options: DemoOptions, console: Console, open_: ExitStack) -> Sequence[Reader]:
+    readers: list[Reader] = [ArrowReader(), DuckReader()]
+    if options.spark and spark_installed():
+        spark = SparkReader()
+        open_.callback(spark.close)
+        readers.append(spark)
+    elif options.spark:
+        console.print("Spark is left out: pyspark is not installed (pip install 'inlay[spark]')")
+    return readers
+
+
+def _create(world: World) -> None:
+    inlay.create(
+        world.uri,
+        pq.read_schema(world.sources[0]),
+        primary_key=["l_orderkey", "l_linenumber"],
+        sort_by=["l_orderkey"],
+    )
+
+
+def _play_step(step: Step, world: World, readers: Sequence[Reader], meter: Meter) -> Played:
+    meter.mark()
+    began = time.monotonic()
+    check = step.act(world)
+    seconds, cost = time.monotonic() - began, meter.since_mark()
+    remark = check() if check is not None else ""
+    letters = world.dead_letters()
+    if letters:
+        raise Mismatch(f"messages went to the dead letters: {'; '.join(letters)}")
+    state, expected = world.state(), world.truth.figures()
+    for reader in readers:
+        _compare(reader.name, reader.read(world.uri, state.version), expected)
+    world.history[state.version] = expected
+    return Played(
+        step, seconds, cost, state, expected, tuple(reader.name for reader in readers), remark
+    )
+
+
+def _compare(name: str, found: Figures, expected: Figures) -> None:
+    wrong = found.differences(expected)
+    if wrong:
+        raise Mismatch(f"{name} reads {', '.join(wrong)}")

@@ -1,0 +1,134 @@
+"""What the demo prints: a block for each step, then a table of all; plain where nobody looks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from inlay.cli.values import counted, size_text
+from inlay.local.demo.figures import Figures
+from inlay.local.demo.meter import Cost
+from inlay.local.demo.steps import Step
+from inlay.local.demo.world import State
+
+_VERBS = {"GetObject": "GET", "PutObject": "PUT", "HeadObject": "HEAD", "CopyObject": "COPY"}
+_PLAIN_WIDTH = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A step that was played, with all there is to tell of it."""
+
+    step: Step
+    seconds: float
+    cost: Cost | None
+    state: State
+    figures: Figures
+    readers: tuple[str, ...]
+    remark: str = ""
+
+
+def make_console() -> Console:
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(highlight=False, width=_PLAIN_WIDTH, no_color=True)
+
+
+def print_opening(console: Console, *, rows: int, files: int, size: int, where: str) -> None:
+    console.print()
+    console.print(Text("Inlay, end to end", "bold"))
+    console.print(
+        f"TPC-H lineitem: {counted(rows, 'row')} in {counted(files, 'Parquet file')}, "
+        f"{size_text(size)}; table {where}"
+    )
+
+
+def print_title(console: Console, number: int, step: Step) -> None:
+    console.print()
+    console.print(Text.assemble((f"{number:>2}  ", "bold cyan"), (step.title, "bold")))
+    console.print(Text(f"    {step.about}", "dim"))
+
+
+def print_played(console: Console, played: Played) -> None:
+    state, figures = played.state, played.figures
+    if played.remark:
+        console.print(Text(f"    {played.remark}"), soft_wrap=True)
+    console.print(
+        f"    version {state.version}: {counted(figures.rows, 'row')}, "
+        f"{counted(state.files, 'file')}, {size_text(state.bytes)}, "
+        f"{counted(state.markers, 'delete marker')}"
+    )
+    console.print(Text(f"    {cost_text(played.cost)} in {played.seconds:.1f} s", "dim"))
+    ticks = "  ".join(f"[green]✓[/green] {name}" for name in played.readers)
+    console.print(f"    {ticks}  quantity {figures.quantity:,}, price {figures.price:,}")
+
+
+def cost_text(cost: Cost | None) -> str:
+    """Requests by kind and bytes, as the server counted them."""
+    if cost is None:
+        return "requests are not counted on another S3 server; done"
+    kinds = ", ".join(
+        f"{number} {_VERBS.get(name, name)}"
+        for name, number in sorted(cost.requests.items(), key=lambda each: -each[1])
+    )
+    up, down = size_text(cost.bytes_up), size_text(cost.bytes_down)
+    return f"{counted(cost.total, 'request')}{f' ({kinds})' if kinds else ''}, {up} up, {down} down"
+
+
+def print_failed(console: Console, problem: str, hints: Sequence[str]) -> None:
+    console.print(Text.assemble(("    ✗ ", "bold red"), (problem, "red")), soft_wrap=True)
+    for hint in hints:
+        console.print(Text(f"      {hint}", "dim"), soft_wrap=True)
+
+
+def print_summary(console: Console, played: Sequence[Played], seconds: float) -> None:
+    grid = Grid(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    grid.add_column("step")
+    for name in ("version", "rows", "files", "markers", "objects", "requests", "up", "down", "s"):
+        grid.add_column(name, justify="right", no_wrap=True)
+    for each in played:
+        state, cost = each.state, each.cost
+        spent = (
+            ("·", "·", "·")
+            if cost is None
+            else (f"{cost.total:,}", size_text(cost.bytes_up), size_text(cost.bytes_down))
+        )
+        grid.add_row(
+            each.step.title,
+            str(state.version),
+            f"{each.figures.rows:,}",
+            str(state.files),
+            str(state.markers),
+            str(state.objects),
+            *spent,
+            f"{each.seconds:.1f}",
+        )
+    console.print()
+    console.print(grid)
+    console.print(
+        Text.assemble(
+            ("All answers agree", "bold green"),
+            f" with DuckDB on the source files, after each of {len(played)} steps, in {seconds:.0f} s.",
+        )
+    )
+
+
+_NEXT = """
+[bold]What to try next[/bold]
+  inlay local up                      the same S3, queues and functions, kept running for you
+  inlay local demo --scale 1          ten times the rows
+  inlay create ./people --schema "id bigint not null, name string"
+  inlay append ./people your.csv      a table in a folder, without any server
+  inlay --help                        every verb, with examples
+  README.md                           the library, the delete kinds, Spark, and how to deploy
+"""
+
+
+def print_next(console: Console) -> None:
+    console.print(_NEXT.rstrip(), markup=True)

@@ -1,0 +1,134 @@
+"""The world the steps act in: the local AWS with the table, and the truth beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import inlay
+from inlay.local.demo.figures import Figures
+from inlay.local.demo.truth import Truth
+from inlay.local.landing import landing_event
+from inlay.local.runtime import Failed
+from inlay.local.stack import LocalStack
+from inlay.table import Table
+
+TABLE = "lineitem"
+
+
+class Mismatch(Exception):
+    """The product did not do what it should; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the table is after a step; `objects` counts all under the table's root, data or not."""
+
+    version: int
+    files: int
+    bytes: int
+    markers: int
+    objects: int
+
+
+@dataclass(slots=True)
+class World:
+    """`history` is what each version held when it was the newest; `requests` the delete requests by
+    their ids, for sending one again."""
+
+    stack: LocalStack
+    truth: Truth
+    sources: Sequence[Path]
+    history: dict[int, Figures] = field(default_factory=dict)
+    requests: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def uri(self) -> str:
+        return self.stack.table_uri(TABLE)
+
+    def open(self) -> Table:
+        return inlay.open(self.uri)
+
+    def state(self) -> State:
+        snapshot = self.open().snapshot
+        totals = snapshot.totals
+        return State(
+            snapshot.version, totals.files, totals.bytes, totals.markers, len(self._keys("tables/"))
+        )
+
+    # -- acting, each beside the truth ------------------------------------------------------------
+
+    def land(self, sources: Sequence[Path]) -> None:
+        """Upload files into the landing zone and wait until the functions have done with them."""
+        for source in sources:
+            self.stack.s3.upload_file(str(source), self.stack.bucket, self._landing_key(source))
+        self.stack.drain()
+        self.truth.add(sources)
+
+    def tell_again(self, source: Path) -> None:
+        """Send the event of a landed file once more, as S3 and SQS may."""
+        key = self._landing_key(source)
+        head = self.stack.s3.head_object(Bucket=self.stack.bucket, Key=key)
+        event = landing_event(
+            self.stack.bucket,
+            key,
+            size=head["ContentLength"],
+            etag=head["ETag"].strip('"'),
+            at=head["LastModified"],
+        )
+        self.stack.send("IngestQueue", event)
+
+    def request_delete(self, request_id: str, **request: Any) -> None:
+        """Queue a delete request and wait for it. Conditions are put to the truth as they are."""
+        self.requests[request_id] = {"id": request_id, "table": TABLE, **request}
+        self.stack.send("DeleteQueue", self.requests[request_id])
+        self.stack.drain()
+        if "where" in request:
+            self.truth.delete(request["where"])
+        else:
+            ((column, values),) = request["keys"].items()
+            self.truth.delete(f"{column} IN ({', '.join(map(str, values))})")
+
+    def repeat_delete(self, request_id: str) -> None:
+        """Send a request again, word for word."""
+        self.stack.send("DeleteQueue", self.requests[request_id])
+        self.stack.drain()
+
+    def run(self, function: str, **event: Any) -> Mapping[str, Any]:
+        """Run a maintenance function on the table; returns what it says it did."""
+        answer = self.stack.invoke(function, {"table": TABLE, **event})
+        if isinstance(answer, Failed):
+            raise Mismatch(f"the function {function} failed: {answer.message}")
+        said: Mapping[str, Any] = answer.payload
+        return said
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    def receipts(self) -> Sequence[Mapping[str, Any]]:
+        """The receipts of erasures that have ended."""
+        return [
+            json.loads(self.stack.s3.get_object(Bucket=self.stack.bucket, Key=key)["Body"].read())
+            for key in self._keys(f"tables/{TABLE}/erasure/")
+        ]
+
+    def dead_letters(self) -> Sequence[str]:
+        """Why messages could not be dealt with; in this demo each can."""
+        return [
+            f"{queue}: {letter.reasons or letter.body[:200]}"
+            for queue in ("IngestQueue", "DeleteQueue", "RewriteQueue")
+            for letter in self.stack.dead_letters(queue)
+        ]
+
+    def _landing_key(self, source: Path) -> str:
+        return f"ingest/{TABLE}/{source.name}"
+
+    def _keys(self, prefix: str) -> list[str]:
+        pages = self.stack.s3.get_paginator("list_objects_v2")
+        return [
+            found["Key"]
+            for page in pages.paginate(Bucket=self.stack.bucket, Prefix=prefix)
+            for found in page.get("Contents", [])
+        ]
