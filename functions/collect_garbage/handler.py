@@ -1,7 +1,8 @@
 """Expires old versions and deletes what nothing can reach; the only function that deletes objects.
 
 Runs by schedule on every table, or as the event says: `{"table": "orders", "grace_days": 0.5,
-"dry_run": true}`. It also ends erasures: what it deletes is the last thing they wait for.
+"dry_run": true}`. It also brings erasures to their end, which takes some runs: `{"erasures_only": true}`
+is for those in between, and leaves other tables alone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from inlay.format.snapshot import Snapshot
 from inlay.functions import settings
 from inlay.functions.observe import observed, tell_work
 from inlay.functions.requests import MaintenanceRequest
@@ -16,9 +18,9 @@ from inlay.functions.rounds import run_round
 from inlay.functions.tables import table_context, usage_of
 from inlay.functions.validation import validated
 from inlay.ops.collect_garbage import collect_garbage
-from inlay.ops.context import Context
 from inlay.ops.expire import expire
 from inlay.ops.load import load_pointer
+from inlay.plan.erasure import LIFE_SECONDS
 
 _DAY_SECONDS = 86_400
 
@@ -29,9 +31,17 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 
     def work(table: str, seconds: float) -> Mapping[str, Any]:
         ctx = table_context(table)
+        snapshot = load_pointer(ctx).snapshot
+        if asked.erasures_only and not snapshot.erasures:
+            return {}
         expired = expire(ctx, dry_run=asked.dry_run)
         collected = collect_garbage(
-            ctx, grace_seconds=_grace_seconds(ctx, asked), dry_run=asked.dry_run
+            ctx,
+            grace_seconds=_grace_seconds(snapshot, asked),
+            dry_run=asked.dry_run,
+            # Fetched only where a receipt may have to be signed.
+            hmac_key=settings.erasure_key() if snapshot.erasures else None,
+            life_seconds=LIFE_SECONDS if asked.life_seconds is None else asked.life_seconds,
         )
         return {
             "expire": tell_work(table, "expire", expired, None),
@@ -41,10 +51,10 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
     return run_round(asked.table, context, work)
 
 
-def _grace_seconds(ctx: Context, asked: MaintenanceRequest) -> float | None:
+def _grace_seconds(snapshot: Snapshot, asked: MaintenanceRequest) -> float | None:
     """The event's grace, else the table's own, else the deployment's."""
     if asked.grace_days is not None:
         return asked.grace_days * _DAY_SECONDS
-    if "gc.grace_days" in load_pointer(ctx).snapshot.properties:
+    if "gc.grace_days" in snapshot.properties:
         return None
     return settings.grace_days() * _DAY_SECONDS

@@ -19,6 +19,7 @@ from inlay.functions.tables import table_context, usage_of
 from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context
 from inlay.ops.delete import delete, delete_keys
+from inlay.ops.erase import open_erasure
 from inlay.ops.load import load_pointer
 from inlay.ops.result import write_result
 from inlay.parquet.types import schema_to_arrow
@@ -59,9 +60,6 @@ def _delete(ctx: Context, asked: DeleteRequest, request: Request) -> Committed |
         return delete_keys(ctx, keys, base=base, request=request)
     predicate = parse_predicate(asked.where, base.snapshot.schema)
     if asked.mode == "erase":
-        # Loaded when asked for: few requests are erasures, and every cold start would pay.
-        from inlay.ops.erase import open_erasure
-
         return open_erasure(ctx, predicate, base=base, request=request)
     return delete(ctx, predicate, mode=asked.mode, base=base, request=request)
 

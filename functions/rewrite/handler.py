@@ -1,10 +1,11 @@
-"""Turns delete markers into absent rows, by row-group surgery where that is cheaper.
+"""Turns delete markers into absent rows, by row-group surgery where that is cheaper; erasures first.
 
 The queue and the schedule say only where to look: what there is to do stands in the tables' snapshots.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from inlay.functions.requests import MaintenanceRequest, RewriteRequest, read_re
 from inlay.functions.rounds import run_round, seconds_left
 from inlay.functions.tables import table_context, usage_of
 from inlay.functions.validation import validated
+from inlay.ops.erase import advance_erasures
 from inlay.ops.load import load_pointer
 from inlay.ops.rewrite import rewrite
 from inlay.parse import parse_predicate
@@ -39,13 +41,19 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 
 
 def rewrite_table(asked: RewriteRequest, seconds: float) -> Mapping[str, Any]:
-    """Rewrite what time allows; the rest goes to the next invocation."""
+    """Rewrite what time allows, erasures first; the rest goes to the next invocation."""
+    started = time.monotonic()
     ctx = table_context(asked.table)
     base = load_pointer(ctx)
     where = None if asked.where is None else parse_predicate(asked.where, base.snapshot.schema)
-    result = rewrite(ctx, base=base, where=where, deadline_seconds=seconds)
-    if result.left and result.commits:
+    erased = advance_erasures(ctx, base=base, deadline_seconds=seconds)
+    left_seconds = seconds - (time.monotonic() - started)
+    result = rewrite(ctx, where=where, deadline_seconds=left_seconds)
+    tell_failures([*erased.failures, *result.failures])
+    if (erased.left and erased.commits) or (result.left and result.commits):
         # Only after progress: work that never gets done must not run round for ever.
         tell_rewrite(asked.table)
-    tell_failures(result.failures)
-    return tell_work(asked.table, "rewrite", result, usage_of(ctx))
+    return {
+        "erase": tell_work(asked.table, "erase", erased, None),
+        "rewrite": tell_work(asked.table, "rewrite", result, usage_of(ctx)),
+    }

@@ -130,6 +130,30 @@ def test_refusals_do_not_repeat_values(functions: Functions, keys: object) -> No
     assert "a secret" not in json.dumps(letter["MessageAttributes"])
 
 
+def test_an_erasure_is_opened_and_the_rewrite_function_told(functions: Functions) -> None:
+    functions.fill_orders()
+    functions.replay("delete.erase")
+    assert functions.rows() == 90
+    (open_,) = functions.orders().snapshot.erasures
+    assert open_.id == "erasure-4711"
+    assert functions.queues.bodies("rewrite") == ['{"table": "orders"}']
+
+
+def test_a_redelivered_erasure_tells_the_rewrite_function_again(functions: Functions) -> None:
+    functions.fill_orders()
+    functions.replay("delete.erase")
+    functions.replay("delete.erase")
+    assert len(functions.orders().snapshot.erasures) == 1
+    assert len(functions.queues.bodies("rewrite")) == 2
+    assert functions.queues.dead == []
+
+
+def test_an_erasure_by_keys_is_refused(functions: Functions) -> None:
+    functions.fill_orders()
+    functions.invoke("delete", message({"table": "orders", "keys": [7], "mode": "erase"}))
+    assert functions.queues.errors == ["InvalidRequest"]
+
+
 def message(body: object) -> object:
     return event_of(json.dumps(body))
 

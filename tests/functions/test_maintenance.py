@@ -83,6 +83,39 @@ def test_a_tables_own_grace_comes_before_the_deployments(functions: Functions) -
     assert told["orders"]["collect_garbage"]["objects"] == 0
 
 
+def test_an_erasure_ends_with_a_receipt_that_names_nothing(functions: Functions) -> None:
+    functions.create_orders()
+    functions.land()
+    functions.replay("ingest.normal")
+    functions.clock.pass_days(0.1)
+    functions.replay("delete.erase")
+    functions.replay("rewrite.queue")
+    receipts: list[str] = []
+    for _ in range(6):
+        functions.clock.pass_days(0.05)
+        functions.replay("collect_garbage.erasures")
+        receipts = [o.key for o in functions.store.list("tables/orders/erasure/")]
+        if receipts:
+            break
+    assert len(receipts) == 1
+    body = functions.store.get(receipts[0]).body.decode()
+    assert "predicate_hmac_sha256" in body
+    assert "customer_id" not in body
+    assert list(functions.store.list("ingest/")) == []
+    assert functions.orders().snapshot.erasures == ()
+    assert functions.rows() == 90
+
+
+def test_between_collections_only_tables_with_an_erasure_are_touched(
+    functions: Functions,
+) -> None:
+    functions.fill_orders()
+    functions.store.put("tables/orders/data/2020/01/01/00/orphan.parquet", ORDERS)
+    functions.clock.pass_days(30)
+    assert functions.replay("collect_garbage.erasures") == {"orders": {}}
+    assert functions.store.get("tables/orders/data/2020/01/01/00/orphan.parquet").body == ORDERS
+
+
 def test_a_dry_run_only_looks(functions: Functions) -> None:
     functions.fill_orders()
     version = functions.orders().version

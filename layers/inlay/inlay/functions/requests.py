@@ -114,13 +114,16 @@ class RewriteRequest(BaseModel):
 
 class MaintenanceRequest(BaseModel):
     """What a maintenance function is invoked with. A schedule's event names no table: all are meant.
-    `grace_days` is for garbage collection, `dry_run` only looks."""
+    `dry_run` only looks. For garbage collection: `grace_days`; `erasures_only` skips tables without an
+    open erasure; `life_seconds` is the longest one read or write may take, which erasures wait for."""
 
     model_config = ConfigDict(extra="ignore")
 
     table: TableName | None = None
     grace_days: float | None = Field(None, ge=0)
     dry_run: bool = False
+    erasures_only: bool = False
+    life_seconds: float | None = Field(None, ge=0)
 
 
 def read_delete(text: str) -> DeleteRequest:

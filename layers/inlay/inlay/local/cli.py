@@ -13,8 +13,6 @@ from rich.table import Table
 
 from inlay.local.demo.command import demo
 
-from inlay.local.demo.command import demo
-
 app = typer.Typer(
     name="local",
     help="Run S3, SQS and the five functions on this machine.",
@@ -88,9 +86,6 @@ def up(
     finally:
         with console.status("stopping"):
             stack.stop()
-
-
-app.command()(demo)
 
 
 app.command()(demo)

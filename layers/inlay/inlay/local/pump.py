@@ -11,6 +11,7 @@ waits for the queues to drain, a batch does not wait for its window.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import uuid
@@ -208,13 +209,13 @@ class Pump:
             for schedule, at in due.items():
                 if at <= time.monotonic():
                     due[schedule] = time.monotonic() + schedule.every_seconds / self._schedule_speed
-                    self._run(partial(self._fire, schedule.function), "scheduled")
+                    self._run(partial(self._fire, schedule), "scheduled")
 
-    def _fire(self, function: str) -> None:
+    def _fire(self, schedule: Schedule) -> None:
         with self._lock:
             self._scheduled += 1
         try:
-            self._invoke(function, scheduled_event(function, self._region))
+            self._invoke(schedule.function, scheduled_event(schedule, self._region))
         finally:
             with self._lock:
                 self._scheduled -= 1
@@ -260,8 +261,10 @@ def failed_messages(outcome: Invocation, sent: Sequence[str]) -> set[str]:
     return named if named <= everything else everything
 
 
-def scheduled_event(function: str, region: str) -> dict[str, Any]:
-    """What EventBridge sends when a schedule is due."""
+def scheduled_event(schedule: Schedule, region: str) -> Any:
+    """What EventBridge sends when a schedule is due: its input, else an event about itself."""
+    if schedule.input is not None:
+        return json.loads(schedule.input)
     return {
         "version": "0",
         "id": str(uuid.uuid4()),
@@ -270,7 +273,7 @@ def scheduled_event(function: str, region: str) -> dict[str, Any]:
         "account": ACCOUNT,
         "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "region": region,
-        "resources": [f"arn:aws:events:{region}:{ACCOUNT}:rule/{function}"],
+        "resources": [f"arn:aws:events:{region}:{ACCOUNT}:rule/{schedule.function}"],
         "detail": {},
     }
 

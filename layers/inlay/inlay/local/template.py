@@ -63,10 +63,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`function` (a name) runs every `every_seconds`."""
+    """`function` (a name) runs every `every_seconds`, with `input` as its event if that is given."""
 
     function: str
     every_seconds: float
+    input: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +230,7 @@ class _Reader:
             Schedule(
                 function=self._functions[logical_id].name,
                 every_seconds=rate_seconds(_text(event["Properties"]["Schedule"], self.parameters)),
+                input=event["Properties"].get("Input"),
             )
             for logical_id, properties in self._resources("AWS::Serverless::Function")
             for event in properties.get("Events", {}).values()
