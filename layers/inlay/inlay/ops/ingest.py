@@ -287,6 +287,13 @@ def _look(ctx: Context, source: Source, snapshot: Snapshot) -> SourceOutcome | _
     )
 
 
+def inspect_source(ctx: Context, source: Source, snapshot: Snapshot) -> DataFile | None:
+    """The entry an object would get, its key empty; None when its content is not the one named.
+    Raises what makes `ingest` reject it."""
+    found = _look(ctx, source, snapshot)
+    return found.entry if isinstance(found, _Seen) else None
+
+
 def _whole_footer(store: ObjectStore, location: Location, got: Got) -> bytes:
     needed = footer_length(got.body)
     if needed <= len(got.body) or needed > got.size:

@@ -75,7 +75,9 @@ class RewriteResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _FileWork:
+class FileWork:
+    """A file to take deleted rows out of."""
+
     task: FileTask | None  # None: no row of the file is live
     entry: DataFile
 
@@ -106,7 +108,7 @@ def rewrite(
     plan = partial(plan_rewrite, where=where)
 
     def perform(now: Loaded, work: Work) -> Done:
-        assert isinstance(work, _FileWork)
+        assert isinstance(work, FileWork)
         if work.task is None:
             return dropped(now, work.entry)
         choice, done = rewrite_task(ctx, now, work.task, strategy=strategy)
@@ -137,7 +139,7 @@ def rewrite(
 
 def plan_rewrite(
     state: State, only: frozenset[str], *, where: Predicate | None = None
-) -> list[_FileWork]:
+) -> list[FileWork]:
     """Those of the files `only` that markers may hit, first the ones without a live row."""
     entries = [
         f
@@ -145,8 +147,8 @@ def plan_rewrite(
         if f.key in only and (where is None or may_match(where, f.stats, max(f.rows, 1)))
     ]
     tasks = live_tasks(state, entries, state.markers())
-    dead = [_FileWork(None, f) for f in entries if f.key not in tasks]
-    return dead + [_FileWork(t, t.file) for t in tasks.values() if t.markers]
+    dead = [FileWork(None, f) for f in entries if f.key not in tasks]
+    return dead + [FileWork(t, t.file) for t in tasks.values() if t.markers]
 
 
 def drop_idle(ctx: Context, run: Run, operation: str, *, metadata: bool = False) -> None:

@@ -1,0 +1,283 @@
+"""Erase: rows leave the table at once, and every byte of them soon after (docs/ERASURE.md).
+
+Promise: from the commit of `open_erasure` no reader sees the rows. Whoever calls `advance_erasures` and
+`collect_garbage` often enough brings it to its end, whatever crashed in between and however often a
+call is repeated: what there is to do stands in the snapshot alone. At the end no object, object version
+or upload under the table's prefix or its landing zone holds a row, a statistic or the predicate, and a
+receipt says so.
+
+`advance_erasures` rewrites files and deletes nothing; deleting, and the steps that follow on it, are
+part of `collect_garbage` (`ops.sweep`), which alone has the right to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from inlay.errors import InvalidRequest
+from inlay.format.entry import Marker
+from inlay.format.predicate import Predicate
+from inlay.format.snapshot import Erasure, Snapshot
+from inlay.ops.append import fresh_base
+from inlay.ops.commit import Committed, Skipped, commit, expect_committed
+from inlay.ops.context import Context
+from inlay.ops.delete import marker_of
+from inlay.ops.landing import look_at_landing
+from inlay.ops.load import Loaded, load_entries, load_pointer, load_version
+from inlay.ops.once import already_applied
+from inlay.ops.rewrite import FileWork, dropped, rewrite_task, table_wide
+from inlay.ops.units import Budget, Done, Failure, Work, run_units, with_entries
+from inlay.parquet.reader import read_positions
+from inlay.parse import format_predicate
+from inlay.plan.change import Change, Edit, Request
+from inlay.plan.compaction import live_tasks
+from inlay.plan.erasure import (
+    PURGE,
+    REWRITE,
+    SWEEP,
+    Waiting,
+    find_erasure,
+    holds,
+    landing_prefix,
+    unclean_files,
+)
+from inlay.plan.prune import all_match, may_match
+from inlay.plan.scan import FileTask
+from inlay.plan.state import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasureStatus:
+    """Where an erasure is, and what it waits for. Time travel to versions before `opened_version` ends
+    with it, and so do refs to them."""
+
+    id: str
+    phase: str
+    text: str
+    opened_version: int
+    opened_us: int
+    objects: int
+    rows: int
+    waiting: tuple[Waiting, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvanceResult:
+    """`files` were rewritten or dropped, `removed_rows` left them (other deletes' rows among them).
+    `left` files were out of the budget; `erasures` says what each open erasure waits for."""
+
+    version: int
+    commit_id: str | None = None
+    commits: int = 0
+    files: int = 0
+    removed_rows: int = 0
+    input_bytes: int = 0
+    written_bytes: int = 0
+    left: int = 0
+    skipped: int = 0
+    failures: tuple[Failure, ...] = ()
+    erasures: tuple[ErasureStatus, ...] = ()
+
+
+def open_erasure(
+    ctx: Context,
+    predicate: Predicate,
+    *,
+    base: Loaded | None = None,
+    request: Request | None = None,
+) -> Committed | Skipped:
+    """Open the erasure of the rows for which `predicate` is TRUE: one commit.
+
+    Its id is the request's, or a new one. Raises `InvalidRequest` when a legal hold keeps a version
+    that may hold such rows.
+    """
+    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    if before is not None:
+        return before
+    snapshot = loaded.snapshot
+    _refuse_holds(ctx, snapshot, predicate)
+    erasure_id = request.text if request is not None else ctx.new_id()
+    if find_erasure(snapshot, erasure_id) is not None:
+        raise InvalidRequest(
+            f"erasure {erasure_id!r} is open already",
+            next_step="Use another request id for another erasure",
+            table=ctx.uri,
+        )
+    marker = replace(marker_of(ctx, loaded, predicate), erasure=erasure_id)
+    erasure = Erasure(
+        id=erasure_id,
+        predicate=predicate,
+        text=format_predicate(predicate, snapshot.schema),
+        phase=REWRITE,
+        opened_version=0,
+        opened_us=0,
+    )
+    change = Change(
+        operation="erase",
+        request=request,
+        add_markers=(marker,),
+        deleted_rows=None,
+        # In flight are writers that read the rows before: what they upload can no longer be committed.
+        edit=Edit(boundary_at_commit=True, erasure=erasure),
+    )
+    return expect_committed(ctx, commit(ctx, change, base=loaded))
+
+
+def _refuse_holds(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> None:
+    for name in holds(snapshot):
+        held = load_version(ctx, snapshot, snapshot.refs[name].version)
+        state = load_entries(ctx, State(held))
+        if any(may_match(predicate, f.stats, f.rows) for f in state.files()):
+            raise InvalidRequest(
+                f"the legal hold {name!r} keeps version {held.version}, which may hold such rows",
+                next_step="Lift the hold first; an erasure and a hold cannot both be obeyed",
+                table=ctx.uri,
+                version=held.version,
+            )
+
+
+# -- rewriting ------------------------------------------------------------------------------------
+
+
+def advance_erasures(
+    ctx: Context,
+    *,
+    base: Loaded | None = None,
+    max_bytes: int | None = None,
+    deadline_seconds: float | None = None,
+) -> AdvanceResult:
+    """Rewrite the files that open erasures still concern, as far as the budget goes. Rows count as
+    they lie in the file: those hidden by other deletes are taken out as well."""
+    loaded = load_pointer(ctx, carried=base.state.contents if base is not None else None)
+    if not any(e.phase == REWRITE for e in loaded.snapshot.erasures):
+        return AdvanceResult(version=loaded.snapshot.version, erasures=erase_status(ctx, loaded))
+
+    def perform(now: Loaded, work: Work) -> Done:
+        assert isinstance(work, FileWork)
+        erased = tuple(_erased(ctx, now, work))
+        if work.task is None:
+            done = dropped(now, work.entry)
+        else:
+            done = rewrite_task(ctx, now, work.task)[1]
+        return replace(done, unit=replace(done.unit, erased=erased))
+
+    run = run_units(
+        ctx,
+        with_entries(ctx, loaded),
+        operation="erase",
+        plan=plan_advance,
+        perform=perform,
+        idle=table_wide,
+        budget=Budget(
+            max_bytes=max_bytes,
+            deadline=None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds,
+        ),
+    )
+    failures = {f.key: str(f.error) for f in run.failures}
+    return AdvanceResult(
+        version=run.loaded.snapshot.version,
+        commit_id=run.loaded.snapshot.commit.id if run.commits else None,
+        commits=run.commits,
+        files=len(run.done),
+        removed_rows=sum(d.removed_rows for d in run.done),
+        input_bytes=sum(d.read_bytes for d in run.done),
+        written_bytes=sum(d.written_bytes for d in run.done),
+        left=run.left,
+        skipped=run.skipped,
+        failures=tuple(run.failures),
+        erasures=erase_status(ctx, run.loaded, failures=failures),
+    )
+
+
+def plan_advance(state: State, only: frozenset[str]) -> Sequence[FileWork]:
+    """The files that open erasures concern, each with every delete that may hit it."""
+    open_ = [e for e in state.snapshot.erasures if e.phase == REWRITE]
+    unclean = {f.key: f for e in open_ for f in unclean_files(state, e) if f.key in only}
+    tasks = live_tasks(state, unclean.values(), state.markers())
+    return [FileWork(tasks.get(key), entry) for key, entry in unclean.items()]
+
+
+def _erased(ctx: Context, loaded: Loaded, work: FileWork) -> Iterator[tuple[str, int]]:
+    """(erasure, its rows in this file), those that other deletes hide included."""
+    snapshot = loaded.snapshot
+    for erasure in snapshot.erasures:
+        predicate = erasure.predicate
+        if predicate is None or not _marked(loaded.state, work, erasure):
+            continue
+        if work.task is None:
+            rows = work.entry.rows if all_match(predicate, work.entry.stats, work.entry.rows) else 0
+        else:
+            task = FileTask(file=work.entry, schema=work.task.schema, predicate=predicate)
+            found = read_positions(ctx.objects, [task], snapshot.schema, ctx.executor)
+            rows = sum(len(positions) for _, positions in found)
+        if rows:
+            yield erasure.id, rows
+
+
+def _marked(state: State, work: FileWork, erasure: Erasure) -> bool:
+    """Whether rows of the file are the erasure's: newer files hold rows inserted after it."""
+    markers: Sequence[Marker] = work.task.markers if work.task is not None else ()
+    if work.task is None:
+        return (work.entry.sequence or 0) < erasure.opened_version
+    return any(m.erasure == erasure.id for m in markers)
+
+
+# -- status ---------------------------------------------------------------------------------------
+
+
+def erase_status(
+    ctx: Context,
+    base: Loaded | None = None,
+    *,
+    failures: Mapping[str, str] | None = None,
+    landing: str | None = None,
+) -> tuple[ErasureStatus, ...]:
+    """Every open erasure, with what it waits for."""
+    loaded = base if base is not None else load_pointer(ctx)
+    if not loaded.snapshot.erasures:
+        return ()
+    loaded = with_entries(ctx, loaded)
+    prefix = landing_prefix(ctx.root) if landing is None else landing
+    return tuple(
+        ErasureStatus(
+            id=erasure.id,
+            phase=erasure.phase,
+            text=erasure.text,
+            opened_version=erasure.opened_version,
+            opened_us=erasure.opened_us,
+            objects=erasure.objects,
+            rows=erasure.rows,
+            waiting=tuple(_waiting(ctx, loaded, erasure, prefix, failures or {})),
+        )
+        for erasure in loaded.snapshot.erasures
+    )
+
+
+def _waiting(
+    ctx: Context,
+    loaded: Loaded,
+    erasure: Erasure,
+    prefix: str | None,
+    failures: Mapping[str, str],
+) -> Iterator[Waiting]:
+    match erasure.phase:
+        case phase if phase == REWRITE:
+            for entry in unclean_files(loaded.state, erasure):
+                reason = failures.get(entry.key, "it has to be rewritten")
+                yield Waiting("file", entry.key, reason)
+            for name in holds(loaded.snapshot):
+                yield Waiting("hold", name, "a legal hold keeps old versions")
+            if prefix is not None:
+                found = look_at_landing(ctx, loaded, erasure, prefix)
+                yield from found.waiting
+                for version in (*found.ingested, *found.dead):
+                    yield Waiting("landing", version.key, "collect_garbage has to delete it")
+                for upload in found.uploads:
+                    yield Waiting("landing", upload.key, "collect_garbage has to abort the upload")
+            else:
+                return
+        case phase if phase == PURGE:
+            yield Waiting("time", "collect_garbage", "readers of old versions may still be at work")
+        case phase if phase == SWEEP:
+            yield Waiting("time", "collect_garbage", "writers from before may still be at work")

@@ -1,0 +1,120 @@
+"""Roots: what the versions that someone may still read need, and deleting what is not that.
+
+Promise: what is needed is found for every current, retained, recently expired or referenced version, or
+an error stops the caller: nothing may be deleted on half of the roots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from inlay.errors import CorruptTable
+from inlay.format import keys
+from inlay.format.snapshot import Snapshot
+from inlay.ops.context import Context
+from inlay.ops.load import find_version, load_segments
+from inlay.plan.change import NeedSegments
+from inlay.plan.retention import gone_through
+from inlay.plan.roots import GarbagePlan, Listed, Reach, named, named_until, plan_garbage
+from inlay.plan.state import Contents, State
+from inlay.storage.base import MAX_DELETE_KEYS, DeleteFailure
+
+
+def delete_objects(ctx: Context, relative: Iterable[str]) -> Iterator[DeleteFailure]:
+    """Delete objects of the table, 1,000 a request, requests in parallel."""
+    names = [ctx.key(key) for key in relative]
+    batches = [names[n : n + MAX_DELETE_KEYS] for n in range(0, len(names), MAX_DELETE_KEYS)]
+    for failures in ctx.map(ctx.store.delete, batches):
+        yield from failures
+
+
+def list_objects(ctx: Context) -> Iterator[Listed]:
+    prefix = ctx.key("")
+    for info in ctx.store.list(prefix):
+        yield Listed(info.key[len(prefix) :], info.size, info.modified_us)
+
+
+class Roots:
+    """What must be kept: gathered version by version, each archive and segment read once."""
+
+    def __init__(self, ctx: Context, since_us: int) -> None:
+        self.ctx = ctx
+        self.since_us = since_us
+        self.gone_through = 0
+        self.kept: set[int] = set()
+        self._reach = Reach()
+        self._contents = Contents()
+        self._seen: set[int] = set()
+        self._newest: Snapshot | None = None
+        self._needed: frozenset[str] = frozenset()
+
+    def add(self, state: State) -> None:
+        """Make the current snapshot and all that it keeps roots."""
+        current = state.snapshot
+        self.gone_through = gone_through(current, before_us=self.since_us + 1)
+        between = range(self.gone_through + 1, current.version)
+        for snapshot in self._load(current, [v for v in between if v not in self._seen]):
+            self._take_next(snapshot)
+        self._take_next(current)
+        self.kept |= named(current)
+        for snapshot in self._load(current, sorted(self.kept - self._seen)):
+            self._take(snapshot)
+        self._resolve(state)
+
+    def _take_next(self, snapshot: Snapshot) -> None:
+        if self._newest is not None:
+            self.kept |= named_until(self._newest, snapshot, since_us=self.since_us)
+        self._newest = snapshot
+        self._take(snapshot)
+
+    def _take(self, snapshot: Snapshot) -> None:
+        self._seen.add(snapshot.version)
+        self._reach.add(snapshot)
+
+    def _load(self, current: Snapshot, versions: Iterable[int]) -> Iterator[Snapshot]:
+        def load(version: int) -> Snapshot | None:
+            found = find_version(self.ctx, version)
+            readable = version >= current.oldest_version or version in self.kept
+            if found is None and readable:
+                # What it needs cannot be known: better to keep everything.
+                raise CorruptTable(
+                    f"the archive of version {version} is missing",
+                    table=self.ctx.uri,
+                    key=self.ctx.key(keys.archive_key(version)),
+                    version=version,
+                )
+            return found
+
+        for found in self.ctx.map(load, versions):
+            # An expired one may have been deleted by a run with a shorter grace.
+            if found is not None:
+                yield found
+
+    def _resolve(self, state: State) -> None:
+        known = state.contents
+        contents = Contents(
+            {**known.files, **self._contents.files}, {**known.markers, **self._contents.markers}
+        )
+        files, markers = self._reach.files, self._reach.markers
+        need = NeedSegments(
+            files=tuple(s for i, s in files.items() if i not in contents.files),
+            markers=tuple(s for i, s in markers.items() if i not in contents.markers),
+        )
+        self._contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
+        # An adopted file may lie within the table's own prefix: there it is listed by its key.
+        inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
+        self._needed = frozenset(
+            name.removeprefix(inside) for name in self._reach.resolve(self._contents)
+        )
+
+    def plan(self, listed: Iterable[Listed], boundary_us: int) -> GarbagePlan:
+        return plan_garbage(
+            listed,
+            self._needed,
+            boundary_us=boundary_us,
+            gone_through=self.gone_through,
+            kept_versions=frozenset(self.kept),
+        )
+
+    def __len__(self) -> int:
+        return len(self._seen)

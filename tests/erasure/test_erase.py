@@ -1,0 +1,299 @@
+"""An erased person is gone from every byte the table ever wrote."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from inlay.errors import InvalidRequest, RequestReused, VersionNotFound
+from inlay.format.snapshot import Ref
+from inlay.ops.commit import Skipped, commit
+from inlay.ops.compact import compact
+from inlay.ops.erase import erase_status
+from inlay.ops.load import load_version
+from inlay.ops.rewrite import rewrite
+from inlay.plan.change import Change, Edit
+
+from .people import KEY, SECRETS, WHO, People, ids_with, is_named, is_who, touch
+
+
+def test_readers_stop_seeing_the_rows_in_one_commit(people: People) -> None:
+    people.append(*ids_with(WHO))
+    version = people.snapshot.version
+    people.erase()
+    assert people.snapshot.version == version + 1
+    assert people.ids() == list(range(10))
+
+
+def test_nothing_of_the_person_is_left_anywhere(any_people: People) -> None:
+    people = any_people
+    for start in (0, 20, 40):
+        people.append(*ids_with(WHO, start=start))
+    people.append(*ids_with(start=60))
+    people.delete(is_named())  # hides the rows, keeps the bytes, and names a secret
+    people.append(*ids_with(WHO, start=80))
+    people.delete(is_who(3), mode="vector")
+    compact(people.ctx)
+    people.append(*ids_with(WHO, start=100))
+    before = people.ids()
+    assert len(people.found()) > 20
+
+    people.erase()
+    result = people.finish()
+
+    assert people.found() == []
+    assert result.receipts == ("erasure/case-1.json",)
+    assert people.snapshot.erasures == ()
+    assert people.ids() == [i for i in before if i != WHO]
+
+
+def test_the_receipt_tells_what_was_done_and_nothing_that_was_erased(people: People) -> None:
+    people.append(*ids_with(WHO))
+    people.append(*ids_with(WHO, start=20))
+    opened = people.erase().loaded.snapshot
+    people.finish()
+    receipt = json.loads(people.store.get("tables/people/erasure/case-1.json").body)
+    assert receipt["id"] == "case-1"
+    assert receipt["opened_version"] == opened.version
+    assert (receipt["rewritten_objects"], receipt["removed_rows"]) == (2, 2)
+    assert receipt["deleted_objects"] > 2
+    assert len(receipt["predicate_hmac_sha256"]) == 64
+    assert len(receipt["checks"]) == 4
+    again = people.store.get("tables/people/erasure/case-1.json").body
+    people.finish()
+    assert people.store.get("tables/people/erasure/case-1.json").body == again
+
+
+def test_without_a_key_the_receipt_has_no_digest_that_could_be_guessed(people: People) -> None:
+    people.append(*ids_with(WHO))
+    people.erase()
+    people.advance()
+    for _ in range(3):
+        people.collect(hmac_key=None)
+        people.time.sleep(1000)
+    receipt = json.loads(people.store.get("tables/people/erasure/case-1.json").body)
+    assert receipt["predicate_hmac_sha256"] is None
+    assert KEY
+
+
+def test_each_phase_waits_for_its_time_and_says_so(people: People) -> None:
+    people.append(*ids_with(WHO))
+    people.erase()
+    [status] = erase_status(people.ctx)
+    assert (status.phase, [w.what for w in status.waiting]) == ("rewrite", ["file"])
+    waiting = people.collect().waiting
+    assert [(i, w.what) for i, w in waiting] == [("case-1", "file")]
+    people.advance()
+    assert erase_status(people.ctx)[0].waiting == ()
+    people.collect()
+    assert erase_status(people.ctx)[0].phase == "purge"
+    assert people.found()  # readers of old versions still have their files
+    people.time.sleep(1000)
+    people.collect()
+    [status] = erase_status(people.ctx)
+    assert (status.phase, status.text) == ("sweep", "")
+    assert people.found() == []
+    people.time.sleep(500)
+    assert people.collect().receipts == ()
+    people.time.sleep(500)
+    assert people.collect().receipts == ("erasure/case-1.json",)
+
+
+def test_time_travel_before_the_erasure_ends(people: People) -> None:
+    people.append(*ids_with(WHO))
+    opened = people.erase().loaded.snapshot.version
+    people.finish()
+    for version in range(1, opened + 1):
+        with pytest.raises(VersionNotFound):
+            load_version(people.ctx, people.snapshot, version)
+
+
+def test_with_no_wait_one_collection_does_it_all(people: People) -> None:
+    people.append(*ids_with(WHO))
+    people.erase()
+    people.advance()
+    result = people.collect(life_seconds=0)
+    assert result.receipts == ("erasure/case-1.json",)
+    assert people.found() == []
+
+
+def test_an_erasure_of_rows_that_are_not_there_ends_as_well(people: People) -> None:
+    people.append(*ids_with())
+    people.erase()
+    assert people.finish().receipts
+    assert people.ids() == list(range(10))
+    assert people.found() == []
+
+
+def test_a_whole_file_of_the_person_is_dropped(people: People) -> None:
+    people.append(WHO)
+    people.append(*ids_with())
+    people.erase()
+    people.finish()
+    assert people.found() == []
+    assert people.ids() == list(range(10))
+
+
+def test_rows_inserted_after_the_erasure_stay(people: People) -> None:
+    people.append(*ids_with(WHO))
+    people.erase()
+    people.append(WHO)
+    people.finish()
+    assert people.ids().count(WHO) == 1
+    assert people.snapshot.erasures == ()
+
+
+def test_orphans_uploads_and_late_uploads_go_too(any_people: People) -> None:
+    people = any_people
+    people.append(*ids_with(WHO))
+    secret = str(WHO).encode()
+    people.store.put("tables/people/data/2026/11/20/16/orphan.parquet", secret)
+    upload = people.store.create_multipart("tables/people/data/2026/11/20/16/part.parquet")
+    people.store.upload_part("tables/people/data/2026/11/20/16/part.parquet", upload, 1, secret)
+    people.erase()
+    people.advance()
+    people.collect()
+    people.time.sleep(1000)
+    people.collect()
+    # A writer that read the rows before the erasure uploads them after the first sweep.
+    people.store.put("tables/people/data/2026/11/20/16/late.parquet", secret)
+    people.time.sleep(1000)
+    assert people.collect().receipts
+    assert people.found() == []
+
+
+def test_a_redelivered_request_opens_no_second_erasure(people: People) -> None:
+    people.append(*ids_with(WHO))
+    people.erase()
+    assert isinstance(people.erase(), Skipped)
+    people.finish()
+    people.append(WHO)
+    assert isinstance(people.erase(), Skipped)
+    assert WHO in people.ids()
+    with pytest.raises(RequestReused):
+        people.erase(is_who(5))
+
+
+def test_two_erasures_at_once_both_end(any_people: People) -> None:
+    people = any_people
+    people.append(*ids_with(WHO))
+    people.append(*ids_with(WHO, start=20))
+    people.erase(is_who(), "first")
+    people.erase(is_who(7), "second")
+    people.advance()
+    receipts: set[str] = set()
+    for _ in range(6):
+        receipts.update(people.collect().receipts)
+        people.time.sleep(1000)
+    assert receipts == {"erasure/first.json", "erasure/second.json"}
+    assert people.found() == []
+    assert 7 not in people.ids()
+
+
+def test_a_second_erasure_opened_while_the_first_is_purged_ends_as_well(people: People) -> None:
+    people.append(*ids_with(WHO))
+    people.erase(is_who(7), "first")
+    people.advance()
+    people.collect()
+    people.erase(is_who(), "second")
+    people.advance()
+    for _ in range(6):
+        people.time.sleep(1000)
+        people.collect()
+    assert people.snapshot.erasures == ()
+    assert people.found() == []
+
+
+def test_other_writers_go_on_meanwhile(people: People) -> None:
+    people.append(*ids_with(WHO))
+    people.erase()
+    people.append(*ids_with(start=20))
+    people.delete(is_who(2))
+    people.advance()
+    people.append(*ids_with(start=40))
+    compact(people.ctx)
+    rewrite(people.ctx)
+    people.collect()
+    people.append(*ids_with(start=60))
+    compact(people.ctx)
+    for _ in range(3):
+        people.time.sleep(1000)
+        people.collect()
+    assert people.snapshot.erasures == ()
+    assert people.found() == []
+    assert people.ids() == [
+        i for start in (0, 20, 40, 60) for i in range(start, start + 10) if i != 2
+    ]
+
+
+def test_a_legal_hold_on_a_version_with_such_rows_refuses_the_erasure(people: People) -> None:
+    people.append(*ids_with(WHO))
+    held = people.snapshot.version
+    _ref(people, "court", Ref(kind="tag", version=held, hold=True))
+    with pytest.raises(InvalidRequest, match="legal hold 'court'"):
+        people.erase()
+    _ref(people, "court", None)
+    people.erase()
+    assert people.finish().receipts
+
+
+def test_a_hold_set_during_the_erasure_keeps_it_open(people: People) -> None:
+    people.append(*ids_with(WHO))
+    held = people.snapshot.version
+    people.erase()
+    people.advance()
+    _ref(people, "court", Ref(kind="tag", version=held, hold=True))
+    assert [w.what for _, w in people.collect().waiting] == ["hold"]
+    _ref(people, "court", None)
+    assert people.finish().receipts
+
+
+def test_tags_on_older_versions_end_with_them(people: People) -> None:
+    people.append(*ids_with(WHO))
+    _ref(people, "release", Ref(kind="tag", version=people.snapshot.version))
+    people.erase()
+    people.finish()
+    assert people.snapshot.refs == {}
+    assert people.found() == []
+
+
+def test_metadata_rolled_into_segments_is_cleaned(people: People) -> None:
+    last = 0
+    while len(people.snapshot.files.segments) < 2:
+        people.append(last, WHO) if last % 10 == 0 else people.append(last)
+        last += 1
+    people.erase()
+    touch(people.ctx)
+    people.finish()
+    assert people.found() == []
+    assert people.ids() == list(range(last))
+
+
+def test_an_unreadable_file_keeps_the_erasure_open_and_is_named(people: People) -> None:
+    people.append(*ids_with(WHO))
+    [entry] = people.snapshot.files.inline
+    key = people.ctx.key(entry.key)
+    whole = people.store.get(key).body
+    people.store.put(key, whole[:-30] + bytes(30))
+    people.erase()
+    result = people.advance()
+    assert [f.key for f in result.failures] == [entry.key]
+    [status] = result.erasures
+    [waiting] = status.waiting
+    assert waiting.name == entry.key and waiting.reason
+    assert people.collect().receipts == ()
+    people.store.put(key, whole)
+    assert people.finish().receipts
+    assert people.found() == []
+
+
+def test_the_oracle_sees_each_secret_before_the_erasure(people: People) -> None:
+    people.append(*ids_with(WHO))
+    for secret in SECRETS:
+        assert people.found(secret)
+
+
+def _ref(people: People, name: str, ref: Ref | None) -> None:
+    people.time.sleep(1)
+    commit(people.ctx, Change(operation="tag", edit=Edit(refs={name: ref})))
