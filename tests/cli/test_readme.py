@@ -1,0 +1,52 @@
+"""README.md is true: its Python runs, in order, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def test_the_python_of_the_readme_runs_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {}
+    blocks = list(BLOCK.finditer(README))
+    assert len(blocks) > 5
+    for block in blocks:
+        line = README.count("\n", 0, block.start(1))
+        # Line numbers of failures are those of the README.
+        exec(compile("\n" * line + block[1], str(ROOT / "README.md"), "exec"), namespace)
+
+
+def test_the_links_of_the_readme_lead_somewhere() -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", README)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_make_targets_of_the_readme_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    asked = {
+        target
+        for block in blocks
+        for line in re.findall(r"^make ([a-z -]+)", block, re.MULTILINE)
+        for target in line.split()
+    }
+    assert "demo" in asked
+    assert [t for t in asked if not re.search(rf"^{t}:", makefile, re.MULTILINE)] == []
+
+
+def test_the_parameters_of_the_readme_are_those_of_the_template() -> None:
+    template = (ROOT / "template.yaml").read_text(encoding="utf-8")
+    section = README.split("## On AWS")[1].split("\n## ")[0]
+    named = re.findall(r"`([A-Z][A-Za-z]+)`", section.split("Then drop files")[0])
+    assert named
+    assert [n for n in named if f"\n  {n}:\n    Type:" not in template and n != "INFO"] == []
