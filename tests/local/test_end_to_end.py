@@ -138,6 +138,24 @@ def test_a_delete_request_hides_rows_and_maintenance_removes_them(stack: LocalSt
     assert inlay.open(stack.table_uri("shop")).tombstones().num_rows == 0
 
 
+def test_an_erasure_runs_to_its_receipt(stack: LocalStack) -> None:
+    land(stack, "person/orders.parquet")
+    stack.drain()
+    stack.send("DeleteQueue", {"table": "person", "where": "customer_id = 7", "mode": "erase"})
+    stack.drain()  # the rewrite function was told by its queue
+    assert rows(stack, "person") == 90
+    for _ in range(4):
+        answer = stack.invoke(
+            "collect_garbage", {"table": "person", "grace_days": 0, "life_seconds": 0}
+        )
+        assert isinstance(answer, Returned)
+    prefix = "tables/person/erasure/"
+    receipts = stack.s3.list_objects_v2(Bucket=stack.bucket, Prefix=prefix)
+    assert receipts["KeyCount"] == 1
+    left = stack.s3.list_object_versions(Bucket=stack.bucket, Prefix="ingest/person/")
+    assert not left.get("Versions") and not left.get("DeleteMarkers")
+
+
 def test_a_redelivered_delete_spares_rows_that_came_later(stack: LocalStack) -> None:
     request = {"id": "only-once", "table": "again", "where": "customer_id = 7"}
     land(stack, "again/first.parquet")
