@@ -32,6 +32,7 @@ NAMES = """
 """
 TYPES = [parse_primitive(name) for name in NAMES.split()]
 
+OPERATORS = ["=", "!=", "<", "<=", ">", ">="]
 ALPHABET = "ab%_\\\n.é\ud7ff\ue000😀\x00"
 texts = st.text(ALPHABET, max_size=5)
 floats = st.sampled_from([0.0, -0.0, float("nan"), float("inf"), -float("inf"), 1.5, -1.5, 0.1])
@@ -61,6 +62,27 @@ def values(kind: Primitive) -> st.SearchStrategy:
             return near | st.integers(least, greatest)
 
 
+def corners(kind: Primitive) -> list:
+    """A few values of a type, among them the first, the last and the odd ones."""
+    match kind.name:
+        case "bool":
+            return [False, True]
+        case "float" | "double":
+            return [0.0, -0.0, 1.5, float("inf"), float("-inf"), float("nan")]
+        case "decimal":
+            most = Decimal(10**kind.precision - 1).scaleb(-kind.scale, EXACT)
+            return [physical(kind, v) for v in (Decimal(0), Decimal(1), most, -most)]
+        case "string":
+            return ["", "a", "ab", "b\n", "\ud7ff", "\ue000", "😀"]
+        case "binary":
+            return [b"", b"a", b"a\0", b"\xff"]
+        case "fixed":
+            return [b"\0\0", b"a\0", b"\xff\xff"]
+        case _:
+            least, greatest = integer_range(kind)
+            return sorted({least, greatest, 0, 1})
+
+
 SCHEMA = Schema(0, tuple(Field(at + 1, f"c{at + 1}", kind) for at, kind in enumerate(TYPES)))
 patterns = st.lists(st.sampled_from(["%", "_"]) | texts.map(quote_like), max_size=4).map("".join)
 
@@ -69,7 +91,7 @@ def conditions(field: Field, pool: st.SearchStrategy) -> st.SearchStrategy[Predi
     kind = field.type
     comparisons = st.builds(
         lambda op, value: Comparison(field.id, op, Literal(kind, value)),
-        st.sampled_from(["=", "!=", "<", "<=", ">", ">="]),
+        st.sampled_from(OPERATORS),
         pool,
     )
     lists = st.lists(pool, min_size=1, max_size=4).map(lambda found: made_in(field, found))

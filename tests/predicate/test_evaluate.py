@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from decimal import Decimal
 
 import predicate_oracle as oracle
@@ -49,6 +50,19 @@ def test_every_type_and_condition_agrees_with_the_oracle(table):
     chosen = selected(predicate, batch, columns)
     assert chosen.null_count == 0
     assert chosen.to_pylist() == [found is True for found in expected]
+
+
+@pytest.mark.parametrize("field", some.SCHEMA.fields, ids=lambda field: str(field.type))
+def test_corner_values_agree_with_the_oracle_under_every_operator(field):
+    rows = [{field.id: value} for value in (*some.corners(field.type), None)]
+    batch = some.to_batch([field], rows)
+    pairs = itertools.product(some.corners(field.type), repeat=2)
+    conditions = [some.made_in(field, list(pair)) for pair in pairs]
+    for value, op in itertools.product(some.corners(field.type), some.OPERATORS):
+        conditions.append(Comparison(field.id, op, Literal(field.type, value)))
+    for predicate in conditions:
+        expected = [oracle.truth(predicate, row) for row in rows]
+        assert evaluate(predicate, batch, {field.id: (0,)}).to_pylist() == expected, predicate
 
 
 @given(some.tables(), st.data())

@@ -67,6 +67,7 @@ def compare(name, op, value):
         ("id == 1", compare("id", "=", 1)),
         ("id <> 1", compare("id", "!=", 1)),
         ("id != 1", compare("id", "!=", 1)),
+        ("id = +1", compare("id", "=", 1)),
         ("1 < id", compare("id", ">", 1)),
         ("-5 >= id", compare("id", "<=", -5)),
         ("id = - - 5", compare("id", "=", 5)),
@@ -150,6 +151,7 @@ def test_nan_is_a_literal_of_double():
         ("id = 1;", 6, "';'"),
         ("id = 1 -- why", 7, "'-'"),
         ("id = --1", 5, "'-'"),
+        ("`id` = 1", 0, "'`'"),
         ("id = 1 /* why */", 7, "'/'"),
         ("id in ()", 7, "does not fit"),
         ("(id = 1", 7, r"expected \)"),
@@ -211,6 +213,12 @@ def test_literals_stay_out_of_messages_and_log_fields():
         with pytest.raises(InvalidPredicate) as caught:
             parse(text)
         assert "secret" not in str(caught.value.fields())
+
+
+@pytest.mark.parametrize("text", ['name = "x"', 'name IN ("x")', 'name BETWEEN "a" AND "b"'])
+def test_double_quotes_around_a_string_are_explained(text):
+    with pytest.raises(InvalidPredicate, match="single quotes"):
+        parse(text)
 
 
 def test_a_near_name_is_suggested():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from decimal import Decimal
 
 import predicate_oracle as oracle
@@ -77,6 +79,36 @@ def test_pruning_never_contradicts_the_rows(case):
     found = [oracle.truth(predicate, row) is True for row in rows]
     assert may_match(predicate, stats, len(rows)) or not any(found)
     assert not all_match(predicate, stats, len(rows)) or all(found)
+
+
+@pytest.mark.parametrize("name", ["float", "string", "int8", "bool"])
+def test_corner_values_are_pruned_soundly_however_little_is_known(name):
+    field = next(f for f in some.SCHEMA.fields if f.type.name == name)
+    corners = some.corners(field.type)
+    conditions = [some.made_in(field, list(pair)) for pair in itertools.product(corners, repeat=2)]
+    for value, op in itertools.product(corners, some.OPERATORS):
+        conditions.append(Comparison(field.id, op, Literal(field.type, value)))
+    for column in itertools.product((*corners, None), repeat=2):
+        for stats, predicate in itertools.product(every_knowledge(field.type, column), conditions):
+            found = [oracle.truth(predicate, {field.id: value}) is True for value in column]
+            known = {field.id: stats}
+            assert may_match(predicate, known, 2) or not any(found), (predicate, stats, column)
+            assert not all_match(predicate, known, 2) or all(found), (predicate, stats, column)
+
+
+def every_knowledge(kind, column):
+    """The true statistics, and each with one thing not known."""
+    numbers = sorted((v for v in column if v is not None and not is_nan(v)), key=order_key)
+    lower, upper = (numbers[0], numbers[-1]) if numbers else (None, None)
+    has_nan = any(is_nan(v) for v in column) if kind.is_float else None
+    full = ColumnStats(lower, upper, column.count(None), has_nan=has_nan)
+    return [
+        full,
+        replace(full, lower=None),
+        replace(full, upper=None),
+        replace(full, null_count=None),
+        replace(full, has_nan=None),
+    ]
 
 
 @given(some.tables(max_rows=6), st.integers(0, 6), st.data())
@@ -276,6 +308,12 @@ def test_keys_apart_from_the_rows_are_pruned():
     assert not keys_may_match(keys(null_count=3), {1: KNOWN}, 5)
     assert not keys_may_match(keys(lower=10, upper=20), {1: ColumnStats(null_count=5)}, 5)
     assert keys_may_match(keys(), {}, 5)
+
+
+def test_keys_of_nan_meet_rows_of_nan():
+    keys = Keys((1,), "k", 1, 2, {1: ColumnStats(0.0, 1.0, 0, has_nan=True)})
+    for has_nan, meets in ((True, True), (None, True), (False, False)):
+        assert keys_may_match(keys, {1: ColumnStats(5.0, 6.0, 0, has_nan=has_nan)}, 5) is meets
 
 
 def test_combining_keeps_what_every_part_knows():

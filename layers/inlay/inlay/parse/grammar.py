@@ -137,6 +137,7 @@ start: or_test
     | product (STAR | SLASH) factor -> calculation
 ?factor: atom
     | MINUS factor -> negative
+    | PLUS factor -> positive
 ?atom: "(" or_test ")"
     | NUMBER -> number
     | STRING -> text
@@ -215,6 +216,9 @@ class _Build(Transformer[Token, Any]):
         if isinstance(operand, Given) and isinstance(operand.value, Number):
             return Given(Number(operand.value.value.copy_negate()), _at(sign))
         return Calculation("-", Given(Number(Decimal(0)), _at(sign)), operand, _at(sign))
+
+    def positive(self, sign: Token, operand: Syntax) -> Syntax:
+        return operand
 
     def number(self, token: Token) -> Syntax:
         try:
@@ -375,10 +379,13 @@ def _unreadable(text: str, at: int) -> InvalidPredicate:
             next_step=f"Close it with {found}; inside, write {found}{found} for one {found}",
         )
     if found.isdigit() or found == ".":
-        message = "what starts here is no number"
-    else:
-        message = f"the character {found!r} means nothing here"
-    return InvalidPredicate(message, text=text, position=at)
+        return InvalidPredicate("what starts here is no number", text=text, position=at)
+    return InvalidPredicate(
+        f"the character {found!r} means nothing here",
+        text=text,
+        position=at,
+        next_step="Quote names with double quotes" if found == "`" else "",
+    )
 
 
 _KINDS = {

@@ -110,7 +110,8 @@ class _Binder:
             raise self.error(
                 right,
                 "a column cannot be compared with a column",
-                "Compare it with a literal; read the rows and filter them yourself otherwise",
+                _as_string(right)
+                or "Compare it with a literal; read the rows and filter them yourself otherwise",
             )
         if isinstance(left, Given) and isinstance(right, Name):
             left, right, op = right, left, _FLIPPED[op]
@@ -207,7 +208,7 @@ class _Binder:
         if isinstance(node, Calculation):
             raise self.error(node, "a WHERE cannot calculate", "Write the result")
         if not isinstance(node, Given):
-            raise self.error(node, "a literal is needed here")
+            raise self.error(node, "a literal is needed here", _as_string(node))
         if isinstance(node.value, Text) and kind.is_temporal:
             try:
                 return read_as(kind, node.value.value)
@@ -217,6 +218,12 @@ class _Binder:
 
     def error(self, node: Syntax, message: str, next_step: str = "") -> InvalidPredicate:
         return InvalidPredicate(message, text=self.text, position=node.at, next_step=next_step)
+
+
+def _as_string(node: Syntax) -> str:
+    """Advice for whoever quotes strings as some other dialects do."""
+    quoted = isinstance(node, Name) and node.parts[0][1]
+    return "Strings are in single quotes; double quotes are for names" if quoted else ""
 
 
 def read_as(kind: Primitive, text: str) -> Written:
