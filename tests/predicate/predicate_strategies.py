@@ -71,7 +71,7 @@ def corners(kind: Primitive) -> list:
             return [0.0, -0.0, 1.5, float("inf"), float("-inf"), float("nan")]
         case "decimal":
             most = Decimal(10**kind.precision - 1).scaleb(-kind.scale, EXACT)
-            return [physical(kind, v) for v in (Decimal(0), Decimal(1), most, -most)]
+            return [physical(kind, v) for v in (Decimal(0), Decimal(1), most, most.copy_negate())]
         case "string":
             return ["", "a", "ab", "b\n", "\ud7ff", "\ue000", "😀"]
         case "binary":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from decimal import Decimal
@@ -26,9 +27,9 @@ from inlay.format.binding import (
     is_in,
     neighbours,
 )
-from inlay.format.predicate import And, Comparison, Constant, In, IsNull, Literal, Not, Or
+from inlay.format.predicate import And, Comparison, Constant, In, IsNull, Literal, Not, Or, walk
 from inlay.format.schema import Primitive, parse_primitive
-from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT, to_float32
+from inlay.format.values import EXACT, NANOS_PER_DAY, NANOS_PER_UNIT, physical, to_float32
 
 INT8 = Primitive("int8")
 OPERATORS = ["=", "!=", "<", "<=", ">", ">="]
@@ -68,6 +69,21 @@ def test_numbers_compare_as_mathematics_says(typed, op, number):
     found = compare_with(1, kind, op, Number(number))
     assert oracle.truth(found, {1: value}) is holds(op, sign(Fraction(value), Fraction(number)))
     assert oracle.truth(found, {1: None}) is None
+
+
+@pytest.mark.parametrize("kind", EXACT_NUMERIC, ids=str)
+def test_numbers_at_the_ends_of_a_type_compare_as_mathematics_says(kind):
+    ends = [value for value in some.corners(kind) if value]
+    step = Decimal("0.5")
+    numbers = [EXACT.multiply(Decimal(end), factor) for end in ends for factor in (1, step, 2)]
+    numbers += [EXACT.add(Decimal(end), nudge) for end in ends for nudge in (-1, -step, step, 1)]
+    for number, op, value in itertools.product(numbers, OPERATORS, some.corners(kind)):
+        found = compare_with(1, kind, op, Number(number))
+        for node in walk(found):
+            if isinstance(node, Comparison):
+                assert physical(kind, node.literal.value) == node.literal.value
+        expected = holds(op, sign(Fraction(value), Fraction(number)))
+        assert oracle.truth(found, {1: value}) is expected
 
 
 @given(

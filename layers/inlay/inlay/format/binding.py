@@ -240,8 +240,9 @@ def _decimal(kind: Primitive, number: Decimal) -> Neighbours:
     greatest = Decimal((0, (9,) * kind.precision, -kind.scale))
     if number.is_nan() or number > greatest:
         return Neighbours(greatest, None)
-    if number < -greatest:
-        return Neighbours(None, -greatest)
+    least = greatest.copy_negate()  # unlike unary minus, not rounded to the context's 28 digits
+    if number < least:
+        return Neighbours(None, least)
     try:
         below = number.quantize(unit, ROUND_FLOOR, EXACT)
         above = number.quantize(unit, ROUND_CEILING, EXACT)
