@@ -37,14 +37,7 @@ _INHERITED = (
     "LANG",
     "TMPDIR",
     "TZ",
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
     "AWS_CA_BUNDLE",
-    "AWS_REGION",
-    "AWS_DEFAULT_REGION",
-    "AWS_ENDPOINT_URL",
-    "AWS_ENDPOINT_URL_S3",
 )
 # The emulator listens within milliseconds; a loaded machine may take a thousand times longer.
 _START_SECONDS = 30.0

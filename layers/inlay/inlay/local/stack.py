@@ -12,6 +12,7 @@ notifications cannot reach these queues.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import secrets
@@ -142,8 +143,7 @@ class LocalStack:
             "AWS_ENDPOINT_URL_SQS": self.sqs_endpoint_url,
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
-            "AWS_ACCESS_KEY_ID": os.environ.get("AWS_ACCESS_KEY_ID", "local"),
-            "AWS_SECRET_ACCESS_KEY": os.environ.get("AWS_SECRET_ACCESS_KEY", "local"),
+            **self._credentials,
         }
 
     @property
@@ -240,15 +240,28 @@ class LocalStack:
 
     # -- the parts --------------------------------------------------------------------------------
 
+    @functools.cached_property
+    def _credentials(self) -> Mapping[str, str]:
+        """Yours for your S3 server; the embedded one never sees them."""
+        found = boto3.Session().get_credentials() if self.options.endpoint_url else None
+        if found is None:
+            return {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
+        frozen = found.get_frozen_credentials()
+        token = {"AWS_SESSION_TOKEN": frozen.token} if frozen.token else {}
+        return {
+            "AWS_ACCESS_KEY_ID": frozen.access_key or "",
+            "AWS_SECRET_ACCESS_KEY": frozen.secret_key or "",
+            **token,
+        }
+
     def _client(self, service: Any, endpoint_url: str) -> Any:
+        credentials: Any = {name.lower(): value for name, value in self._credentials.items()}
         return boto3.client(
             service,
             endpoint_url=endpoint_url,
             region_name=self.region,
-            aws_access_key_id=os.environ.get("AWS_ACCESS_KEY_ID", "local"),
-            aws_secret_access_key=os.environ.get("AWS_SECRET_ACCESS_KEY", "local"),
-            aws_session_token=os.environ.get("AWS_SESSION_TOKEN"),
             config=Config(s3={"addressing_style": "path"}, max_pool_connections=32),
+            **credentials,
         )
 
     def _create_queues(self) -> None:
