@@ -167,11 +167,71 @@ def test_one_commit_serves_a_whole_batch(functions: Functions) -> None:
     before = functions.create_orders().version
     functions.land()
     functions.land("ingest/orders/second.parquet", ORDERS)
-    first, second = event("ingest.normal"), event("ingest.normal")
-    second["Records"][0]["messageId"] = "another"
-    second["Records"][0]["body"] = second["Records"][0]["body"].replace(
-        "ingest/orders/orders.parquet", "ingest/orders/second.parquet"
-    )
-    functions.invoke("ingest", {"Records": first["Records"] + second["Records"]})
+    functions.invoke("ingest", with_second_file(event("ingest.normal")))
     assert functions.rows() == 200
     assert functions.orders().version == before + 1
+
+
+def test_a_message_with_something_left_to_try_is_not_buried_yet(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of its two files is hopeless, the other's read fails this time."""
+    functions.create_orders()
+    functions.land()
+    functions.land("ingest/orders/notes.parquet", b"just a text\n")
+    malformed = [json.loads(r["body"]) for r in event("ingest.malformed")["Records"][5:]]
+    both = event("ingest.normal")
+    both["Records"][0]["body"] = json.dumps(
+        {"Records": malformed[0]["Records"] + malformed[2]["Records"]}
+    )
+    read = MemoryStore.get_suffix
+
+    def flaky(store: MemoryStore, key: str, length: int) -> object:
+        if key == "ingest/orders/orders.parquet":
+            raise StoreUnavailable("S3 does not answer")
+        return read(store, key, length)
+
+    with monkeypatch.context() as this_time:
+        this_time.setattr(MemoryStore, "get_suffix", flaky)
+        with pytest.raises(Exception, match="All records failed"):
+            functions.invoke("ingest", both)
+    assert functions.queues.sent == []
+    functions.invoke("ingest", both)
+    assert functions.rows() == 100
+    assert functions.queues.errors == ["UnreadableFile"]
+
+
+def test_a_fault_in_one_file_keeps_its_message_only_and_its_words_out_of_the_log(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    functions.create_orders()
+    functions.land()
+    functions.land("ingest/orders/second.parquet")
+    read = MemoryStore.get_suffix
+
+    def fault(store: MemoryStore, key: str, length: int) -> object:
+        if key == "ingest/orders/second.parquet":
+            raise ValueError("could not convert 'a secret'")
+        return read(store, key, length)
+
+    monkeypatch.setattr(MemoryStore, "get_suffix", fault)
+    answer = functions.invoke("ingest", with_second_file(event("ingest.normal")))
+    assert answer == {"batchItemFailures": [{"itemIdentifier": "another"}]}
+    assert functions.rows() == 100
+    with pytest.raises(Exception, match="ValueError") as failed:
+        functions.invoke("ingest", bridged("ingest/orders/second.parquet"))
+    assert functions.queues.sent == []
+    assert "a secret" not in str(failed.value) + "".join(capfd.readouterr())
+
+
+def bridged(key: str) -> object:
+    direct = event("ingest.eventbridge")
+    direct["detail"]["object"]["key"] = key
+    return direct
+
+
+def with_second_file(batch: dict[str, list[dict[str, str]]]) -> object:
+    """The batch with another message, about `ingest/orders/second.parquet`."""
+    (first,) = batch["Records"]
+    body = first["body"].replace("ingest/orders/orders.parquet", "ingest/orders/second.parquet")
+    return {"Records": [first, {**first, "messageId": "another", "body": body}]}

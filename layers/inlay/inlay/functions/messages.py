@@ -21,17 +21,13 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from inlay.errors import InlayError
 from inlay.functions import settings
 from inlay.functions.dead_letters import bury
-from inlay.functions.observe import function_name, tell_failure
+from inlay.functions.observe import Unexpected, function_name, tell_failure
 from inlay.functions.verdict import Fate, fate_of
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs.client import SQSClient
 
 Work = Callable[[SQSRecord], None]
-
-
-class Unexpected(Exception):
-    """A fault of ours, by the name of its type only; the log line before it says where it was."""
 
 
 def is_batch(event: Any) -> bool:
@@ -55,7 +51,6 @@ def process(event: Mapping[str, Any], context: Any, work: Work) -> Mapping[str, 
             fate = fate_of(error)
             tell_failure(error, fate=fate.value, message_id=record.message_id)
             if not isinstance(error, InlayError):
-                # Lambda prints what is raised; another library's words may quote a row.
                 raise Unexpected(type(error).__name__) from None
             if fate is Fate.RETRY:
                 raise

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger, Tracer
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
+from aws_lambda_powertools.utilities.batch.exceptions import BatchProcessingError
 
 from inlay.errors import InlayError
 from inlay.ops.result import WriteResult
@@ -32,10 +33,30 @@ Handler = Callable[[Any, Any], Any]
 _BYTES = ("BytesUp", "BytesDown")
 
 
+class Told(Exception):
+    """A failure whose reason was logged already, and whose own words Lambda may print."""
+
+
+class Unexpected(Told):
+    """A fault of ours, by the name of its type only; the log says where it was."""
+
+
 def observed(handler: Handler) -> Handler:
-    """A Lambda handler with the request's id in its logs and a trace around it."""
-    # Responses and errors stay out of traces: an error of a library may quote what it was given.
-    traced = tracer.capture_lambda_handler(handler, capture_response=False, capture_error=False)
+    """A Lambda handler with the request's id in its logs and a trace around it.
+
+    Lambda prints what a handler raises, and another library's words may quote a row: of such an error
+    only the type comes through."""
+
+    def guarded(event: Any, context: Any) -> Any:
+        try:
+            return handler(event, context)
+        except (Told, InlayError, BatchProcessingError):
+            raise
+        except Exception as error:
+            tell_failure(error, fate="retry", message_id=context.aws_request_id)
+            raise Unexpected(type(error).__name__) from None
+
+    traced = tracer.capture_lambda_handler(guarded, capture_response=False, capture_error=False)
     logged: Handler = logger.inject_lambda_context(traced, log_event=False, clear_state=True)
     return logged
 

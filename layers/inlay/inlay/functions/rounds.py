@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from inlay.functions.observe import logger, tell_failure
+from inlay.functions.observe import Told, logger, tell_failure
 from inlay.functions.tables import table_names
 from inlay.functions.verdict import fate_of
 
@@ -23,7 +23,7 @@ _KEPT_BACK = 0.25
 Work = Callable[[str, float], Mapping[str, Any]]
 
 
-class RoundFailed(Exception):
+class RoundFailed(Told):
     """Some tables' work failed; the log says why."""
 
 
