@@ -291,6 +291,31 @@ def test_batches_follow_ids_through_renames_reordering_and_widening(start):
     assert found.to_pylist() == [now(row) for row in ROWS[start:]]
 
 
+@pytest.mark.parametrize(
+    ("arrow", "values"),
+    [
+        (pa.list_(pa.int8()), [[1, 2], None, [], [3]]),
+        (pa.large_list(pa.string_view()), [["a"], None, [], ["b", None]]),
+        (pa.list_view(pa.int8()), [[1, 2], None, [], [3]]),
+        (pa.large_list_view(pa.int8()), [[1, 2], None, [], [3]]),
+        (pa.list_(pa.int8(), 2), [[1, 2], None, [3, None]]),
+        (pa.list_(pa.dictionary(pa.int8(), pa.string())), [["a"], None, ["b", "a"]]),
+        (pa.map_(pa.string(), pa.list_view(pa.int8())), [[("a", [1])], None, [("b", None)]]),
+        (pa.struct([("a", pa.list_view(pa.int8()))]), [{"a": [1]}, None, {"a": None}]),
+        (pa.list_(pa.list_(pa.map_(pa.int8(), pa.int8()))), [[[[(1, 2)]], None], None, [[]]]),
+    ],
+    ids=str,
+)
+def test_every_layout_of_lists_is_conformed_whole_and_sliced(arrow, values):
+    array = pa.array(values, arrow)
+    table = schema_from_arrow(one(arrow))
+    for start in range(len(values)):
+        batch = pa.record_batch({"x": array.slice(start)})
+        found = conform(batch, table, table)
+        found.validate(full=True)
+        assert found.column(0).to_pylist() == values[start:]
+
+
 def test_conformed_batches_with_null_structs_can_be_written():
     """Required children under null parents must not become nulls."""
     recorded = schema_from_arrow(NESTED)

@@ -273,16 +273,18 @@ def _conform_nested(
                     _require(made[at], field, (*path, field.name))
             return pa.StructArray.from_arrays(made, fields=fields, mask=array.is_null())
         case ListOf(was_element), ListOf(element) if is_list(array.type):
-            array = _compact(array)
-            values = _conform_array(
-                array.values, was_element, element, (*path, "element"), by_value
-            )
-            return pa.ListArray.from_arrays(array.offsets, values, wanted, mask=array.is_null())
+            within = (*path, "element")
+            values = _conform_array(array.flatten(), was_element, element, within, by_value)
+            return pa.ListArray.from_arrays(_offsets(array), values, wanted, mask=array.is_null())
         case MapOf(was_key, was_value), MapOf(key, value) if pa.types.is_map(array.type):
-            array = _compact(array)
-            keys = _conform_array(array.keys, was_key, key, (*path, "key"), by_value)
-            items = _conform_array(array.items, was_value, value, (*path, "value"), by_value)
-            return pa.MapArray.from_arrays(array.offsets, keys, items, wanted, mask=array.is_null())
+            # The same bytes as a list of structs, which Arrow can take apart.
+            array = array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+            keys, items = array.flatten().flatten()
+            keys = _conform_array(keys, was_key, key, (*path, "key"), by_value)
+            items = _conform_array(items, was_value, value, (*path, "value"), by_value)
+            return pa.MapArray.from_arrays(
+                _offsets(array), keys, items, wanted, mask=array.is_null()
+            )
         case _:
             raise _mismatch(path, array.type, field)
 
@@ -320,8 +322,8 @@ def _children(rows: int, kind: pa.DataType) -> tuple[list[pa.Array], None, list[
     return [(_nulls if f.nullable else _blanks)(rows, f.type) for f in fields], None, fields
 
 
-def _compact(array: pa.Array) -> pa.Array:
-    """The same lists as a plain list array that starts at offset 0 and has nothing behind nulls."""
-    if not pa.types.is_map(array.type):
-        array = array.cast(pa.list_(array.type.value_field))
-    return array.take(pa.array(range(len(array)), pa.int64()))
+def _offsets(array: pa.Array) -> pa.Array:
+    """Where each list starts in `array.flatten()`, which has nothing of null lists, and the end."""
+    lengths = pc.list_value_length(array).fill_null(0).cast(pa.int64())
+    ends = pc.cumulative_sum(lengths)
+    return pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32())
