@@ -14,6 +14,7 @@ import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -52,6 +53,8 @@ DEFAULT_PAGE_ROWS = 20_000
 DEFAULT_BATCH_ROWS = 1024
 DEFAULT_DICTIONARY_BYTES = 1024 * 1024
 MAX_PAGE_BYTES = 16 * 1024 * 1024
+# Page sizes to try, as shares of the old ones. The last leaves each chunk one page.
+PAGE_SHARES = (1, 1.1, 1.3, 2, 1_000)
 # Not told by the file; the default of parquet-java and DuckDB.
 BLOOM_FALSE_POSITIVES = 0.01
 
@@ -133,9 +136,7 @@ def edit_group(
     ]
     table = read_physical(footer, group, body, moved).filter(keep)
     rows = table.num_rows
-    mini = translate_errors(lambda: _write(footer, old, profiles, table))
-    written = decode_footer(mini, file_size=len(mini))
-    _must_match(footer.leaves, written)
+    mini, written = _write_whole_pages(footer, old, profiles, table)
     begin, end = _extent(written.row_groups[0])
     chunks = tuple(
         _graft(was, now, mini, begin, erase=erase)
@@ -147,12 +148,44 @@ def edit_group(
 # -- writing --------------------------------------------------------------------------------------
 
 
-def _write(
+def _write_whole_pages(
     footer: Footer, old: Sequence[ColumnChunk], profiles: Sequence[PageProfile], table: pa.Table
+) -> tuple[bytes, Footer]:
+    """The kept rows as a file of their own, and its footer.
+
+    Where the last record of a list column would open a page just when one is full, pyarrow puts an
+    empty page before it, and two pages of the index then begin at the same row. Other page sizes move
+    the boundary.
+    """
+    for page_share in PAGE_SHARES:
+        mini = translate_errors(partial(_write, footer, old, profiles, table, page_share))
+        written = decode_footer(mini, file_size=len(mini))
+        _must_match(footer.leaves, written)
+        new = written.row_groups[0]
+        pages = (
+            profile_chunk(
+                mini, new.column(leaf.index).start, new.column(leaf.index), flat_rows=None
+            )
+            for leaf in footer.leaves
+            if leaf.repetition_level
+        )
+        if not any(profile.empty_pages for profile in pages):
+            return mini, written
+    raise UnsupportedFile("pyarrow would write empty pages", next_step=RECODE)
+
+
+def _write(
+    footer: Footer,
+    old: Sequence[ColumnChunk],
+    profiles: Sequence[PageProfile],
+    table: pa.Table,
+    page_share: float,
 ) -> bytes:
     sink = io.BytesIO()
     paths = list(leaf_paths(table.schema))
     options = _writer_options(footer, old, profiles, paths)
+    for name in ("data_page_size", "max_rows_per_page"):
+        options[name] = math.ceil(options[name] * page_share)
     with pq.ParquetWriter(sink, table.schema, store_schema=False, **options) as writer:
         writer.write_table(table, row_group_size=table.num_rows)
     return sink.getvalue()

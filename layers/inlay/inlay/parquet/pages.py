@@ -47,6 +47,7 @@ class PageProfile:
     page_bytes: int
     page_values: int
     data_pages: int
+    empty_pages: int
 
 
 def profile_chunk(
@@ -57,7 +58,7 @@ def profile_chunk(
     `flat_rows` is the number of rows for a column without repetition, whose values must be as many.
     """
     end = start + chunk.compressed_size
-    at, values, data_pages = start, 0, 0
+    at, values, data_pages, empty_pages = start, 0, 0, 0
     encodings: Counter[int] = Counter()
     dictionary_bytes: int | None = None
     version_2 = checksums = False
@@ -91,6 +92,7 @@ def profile_chunk(
         encodings[inner[encoding]] += 1
         values += inner[count]
         data_pages += 1
+        empty_pages += inner[count] == 0
         page_bytes = max(page_bytes, uncompressed)
         page_values = max(page_values, inner[count])
     if values != chunk.num_values or flat_rows not in (None, values):
@@ -106,6 +108,7 @@ def profile_chunk(
         page_bytes=page_bytes,
         page_values=page_values,
         data_pages=data_pages,
+        empty_pages=empty_pages,
     )
 
 
