@@ -64,7 +64,8 @@ def print_played(console: Console, played: Played) -> None:
         f"{counted(state.files, 'file')}, {size_text(state.bytes)}, "
         f"{counted(state.markers, 'delete marker')}"
     )
-    console.print(Text(f"    {cost_text(played.cost)} in {played.seconds:.1f} s", "dim"))
+    cost = f"    {cost_text(played.cost)} in {played.seconds:.1f} s"
+    console.print(Text(cost, "dim"), soft_wrap=True)
     ticks = "  ".join(f"[green]✓[/green] {name}" for name in played.readers)
     console.print(f"    {ticks}  quantity {figures.quantity:,}, price {figures.price:,}")
 
@@ -89,7 +90,7 @@ def print_failed(console: Console, problem: str, hints: Sequence[str]) -> None:
 
 def print_summary(console: Console, played: Sequence[Played], seconds: float) -> None:
     grid = Grid(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    grid.add_column("step")
+    grid.add_column("step", no_wrap=True)
     for name in ("version", "rows", "files", "markers", "objects", "requests", "up", "down", "s"):
         grid.add_column(name, justify="right", no_wrap=True)
     for each in played:

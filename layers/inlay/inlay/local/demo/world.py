@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 import inlay
 from inlay.local.demo.figures import Figures
@@ -37,13 +40,14 @@ class State:
 @dataclass(slots=True)
 class World:
     """`history` is what each version held when it was the newest; `requests` the delete requests by
-    their ids, for sending one again."""
+    their ids, for sending one again; `erased` the order that must be nowhere in the end."""
 
     stack: LocalStack
     truth: Truth
     sources: Sequence[Path]
     history: dict[int, Figures] = field(default_factory=dict)
     requests: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    erased: int | None = None
 
     @property
     def uri(self) -> str:
@@ -107,12 +111,32 @@ class World:
 
     # -- looking ----------------------------------------------------------------------------------
 
-    def receipts(self) -> Sequence[Mapping[str, Any]]:
+    def open_deletes(self) -> int:
+        """Delete markers but those of erasures, which stay until their erasure ends."""
+        return sum(each is None for each in self.open().tombstones()["erasure"].to_pylist())
+
+    def receipts(self) -> Sequence[str]:
         """The receipts of erasures that have ended."""
+        return self._keys(f"tables/{TABLE}/erasure/")
+
+    def holders(self) -> Sequence[str]:
+        """Parquet objects and old versions of them, landed or the table's, that hold the erased order.
+        Read by pyarrow, object by object."""
         return [
-            json.loads(self.stack.s3.get_object(Bucket=self.stack.bucket, Key=key)["Body"].read())
-            for key in self._keys(f"tables/{TABLE}/erasure/")
+            f"{key} ({version})" for key, version in self._versions() if self._holds(key, version)
         ]
+
+    def _versions(self) -> Iterator[tuple[str, str]]:
+        pages = self.stack.s3.get_paginator("list_object_versions")
+        for page in pages.paginate(Bucket=self.stack.bucket):
+            for found in page.get("Versions", []):
+                if found["Key"].endswith(".parquet"):
+                    yield found["Key"], found["VersionId"]
+
+    def _holds(self, key: str, version: str) -> bool:
+        answer = self.stack.s3.get_object(Bucket=self.stack.bucket, Key=key, VersionId=version)
+        rows = pq.read_table(pa.BufferReader(answer["Body"].read()), columns=["l_orderkey"])
+        return bool(pc.any(pc.equal(rows["l_orderkey"], self.erased)).as_py())
 
     def dead_letters(self) -> Sequence[str]:
         """Why messages could not be dealt with; in this demo each can."""

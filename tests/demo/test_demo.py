@@ -1,0 +1,77 @@
+"""The demo, whole and small; and that it fails when an answer is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from inlay.cli.app import app
+from inlay.errors import InvalidRequest
+from inlay.local.demo import play as playing
+from inlay.local.demo.play import DemoOptions, play
+from inlay.local.demo.steps import STEPS, land
+from inlay.local.demo.world import World
+from inlay.local.runtime import find_emulator
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.functions
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> DemoOptions:
+    try:
+        find_emulator(ROOT / "template.yaml")
+    except InvalidRequest as error:
+        pytest.skip(str(error))
+    return DemoOptions(scale=0.01, spark=False, template=ROOT / "template.yaml", home=tmp_path)
+
+
+def test_every_step_agrees_with_duckdb(
+    options: DemoOptions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = play(options)
+    out = capsys.readouterr().out
+    assert right, out
+    assert "All answers agree" in out
+    assert "What to try next" in out
+    for step in STEPS:
+        assert out.count(step.title) >= 2, f"{step.title} is not told and summed up"
+    assert "3 requests (2 PUT, 1 GET)" in out
+
+
+def test_a_row_too_few_fails_the_demo(
+    options: DemoOptions, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The truth loses a row that the table keeps."""
+
+    def land_and_lose(world: World) -> None:
+        land(world)
+        order = world.truth.orders(0.5)[0]
+        world.truth.delete(f"l_orderkey = {order} AND l_linenumber = 1")
+
+    steps = [type(STEPS[0])("Files land", "and one row is lost", land_and_lose)]
+    assert not play(options, steps=steps)
+    out = capsys.readouterr().out
+    assert "Arrow reads rows" in out
+    assert "What to try next" not in out
+
+
+@pytest.mark.parametrize(("right", "code"), [(True, 0), (False, 1)])
+def test_the_exit_code_says_whether_all_was_right(
+    right: bool, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[DemoOptions] = []
+    monkeypatch.setattr(playing, "play", lambda options: asked.append(options) or right)
+    ran = CliRunner().invoke(app, ["local", "demo", "--scale", "0.5", "--no-spark"])
+    assert ran.exit_code == code
+    assert (asked[0].scale, asked[0].spark) == (0.5, False)
+
+
+def test_the_scale_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[DemoOptions] = []
+    monkeypatch.setenv("SCALE", "0.25")
+    monkeypatch.setattr(playing, "play", lambda options: asked.append(options) or True)
+    CliRunner().invoke(app, ["local", "demo"])
+    assert asked[0].scale == 0.25
