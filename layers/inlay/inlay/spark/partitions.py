@@ -1,22 +1,22 @@
 """Spark partitions of a scan: what one task reads.
 
-Promise: every task of the scan is in exactly one partition, whole or split by row groups; a partition
-reads about `split_bytes`, counting for each file what opening it costs. Pure.
+Promise: every task of the scan is in exactly one partition, whole or cut by row groups; partitions are
+even, because the slowest task ends the query, and about `partition_bytes` or smaller, counting for each
+file what opening it costs. Neighbours stay together: they share a range of the sort key. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
-from inlay.plan.scan import FileTask, split_task
+from inlay.plan.scan import FileTask
 
 # What opening a file costs, as bytes read meanwhile: Spark's `spark.sql.files.openCostInBytes`.
 OPEN_COST_BYTES = 4 * 1024 * 1024
-# A file is split when it is this much over a partition: a sliver is not worth a task.
-SPLIT_FROM = 1.25
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,23 @@ def plan_partitions(
     """Partitions of at most about `partition_bytes`; smaller ones where that keeps `parallelism` tasks
     busy."""
     total = sum(task_bytes(task) + OPEN_COST_BYTES for task in tasks)
-    split = min(partition_bytes, max(OPEN_COST_BYTES, total // max(1, parallelism)))
-    pieces = (piece for task in tasks for piece in _split(task, split))
-    return [FilePartition(group) for group in _packed(pieces, split)]
+    number = _how_many(total, partition_bytes, max(1, parallelism))
+    groups: dict[int, list[FileTask]] = defaultdict(list)
+    start = 0
+    for task in tasks:
+        for place, piece in _laid_out(task, start, total, number):
+            groups[place].append(piece)
+        start += task_bytes(task) + OPEN_COST_BYTES
+    return [FilePartition(tuple(groups[place])) for place in sorted(groups)]
+
+
+def _how_many(total: int, partition_bytes: int, parallelism: int) -> int:
+    """As many as run side by side, or a multiple of it: else the last wave leaves slots idle."""
+    wanted = -(-total // partition_bytes)
+    if wanted >= parallelism:
+        return -(-wanted // parallelism) * parallelism
+    # A task that reads less than it costs to open another file is not worth starting.
+    return max(wanted, min(parallelism, total // (2 * OPEN_COST_BYTES)), 1)
 
 
 def task_bytes(task: FileTask) -> int:
@@ -44,25 +58,24 @@ def task_bytes(task: FileTask) -> int:
     return task.file.size * len(task.row_groups) // max(1, task.file.row_groups)
 
 
-def _split(task: FileTask, split_bytes: int) -> Iterable[FileTask]:
-    size = task_bytes(task)
-    # A task needs nothing of the entry's statistics any more, and there may be many tasks to send.
+def _laid_out(
+    task: FileTask, start: int, total: int, number: int
+) -> Iterator[tuple[int, FileTask]]:
+    """The task, cut between row groups where a partition ends, each piece with its partition.
+
+    All files lie behind one another on a line of `total` bytes that is cut into `number` equal parts; a
+    row group belongs to the part its middle is in.
+    """
+    # A task needs nothing of the entry's statistics any more, and there may be many to send.
     slim = replace(task, file=replace(task.file, stats={}))
-    if size < split_bytes * SPLIT_FROM:
-        return (slim,)
-    return split_task(slim, -(-size // split_bytes))
-
-
-def _packed(pieces: Iterable[FileTask], split_bytes: int) -> Iterator[tuple[FileTask, ...]]:
-    """Neighbours together: they share a range of the sort key, and Spark keeps their order."""
-    group: list[FileTask] = []
-    size = 0
-    for piece in pieces:
-        cost = task_bytes(piece) + OPEN_COST_BYTES
-        if group and size + cost > split_bytes * SPLIT_FROM:
-            yield tuple(group)
-            group, size = [], 0
-        group.append(piece)
-        size += cost
-    if group:
-        yield tuple(group)
+    ordinals = task.row_groups if task.row_groups is not None else range(task.file.row_groups)
+    each = task_bytes(task) / max(1, len(ordinals))
+    pieces: dict[int, list[int]] = defaultdict(list)
+    for at, ordinal in enumerate(ordinals):
+        middle = start + OPEN_COST_BYTES + (at + 0.5) * each
+        pieces[min(number - 1, int(middle * number / total))].append(ordinal)
+    if len(pieces) == 1:
+        yield next(iter(pieces)), slim
+        return
+    for place, groups in pieces.items():
+        yield place, replace(slim, row_groups=tuple(groups))
