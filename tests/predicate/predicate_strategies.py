@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import cache
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -38,6 +39,7 @@ texts = st.text(ALPHABET, max_size=5)
 floats = st.sampled_from([0.0, -0.0, float("nan"), float("inf"), -float("inf"), 1.5, -1.5, 0.1])
 
 
+@cache
 def values(kind: Primitive) -> st.SearchStrategy:
     match kind.name:
         case "bool":
@@ -87,8 +89,9 @@ SCHEMA = Schema(0, tuple(Field(at + 1, f"c{at + 1}", kind) for at, kind in enume
 patterns = st.lists(st.sampled_from(["%", "_"]) | texts.map(quote_like), max_size=4).map("".join)
 
 
-def conditions(field: Field, pool: st.SearchStrategy) -> st.SearchStrategy[Predicate]:
-    kind = field.type
+@cache
+def conditions(field: Field) -> st.SearchStrategy[Predicate]:
+    kind, pool = field.type, values(field.type)
     comparisons = st.builds(
         lambda op, value: Comparison(field.id, op, Literal(kind, value)),
         st.sampled_from(OPERATORS),
@@ -108,7 +111,7 @@ def made_in(field: Field, found: list) -> In:
 
 def predicates(fields: list[Field]) -> st.SearchStrategy[Predicate]:
     leaves = st.one_of(
-        *(conditions(field, values(field.type)) for field in fields),
+        *map(conditions, fields),
         st.sampled_from([None, True, False]).map(Constant),
     )
     return st.recursive(

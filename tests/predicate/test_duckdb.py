@@ -93,7 +93,7 @@ def literal_sql(kind, value) -> str:
 
 
 @given(some.tables(types=SHARED))
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=120)
 def test_duckdb_gives_each_row_the_same_result(connection, table):
     fields, rows, predicate = table
     if "\x00" in sql(predicate):

@@ -40,7 +40,7 @@ def results(predicate, array):
 
 
 @given(some.tables())
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 def test_every_type_and_condition_agrees_with_the_oracle(table):
     fields, rows, predicate = table
     batch = some.to_batch(fields, rows)
@@ -66,7 +66,7 @@ def test_corner_values_agree_with_the_oracle_under_every_operator(field):
 
 
 @given(some.tables(), st.data())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_layouts_of_a_type_do_not_change_the_result(table, data):
     fields, rows, predicate = table
     batch = some.to_batch(fields, [*rows, *rows])
@@ -92,7 +92,7 @@ def layouts(array):
 
 
 @given(some.tables(max_rows=5), st.lists(st.booleans(), min_size=5, max_size=5))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 def test_a_child_of_a_null_struct_is_null(table, missing):
     fields, rows, predicate = table
     missing = missing[: len(rows)]

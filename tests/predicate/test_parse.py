@@ -262,7 +262,7 @@ def test_the_bound_on_text_leaves_room_for_long_lists():
 
 
 @given(some.tables(max_rows=3))
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=120)
 def test_a_printed_predicate_means_the_same(table):
     _, rows, predicate = table
     text = format_predicate(predicate, some.SCHEMA)

@@ -30,7 +30,7 @@ INT = Primitive("int64")
 
 
 @given(some.tables(max_rows=0))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_a_predicate_survives_json(table):
     predicate = table[2]
     text = json.dumps(predicate_to_json(predicate), allow_nan=False)

@@ -73,7 +73,7 @@ def described_tables(draw):
 
 
 @given(described_tables())
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=100)
 def test_pruning_never_contradicts_the_rows(case):
     rows, predicate, stats = case
     found = [oracle.truth(predicate, row) is True for row in rows]
@@ -112,7 +112,7 @@ def every_knowledge(kind, column):
 
 
 @given(some.tables(max_rows=6), st.integers(0, 6), st.data())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_combined_statistics_hold_for_all_parts(table, cut, data):
     fields, rows, predicate = table
     parts = [rows[:cut], rows[cut:]]
@@ -127,7 +127,7 @@ def test_combined_statistics_hold_for_all_parts(table, cut, data):
 
 
 @given(st.data(), st.sampled_from(some.SCHEMA.fields))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_keys_that_equal_a_row_are_never_pruned(data, field):
     rows = data.draw(some.columns(field, 3))
     keys = data.draw(some.columns(field, 2))
@@ -140,7 +140,7 @@ def test_keys_that_equal_a_row_are_never_pruned(data, field):
 
 
 @given(st.data(), st.sampled_from(some.SCHEMA.fields))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_a_key_range_selects_what_its_definition_says(data, field):
     bounds = st.none() | some.values(field.type)
     flags = st.booleans()
