@@ -12,11 +12,15 @@ import pytest
 
 from inlay.errors import ObjectGone, SourceChanged, UnreadableFile
 from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Rows, Vector, Where
-from inlay.format.predicate import Comparison, In, Literal
+from inlay.format.predicate import And, Comparison, In, Literal
 from inlay.format.schema import Primitive, Schema
 from inlay.ops.cache import ObjectCache
+from inlay.parquet.fields import OffsetIndex, PageLocation
+from inlay.parquet.footer import decode_footer
+from inlay.parquet.opened import chunk_range
 from inlay.parquet.ranges import GAP_BYTES, SMALL_OBJECT_BYTES, Objects
-from inlay.parquet.reader import Wanted, chunk_range, read_tasks
+from inlay.parquet.reader import Wanted, read_tasks
+from inlay.parquet.thrift import decode_struct
 from inlay.parquet.types import schema_from_arrow
 from inlay.storage.base import Location
 
@@ -90,11 +94,48 @@ def test_neighbouring_columns_share_a_request(lake: Any, file: DataFile) -> None
     assert [r.bytes for r in lake.store.reads] == [file.footer_size, *wanted]
 
 
-def test_a_point_lookup_reads_one_row_group(lake: Any, file: DataFile) -> None:
+def first_page(lake: Any, file: DataFile, column: str, group: int) -> int:
+    """Bytes of a chunk's dictionary and first page, which lie together, from its offset index."""
+    body = lake.body(file.key)
+    chunk = (
+        decode_footer(body, file_size=file.size)
+        .row_groups[group]
+        .column(TABLE.column_names.index(column))
+    )
+    tree, _ = decode_struct(body, chunk.offset_index[0])
+    return int(tree[OffsetIndex.PAGES][1][PageLocation.OFFSET]) - chunk.start
+
+
+def index_bytes(lake: Any, file: DataFile, column: str, group: int) -> int:
+    chunk = (
+        decode_footer(lake.body(file.key), file_size=file.size)
+        .row_groups[group]
+        .column(TABLE.column_names.index(column))
+    )
+    start, end = chunk.offset_index
+    return int(end - start)
+
+
+def test_a_point_lookup_reads_one_column_of_one_row_group_and_one_page_of_the_others(
+    lake: Any, file: DataFile
+) -> None:
     table = lake.read([file], SCHEMA, columns=["id", "b"], predicate=equals(GROUP + 7))
     assert table.to_pylist() == [{"id": GROUP + 7, "b": TABLE["b"][GROUP + 7].as_py()}]
     size = chunks(lake, file, ["id", "b"], [1])
-    assert [r.bytes for r in lake.store.reads] == [file.footer_size, size["id1"], size["b1"]]
+    read = [r.bytes for r in lake.store.reads]
+    page = first_page(lake, file, "b", 1)
+    assert read == [file.footer_size, size["id1"], index_bytes(lake, file, "b", 1), page]
+    assert page < size["b1"] / 4
+
+
+def test_where_many_rows_survive_whole_columns_are_read(lake: Any, file: DataFile) -> None:
+    # Every second row: there is no page without one.
+    even = In(FLAG, LONG, (0, 2))
+    table = lake.read([file], SCHEMA, columns=["b"], predicate=even)
+    assert table.num_rows == ROWS * 2 // 3
+    assert [r.bytes for r in lake.store.reads[-3:]] == [
+        chunks(lake, file, ["b"], [group])[f"b{group}"] for group in range(3)
+    ]
 
 
 def test_a_file_that_cannot_match_costs_nothing(lake: Any, file: DataFile) -> None:
@@ -103,21 +144,30 @@ def test_a_file_that_cannot_match_costs_nothing(lake: Any, file: DataFile) -> No
 
 
 def test_other_columns_are_read_only_where_rows_survive(lake: Any, file: DataFile) -> None:
-    # Statistics of `flag` say nothing here, so `id IN` and `flag = …` need a look at each group.
-    far_apart = In(ID, LONG, (3, ROWS - 1))  # `id` bounds rule the middle group out
+    far_apart = In(ID, LONG, (3, 2 * GROUP + 3))  # `id` bounds rule the middle group out
     lake.read([file], SCHEMA, columns=["b"], predicate=far_apart)
     read = [r.bytes for r in lake.store.reads]
-    size = chunks(lake, file, ["id", "b"], [0, 2])
-    assert read == [file.footer_size, size["id0"], size["id2"], size["b0"], size["b2"]]
+    size = chunks(lake, file, ["id"], [0, 2])
+    pages = [first_page(lake, file, "b", group) for group in (0, 2)]
+    assert (read[0], read[1], read[2], read[-2:]) == (
+        file.footer_size,
+        size["id0"],
+        size["id2"],
+        pages,
+    )
     lake.store.reads.clear()
     nothing = Comparison(FLAG, "=", Literal(LONG, 1))
     below = Comparison(ID, "<", Literal(LONG, 1))
-    from inlay.format.predicate import And
-
     lake.read([file], SCHEMA, columns=["b"], predicate=And((nothing, below)))
     size = chunks(lake, file, ["id", "flag"], [0])
-    # Row 0 has flag 0: nothing survives, `b` is never asked for.
-    assert [r.bytes for r in lake.store.reads] == [file.footer_size, size["id0"], size["flag0"]]
+    # Row 0 has flag 0: nothing survives, `b` is never asked for (but where its pages are).
+    index = index_bytes(lake, file, "b", 0)
+    assert [r.bytes for r in lake.store.reads] == [
+        file.footer_size,
+        size["id0"],
+        size["flag0"],
+        index,
+    ]
 
 
 def test_a_filter_that_statistics_settle_costs_no_look(lake: Any, file: DataFile) -> None:

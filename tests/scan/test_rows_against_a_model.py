@@ -10,8 +10,11 @@ from __future__ import annotations
 import functools
 import io
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -237,11 +240,34 @@ def key_file(columns: list[tuple[int, list[Any]]]) -> bytes:
     return sink.getvalue()
 
 
-def written(rows: list[dict[str, Any]], schema: Schema, group_rows: int, stats: bool) -> bytes:
+def written(rows: list[dict[str, Any]], schema: Schema, group_rows: int, **options: Any) -> bytes:
     sink = io.BytesIO()
     table = pa.Table.from_pylist(rows, schema=schema_to_arrow(schema))
-    pq.write_table(table, sink, row_group_size=group_rows, write_statistics=stats)
+    pq.write_table(table, sink, row_group_size=group_rows, write_batch_size=1, **options)
     return sink.getvalue()
+
+
+OPTIONS = st.fixed_dictionaries(
+    {
+        "write_statistics": st.booleans(),
+        "write_page_index": st.booleans(),
+        "use_dictionary": st.booleans(),
+        "data_page_version": st.sampled_from(["1.0", "2.0"]),
+        "max_rows_per_page": st.integers(1, 3),
+        "compression": st.sampled_from(["zstd", "none"]),
+    }
+)
+
+
+@contextmanager
+def by_pages() -> Iterator[None]:
+    """These files are tiny: without this each is one request, and no page is read by itself."""
+    with (
+        mock.patch("inlay.parquet.ranges.SMALL_OBJECT_BYTES", 0),
+        mock.patch("inlay.parquet.pagewise.MIN_CHUNK_BYTES", 0),
+        mock.patch("inlay.parquet.pagewise.MAX_PART", 1e9),
+    ):
+        yield
 
 
 def same(left: Any, right: Any) -> bool:
@@ -288,7 +314,7 @@ def test_a_scan_gives_the_rows_of_the_model(new_lake: Any, data: st.DataObject) 
         recorded = draw(st.sampled_from([OLD, NEW]))
         content = draw(st.lists(row_of(recorded), min_size=1, max_size=12))
         group_rows = draw(st.integers(1, 6))
-        body = written(content, recorded, group_rows, draw(st.booleans()))
+        body = written(content, recorded, group_rows, **draw(OPTIONS))
         entry = lake.adopt(body, recorded, key=str(n))
         sequence = draw(st.integers(1, 4))
         files.append(_at(entry, sequence))
@@ -319,6 +345,9 @@ def test_a_scan_gives_the_rows_of_the_model(new_lake: Any, data: st.DataObject) 
     options = {"predicate": predicate, "schemas": [OLD]}
     found = lake.read(files, NEW, markers, columns=names, position=True, **options)
     assert same(plain(found), expected)
+    with by_pages():
+        sparse = lake.read(files, NEW, markers, columns=names, position=True, **options)
+    assert same(plain(sparse), expected)
     # Without hidden columns, and by pieces of row groups, it is the same.
     if names:
         again = lake.read(files, NEW, markers, columns=names, **options)
@@ -337,8 +366,6 @@ def plain(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def _at(entry: Any, sequence: int) -> Any:
-    from dataclasses import replace
-
     return replace(entry, sequence=sequence)
 
 

@@ -227,6 +227,11 @@ class RangeFile:
         body = self._bodies[first]
         return body.slice(start - first, end - start) if end <= first + body.size else None
 
+    def slice(self, place: ByteRange) -> pa.Buffer:
+        """The bytes of one range."""
+        self.seek(place.start)
+        return self.read_buffer(place.length)
+
     # -- the file that Arrow sees -------------------------------------------------------------
 
     def read_buffer(self, length: int = -1) -> pa.Buffer:

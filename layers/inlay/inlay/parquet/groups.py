@@ -1,0 +1,102 @@
+"""Row groups: which of a file are looked at, and which are read together.
+
+Promise: a row group is left out only when statistics and positions make sure that no row of it is
+wanted; what they settle for all of its rows is not asked of them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from inlay.format.predicate import TRUE
+from inlay.parquet.mask import GroupDeletes
+from inlay.parquet.opened import OpenFile
+from inlay.parquet.stats import Leaf, absent_fields, group_stats, leaves_of
+from inlay.parquet.wanted import PredicateFilter, RowFilter, Wanted, top_columns
+
+# What a value takes once decoded, when the footer cannot tell because of a dictionary; others 8.
+_DECODED_BYTES = {"BYTE_ARRAY": 24, "FIXED_LEN_BYTE_ARRAY": 16}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A row group that may have rows to give, and what must be asked of them."""
+
+    ordinal: int
+    first_row: int
+    rows: int
+    filters: tuple[RowFilter, ...]
+    deletes: GroupDeletes
+
+    @property
+    def fields(self) -> frozenset[int]:
+        return self.deletes.fields.union(*(f.fields for f in self.filters))
+
+
+def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
+    """The row groups of a task that may have a wanted row, in file order."""
+    task = file.task
+    filters: list[RowFilter] = [] if task.predicate == TRUE else [PredicateFilter(task.predicate)]
+    if wanted.where is not None:
+        filters.append(wanted.where)
+    fields = file.deletes.fields.union(*(f.fields for f in filters))
+    leaves = leaves_of(file.metadata, file.columns, wanted.schema, fields)
+    absent = absent_fields(file.columns, wanted.schema, fields)
+    chosen = None if task.row_groups is None else frozenset(task.row_groups)
+    first_row = 0
+    for ordinal in range(file.metadata.num_row_groups):
+        rows = file.metadata.row_group(ordinal).num_rows
+        if rows and (chosen is None or ordinal in chosen):
+            group = _plan_group(file, filters, leaves, absent, ordinal, first_row, rows)
+            if group is not None:
+                yield group
+        first_row += rows
+
+
+def _plan_group(
+    file: OpenFile,
+    filters: Sequence[RowFilter],
+    leaves: Mapping[int, Leaf],
+    absent: Sequence[int],
+    ordinal: int,
+    first_row: int,
+    rows: int,
+) -> Group | None:
+    """None when statistics and positions alone say that no row of it is wanted."""
+    known = leaves or absent
+    stats = group_stats(file.metadata, ordinal, leaves, absent) if known else {}
+    left = []
+    for found in filters:
+        settled = found.settle(stats, rows)
+        if settled == "none":
+            return None
+        if settled == "some":
+            left.append(found)
+    deletes = file.deletes.of_group(ordinal, first_row, rows, stats)
+    if deletes is None:
+        return None
+    return Group(ordinal, first_row, rows, tuple(left), deletes)
+
+
+def in_units(
+    file: OpenFile, wanted: Wanted, unit_bytes: int
+) -> Iterator[tuple[int, tuple[Group, ...]]]:
+    """Neighbouring groups in runs of about `unit_bytes`, each with the memory it will take."""
+    run: list[Group] = []
+    stored = cost = 0
+    for group in plan_groups(file, wanted):
+        tops = (*wanted.columns, *top_columns(wanted.schema, group.fields))
+        chunks = file.chunks(group.ordinal, tops)
+        stored_here = sum(c.total_compressed_size for c in chunks)
+        if run and stored + stored_here > unit_bytes:
+            yield cost, tuple(run)
+            run, stored, cost = [], 0, 0
+        run.append(group)
+        stored += stored_here
+        cost += stored_here + sum(
+            max(c.total_uncompressed_size, c.num_values * _DECODED_BYTES.get(c.physical_type, 8))
+            for c in chunks
+        )
+    if run:
+        yield cost, tuple(run)
