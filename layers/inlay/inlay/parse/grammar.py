@@ -11,7 +11,6 @@ people's data, and messages go to logs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cache
 from typing import Any, cast
@@ -19,98 +18,26 @@ from typing import Any, cast
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken, v_args
 
 from inlay.errors import InvalidPredicate
-from inlay.format.binding import Flag, Number, Octets, Text, Written
+from inlay.format.binding import Flag, Number, Octets, Text
 from inlay.format.predicate import MAX_DEPTH
+from inlay.parse.syntax import (
+    Between,
+    Calculation,
+    Compared,
+    Given,
+    Is,
+    Joined,
+    Matches,
+    Name,
+    Negated,
+    OneOf,
+    Syntax,
+    children,
+)
 from inlay.parse.times import read_typed
 
 # Far above what people write and what a marker may hold; far below what parses noticeably long.
 MAX_TEXT = 64 * 1024
-
-# -- syntax ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A column: parts of its path, each with whether it was quoted."""
-
-    parts: tuple[tuple[str, bool], ...]
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A literal; None is NULL."""
-
-    value: Written | None
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Calculation:
-    op: str  # + - * /
-    left: Syntax
-    right: Syntax
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    op: str
-    left: Syntax
-    right: Syntax
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Between:
-    operand: Syntax
-    low: Syntax
-    high: Syntax
-    negated: bool
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    operand: Syntax
-    items: tuple[Syntax, ...]
-    negated: bool
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Matches:
-    operand: Syntax
-    pattern: Syntax
-    escape: str | None
-    negated: bool
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Is:
-    operand: Syntax
-    what: bool | None
-    negated: bool
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    op: str  # AND OR
-    parts: tuple[Syntax, ...]
-    at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Negated:
-    part: Syntax
-    at: int
-
-
-Syntax = Name | Given | Calculation | Compared | Between | OneOf | Matches | Is | Joined | Negated
-
-# -- grammar --------------------------------------------------------------------------------------
 
 KEYWORDS = ("AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE")
 
@@ -325,25 +252,7 @@ def _check_depth(text: str, root: Syntax) -> None:
         node, depth = stack.pop()
         if depth > MAX_DEPTH:
             raise _too_deep(text, node.at)
-        stack.extend((child, depth + 1) for child in _children(node))
-
-
-def _children(node: Syntax) -> tuple[Syntax, ...]:
-    match node:
-        case Calculation(_, left, right) | Compared(_, left, right):
-            return left, right
-        case Between(operand, low, high):
-            return operand, low, high
-        case OneOf(operand, items):
-            return operand, *items
-        case Matches(operand, pattern):
-            return operand, pattern
-        case Is(operand) | Negated(operand):
-            return (operand,)
-        case Joined(_, parts):
-            return parts
-        case Name() | Given():
-            return ()
+        stack.extend((child, depth + 1) for child in children(node))
 
 
 def _too_deep(text: str, at: int) -> InvalidPredicate:

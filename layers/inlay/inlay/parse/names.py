@@ -11,7 +11,8 @@ from difflib import get_close_matches
 
 from inlay.errors import InvalidPredicate
 from inlay.format.schema import Field, Schema, Struct
-from inlay.parse.grammar import KEYWORDS, Name
+from inlay.parse.grammar import KEYWORDS
+from inlay.parse.syntax import Name
 
 _SHOWN = 8  # names listed in an error
 

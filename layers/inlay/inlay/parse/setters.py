@@ -25,8 +25,9 @@ from inlay.format.assignment import (
 from inlay.format.binding import Number, Text, Written, neighbours
 from inlay.format.schema import Field, Primitive, Schema, Value
 from inlay.format.widening import widens
-from inlay.parse.grammar import Calculation, Given, Name, Syntax, parse_text
+from inlay.parse.grammar import parse_text
 from inlay.parse.names import resolve
+from inlay.parse.syntax import Calculation, Given, Name, Syntax
 from inlay.parse.where import read_as
 
 

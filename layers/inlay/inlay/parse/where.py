@@ -28,7 +28,9 @@ from inlay.format.predicate import (
 )
 from inlay.format.predicate_json import check_bounds
 from inlay.format.schema import Field, Primitive, Schema
-from inlay.parse.grammar import (
+from inlay.parse.grammar import parse_text
+from inlay.parse.names import resolve
+from inlay.parse.syntax import (
     Between,
     Calculation,
     Compared,
@@ -40,9 +42,7 @@ from inlay.parse.grammar import (
     Negated,
     OneOf,
     Syntax,
-    parse_text,
 )
-from inlay.parse.names import resolve
 from inlay.parse.times import read_clock, read_day, read_moment
 
 _FLIPPED: dict[Operator, Operator] = {
