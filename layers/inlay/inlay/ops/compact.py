@@ -19,7 +19,13 @@ import pyarrow as pa
 from inlay.ops.append import fresh_base
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded
-from inlay.ops.rewrite import drop_idle, dropped, rewrite_task, table_wide
+from inlay.ops.rewrite import (
+    FileWork,
+    carry_out_file,
+    count_erased,
+    drop_idle,
+    table_wide,
+)
 from inlay.ops.units import Budget, Done, Failure, Work, run_units, with_entries
 from inlay.ops.write import layout_of, target_of
 from inlay.parquet.reader import Wanted, read_tasks
@@ -120,10 +126,9 @@ def carry_out(ctx: Context, loaded: Loaded, unit: CompactionUnit, layout: Layout
     wanted = set(unit.inputs)
     entries = [f for f in loaded.state.files() if f.key in wanted]
     tasks = live_tasks(loaded.state, entries, loaded.state.markers())
-    if unit.kind == "drop":
-        return dropped(loaded, entries[0])
-    if unit.kind == "fold":
-        return rewrite_task(ctx, loaded, tasks[unit.inputs[0]])[1]
+    if unit.kind != "pack":
+        work = FileWork(tasks.get(unit.inputs[0]), entries[0])
+        return carry_out_file(ctx, loaded, work)[1]
     # In the order the plan gave them: neighbours by sort column stay neighbours.
     ordered = [tasks[key] for key in unit.inputs if key in tasks]
     schema = loaded.snapshot.schema
@@ -146,6 +151,7 @@ def carry_out(ctx: Context, loaded: Loaded, unit: CompactionUnit, layout: Layout
             outputs=outputs,
             version=loaded.snapshot.version,
             applied=frozenset(m.id for t in ordered for m in t.markers if m.file is not None),
+            erased=tuple(e for t in ordered for e in count_erased(ctx, loaded, t.file, t)),
         ),
         method="pack",
         removed_rows=sum(f.rows for f in entries) - rows.rows,

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from inlay.errors import InvalidRequest
-from inlay.format.entry import Marker
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.append import fresh_base
@@ -26,9 +25,8 @@ from inlay.ops.delete import marker_of
 from inlay.ops.landing import look_at_landing
 from inlay.ops.load import Loaded, load_entries, load_pointer, load_version
 from inlay.ops.once import already_applied
-from inlay.ops.rewrite import FileWork, dropped, rewrite_task, table_wide
+from inlay.ops.rewrite import FileWork, carry_out_file, table_wide
 from inlay.ops.units import Budget, Done, Failure, Work, run_units, with_entries
-from inlay.parquet.reader import read_positions
 from inlay.parse import format_predicate
 from inlay.plan.change import Change, Edit, Request
 from inlay.plan.compaction import live_tasks
@@ -42,8 +40,7 @@ from inlay.plan.erasure import (
     landing_prefix,
     unclean_files,
 )
-from inlay.plan.prune import all_match, may_match
-from inlay.plan.scan import FileTask
+from inlay.plan.prune import may_match
 from inlay.plan.state import State
 
 
@@ -155,12 +152,7 @@ def advance_erasures(
 
     def perform(now: Loaded, work: Work) -> Done:
         assert isinstance(work, FileWork)
-        erased = tuple(_erased(ctx, now, work))
-        if work.task is None:
-            done = dropped(now, work.entry)
-        else:
-            done = rewrite_task(ctx, now, work.task)[1]
-        return replace(done, unit=replace(done.unit, erased=erased))
+        return carry_out_file(ctx, now, work)[1]
 
     run = run_units(
         ctx,
@@ -196,31 +188,6 @@ def plan_advance(state: State, only: frozenset[str]) -> Sequence[FileWork]:
     unclean = {f.key: f for e in open_ for f in unclean_files(state, e) if f.key in only}
     tasks = live_tasks(state, unclean.values(), state.markers())
     return [FileWork(tasks.get(key), entry) for key, entry in unclean.items()]
-
-
-def _erased(ctx: Context, loaded: Loaded, work: FileWork) -> Iterator[tuple[str, int]]:
-    """(erasure, its rows in this file), those that other deletes hide included."""
-    snapshot = loaded.snapshot
-    for erasure in snapshot.erasures:
-        predicate = erasure.predicate
-        if predicate is None or not _marked(loaded.state, work, erasure):
-            continue
-        if work.task is None:
-            rows = work.entry.rows if all_match(predicate, work.entry.stats, work.entry.rows) else 0
-        else:
-            task = FileTask(file=work.entry, schema=work.task.schema, predicate=predicate)
-            found = read_positions(ctx.objects, [task], snapshot.schema, ctx.executor)
-            rows = sum(len(positions) for _, positions in found)
-        if rows:
-            yield erasure.id, rows
-
-
-def _marked(state: State, work: FileWork, erasure: Erasure) -> bool:
-    """Whether rows of the file are the erasure's: newer files hold rows inserted after it."""
-    markers: Sequence[Marker] = work.task.markers if work.task is not None else ()
-    if work.task is None:
-        return (work.entry.sequence or 0) < erasure.opened_version
-    return any(m.erasure == erasure.id for m in markers)
 
 
 # -- status ---------------------------------------------------------------------------------------

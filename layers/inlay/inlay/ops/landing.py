@@ -2,7 +2,8 @@
 
 Promise: of objects uploaded before the erasure was opened, those that were ingested are deleted, and so
 are contents that were overwritten and uploads that were never finished: nothing of them can enter the
-table any more. One that was not ingested yet is left for ingestion, which marks its rows
+table any more. A file that the table adopted where it landed stays for as long as it is live. An object
+that was not ingested yet is left for ingestion, which marks its rows
 (`plan.draft`); until then it is what the erasure waits for, if it holds any. Nothing is ever rewritten
 in place: that would raise an event.
 """
@@ -51,7 +52,12 @@ class Cleared:
 def look_at_landing(ctx: Context, loaded: Loaded, erasure: Erasure, prefix: str) -> Landing:
     """What of the objects under `prefix` concerns the erasure. Objects that the ledger does not know
     are judged by their rows, which takes the predicate."""
-    old = [v for v in ctx.store.list_versions(prefix) if v.modified_us <= erasure.opened_us]
+    ours = _adopted(ctx, loaded)
+    old = [
+        v
+        for v in ctx.store.list_versions(prefix)
+        if v.modified_us <= erasure.opened_us and not (v.is_latest and v.key in ours)
+    ]
     uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us <= erasure.opened_us]
     live = {v.key: v for v in old if v.is_latest and not v.marker}
     infos = [o for o in ctx.store.list(prefix) if o.key in live] if live else []
@@ -85,6 +91,12 @@ def clear_landing(ctx: Context, found: Landing) -> Cleared:
     for upload in found.uploads:
         ctx.store.abort_multipart(upload.key, upload.upload_id)
     return Cleared(len(gone) - len(failures), failures)
+
+
+def _adopted(ctx: Context, loaded: Loaded) -> set[str]:
+    """Keys of this bucket that are live data files where they landed."""
+    here = f"{ctx.store.scheme}://{ctx.store.bucket}/"
+    return {f.key.removeprefix(here) for f in loaded.state.files() if f.adopted}
 
 
 def _known(

@@ -12,7 +12,7 @@ holds no other is only dropped. Many files (`rewrite`): as units (`ops.units`).
 from __future__ import annotations
 
 import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -40,7 +40,7 @@ from inlay.parquet.writer import write_files
 from inlay.plan.change import Change, Unit
 from inlay.plan.compaction import idle_markers, live_tasks
 from inlay.plan.positions import PositionMap
-from inlay.plan.prune import may_match
+from inlay.plan.prune import all_match, may_match
 from inlay.plan.scan import FileTask
 from inlay.plan.state import State
 from inlay.plan.strategy import STRATEGIES, Choice, Strategy, Touched, choose
@@ -109,10 +109,9 @@ def rewrite(
 
     def perform(now: Loaded, work: Work) -> Done:
         assert isinstance(work, FileWork)
-        if work.task is None:
-            return dropped(now, work.entry)
-        choice, done = rewrite_task(ctx, now, work.task, strategy=strategy)
-        choices.append((work.entry.key, choice))
+        choice, done = carry_out_file(ctx, now, work, strategy=strategy)
+        if choice is not None:
+            choices.append((work.entry.key, choice))
         return done
 
     if dry_run:
@@ -189,6 +188,42 @@ def _result(run: Run, choices: Iterable[tuple[str, Choice]]) -> RewriteResult:
         failures=tuple(run.failures),
         choices=tuple(choices),
     )
+
+
+def carry_out_file(
+    ctx: Context, loaded: Loaded, work: FileWork, *, strategy: Strategy = "auto"
+) -> tuple[Choice | None, Done]:
+    """Rewrite, restamp or drop one file; counts what open erasures lose by it."""
+    erased = tuple(count_erased(ctx, loaded, work.entry, work.task))
+    if work.task is None:
+        choice, done = None, dropped(loaded, work.entry)
+    else:
+        choice, done = rewrite_task(ctx, loaded, work.task, strategy=strategy)
+    return choice, replace(done, unit=replace(done.unit, erased=erased))
+
+
+def count_erased(
+    ctx: Context, loaded: Loaded, entry: DataFile, task: FileTask | None
+) -> Iterator[tuple[str, int]]:
+    """(erasure, its rows in this file), those that other deletes hide included. `task` None: no row of
+    the file is live."""
+    schema = loaded.snapshot.schema
+    for erasure in loaded.snapshot.erasures:
+        predicate = erasure.predicate
+        if predicate is None:
+            continue
+        if task is None:
+            older = (entry.sequence or 0) < erasure.opened_version
+            whole = older and all_match(predicate, entry.stats, entry.rows)
+            rows = entry.rows if whole else 0
+        elif any(m.erasure == erasure.id for m in task.markers):
+            looked = FileTask(file=entry, schema=task.schema, predicate=predicate)
+            found = read_positions(ctx.objects, [looked], schema, ctx.executor)
+            rows = sum(len(positions) for _, positions in found)
+        else:
+            rows = 0  # newer than the erasure: its rows were inserted after it
+        if rows:
+            yield erasure.id, rows
 
 
 # -- one file -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from inlay.errors import StoreUnavailable
 from inlay.format import keys
 from inlay.format.frame import encode_frame
 from inlay.format.keys import ObjectKind, classify
@@ -30,10 +31,12 @@ from inlay.plan.erasure import (
     unclean_files,
 )
 from inlay.plan.roots import Listed
-from inlay.storage.base import IF_ABSENT, DeleteFailure, ObjectVersion, Upload
+from inlay.storage.base import IF_ABSENT, DeleteFailure, ObjectVersion, Upload, Written
 
 # Steps of one run: three phases for as many erasures as a pointer can hold, and lost races.
 MAX_STEPS = 400
+# A conditional PUT that was refused in a race (409) is sent again.
+MAX_PUTS = 6
 # Waits up to this long are waited out: the store's clock tells whole seconds.
 SHORT_WAIT_SECONDS = 2.0
 
@@ -198,9 +201,12 @@ class _Sweeper:
     def _write_receipt(self, loaded: Loaded, erasure: Erasure) -> str:
         key = keys.receipt_key(erasure.id)
         body = encode_frame("erasure", receipt(loaded, erasure, deleted=self.deleted))
-        # "Exists" is fine: an earlier run wrote it and crashed before it could close the erasure.
-        self.ctx.store.put(self.ctx.key(key), body, condition=IF_ABSENT)
-        return key
+        for _ in range(MAX_PUTS):
+            answer = self.ctx.store.put(self.ctx.key(key), body, condition=IF_ABSENT)
+            # "Exists": an earlier run wrote it and crashed before it could close the erasure.
+            if isinstance(answer, Written) or answer.reason == "exists":
+                return key
+        raise StoreUnavailable("the receipt cannot be written", key=self.ctx.key(key))
 
 
 def receipt(loaded: Loaded, erasure: Erasure, *, deleted: int) -> dict[str, object]:

@@ -1,0 +1,201 @@
+"""The landing zone: ingested originals go, pending ones are waited for, nothing comes back."""
+
+from __future__ import annotations
+
+import pytest
+
+from inlay.ops.compact import compact
+from inlay.ops.erase import erase_status
+from inlay.ops.ingest import Duplicate, Source, ingest
+from inlay.plan.erasure import landing_prefix
+from inlay.storage.base import Location
+
+from .oracle import Secret
+from .people import NAME, WHO, People, ids_with
+
+
+def test_ingested_originals_are_deleted_and_newer_objects_left(any_people: People) -> None:
+    people = any_people
+    people.ingest(people.land(f"{NAME}.parquet", *ids_with(WHO)))
+    people.ingest(people.land("other.parquet", *ids_with(start=20)))
+    people.erase()
+    newer = people.land("newer.parquet", *ids_with(start=40))
+    people.ingest(newer)
+    assert people.finish().receipts
+    assert [o.key for o in people.store.list("ingest/")] == [newer.key]
+    assert people.found() == []
+    assert people.ids() == [*range(10), *range(20, 30), *range(40, 50)]
+
+
+def test_a_pending_object_with_such_rows_is_waited_for_and_comes_in_clean(people: People) -> None:
+    people.append(*ids_with(WHO))
+    pending = people.land("pending.parquet", *ids_with(WHO, start=20))
+    people.erase()
+    assert people.finish().receipts == ()
+    [status] = erase_status(people.ctx, landing="ingest/people/")
+    assert [(w.what, w.name) for w in status.waiting] == [("landing", pending.key)]
+
+    people.ingest(pending)
+
+    assert WHO not in people.ids()  # hidden by the very commit that brings it
+    assert people.finish().receipts
+    assert people.found() == []
+    assert people.ids() == [*range(10), *range(20, 30)]
+
+
+def test_a_pending_object_that_is_ingested_and_compacted_is_clean(people: People) -> None:
+    pending = people.land("pending.parquet", *ids_with(WHO))
+    people.append(*ids_with(start=20))
+    people.erase()
+    people.ingest(pending)
+    compact(people.ctx)
+    assert WHO not in people.ids()
+    assert people.finish().receipts
+    assert people.found() == []
+
+
+def test_a_pending_object_without_such_rows_keeps_nobody_waiting(people: People) -> None:
+    people.append(*ids_with(WHO))
+    pending = people.land("pending.parquet", *ids_with(start=20))
+    people.erase()
+    assert people.finish().receipts
+    people.ingest(pending)
+    assert people.ids() == [*range(10), *range(20, 30)]
+
+
+def test_an_object_adopted_in_place_is_marked_like_a_copied_one(people: People) -> None:
+    pending = people.land("pending.parquet", *ids_with(WHO))
+    people.erase()
+    people.ingest(pending, adopt=True)
+    assert WHO not in people.ids()
+    assert people.finish().receipts
+    assert people.found() == []
+
+
+def test_a_file_adopted_where_it_landed_stays_while_it_is_live(people: People) -> None:
+    clean = people.land("clean.parquet", *ids_with(start=20))
+    dirty = people.land("dirty.parquet", *ids_with(WHO))
+    people.ingest(clean, adopt=True)
+    people.ingest(dirty, adopt=True)
+    people.erase()
+    assert people.finish().receipts
+    assert [o.key for o in people.store.list("ingest/")] == [clean.key]
+    assert people.ids() == [*range(10), *range(20, 30)]
+    assert people.found() == []
+
+
+def test_what_landed_after_the_erasure_comes_in_whole(people: People) -> None:
+    people.erase()
+    people.time.sleep(1)
+    people.ingest(people.land("later.parquet", WHO))
+    people.finish()
+    assert people.ids() == [WHO]
+
+
+def test_an_ingest_that_began_before_the_erasure_does_not_bring_the_rows_back(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import inlay.ops.ingest as module
+
+    location = people.land("racing.parquet", *ids_with(WHO))
+    real = module.commit
+
+    def racing(*args: object, **options: object) -> object:
+        monkeypatch.setattr(module, "commit", real)
+        people.erase()
+        return real(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "commit", racing)
+    people.ingest(location)
+    assert people.ids() == list(range(10))
+    assert people.finish().receipts
+    assert people.found() == []
+
+
+def test_a_duplicate_event_after_the_end_changes_nothing(people: People) -> None:
+    location = people.land("a.parquet", *ids_with(WHO))
+    [head] = [people.store.head(location.key)]
+    people.ingest(location)
+    people.erase()
+    people.finish()
+    result = ingest(people.ctx, [Source(location, etag=head.info.etag)])
+    assert isinstance(result.outcomes[0], Duplicate)
+    assert people.ids() == list(range(10))
+
+
+def test_unfinished_uploads_from_before_are_aborted(people: People) -> None:
+    people.append(*ids_with(WHO))
+    upload = people.store.create_multipart("ingest/people/slow.parquet")
+    people.store.upload_part("ingest/people/slow.parquet", upload, 1, NAME.encode())
+    people.erase()
+    assert people.finish().receipts
+    assert people.found() == []
+
+
+def test_overwritten_contents_go_where_the_bucket_keeps_versions() -> None:
+    from .people import new_people
+
+    people = new_people(versioned=True)
+    people.land("twice.parquet", *ids_with(WHO))
+    second = people.land("twice.parquet", *ids_with(start=20))
+    people.ingest(second)
+    people.land("gone.parquet", WHO)
+    people.store.delete(["ingest/people/gone.parquet"])
+    people.erase()
+    assert people.finish().receipts
+    assert people.found() == []
+    assert people.ids() == list(range(20, 30))
+
+
+def test_an_original_older_than_the_ledger_is_judged_by_its_rows(people: People) -> None:
+    old = people.land("old.parquet", *ids_with(WHO))
+    clean = people.land("clean.parquet", *ids_with(start=20))
+    people.ingest(old)
+    people.ingest(clean)
+    _forget_the_ledger(people)
+    people.erase()
+    assert people.finish().receipts
+    assert [o.key for o in people.store.list("ingest/")] == [clean.key]
+    assert people.found() == []
+
+
+def test_a_pending_object_that_cannot_be_read_keeps_the_erasure_open(people: People) -> None:
+    people.append(*ids_with(WHO))
+    people.store.put("ingest/people/bad.parquet", b"no parquet at all")
+    people.erase()
+    assert people.finish().receipts == ()
+    [status] = erase_status(people.ctx, landing="ingest/people/")
+    [waiting] = status.waiting
+    assert waiting.name == "ingest/people/bad.parquet" and "cannot be read" in waiting.reason
+    people.store.delete(["ingest/people/bad.parquet"])
+    assert people.finish().receipts
+
+
+def test_other_tables_landing_zones_are_left_alone(people: People) -> None:
+    people.store.put("ingest/peoples/x.parquet", b"theirs")
+    people.ingest(people.land("a.parquet", *ids_with(WHO)))
+    people.erase()
+    people.finish()
+    assert [o.key for o in people.store.list("ingest/")] == ["ingest/peoples/x.parquet"]
+
+
+def test_the_landing_zone_follows_from_the_tables_place() -> None:
+    assert landing_prefix("tables/people") == "ingest/people/"
+    assert landing_prefix("lake/tables/a/b") == "lake/ingest/a/b/"
+    assert landing_prefix("elsewhere/people") is None
+
+
+def _forget_the_ledger(people: People) -> None:
+    """Commits until the records of what came before are past the ledger's horizon."""
+    for n in range(400):
+        people.ingest(people.land(f"filler-{n}.parquet", 1_000 + n))
+        if n == 200:
+            people.time.sleep(20 * 86_400)
+        if people.snapshot.ledger.horizon_us > 1_800_000_100 * 1_000_000:
+            break
+    else:
+        raise AssertionError("the ledger forgot nothing")
+    for info in list(people.store.list("ingest/people/filler")):
+        people.store.delete([info.key])
+    assert people.found(Secret(WHO))
+    assert Location("memory", "b", "x")
