@@ -96,6 +96,15 @@ def test_each_malformed_request_is_buried_and_the_good_one_done(functions: Funct
     assert functions.rows() == 99
 
 
+def test_a_misspelt_mode_does_not_become_the_tables_own(functions: Functions) -> None:
+    functions.fill_orders()
+    functions.invoke(
+        "delete", message({"table": "orders", "where": "customer_id = 7", "moed": "erase"})
+    )
+    assert functions.queues.errors == ["InvalidRequest"]
+    assert functions.rows() == 100
+
+
 def test_an_unknown_table_is_told_apart(functions: Functions) -> None:
     functions.replay("delete.unknown_table")
     assert functions.queues.errors == ["TableNotFound"]

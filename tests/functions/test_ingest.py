@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import traceback
+from typing import Any
 
 import pytest
 
@@ -218,10 +220,14 @@ def test_a_fault_in_one_file_keeps_its_message_only_and_its_words_out_of_the_log
     answer = functions.invoke("ingest", with_second_file(event("ingest.normal")))
     assert answer == {"batchItemFailures": [{"itemIdentifier": "another"}]}
     assert functions.rows() == 100
-    with pytest.raises(Exception, match="ValueError") as failed:
-        functions.invoke("ingest", bridged("ingest/orders/second.parquet"))
     assert functions.queues.sent == []
-    assert "a secret" not in str(failed.value) + "".join(capfd.readouterr())
+    only_second = {"Records": with_second_file(event("ingest.normal"))["Records"][1:]}
+    for alone in (bridged("ingest/orders/second.parquet"), only_second):
+        with pytest.raises(Exception) as failed:
+            functions.invoke("ingest", alone)
+        printed = "".join(traceback.format_exception(failed.value)) + "".join(capfd.readouterr())
+        assert "ValueError" in str(failed.value)
+        assert "a secret" not in printed
 
 
 def bridged(key: str) -> object:
@@ -230,7 +236,7 @@ def bridged(key: str) -> object:
     return direct
 
 
-def with_second_file(batch: dict[str, list[dict[str, str]]]) -> object:
+def with_second_file(batch: dict[str, Any]) -> dict[str, Any]:
     """The batch with another message, about `ingest/orders/second.parquet`."""
     (first,) = batch["Records"]
     body = first["body"].replace("ingest/orders/orders.parquet", "ingest/orders/second.parquet")
