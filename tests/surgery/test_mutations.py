@@ -123,9 +123,10 @@ def keeps_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
 def rotated_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     original = surgery.edit_group
 
-    def edited(footer: Any, group: Any, body: Any, moved: Any, mask: Any, **kw: Any) -> Any:
+    def edited(*args: Any, **kw: Any) -> Any:
+        *before, mask, profiles = args
         values = mask.to_pylist()
-        return original(footer, group, body, moved, pa.array(values[1:] + values[:1]), **kw)
+        return original(*before, pa.array(values[1:] + values[:1]), profiles, **kw)
 
     monkeypatch.setattr(surgery, "edit_group", edited)
 

@@ -108,41 +108,48 @@ class NewGroup:
     chunks: tuple[NewChunk, ...]
 
 
-def edit_group(
-    footer: Footer,
-    group: RowGroup,
-    body: bytes,
-    moved: Sequence[int],
-    keep: pa.BooleanArray | pa.ChunkedArray,
-    *,
-    erase: bool,
-) -> NewGroup:
-    """`group` with only the rows where `keep` is true, of which there must be one at least.
-
-    `body` holds the old chunks behind 4 bytes of magic; `moved[leaf]` added to the offsets of a chunk
-    finds it there.
-    """
+def profile_group(
+    footer: Footer, group: RowGroup, body: bytes, moved: Sequence[int]
+) -> list[PageProfile]:
+    """How each column chunk was written. It also holds every chunk to the footer, so it comes before
+    any decoding. `body` and `moved` as in `edit_group`."""
     if not footer.leaves:
         raise UnsupportedFile("a row group without columns", next_step=RECODE)
-    old = group.columns
-    profiles = [
+    return [
         profile_chunk(
             body,
             chunk.start + moved[leaf.index],
             chunk,
             flat_rows=None if leaf.repetition_level else group.num_rows,
         )
-        for leaf, chunk in zip(footer.leaves, old, strict=True)
+        for leaf, chunk in zip(footer.leaves, group.columns, strict=True)
     ]
+
+
+def edit_group(
+    footer: Footer,
+    group: RowGroup,
+    body: bytes,
+    moved: Sequence[int],
+    keep: pa.BooleanArray | pa.ChunkedArray,
+    profiles: Sequence[PageProfile],
+    *,
+    erase: bool,
+) -> NewGroup:
+    """`group` with only the rows where `keep` is true, of which there must be one at least.
+
+    `body` holds the old chunks behind 4 bytes of magic; `moved[leaf]` added to the offsets of a chunk
+    finds it there. `profiles` are those of `profile_group`.
+    """
+    old = group.columns
     table = read_physical(footer, group, body, moved).filter(keep)
-    rows = table.num_rows
     mini, written = _write_whole_pages(footer, old, profiles, table)
     begin, end = _extent(written.row_groups[0])
     chunks = tuple(
         _graft(was, now, mini, begin, erase=erase)
         for was, now in zip(old, written.row_groups[0].columns, strict=True)
     )
-    return NewGroup(group.ordinal, rows, memoryview(mini)[begin:end], chunks)
+    return NewGroup(group.ordinal, table.num_rows, memoryview(mini)[begin:end], chunks)
 
 
 # -- writing --------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from pyroaring import BitMap
 
 from inlay.errors import InlayError, ObjectGone, SourceChanged, UnreadableFile, UnsupportedFile
 from inlay.parquet.assemble import SMALL_OBJECT_BYTES, Assembly, Source, Traffic
-from inlay.parquet.edit import NewChunk, NewGroup, edit_group
+from inlay.parquet.edit import NewChunk, NewGroup, edit_group, profile_group
 from inlay.parquet.fields import Chunk, File, Group, Meta, OffsetIndex, PageLocation
 from inlay.parquet.footer import (
     MAGIC,
@@ -69,8 +69,9 @@ TAIL_SHARE = 1024
 MERGE_GAP_BYTES = 256 * 1024
 # Page indexes are held in memory whole while offsets are shifted.
 MAX_INDEX_BYTES = 64 * MIB
-# One group is held whole: its bytes, its values and its new bytes, about 8 times this at worst.
+# One group is held whole: its bytes, its values and its new bytes.
 MAX_GROUP_BYTES = 1024 * MIB
+MAX_GROUP_VALUE_BYTES = 4 * MAX_GROUP_BYTES
 MAX_ORDINAL = 2**15 - 1
 
 KeepRows = Callable[[int, pa.Table], "pa.BooleanArray | pa.ChunkedArray | None"]
@@ -290,6 +291,7 @@ class _Judge:
             return Fate.DROPPED
         self.progress("row groups", len(self._fates), len(self.wanted))
         body, moved = self._fetch(ordinal)
+        profiles = profile_group(self.footer, group, body, moved)
         table = (
             pa.table({})
             if self.columns is not None and not self.columns
@@ -307,7 +309,7 @@ class _Judge:
         if mask is None or stays == 0:
             self.kept[ordinal] = BitMap()
             return Fate.DROPPED
-        new = edit_group(self.footer, group, body, moved, mask, erase=self.erase)
+        new = edit_group(self.footer, group, body, moved, mask, profiles, erase=self.erase)
         if new.rows != stays:
             raise AssertionError(f"{new.rows} rows written where {stays} stay")
         self.kept[ordinal] = positions_of(mask)
@@ -319,9 +321,11 @@ class _Judge:
         chunks = self.footer.row_groups[ordinal].columns
         spans = _merge((chunk.start, chunk.end) for chunk in chunks if chunk.compressed_size)
         total = sum(end - start for start, end in spans)
-        if total > MAX_GROUP_BYTES:
+        values = sum(chunk.uncompressed_size for chunk in chunks)
+        if total > MAX_GROUP_BYTES or values > MAX_GROUP_VALUE_BYTES:
             raise UnsupportedFile(
-                f"row group {ordinal} has {total} bytes, more than {MAX_GROUP_BYTES}",
+                f"row group {ordinal} has {total} bytes, {values} uncompressed, more than surgery "
+                f"holds in memory ({MAX_GROUP_BYTES}, {MAX_GROUP_VALUE_BYTES})",
                 next_step=RECODE,
             )
         parts, shifts, at = [MAGIC], [], len(MAGIC)
