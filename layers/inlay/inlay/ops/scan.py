@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -108,12 +107,20 @@ class Scan:
             self._predicate = parse_predicate(where, self._schema)
         elif where is not None:
             self._predicate = where
+        self._plan: ScanPlan | None = None
 
     # -- the plan -----------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def plan(self) -> ScanPlan:
-        """Which files are read, under which deletes. Loads the segments that are needed for it."""
+        """Which files are read, under which deletes. Loads the segments that are needed for it, once."""
+        # Not a cached_property: Python 3.11's holds one lock for all instances while it computes, and
+        # this one makes requests.
+        if self._plan is None:
+            self._plan = self._make_plan()
+        return self._plan
+
+    def _make_plan(self) -> ScanPlan:
         snapshot = self._state.snapshot
         specs = {spec.id: spec for spec in snapshot.specs}
         files, skipped, markers = self._entries()

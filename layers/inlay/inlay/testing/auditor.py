@@ -13,12 +13,12 @@ actor believes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot
-from inlay.format.entry import Keys, Vector
+from inlay.format.entry import DataFile, Keys, Vector
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
@@ -113,7 +113,8 @@ class Auditor:
         events = [f.event for f in live if f.event is not None and f.key not in known]
         operation, request = snapshot.commit.operation, snapshot.commit.request
         fresh = events if operation == "ingest" else []
-        expected = self.model.advance(snapshot.version, operation, request, fresh)
+        added = self._rows_of([f for f in live if f.key not in known], snapshot)
+        expected = self.model.advance(snapshot.version, operation, request, fresh, added)
         found = self.rows(snapshot)
         if not expected.allows(found):
             raise Violation(
@@ -132,10 +133,13 @@ class Auditor:
     def rows(self, snapshot: Snapshot) -> Rows:
         """The live rows of a version, by the real planner and reader. A file under the same deletes is
         read once: neither ever changes."""
+        return self._rows_of(load_entries(self.ctx, State(snapshot)).files(), snapshot)
+
+    def _rows_of(self, files: Iterable[DataFile], snapshot: Snapshot) -> Rows:
         state = load_entries(self.ctx, State(snapshot))
         schema = snapshot.schema
         plan = plan_scan(
-            state.files(), state.markers(), schema=schema, schemas={s.id: s for s in snapshot.schemas}
+            files, state.markers(), schema=schema, schemas={s.id: s for s in snapshot.schemas}
         )
         found: Rows = Counter()
         for task in plan.tasks:

@@ -17,6 +17,7 @@ from inlay.ops.append import append
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.compact import compact
 from inlay.ops.context import Context
+from inlay.ops.create import create
 from inlay.ops.delete import delete, delete_keys
 from inlay.ops.expire import expire
 from inlay.ops.load import load_pointer
@@ -41,6 +42,7 @@ def full_cast(sim: Simulation) -> None:
     rng = sim.rng
     crowd: list[tuple[str, Callable[[Simulation, str], None], int]] = [
         ("append", appender, 2),
+        ("unnamed", unnamed_appender, 1),
         ("tombstone", tombstone_deleter, 2),
         ("rows", row_deleter, 2),
         ("keys", key_deleter, 1),
@@ -50,6 +52,7 @@ def full_cast(sim: Simulation) -> None:
         ("compact", compactor, 1),
         ("expire", expirer, 1),
         ("collect", collector, 1),
+        ("create", creator, 1),
         ("read", reader, 2),
     ]
     sim.spawn("append-0", lambda: appender(sim, "append-0"))
@@ -76,7 +79,8 @@ def deliver(
 ) -> None:
     """A request, delivered as queues do: at least once, sometimes again later, sometimes to two at a
     time."""
-    identity = Request.of(request, body=request)
+    # When it was sent is what tells a request that is too old for the ledger from a new one.
+    identity = Request.of(request, body=request, time_us=sim.scheduler.now_us)
 
     def once(who: str) -> None:
         sim.attempt(who, request, lambda ctx: operation(ctx, identity))
@@ -96,6 +100,24 @@ def appender(sim: Simulation, name: str) -> None:
         sim.model.intend(request, model.insert(rows))
         table = as_table(rows)
         deliver(sim, name, request, lambda ctx, r, t=table: append(ctx, t, request=r))  # type: ignore[misc]
+
+
+def unnamed_appender(sim: Simulation, name: str) -> None:
+    """Appends without a request id: nothing but the commit protocol keeps them from landing twice. Sent
+    once; whoever is told that it failed does not know whether it did, and leaves it."""
+    for n in range(ROUNDS):
+        request = f"{name}:{n}"
+        rows = [*some_rows(sim, 3), (sim.rng.randrange(60), request, 1)]
+        sim.model.unnamed[request] = model.Counter(rows)
+        table = as_table(rows)
+        ctx = sim.actor_context(name)
+        try:
+            done = append(ctx, table)
+        except InlayError as error:
+            if error.kind not in (Kind.RETRY, Kind.REBASE):
+                raise Violation(f"{name} met {type(error).__name__}: {error}") from error
+        else:
+            sim.model.acknowledge(request, done.loaded.snapshot.version)
 
 
 def some_predicate(sim: Simulation) -> tuple[str, Callable[[Row], bool]]:
@@ -207,6 +229,17 @@ def collector(sim: Simulation, name: str) -> None:
     for _ in range(ROUNDS):
         sim.attempt(name, None, lambda ctx: collect_garbage(ctx))
         sim.scheduler.sleep(sim.rng.uniform(0, DAY_US * 3 / 1e6))
+
+
+def creator(sim: Simulation, name: str) -> None:
+    """Somebody who does not know that the table exists."""
+    sim.scheduler.sleep(sim.rng.uniform(0, 30))
+
+    def try_to(ctx: Context) -> None:
+        create(ctx, SCHEMA)
+        raise Violation("a table was created where there is one")
+
+    sim.attempt(name, None, try_to)
 
 
 def reader(sim: Simulation, name: str) -> None:

@@ -53,6 +53,7 @@ class Model:
     """`rows_at[v]` are the live rows of version v; `intents` what each request id does."""
 
     intents: dict[str, Intent | SnapshotDelete] = field(default_factory=dict)
+    unnamed: dict[str, Rows] = field(default_factory=dict)  # appends without a request id
     landing: dict[str, Rows] = field(default_factory=dict)  # event token → its rows
     rows_at: dict[int, Rows] = field(default_factory=dict)
     applied: dict[str, int] = field(default_factory=dict)
@@ -68,9 +69,15 @@ class Model:
             raise Violation(f"{request} was acknowledged in version {known} and in {version}")
 
     def advance(
-        self, version: int, operation: str, request: str | None, events: list[str]
+        self,
+        version: int,
+        operation: str,
+        request: str | None,
+        events: list[str],
+        added: Rows,
     ) -> Expected:
-        """What `version` must hold, by what its commit claims. The caller then sets `rows_at`."""
+        """What `version` must hold, by what its commit claims. The caller then sets `rows_at`.
+        `added` are the rows of the files it added: an append without a request id is known by them."""
         before = self.rows_at.get(version - 1, Counter())
         if request is not None:
             if request in self.applied:
@@ -91,9 +98,19 @@ class Model:
                 raise Violation(f"event {token} was applied twice, again in version {version}")
             self.applied[token] = version
             after = after + self.landing[token]
+        if operation == "append" and not events:
+            return self._anonymous(version, before, added)
         if not events and operation not in MAINTENANCE:
             raise Violation(f"version {version} ({operation}) says of no request whose it is")
         return Expected(after, after)
+
+    def _anonymous(self, version: int, before: Rows, added: Rows) -> Expected:
+        names = [n for n, rows in self.unnamed.items() if rows == added]
+        if not names:
+            raise Violation(f"version {version} appends rows that nobody sent, or sent before")
+        del self.unnamed[names[0]]
+        self.applied[names[0]] = version
+        return Expected(before + added, before + added)
 
     def _bounds(self, intent: SnapshotDelete, before: Rows, version: int) -> Expected:
         stable = before

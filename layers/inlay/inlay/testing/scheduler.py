@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 
 # A schedule that takes more steps than this does not end: a livelock is a finding, not a wait.
 MAX_STEPS = 200_000
+# Real seconds an actor may take between two requests: beyond it, it holds a lock across a request.
+STUCK_SECONDS = 60
 # Simulated time of one request.
 STEP_US = 40_000
 
@@ -55,6 +57,7 @@ class Scheduler:
         self._main.acquire()
         self._current: Actor | None = None
         self._stopping = False
+        self._hung = False
 
     def spawn(self, name: str, run: Callable[[], None]) -> Actor:
         actor = Actor(name, run)
@@ -80,7 +83,8 @@ class Scheduler:
                     continue
                 self._hand_over(self.rng.choice(ready))
         finally:
-            self._release_all()
+            if not self._hung:
+                self._release_all()
 
     def pause(self, what: str = "") -> None:
         """Called by the running actor: others may go on here."""
@@ -110,7 +114,9 @@ class Scheduler:
     def _hand_over(self, actor: Actor) -> None:
         self._current = actor
         actor.baton.release()
-        self._main.acquire()
+        if not self._main.acquire(timeout=STUCK_SECONDS):
+            self._hung = True  # its thread, a daemon, cannot be ended
+            raise Stuck(f"{actor.name} waits for something that only another actor can give")
         self._current = None
         if actor.done and actor.error is not None:
             raise actor.error

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
 import pyarrow as pa
 
@@ -24,6 +25,7 @@ from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.create import create
 from inlay.ops.load import load_pointer
+from inlay.plan import fit
 from inlay.storage.memory import MemoryRegion, MemoryStore
 from inlay.testing.auditor import Auditor
 from inlay.testing.fates import CALM, FatedStore, Odds, World
@@ -197,11 +199,14 @@ def run_schedule(
 
     simulation = Simulation(seed, odds or Odds())
     violation = None
+    # Half of the tables keep next to nothing inline, so that segments roll and merge all the time.
+    target = simulation.rng.choice([fit.POINTER_TARGET_BYTES, 1_000])
     try:
-        simulation.start()
-        (cast or full_cast)(simulation)
-        simulation.scheduler.run()
-        simulation.settle()
+        with patch.object(fit, "POINTER_TARGET_BYTES", target):
+            simulation.start()
+            (cast or full_cast)(simulation)
+            simulation.scheduler.run()
+            simulation.settle()
     except (Violation, Stuck) as error:
         violation = f"{type(error).__name__}: {error}"
     except InlayError as error:
