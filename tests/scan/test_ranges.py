@@ -80,7 +80,7 @@ def test_a_read_outside_of_the_plan_is_counted(lake: Any) -> None:
 
 
 def test_a_long_range_is_fetched_in_pieces_and_read_as_one(lake: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(merge_ranges, "__kwdefaults__", {"gap": 0, "most": 100})
+    monkeypatch.setitem(merge_ranges.__kwdefaults__, "most", 100)
     lake.put("o", BODY)
     file = RangeFile(lake.objects.source("o", len(BODY)), len(BODY))
     file.prefetch([ByteRange(0, 950)], InlineExecutor())

@@ -197,12 +197,15 @@ class _GroupReader:
         sparse, whole = self._split(group, self._rest(group))
         columns: dict[int, pa.ChunkedArray] = {}
         for top, column in sparse.items():
-            schema = subschema(self.wanted.schema, [top])
-            with reading(self.file.task.file.key):
+            try:
                 table = column.read(self.held.slice)
-            batches = self._conform(table.to_batches(BATCH_ROWS), schema)
-            kept = pa.Table.from_batches(batches).filter(column.kept(keep))
-            columns[top] = kept.column(0)
+            except (pa.ArrowException, OSError, UnreadableFile):
+                whole = (*whole, top)
+                continue
+            batches = self._conform(
+                table.to_batches(BATCH_ROWS), subschema(self.wanted.schema, [top])
+            )
+            columns[top] = pa.Table.from_batches(batches).filter(column.kept(keep)).column(0)
         if whole:
             schema = subschema(self.wanted.schema, whole)
             # As the snapshot's types before rows are dropped: Arrow cannot filter string views, which

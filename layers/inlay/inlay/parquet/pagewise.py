@@ -19,8 +19,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from inlay.errors import UnreadableFile
 from inlay.parquet.fields import (
     Chunk,
+    DataPage,
+    DataPageV2,
     Element,
     File,
     Group,
@@ -29,7 +32,9 @@ from inlay.parquet.fields import (
     OffsetIndex,
     PageLocation,
 )
+from inlay.parquet.fields import Page as PageHeader
 from inlay.parquet.footer import MAGIC, ColumnChunk, Footer, Leaf, trailer
+from inlay.parquet.pages import page_header
 from inlay.parquet.thrift import STRUCT, Items, ThriftError, decode_struct, encode_struct
 from inlay.storage.base import ByteRange
 
@@ -81,23 +86,28 @@ class SparseColumn:
         return places if self.dictionary is None else (self.dictionary, *places)
 
     @property
-    def bytes(self) -> int:
+    def size_bytes(self) -> int:
         return sum(place.length for place in self.ranges)
 
     def read(self, read: Read) -> pa.Table:
-        """All rows of the pages, as one column; `kept` tells which of them are wanted."""
-        body = b"".join(memoryview(read(place)) for place in self.ranges)
+        """All rows of the pages, as one column; `kept` tells which of them are wanted.
+
+        Raises UnreadableFile or Arrow's errors; then the chunk read whole says what is wrong, or that
+        only its index is.
+        """
+        bodies = [bytes(memoryview(read(page.place))) for page in self.pages]
+        for page, body in zip(self.pages, bodies, strict=True):
+            _check_rows(page, body)
+        if self.dictionary is not None:
+            bodies.insert(0, bytes(memoryview(read(self.dictionary))))
         rows = sum(page.rows for page in self.pages)
-        small = b"".join((MAGIC, body, self._footer(len(body), rows)))
+        small = b"".join((MAGIC, *bodies, self._footer(sum(map(len, bodies)), rows)))
         reader = pq.ParquetFile(
             pa.BufferReader(small), pre_buffer=False, page_checksum_verification=True
         )
         found = reader.read(use_threads=False)
         if found.num_rows != rows:
-            raise pa.ArrowInvalid(
-                f"pages of column {self.field.name!r} have {found.num_rows} rows, their index says "
-                f"{rows}"
-            )
+            raise UnreadableFile("pages have other rows than their index says")
         return found
 
     def kept(self, keep: pa.BooleanArray) -> pa.ChunkedArray:
@@ -127,6 +137,16 @@ class SparseColumn:
         tree[File.KEY_VALUES] = Items(STRUCT, [_arrow_schema(self.field)])
         thrift = encode_struct(tree)
         return thrift + trailer(len(thrift))
+
+
+def _check_rows(page: Page, body: bytes) -> None:
+    """A flat column has a value, or NULL, for each row."""
+    header, _ = page_header(body, 0, len(body))
+    values = header.get(PageHeader.DATA, {}).get(DataPage.VALUES)
+    if values is None:
+        values = header.get(PageHeader.DATA_V2, {}).get(DataPageV2.VALUES)
+    if values != page.rows:
+        raise UnreadableFile("a page has other rows than its index says")
 
 
 def _arrow_schema(field: pa.Field) -> dict[int, bytes]:
@@ -161,7 +181,7 @@ def sparse_column(
     dictionary = ByteRange(chunk.start, head) if chunk.start < head else None
     wanted = tuple(p for p in pages if keep.slice(p.first_row, p.rows).true_count)
     found = SparseColumn(footer, footer.leaves[leaf], chunk, field, dictionary, wanted)
-    return found if found.bytes <= MAX_PART * chunk.compressed_size else None
+    return found if found.size_bytes <= MAX_PART * chunk.compressed_size else None
 
 
 def _pages(index: bytes, chunk: ColumnChunk, rows: int) -> Sequence[Page]:

@@ -1,0 +1,116 @@
+"""Single pages are an economy: rows never depend on whether an index could be believed."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from inlay.errors import UnreadableFile
+from inlay.format.predicate import Comparison, In, Literal
+from inlay.format.schema import Primitive
+from inlay.parquet.fields import OffsetIndex, PageLocation
+from inlay.parquet.footer import decode_footer
+from inlay.parquet.ranges import merge_ranges
+from inlay.parquet.thrift import decode_struct, encode_struct
+from inlay.parquet.types import schema_from_arrow
+
+ROWS = 30_000
+LONG = Primitive("int64")
+TABLE = pa.table(
+    {
+        "id": pa.array(range(ROWS), pa.int64()),
+        "word": pa.array([f"{n * 7919 % 99991:05d}-{n}" for n in range(ROWS)]),
+    }
+)
+SCHEMA = schema_from_arrow(TABLE.schema)
+WANTED = In(1, LONG, (5, 17_017, 29_999))
+EXPECTED = [{"word": TABLE["word"][n].as_py()} for n in (5, 17_017, 29_999)]
+
+
+def written(**options: Any) -> bytes:
+    sink = io.BytesIO()
+    options = {"use_dictionary": False, "max_rows_per_page": 1000, **options}
+    pq.write_table(TABLE, sink, write_page_index=True, **options)
+    return sink.getvalue()
+
+
+def with_index(body: bytes, edit: Any) -> bytes:
+    """The file with another offset index for `word`, of the same length."""
+    chunk = decode_footer(body, file_size=len(body)).row_groups[0].column(1)
+    start, end = chunk.offset_index
+    tree, _ = decode_struct(body, start)
+    edit(tree[OffsetIndex.PAGES])
+    index = encode_struct(tree)
+    assert len(index) == end - start
+    return body[:start] + index + body[end:]
+
+
+def later(pages: Any) -> None:
+    pages[17][PageLocation.FIRST_ROW] += 1
+
+
+def shifted(pages: Any) -> None:
+    for page in pages:
+        page[PageLocation.OFFSET] += 1
+
+
+def shorter(pages: Any) -> None:
+    pages[17][PageLocation.SIZE] -= 1
+
+
+def unordered(pages: Any) -> None:
+    pages[16], pages[17] = pages[17], pages[16]
+
+
+def read(lake: Any, body: bytes) -> list[Any]:
+    file = lake.adopt(body, SCHEMA)
+    return lake.read([file], SCHEMA, columns=["word"], predicate=WANTED).to_pylist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["zstd", "snappy", "none", "gzip", "lz4"])
+def test_only_the_pages_of_wanted_rows_are_read(
+    lake: Any, version: str, codec: str, monkeypatch: Any
+) -> None:
+    monkeypatch.setitem(merge_ranges.__kwdefaults__, "gap", 0)
+    body = written(data_page_version=version, compression=codec)
+    assert read(lake, body) == EXPECTED
+    chunk = decode_footer(body, file_size=len(body)).row_groups[0].column(1)
+    of_word = [r for r in lake.store.reads if chunk.start <= r.start < chunk.end]
+    assert len(of_word) == 3
+    assert sum(r.bytes for r in of_word) < chunk.compressed_size / 5
+
+
+@pytest.mark.parametrize("edit", [later, shifted, shorter, unordered])
+def test_an_index_that_lies_changes_no_row(lake: Any, edit: Any) -> None:
+    assert read(lake, with_index(written(), edit)) == EXPECTED
+
+
+def test_a_damaged_page_is_an_error_all_the_same(lake: Any) -> None:
+    body = bytearray(written(write_page_checksum=True))
+    chunk = decode_footer(bytes(body), file_size=len(body)).row_groups[0].column(1)
+    body[chunk.start + 300] ^= 1
+    file = lake.adopt(bytes(body), SCHEMA)
+    with pytest.raises(UnreadableFile, match=file.key):
+        lake.read([file], SCHEMA, columns=["word"], predicate=WANTED)
+
+
+def test_repeated_and_nested_columns_are_read_whole(lake: Any) -> None:
+    nested = pa.table(
+        {
+            "id": TABLE["id"],
+            "tags": pa.array([[str(n)] * (n % 3) for n in range(ROWS)]),
+            "s": pa.array([{"a": f"{n:020d}"} if n % 5 else None for n in range(ROWS)]),
+        }
+    )
+    schema = schema_from_arrow(nested.schema)
+    sink = io.BytesIO()
+    pq.write_table(nested, sink, write_page_index=True, max_rows_per_page=500)
+    file = lake.adopt(sink.getvalue(), schema)
+    one = Comparison(1, "=", Literal(LONG, 17_017))
+    found = lake.read([file], schema, columns=["s", "tags"], predicate=one)
+    assert found.to_pylist() == nested.slice(17_017, 1).select(["s", "tags"]).to_pylist()
