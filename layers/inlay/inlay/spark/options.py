@@ -18,6 +18,8 @@ PARTITION_BYTES = 128 * 1024 * 1024
 
 _READ = ("path", "columns", "where", "version", "asOf", "partitionBytes", "parallelism")
 _WRITE = ("path", "requestId", "replaceWhere")
+# Spark's own options of a streaming query, which it hands on to the sink.
+_OF_SPARK = ("checkpointLocation", "queryName", "outputMode")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +61,16 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     )
 
 
+def are_for_reading(options: Mapping[str, str]) -> bool:
+    """Whether all of these are options of a read."""
+    known = {name.lower() for name in _READ}
+    return all(name.lower() in known for name in options)
+
+
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    found = _checked(options, _WRITE, "write")
+    spark = {name.lower() for name in _OF_SPARK}
+    ours = {name: value for name, value in options.items() if name.lower() not in spark}
+    found = _checked(ours, _WRITE, "write")
     return WriteOptions(
         uri=_uri(found),
         request_id=found.get("requestId"),

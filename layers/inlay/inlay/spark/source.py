@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from inlay.plan.state import State
     from inlay.spark.options import ReadOptions
     from inlay.spark.reader import InlayReader
+    from inlay.spark.sink import InlayStreamWriter
     from inlay.spark.writer import InlayWriter
 
 
@@ -39,8 +40,11 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
 
     def __getstate__(self) -> dict[str, Any]:
         """Spark pickles a source to read from right after making it, also when it does not ask for the
-        schema: that is when the version is fixed. What was loaded stays behind."""
-        if self._pinned is None:
+        schema: that is when the version is fixed. What was loaded stays behind. The source of a
+        streaming sink is pickled too, and reads nothing."""
+        from inlay.spark.options import are_for_reading
+
+        if self._pinned is None and are_for_reading(self.options):
             self._open()
         return {**self.__dict__, "_state": None}
 
@@ -73,3 +77,9 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
         from inlay.spark.writer import InlayWriter, plan_write
 
         return InlayWriter(plan_write(write_options(self.options), schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> InlayStreamWriter:  # noqa: N802
+        from inlay.spark.options import write_options
+        from inlay.spark.sink import InlayStreamWriter
+
+        return InlayStreamWriter(write_options(self.options), schema, overwrite=overwrite)

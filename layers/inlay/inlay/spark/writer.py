@@ -69,7 +69,7 @@ def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> W
     ctx = connect(options.uri)
     loaded = load_pointer(ctx)
     snapshot = loaded.snapshot
-    _check(data, snapshot.schema)
+    check_fits_table(data, snapshot.schema)
     replaces = None
     if overwrite:
         where = options.replace_where
@@ -90,9 +90,9 @@ def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> W
     )
 
 
-def _check(data: StructType, schema: Schema) -> None:
-    """Whether rows of this Spark schema can be rows of the table: whether the values of a wider column
-    fit is seen when they are written, and so is a null in a required one."""
+def check_fits_table(data: StructType, schema: Schema) -> None:
+    """Raises `SchemaMismatch` unless rows of this Spark schema can be rows of the table. Whether each
+    value of a wider column fits is seen when it is written, and so is a null in a required one."""
     arrow = arrow_for(data)
     recorded = recorded_as(arrow, schema)
     conform(pa.RecordBatch.from_pylist([], schema=arrow), recorded, schema, by_value=True)

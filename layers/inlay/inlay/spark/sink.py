@@ -1,0 +1,104 @@
+"""Writing a streaming query's rows: each micro-batch is one commit, exactly once.
+
+Promise: a micro-batch is in the table once, however often Spark repeats it and whenever: the table keeps
+the last batch of each query for good, in the same commit as its rows. A query that was killed between
+its data, its commit and its checkpoint goes on where it was.
+
+Spark makes a new writer for committing, in a process of its own, so all that the commit needs comes with
+the tasks' messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from inlay.errors import InvalidRequest
+from inlay.format.entry import DataFile
+from inlay.ops.commit import commit, expect_committed
+from inlay.ops.load import load_pointer
+from inlay.ops.write import layout_of, target_of
+from inlay.parquet.conform import conform
+from inlay.parquet.writer import write_files
+from inlay.plan.change import Change, Edit, Request
+from inlay.spark.connect import connect
+from inlay.spark.options import WriteOptions
+from inlay.spark.writer import check_fits_table
+
+# Local properties that Spark sets for the tasks of a micro-batch.
+QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True)
+class BatchFiles(WriterCommitMessage):  # type: ignore[misc]  # pyspark is untyped here
+    """What one attempt of one task wrote for a micro-batch; `started_us` is the store's clock before
+    it uploaded anything."""
+
+    query: str
+    started_us: int
+    files: tuple[DataFile, ...]
+
+
+class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # as above
+    def __init__(self, options: WriteOptions, data: StructType, *, overwrite: bool) -> None:
+        if overwrite or options.replace_where is not None:
+            raise InvalidRequest(
+                "a stream only appends", next_step='Use outputMode("append") or "update"'
+            )
+        self._uri = options.uri
+        self._data = data
+
+    # -- on the executors ---------------------------------------------------------------------
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchFiles:
+        ctx = connect(self._uri)
+        # Anew for each batch: a query lives for weeks, and an upload must be younger than the
+        # table's garbage collection boundary when it is committed.
+        loaded = load_pointer(ctx)
+        snapshot = loaded.snapshot
+        schema = snapshot.schema
+        check_fits_table(self._data, schema)
+        rows = (conform(batch, schema, schema, by_value=True) for batch in iterator)
+        target = target_of(ctx, loaded.date_us)
+        files = tuple(write_files(target, rows, schema, layout_of(snapshot)))
+        query = TaskContext.get().getLocalProperty(QUERY_ID)
+        return BatchFiles(query, loaded.date_us, files)
+
+    # -- on the driver ------------------------------------------------------------------------
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        found = [m for m in messages if isinstance(m, BatchFiles)]
+        files = tuple(file for message in found for file in message.files)
+        if files:
+            started_us = min(message.started_us for message in found)
+            commit_batch(self._uri, found[0].query, batchId, files, started_us)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing was committed; garbage collection takes what was written."""
+
+
+def commit_batch(
+    uri: str, query: str, batch: int, files: tuple[DataFile, ...], started_us: int
+) -> bool:
+    """Commit the files of a query's micro-batch; False when that batch, or a later one, is in the
+    table already."""
+    ctx = connect(uri)
+    loaded = load_pointer(ctx)
+    if loaded.snapshot.ledger.streams.get(query, -1) >= batch:
+        return False
+    change = Change(
+        operation="append",
+        # Beside the last batch, which counts for good, the ledger: it is asked on every rebase, so a
+        # second driver of the same query cannot slip in between.
+        request=Request.of(f"stream {query} batch {batch}"),
+        add=files,
+        uploaded_us=started_us,
+        edit=Edit(stream=(query, batch)),
+    )
+    expect_committed(ctx, commit(ctx, change, base=loaded))
+    return True
