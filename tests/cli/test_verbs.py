@@ -207,3 +207,23 @@ def test_collect_garbage_is_another_name_of_gc(inlay: Run, people: str) -> None:
     one = inlay("gc", people, "--dry-run", "--json").json
     two = inlay("collect-garbage", people, "--dry-run", "--json").json
     assert one["operation"] == two["operation"] == "collect_garbage"
+
+
+def test_an_erasure_is_brought_to_its_receipt_by_hand(
+    inlay: Run, people: str, tmp_path: Path
+) -> None:
+    inlay("delete", people, "--where", "id = 2", "--mode", "erase", "--request-id", "case-7")
+    assert names(inlay, people) == ["Ada", "Cy"]
+    (open_,) = inlay("erase-status", people, "--json").lines
+    assert (open_["id"], open_["phase"]) == ("case-7", "rewrite")
+    assert open_["waiting"]
+    assert "waits for file" in inlay("erase-status", people).out
+
+    assert "1 row removed" in inlay("rewrite", people).err
+    ended = inlay("gc", people, "--grace", "0", "--life", "0", "--json").json
+    assert len(ended["receipts"]) == 1
+    assert inlay("erase-status", people, "--json").lines == []
+    assert "0 erasures" in inlay("erase-status", people).out
+    assert len(list((tmp_path / people / "erasure").iterdir())) == 1
+    held = [f for f in (tmp_path / people).rglob("*.parquet") if "Bob" in str(pq.read_table(f))]
+    assert held == []

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from inlay.cli.opened import opened
+from inlay.cli.opened import connected, opened
 from inlay.cli.options import AsJson, AsOf, Ref, TableUri, Version
-from inlay.cli.output import console, print_record, print_rows
-from inlay.cli.values import counted, size_text, to_line
+from inlay.cli.output import console, print_lines, print_record, print_rows
+from inlay.cli.values import counted, size_text
 from inlay.cli.verb import Example, add_verb
 
 if TYPE_CHECKING:
@@ -151,33 +151,33 @@ def tombstones(
 
 
 def erase_status(table: TableUri, as_json: AsJson = False) -> None:
-    """List the erasures that are under way, with their phase.
+    """List the erasures that are under way: their phase, and what each waits for.
 
-    An erasure ends with a receipt under erasure/ in the table; then it is no longer listed.
+    An erasure ends with a receipt under erasure/ in the table; then it is no longer listed. `inlay
+    rewrite` and `inlay gc` take it on, as the functions do on their schedules.
     """
-    with opened(table) as found:
-        open_ = [
-            {
-                "id": each.id,
-                "phase": each.phase,
-                "where": each.text,
-                "opened": _time(each.opened_us),
-                "opened_version": each.opened_version,
-                "swept": None if each.swept_us is None else _time(each.swept_us),
-                "objects": each.objects,
-                "rows": each.rows,
-            }
-            for each in found.snapshot.erasures
-        ]
+    from inlay.cli.runs import plain
+    from inlay.ops import erase
+
+    with connected(table) as context:
+        open_ = erase.erase_status(context)
     if as_json:
-        for record in open_:
-            print(to_line(record))
+        print_lines({**plain(each), "opened": _time(each.opened_us)} for each in open_)
         return
     out = console()
     out.print(f"{counted(len(open_), 'erasure')} under way")
-    for record in open_:
+    for each in open_:
         out.print()
-        print_record(record, as_json=False)
+        facts = {
+            "id": each.id,
+            "phase": each.phase,
+            "where": each.text or "forgotten: no file holds such a row",
+            "opened": f"{_time(each.opened_us)}, version {each.opened_version}",
+            "so far": f"{counted(each.objects, 'object')} rewritten, "
+            f"{counted(each.rows, 'row')} removed",
+        }
+        waiting = {f"waits for {w.what}": f"{w.name}: {w.reason}" for w in each.waiting}
+        print_record({**facts, **waiting}, as_json=False)
 
 
 def register(app: typer.Typer) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from inlay.cli.durations import parse_duration
-from inlay.cli.opened import opened
+from inlay.cli.opened import connected, opened
 from inlay.cli.options import AsJson, TableUri, Where
+from inlay.cli.output import note
 from inlay.cli.runs import print_run
+from inlay.cli.values import counted
 from inlay.cli.verb import Example, add_verb
+
+if TYPE_CHECKING:
+    from inlay.ops.context import Context
 
 PANEL = "Maintain"
 
@@ -36,13 +42,21 @@ def rewrite(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take deleted rows out of the files, by row-group surgery where that is cheapest."""
-    with opened(table) as found:
-        from inlay.parse import parse_predicate
+    """Take deleted rows out of the files, by row-group surgery where that is cheapest.
 
+    Open erasures are taken on, too: their rows go from every file that may hold them.
+    """
+    import inlay
+    from inlay.parse import parse_predicate
+
+    with connected(table) as context:
+        found = inlay.open(table, context=context)
         options: dict[str, Any] = {}
         if where is not None:
             options["where"] = parse_predicate(where, found.snapshot.schema)
+        if found.snapshot.erasures and not dry_run:
+            _advance_erasures(context, deadline)
+            found.refresh()
         result = found.rewrite(
             strategy=strategy,
             max_bytes=max_bytes,
@@ -51,6 +65,14 @@ def rewrite(
             **options,
         )
     print_run(found, "rewrite", result, as_json=as_json)
+
+
+def _advance_erasures(context: Context, deadline: str | None) -> None:
+    from inlay.ops.erase import advance_erasures
+
+    done = advance_erasures(context, deadline_seconds=_seconds(deadline))
+    files, rows = counted(done.files, "file"), counted(done.removed_rows, "row")
+    note(f"erasures: {files} rewritten, {rows} removed; `inlay erase-status` says what is left")
 
 
 def compact(
@@ -104,13 +126,28 @@ def gc(
             help="Keep what is younger. Must outlast every reader and writer; else gc.grace_days.",
         ),
     ] = None,
+    life: Annotated[
+        str | None,
+        typer.Option(
+            "--life",
+            metavar="DURATION",
+            help="The longest one read or write takes, which erasures wait for; else 15m.",
+        ),
+    ] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete objects that nothing can reach any more."""
+    """Delete objects that nothing can reach any more, and bring erasures to their end.
+
+    The key that signs the receipts of erasures is taken from INLAY_ERASURE_KEY.
+    """
     with opened(table) as found:
+        key = os.environ.get("INLAY_ERASURE_KEY")
+        options: dict[str, Any] = {} if key is None else {"hmac_key": key.encode()}
+        if life is not None:
+            options["life_seconds"] = _seconds(life)
         result = found.collect_garbage(
-            grace=None if grace is None else parse_duration(grace), dry_run=dry_run
+            grace=None if grace is None else parse_duration(grace), dry_run=dry_run, **options
         )
     print_run(found, "collect_garbage", result, as_json=as_json)
 
