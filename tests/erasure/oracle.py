@@ -104,7 +104,8 @@ def _decompress(payload: bytes, codec: str, size: int, fields: dict[int, Any]) -
         v2 = _fields(fields[8])
         levels = v2.get(5, 0) + v2.get(6, 0)
         values = payload[levels:]
-        if not values:
+        # Version 2 pages that compression does not shrink are stored as they are.
+        if not values or len(payload) == size:
             return payload
         return payload[:levels] + pa.decompress(values, size - levels, CODECS[codec], asbytes=True)
     return pa.decompress(payload, size, CODECS[codec], asbytes=True)

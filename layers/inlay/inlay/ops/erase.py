@@ -148,7 +148,7 @@ def advance_erasures(
     they lie in the file: those hidden by other deletes are taken out as well."""
     loaded = load_pointer(ctx, carried=base.state.contents if base is not None else None)
     if not any(e.phase == REWRITE for e in loaded.snapshot.erasures):
-        return AdvanceResult(version=loaded.snapshot.version, erasures=erase_status(ctx, loaded))
+        return AdvanceResult(version=loaded.snapshot.version)
 
     def perform(now: Loaded, work: Work) -> Done:
         assert isinstance(work, FileWork)
@@ -178,7 +178,8 @@ def advance_erasures(
         left=run.left,
         skipped=run.skipped,
         failures=tuple(run.failures),
-        erasures=erase_status(ctx, run.loaded, failures=failures),
+        # Whoever rewrites need not be allowed to look at the landing zone.
+        erasures=erase_status(ctx, run.loaded, failures=failures, landing=""),
     )
 
 
@@ -200,7 +201,8 @@ def erase_status(
     failures: Mapping[str, str] | None = None,
     landing: str | None = None,
 ) -> tuple[ErasureStatus, ...]:
-    """Every open erasure, with what it waits for."""
+    """Every open erasure, with what it waits for. `landing` is where objects land: by default what the
+    table's place says, "" not to look."""
     loaded = base if base is not None else load_pointer(ctx)
     if not loaded.snapshot.erasures:
         return ()
@@ -235,15 +237,13 @@ def _waiting(
                 yield Waiting("file", entry.key, reason)
             for name in holds(loaded.snapshot):
                 yield Waiting("hold", name, "a legal hold keeps old versions")
-            if prefix is not None:
+            if prefix:
                 found = look_at_landing(ctx, loaded, erasure, prefix)
                 yield from found.waiting
                 for version in (*found.ingested, *found.dead):
                     yield Waiting("landing", version.key, "collect_garbage has to delete it")
                 for upload in found.uploads:
                     yield Waiting("landing", upload.key, "collect_garbage has to abort the upload")
-            else:
-                return
         case phase if phase == PURGE:
             yield Waiting("time", "collect_garbage", "readers of old versions may still be at work")
         case phase if phase == SWEEP:

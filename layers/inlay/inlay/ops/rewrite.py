@@ -289,9 +289,8 @@ def rewrite_task(
     *,
     strategy: Strategy = "auto",
     extra: BitMap64 | None = None,
-    erase: bool = False,
 ) -> tuple[Choice, Done]:
-    """Judge the rows of a file, choose the way, go it. `erase` leaves no byte of a removed row."""
+    """Judge the rows of a file, choose the way, go it."""
     looked = _look(ctx, loaded, task, strategy, extra)
     choice = looked.choice
     entry = task.file
@@ -303,7 +302,7 @@ def rewrite_task(
             return choice, _restamped(loaded, task)
         case "surgery":
             try:
-                output = _by_surgery(ctx, loaded, task, looked, erase=erase)
+                output = _by_surgery(ctx, loaded, task, looked)
             except UnsupportedFile as error:
                 reason = (
                     f"surgery is not possible here ({error.message}): the whole file is written"
@@ -379,11 +378,13 @@ def _touched(kept: BitMap, group_rows: Sequence[int]) -> Touched:
     return Touched(groups, emptied, len(kept) / start if start else 0.0)
 
 
-def _by_surgery(
-    ctx: Context, loaded: Loaded, task: FileTask, looked: _Looked, *, erase: bool
-) -> DataFile:
+def _by_surgery(ctx: Context, loaded: Loaded, task: FileTask, looked: _Looked) -> DataFile:
     """Cut the touched row groups anew; everything else is copied by the store. The new file has the
-    old one's physical schema, so its entry keeps the schema it was recorded under."""
+    old one's physical schema, so its entry keeps the schema it was recorded under.
+
+    Always as for an erasure: no byte of a removed row stays in the gaps of a file, so that an erasure
+    of rows that were deleted long ago finds nothing it would have to look for.
+    """
     entry = task.file
     starts = list(accumulate(looked.group_rows, initial=0))
     touched: list[int] = []
@@ -415,7 +416,7 @@ def _by_surgery(
         drop_groups=emptied,
         columns=(),
         executor=ctx.executor,
-        erase=erase,
+        erase=True,
     )
     assert isinstance(outcome, Rewritten)  # some rows stay and some go
     thrift = outcome.footer.encode()
