@@ -16,9 +16,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from inlay.format.entry import ColumnStats, DataFile, Marker, RowGroups, Rows, Vector
-from inlay.format.predicate import TRUE, And, Predicate, field_ids
-from inlay.format.schema import Schema
+from inlay.format.entry import (
+    ColumnStats,
+    DataFile,
+    KeyRange,
+    Keys,
+    Marker,
+    RowGroups,
+    Rows,
+    Vector,
+    Where,
+)
+from inlay.format.predicate import TRUE, And, Comparison, In, Predicate, field_ids
+from inlay.format.schema import Schema, Value
 from inlay.format.snapshot import PartitionSpec, Segment
 from inlay.format.values import is_nan
 from inlay.plan.prune import all_match, may_match
@@ -86,9 +96,12 @@ def plan_scan(
     files' entries record.
     """
     of_file: dict[str, list[Marker]] = defaultdict(list)
-    of_table: list[Marker] = []
+    of_table: list[_Bounded] = []
     for marker in markers:
-        (of_table if marker.file is None else of_file[marker.file]).append(marker)
+        if marker.file is None:
+            of_table.append(_bounded(marker))
+        else:
+            of_file[marker.file].append(marker)
     tasks: list[FileTask] = []
     total = pruned = deleted = 0
     for entry in files:
@@ -101,7 +114,10 @@ def plan_scan(
             continue
         hits = tuple(
             marker
-            for marker in (*of_table, *of_file.get(entry.key, ()))
+            for marker in (
+                *(found.marker for found in of_table if found.may_touch(entry)),
+                *of_file.get(entry.key, ()),
+            )
             if marker_may_hit(marker, entry, schema)
         )
         if any(_deletes_all(marker, entry, schema) for marker in hits):
@@ -153,6 +169,62 @@ def split_task(task: FileTask, pieces: int) -> tuple[FileTask, ...]:
         return (task,)
     bounds = [len(groups) * n // pieces for n in range(pieces + 1)]
     return tuple(replace(task, row_groups=groups[a:b]) for a, b in pairwise(bounds))
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounded:
+    """A table-wide marker with bounds that every row it hits lies in: `field_id` None for none.
+
+    A quick look before the exact one: many deletes times many files are a lot of pairs, nearly all of
+    them far apart.
+    """
+
+    marker: Marker
+    field_id: int | None = None
+    lower: Value | None = None
+    upper: Value | None = None
+
+    def may_touch(self, entry: DataFile) -> bool:
+        stats = None if self.field_id is None else entry.stats.get(self.field_id)
+        if stats is None or stats.lower is None or stats.upper is None:
+            return True
+        if isinstance(stats.lower, float) and stats.has_nan is not False:
+            return True  # NaN lies outside of the file's bounds and above every number
+        above = self.lower is not None and stats.upper < self.lower  # type: ignore[operator]
+        below = self.upper is not None and stats.lower > self.upper  # type: ignore[operator]
+        return not (above or below)
+
+
+def _bounded(marker: Marker) -> _Bounded:
+    found: tuple[int | None, Value | None, Value | None]
+    match marker.body:
+        case KeyRange(field_id=field_id, lower=lower, upper=upper):
+            found = (field_id, lower, upper)
+        case Keys(field_ids=(field_id, *_), stats=stats) if field_id in stats:
+            found = (field_id, stats[field_id].lower, stats[field_id].upper)
+        case Where(predicate):
+            found = _bounds(predicate) or (None, None, None)
+        case _:
+            return _Bounded(marker)
+    # A NaN bounds nothing: it compares false with everything.
+    return _Bounded(marker) if any(map(is_nan, found[1:])) else _Bounded(marker, *found)
+
+
+def _bounds(predicate: Predicate) -> tuple[int, Value | None, Value | None] | None:
+    """A field and bounds that its value has wherever the predicate is TRUE; None for none known."""
+    match predicate:
+        case Comparison(field_id, "=", literal):
+            return field_id, literal.value, literal.value
+        case Comparison(field_id, "<" | "<=", literal):
+            return field_id, None, literal.value
+        case Comparison(field_id, ">" | ">=", literal):
+            return field_id, literal.value, None
+        case In(field_id, _, values):
+            return field_id, values[0], values[-1]
+        case And(parts):
+            return next((found for part in parts if (found := _bounds(part))), None)
+        case _:
+            return None
 
 
 def _deletes_all(marker: Marker, entry: DataFile, schema: Schema) -> bool:
