@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -54,6 +54,8 @@ from inlay.plan.change import Change, Edit, Request
 from inlay.plan.state import State
 from inlay.storage.metered import MeteredStore, Usage
 from inlay.storage.open import open_store, parse_location
+
+R = TypeVar("R")
 
 # Requests of one process in flight; S3 serves each in tens of milliseconds, so this many keep a
 # connection pool busy and bound memory.
@@ -369,7 +371,7 @@ class Table:
             gc_op.collect_garbage, {"grace_seconds": seconds, "dry_run": dry_run, **options}
         )
 
-    def _maintain(self, operation: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    def _maintain(self, operation: Callable[..., R], options: Mapping[str, Any]) -> R:
         self._writable()
         result = operation(self._ctx, base=self._loaded, **options)
         self.refresh()

@@ -134,7 +134,7 @@ def _plan_update(
             live[key],
             [m for m in markers if marker_may_hit(m, live[key], schema)],
             extra_deleted=positions,
-            strategy=mode,
+            strategy="surgery" if mode == "surgery" else "rewrite",
         )
         for key, positions in found.items()
     )

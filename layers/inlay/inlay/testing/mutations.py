@@ -28,7 +28,7 @@ from inlay.plan.change import Change, Proposal, Unit
 from inlay.testing.simulation import run_schedule
 
 # A mutation must be caught within this many schedules.
-SEEDS = 150
+SEEDS = 400
 
 Mutation = Callable[[ExitStack], None]
 MUTATIONS: dict[str, Mutation] = {}
@@ -202,7 +202,7 @@ def cover_files_that_have_nulls(stack: ExitStack) -> None:
 
     def all_match(predicate: Any, stats: Any, rows: int) -> bool:
         bare = {i: dataclasses.replace(s, null_count=0) for i, s in stats.items()}
-        return original(predicate, bare, rows)
+        return bool(original(predicate, bare, rows))
 
     original = _swap_in(stack, draft_module, "all_match", all_match)
 
@@ -332,7 +332,7 @@ def give_readers_of_expired_versions_no_grace(stack: ExitStack) -> None:
     from inlay.plan import roots as roots_module
 
     def gone(snapshot: Any, *, before_us: int) -> int:
-        return snapshot.oldest_version - 1
+        return int(snapshot.oldest_version) - 1
 
     for module in (gc_module, roots_module):
         if hasattr(module, "gone_through"):

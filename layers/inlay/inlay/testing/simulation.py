@@ -21,6 +21,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from inlay.errors import InlayError, Kind, OutcomeUnknown
+from inlay.format.snapshot import POINTER_TARGET_BYTES
 from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.create import create
@@ -200,7 +201,7 @@ def run_schedule(
     simulation = Simulation(seed, odds or Odds())
     violation = None
     # Half of the tables keep next to nothing inline, so that segments roll and merge all the time.
-    target = simulation.rng.choice([fit.POINTER_TARGET_BYTES, 1_000])
+    target = simulation.rng.choice([POINTER_TARGET_BYTES, 1_000])
     try:
         with patch.object(fit, "POINTER_TARGET_BYTES", target):
             simulation.start()

@@ -1,0 +1,165 @@
+"""Exhaustive: for every operation, each of its requests fails, is lost, is doubled or is its last.
+
+After each such run a new process takes the same request up again, and the table must hold exactly what
+the operation done once makes of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+
+from inlay.errors import InlayError, Kind
+from inlay.ops.append import append
+from inlay.ops.collect_garbage import collect_garbage
+from inlay.ops.compact import compact
+from inlay.ops.delete import delete, delete_keys
+from inlay.ops.expire import expire
+from inlay.ops.load import load_pointer
+from inlay.ops.rewrite import rewrite
+from inlay.ops.update import update, upsert
+from inlay.parse import parse_assignments, parse_predicate
+from inlay.plan.change import Request
+from inlay.testing import model
+from inlay.testing.cast import COLUMNS, as_table
+from inlay.testing.fates import CALM
+from inlay.testing.model import Violation
+from inlay.testing.simulation import DAY_US, Simulation
+
+FATES = ("failed", "lost", "twice", "late", "killed before", "killed after")
+START = [(n, "ada" if n % 2 else None, 10 * n) for n in range(12)]
+MORE = [(100 + n, "bob", n) for n in range(3)]
+
+
+@dataclass(frozen=True)
+class Case:
+    intent: object
+    run: object
+
+
+def where(text):
+    return parse_predicate(text, COLUMNS)
+
+
+def below_five(row):
+    return row[0] < 5
+
+
+CASES = {
+    "append": Case(model.insert(MORE), lambda c, r: append(c, as_table(MORE), request=r)),
+    **{
+        f"delete {mode}": Case(
+            model.delete(below_five),
+            lambda c, r, m=mode: delete(c, where("id < 5"), mode=m, request=r),
+        )
+        for mode in ("tombstone", "vector", "surgery", "rewrite")
+    },
+    "delete keys": Case(
+        model.delete(below_five),
+        lambda c, r: delete_keys(
+            c, as_table([(n, None, 0) for n in range(5)]).select(["id"]), request=r
+        ),
+    ),
+    **{
+        f"update {mode}": Case(
+            model.update(below_five, lambda row: (row[0], row[1], row[2] - 7)),
+            lambda c, r, m=mode: update(
+                c,
+                parse_assignments({"balance": "balance - 7"}, COLUMNS),
+                where("id < 5"),
+                mode=m,
+                request=r,
+            ),
+        )
+        for mode in ("tombstone", "vector", "rewrite")
+    },
+    "upsert": Case(
+        model.upsert([(3, "cy", 1), (300, "cy", 2)], lambda row: row[0]),
+        lambda c, r: upsert(c, as_table([(3, "cy", 1), (300, "cy", 2)]), request=r),
+    ),
+    "rewrite": Case(None, lambda c, r: rewrite(c)),
+    "compact": Case(None, lambda c, r: compact(c)),
+    "expire": Case(None, lambda c, r: expire(c, days=0, min_versions=1)),
+    "collect garbage": Case(None, lambda c, r: collect_garbage(c)),
+}
+
+
+def prepared() -> Simulation:
+    """A table with two files, deletes of two kinds, history and garbage."""
+    sim = Simulation(1, CALM, jumps=False)
+    sim.start()
+    ctx = sim.actor_context("prepare")
+    for name, intent, run in (
+        ("p1", model.insert(START[:6]), lambda r: append(ctx, as_table(START[:6]), request=r)),
+        ("p2", model.insert(START[6:]), lambda r: append(ctx, as_table(START[6:]), request=r)),
+        (
+            "p3",
+            model.delete(lambda r: r[0] == 4),
+            lambda r: delete(ctx, where("id = 4"), request=r),
+        ),
+        (
+            "p4",
+            model.delete(lambda r: r[0] in (2, 9)),
+            lambda r: delete(ctx, where("id IN (2, 9)"), mode="vector", request=r),
+        ),
+    ):
+        sim.model.intend(name, intent)
+        run(Request.of(name, body=name))
+    expire(ctx, days=0, min_versions=2)
+    sim.scheduler.now_us += 30 * DAY_US
+    return sim
+
+
+def play(case: Case, planned: dict[tuple[str, int], str]) -> int:
+    """One run with the planned fate, then a second process until it is acknowledged. Returns how many
+    requests the first attempt made."""
+    sim = prepared()
+    request = "the request"
+    if case.intent is not None:
+        sim.model.intend(request, case.intent)
+    identity = Request.of(request, body=request)
+    sim.world.planned = planned
+    sim.world.counts.clear()
+    sim.spawn(
+        "actor",
+        lambda: sim.attempt(
+            "actor",
+            request if case.intent is not None else None,
+            lambda ctx: case.run(ctx, identity),
+        ),
+    )
+    sim.scheduler.run()
+    made = sim.world.counts.get("actor", 0)
+    before = sim.model.rows_at[sim.auditor.newest]
+    if case.intent is not None:
+        assert sim.model.applied.get(request) == sim.model.acknowledged.get(request) is not None
+    else:
+        assert before == Counter(r for r in START if r[0] not in (2, 4, 9))
+    sim.world.planned = {}
+    sim.settle()
+    return made
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_whatever_becomes_of_any_request_the_operation_is_done_once(name):
+    requests = play(CASES[name], {})
+    assert requests > 0
+    for number in range(1, requests + 1):
+        for fate in FATES:
+            try:
+                play(CASES[name], {("actor", number): fate})
+            except (Violation, InlayError, AssertionError) as error:
+                raise AssertionError(f"{name}: request {number} {fate}: {error}") from error
+
+
+def test_an_error_that_may_be_retried_says_so():
+    """The simulation leans on it: an operation met by a fault raises RETRY or REBASE, nothing else."""
+    sim = prepared()
+    sim.world.planned = {("world", n): "failed" for n in range(1, 60)}
+    sim.world.counts.clear()
+    with pytest.raises(InlayError) as caught:
+        append(sim.actor_context("world"), as_table(MORE))
+    assert caught.value.kind in (Kind.RETRY, Kind.REBASE)
+    assert load_pointer(sim.auditor.ctx).snapshot.version == sim.auditor.newest
