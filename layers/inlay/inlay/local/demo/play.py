@@ -105,7 +105,7 @@ def _stack(options: DemoOptions) -> Iterator[LocalStack]:
 def _readers(options: DemoOptions, console: Console, open_: ExitStack) -> Sequence[Reader]:
     readers: list[Reader] = [ArrowReader(), DuckReader()]
     if options.spark and spark_installed():
-        spark = SparkReader()
+        spark = SparkReader(options.home / "spark.log")
         open_.callback(spark.close)
         readers.append(spark)
     elif options.spark:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -66,7 +70,8 @@ class SparkReader:
 
     name = "Spark"
 
-    def __init__(self) -> None:
+    def __init__(self, log: Path) -> None:
+        self._log = log
         self._spark: SparkSession | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._start, name="spark-session", daemon=True)
@@ -76,7 +81,8 @@ class SparkReader:
         try:
             from inlay.spark import local_session
 
-            self._spark = local_session(app="inlay local demo")
+            with _stderr_to(self._log):
+                self._spark = local_session(app="inlay local demo")
         except BaseException as error:
             self._error = error
 
@@ -96,6 +102,21 @@ class SparkReader:
         self._thread.join()
         if self._spark is not None:
             self._spark.stop()
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Processes started meanwhile write their complaints to a file: the JVM greets with several lines
+    before Spark can be told to be quiet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ours = os.dup(2)
+    try:
+        with path.open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
 
 
 def spark_installed() -> bool:

@@ -89,24 +89,21 @@ def print_failed(console: Console, problem: str, hints: Sequence[str]) -> None:
 
 
 def print_summary(console: Console, played: Sequence[Played], seconds: float) -> None:
-    grid = Grid(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    # Fits 80 columns at scale 1.
+    grid = Grid(box=box.SIMPLE_HEAD, header_style="bold", padding=(0, 1, 0, 0), pad_edge=False)
     grid.add_column("step", no_wrap=True)
-    for name in ("version", "rows", "files", "markers", "objects", "requests", "up", "down", "s"):
+    for name in ("v", "rows", "files", "req", "up", "down", "s"):
         grid.add_column(name, justify="right", no_wrap=True)
     for each in played:
-        state, cost = each.state, each.cost
-        spent = (
-            ("·", "·", "·")
-            if cost is None
-            else (f"{cost.total:,}", size_text(cost.bytes_up), size_text(cost.bytes_down))
-        )
+        spent = ("·", "·", "·")
+        if each.cost is not None:
+            up, down = size_text(each.cost.bytes_up), size_text(each.cost.bytes_down)
+            spent = (f"{each.cost.total:,}", up, down)
         grid.add_row(
             each.step.title,
-            str(state.version),
+            str(each.state.version),
             f"{each.figures.rows:,}",
-            str(state.files),
-            str(state.markers),
-            str(state.objects),
+            str(each.state.files),
             *spent,
             f"{each.seconds:.1f}",
         )

@@ -190,8 +190,8 @@ STEPS: Sequence[Step] = (
     ),
     Step("Delete a list of keys", "one marker for all of them; no data is read", delete_list),
     Step(
-        "A late file, and a delete sent twice",
-        "the last file lands, then the earlier request is delivered again",
+        "A delete sent again",
+        "the last file lands, then the earlier request for a condition is delivered again",
         late_file,
     ),
     Step("Back in time", "every version so far is read again", back_in_time),
