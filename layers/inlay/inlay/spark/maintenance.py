@@ -1,0 +1,237 @@
+"""Maintenance of large tables: the driver plans and commits, executors do the work.
+
+Promise: the units, the plan and the commits are those of `ops.compact` and `ops.rewrite`; only who
+carries a unit out differs. Work goes in waves, one commit each: a crash costs a wave, a unit that fails
+or that another writer got in the way of costs itself, and the next run finds what is left. Nothing but
+entries comes to the driver.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from inlay.errors import InlayError, Kind
+from inlay.format.predicate import Predicate
+from inlay.format.snapshot import Ledger, Tier
+from inlay.ops.compact import carry_out
+from inlay.ops.context import Context, Progress, no_progress
+from inlay.ops.load import Loaded, load_pointer
+from inlay.ops.rewrite import (
+    FileWork,
+    carry_out_file,
+    drop_idle,
+    plan_rewrite,
+    table_wide,
+)
+from inlay.ops.units import (
+    COMMIT_UNITS,
+    MAX_TRIES,
+    Budget,
+    Done,
+    Failure,
+    Run,
+    Work,
+    run_units,
+    with_entries,
+)
+from inlay.ops.write import layout_of
+from inlay.parquet.writer import Layout
+from inlay.parse import parse_predicate
+from inlay.plan.compaction import CompactionUnit, plan_compaction, worth_merging
+from inlay.plan.reach import marker_may_hit
+from inlay.plan.state import State
+from inlay.plan.strategy import Strategy
+from inlay.spark.connect import connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Units of a wave for each task slot: enough that an uneven one leaves no slot idle for long.
+UNITS_PER_SLOT = 4
+
+CarryOut = Callable[[Context, Loaded, Work], Done]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceResult:
+    """`units` were committed, in `commits`; `skipped` kept being changed by others, `failures` cannot
+    be read."""
+
+    version: int
+    commits: int
+    units: int
+    input_files: int
+    output_files: int
+    removed_rows: int
+    removed_markers: int
+    read_bytes: int
+    written_bytes: int
+    skipped: int
+    failures: tuple[Failure, ...]
+
+
+def compact(
+    spark: SparkSession,
+    uri: str,
+    *,
+    target_bytes: int | None = None,
+    small_bytes: int | None = None,
+    progress: Progress = no_progress,
+) -> MaintenanceResult:
+    """Pack small files and fold deletes into files, as `Table.compact`."""
+    ctx = replace(connect(uri), progress=progress)
+    loaded = with_entries(ctx, load_pointer(ctx))
+    layout = layout_of(loaded.snapshot)
+    if target_bytes is not None:
+        layout = replace(layout, target_file_bytes=target_bytes)
+    plan = partial(plan_compaction, target_bytes=target_bytes, small_bytes=small_bytes)
+    waves = _Waves(spark, uri, partial(_carry_out_unit, layout=layout))
+    run = run_units(
+        ctx,
+        loaded,
+        operation="compact",
+        plan=lambda state, only: waves.next(plan(state, only=only).units),
+        perform=waves.perform,
+        idle=table_wide,
+        budget=Budget(),
+    )
+    drop_idle(ctx, run, "compact", metadata=worth_merging(run.loaded.snapshot))
+    return _result(run)
+
+
+def materialize_deletes(
+    spark: SparkSession,
+    uri: str,
+    *,
+    where: str | None = None,
+    strategy: Strategy = "auto",
+    progress: Progress = no_progress,
+) -> MaintenanceResult:
+    """Turn delete markers into absent rows, as `Table.rewrite`: in all files, or in those that may
+    hold a row for which `where` (SQL text) is TRUE."""
+    ctx = replace(connect(uri), progress=progress)
+    loaded = with_entries(ctx, load_pointer(ctx))
+    predicate: Predicate | None = None
+    if where is not None:
+        predicate = parse_predicate(where, loaded.snapshot.schema)
+    waves = _Waves(spark, uri, partial(_carry_out_file, strategy=strategy))
+    run = run_units(
+        ctx,
+        loaded,
+        operation="rewrite",
+        plan=lambda state, only: waves.next(plan_rewrite(state, only, where=predicate)),
+        perform=waves.perform,
+        idle=table_wide,
+        budget=Budget(),
+    )
+    drop_idle(ctx, run, "rewrite")
+    return _result(run)
+
+
+def _result(run: Run) -> MaintenanceResult:
+    return MaintenanceResult(
+        version=run.loaded.snapshot.version,
+        commits=run.commits,
+        units=len(run.done),
+        input_files=sum(len(d.unit.inputs) for d in run.done),
+        output_files=sum(len(d.unit.outputs) for d in run.done),
+        removed_rows=sum(d.removed_rows for d in run.done),
+        removed_markers=run.removed_markers,
+        read_bytes=sum(d.read_bytes for d in run.done),
+        written_bytes=sum(d.written_bytes for d in run.done),
+        skipped=run.skipped,
+        failures=tuple(run.failures),
+    )
+
+
+# -- on the driver --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _InWave:
+    """Work that is carried out with its whole wave. It counts no bytes, so that a wave is one commit
+    whatever it reads: its size is bounded by the slots there are."""
+
+    work: Work
+    bytes: int = 0
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.work.inputs
+
+
+class _Waves:
+    """Cuts plans into waves and carries each out by one Spark job, when its first unit is asked for."""
+
+    def __init__(self, spark: SparkSession, uri: str, carry_out: CarryOut) -> None:
+        self._spark = spark
+        self._run = partial(_on_executor, uri, carry_out)
+        self._size = min(COMMIT_UNITS, UNITS_PER_SLOT * spark.sparkContext.defaultParallelism)
+        self._tries: Counter[str] = Counter()
+        self._wave: list[_InWave] = []
+        self._done: dict[tuple[str, ...], Done | InlayError] = {}
+
+    def next(self, works: Sequence[Work]) -> list[Work]:
+        # What was tried often enough would else stand at the head of every wave to come.
+        fresh = [w for w in works if all(self._tries[key] < MAX_TRIES for key in w.inputs)]
+        self._wave = [_InWave(work) for work in fresh[: self._size]]
+        self._done = {}
+        return list(self._wave)
+
+    def perform(self, loaded: Loaded, work: Work) -> Done:
+        if not self._done:
+            jobs = [
+                (part, w.work) for part, w in zip(slim(loaded, self._wave), self._wave, strict=True)
+            ]
+            for wave_work in self._wave:
+                self._tries.update(wave_work.inputs)
+            found = self._spark.sparkContext.parallelize(jobs, len(jobs)).map(self._run).collect()
+            self._done = {w.inputs: done for w, done in zip(self._wave, found, strict=True)}
+        done = self._done[work.inputs]
+        if isinstance(done, InlayError):
+            # As `run_units` sees it: the object is the trouble, in this run there is no next try.
+            self._tries.update(dict.fromkeys(work.inputs, MAX_TRIES))
+            raise done
+        return done
+
+
+def slim(loaded: Loaded, works: Sequence[Work]) -> Iterator[Loaded]:
+    """For each work what its task needs to know of the table: its files, and the deletes that may hit
+    them."""
+    snapshot = loaded.snapshot
+    files = {f.key: f for f in loaded.state.files()}
+    markers = tuple(loaded.state.markers())
+    bare = replace(snapshot, files=Tier(), markers=Tier(), ledger=Ledger(), time_index=())
+    for work in works:
+        own = tuple(files[key] for key in work.inputs)
+        hits = tuple(m for m in markers if any(marker_may_hit(m, f, snapshot.schema) for f in own))
+        part = replace(bare, files=Tier((), own), markers=Tier((), hits))
+        yield replace(loaded, state=State(part), raw=b"")
+
+
+# -- on the executors -----------------------------------------------------------------------------
+
+
+def _on_executor(uri: str, carry_out: CarryOut, job: tuple[Loaded, Work]) -> Done | InlayError:
+    """Errors that are the file's own come back as values: Spark would try them again in vain, and
+    then fail the wave."""
+    try:
+        return carry_out(connect(uri), *job)
+    except InlayError as error:
+        if error.kind in (Kind.INPUT, Kind.REBASE):
+            return error
+        raise
+
+
+def _carry_out_unit(ctx: Context, loaded: Loaded, work: Work, *, layout: Layout) -> Done:
+    assert isinstance(work, CompactionUnit)
+    return carry_out(ctx, loaded, work, layout)
+
+
+def _carry_out_file(ctx: Context, loaded: Loaded, work: Work, *, strategy: Strategy) -> Done:
+    assert isinstance(work, FileWork)
+    return carry_out_file(ctx, loaded, work, strategy=strategy)[1]

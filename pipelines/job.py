@@ -1,0 +1,82 @@
+"""What the jobs have in common: a session, progress on the console, errors with their next step.
+
+Promise: under `spark-submit` a job uses the session it is given; run as a module it starts one on this
+machine. Results are printed as one JSON object on stdout, everything else goes to stderr. The exit code
+is 0 when the job is done, 1 when it failed, 2 when units of it failed and the others are committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from inlay.errors import InlayError
+
+# A line at most this often: a job of an hour is to leave a log one can read.
+PROGRESS_SECONDS = 1.0
+
+Job = Callable[[Any, argparse.Namespace], Any]
+
+
+def parser(promise: str) -> argparse.ArgumentParser:
+    """The arguments every job has; `promise` is the first line of the job's docstring."""
+    found = argparse.ArgumentParser(description=promise)
+    found.add_argument("--table", required=True, help="the table's URI: s3://… or file:///…")
+    found.add_argument("--dry-run", action="store_true", help="say what would be done, and stop")
+    found.add_argument("--master", help="Spark master when not under spark-submit (local[*])")
+    return found
+
+
+def run(job: Job, asked: argparse.Namespace) -> int:
+    """Run a job to its exit code."""
+    spark = _session(asked)
+    started = time.monotonic()
+    try:
+        outcome = job(spark, asked)
+    except InlayError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    finally:
+        spark.stop()
+    told = _plain(outcome)
+    told["seconds"] = round(time.monotonic() - started, 1)
+    print(json.dumps(told))
+    return 2 if told.get("failures") else 0
+
+
+def progress() -> Callable[[str, int, int | None], None]:
+    """Tells of long work, on stderr."""
+    last = 0.0
+
+    def tell(what: str, done: int, total: int | None) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= PROGRESS_SECONDS or done == total:
+            last = now
+            print(f"{what}  {done:,} of {total or 0:,} units", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _session(asked: argparse.Namespace) -> Any:
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        from pyspark.sql import SparkSession
+
+        return SparkSession.builder.getOrCreate()
+    from inlay.spark import local_session
+
+    return local_session(master=asked.master or "local[*,3]", quick_start=False)
+
+
+def _plain(outcome: Any) -> dict[str, Any]:
+    found = asdict(outcome) if is_dataclass(outcome) else dict(outcome)
+    failures: Sequence[Any] = found.pop("failures", ())
+    if failures:
+        found["failures"] = [{"key": f["key"], "error": str(f["error"])} for f in failures]
+    return found

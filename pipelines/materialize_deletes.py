@@ -1,0 +1,48 @@
+"""Turn pending deletes into absent rows, by row-group surgery where that is cheapest.
+
+    python -m pipelines.materialize_deletes --table s3://bucket/tables/events
+
+Readers see the same rows before and after; files that no delete hits are only renewed in the metadata.
+A run that was killed is just run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import inlay
+from inlay.plan.strategy import STRATEGIES
+from inlay.spark.maintenance import materialize_deletes
+from pipelines.job import parser, progress, run
+
+
+def main(arguments: list[str] | None = None) -> int:
+    asking = parser("Turn pending deletes into absent rows")
+    asking.add_argument("--where", help="only files that may hold such rows (SQL)")
+    asking.add_argument("--strategy", choices=STRATEGIES, default="auto")
+    return run(_job, asking.parse_args(arguments))
+
+
+def _job(spark: Any, asked: argparse.Namespace) -> Any:
+    if asked.dry_run:
+        table = inlay.open(asked.table)
+        files, markers = table.entries()
+        hit = table.scan(where=asked.where).plan
+        touched = [task.file for task in hit.tasks if task.markers]
+        return {
+            "dry_run": True,
+            "files": len(files),
+            "files_with_deletes": len(touched),
+            "files_deleted_whole": hit.deleted,
+            "deletes": len(markers),
+            "read_bytes": sum(file.size for file in touched),
+        }
+    return materialize_deletes(
+        spark, asked.table, where=asked.where, strategy=asked.strategy, progress=progress()
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Maintenance by Spark tasks leaves what maintenance in one process leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import inlay
+from inlay.ops.load import load_pointer
+from inlay.ops.units import with_entries
+from inlay.plan.compaction import plan_compaction
+from inlay.spark.connect import connect
+from inlay.spark.maintenance import compact, materialize_deletes, slim
+
+from .conftest import load, sorted_rows
+
+pytestmark = pytest.mark.spark
+
+NewTable = Callable[..., inlay.Table]
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+
+
+def rows(start: int, number: int) -> pa.Table:
+    ids = range(start, start + number)
+    return pa.table({"id": ids, "name": [f"n{i % 9}" for i in ids]}, schema=SCHEMA)
+
+
+@pytest.fixture
+def scattered(new_table: NewTable) -> inlay.Table:
+    """Eleven small files with deletes of several kinds; a twelfth went when all of it was deleted."""
+    table = new_table(SCHEMA, primary_key="id", properties={"write.row_group_rows": 25})
+    for start in range(0, 1200, 100):
+        table.append(rows(start, 100))
+    table.delete("id BETWEEN 290 AND 410")
+    table.delete("name = 'n3'")
+    table.delete("id IN (5, 6, 1111)", mode="vector")
+    return table
+
+
+def live(table: inlay.Table) -> list[dict[str, Any]]:
+    return sorted_rows(table.refresh().scan().to_arrow(), "id")
+
+
+def test_compaction_on_executors_packs_files_and_keeps_rows(
+    spark: Any, scattered: inlay.Table
+) -> None:
+    before = live(scattered)
+    result = compact(spark, scattered.uri)
+    assert not result.failures
+    assert live(scattered) == before
+    assert sorted_rows(load(spark, scattered).toArrow(), "id") == before
+    assert scattered.files().num_rows == result.output_files == 1
+    assert scattered.tombstones().num_rows == 0
+    assert result.removed_rows == 1100 - len(before)
+    # There is nothing left to do.
+    assert compact(spark, scattered.uri).units == 0
+
+
+def test_deletes_become_absent_rows_file_by_file(spark: Any, scattered: inlay.Table) -> None:
+    before = live(scattered)
+    result = materialize_deletes(spark, scattered.uri)
+    assert live(scattered) == before
+    assert scattered.tombstones().num_rows == 0
+    assert sum(scattered.files().column("rows").to_pylist()) == len(before)
+    assert (result.units, result.commits) == (11, 2)  # waves of 8 on two slots
+
+
+def test_a_broken_file_costs_only_itself(spark: Any, scattered: inlay.Table) -> None:
+    before = live(scattered)
+    broken = scattered.files().column("key").to_pylist()[0]
+    path = Path(scattered.uri.removeprefix("file://")) / broken
+    whole = path.read_bytes()
+    path.write_bytes(whole[:50] + bytes(len(whole) - 50))
+    result = materialize_deletes(spark, scattered.uri)
+    assert [failure.key for failure in result.failures] == [broken]
+    assert result.units == 10
+    path.write_bytes(whole)
+    assert live(scattered) == before
+
+
+def test_a_task_is_sent_its_own_entries_only(scattered: inlay.Table) -> None:
+    ctx = connect(scattered.uri)
+    loaded = with_entries(ctx, load_pointer(ctx))
+    units = plan_compaction(loaded.state, small_bytes=1).units
+    assert len(units) == 11
+    for unit, part in zip(units, slim(loaded, units), strict=True):
+        assert tuple(f.key for f in part.state.files()) == unit.inputs
+        assert 1 <= len(list(part.state.markers())) <= 3

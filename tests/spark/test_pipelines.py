@@ -1,0 +1,84 @@
+"""The jobs, as they are called."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pipelines import bulk_load, compact, job, materialize_deletes
+
+import inlay
+
+pytestmark = pytest.mark.spark
+
+NewTable = Callable[..., inlay.Table]
+
+
+@pytest.fixture
+def call(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., dict[str, Any]]:
+    """Runs a job's `main` in the session of the tests; what it prints on stdout."""
+    monkeypatch.setattr(job, "_session", lambda asked: spark)
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
+
+    def run(main: Callable[[list[str]], int], *arguments: str) -> dict[str, Any]:
+        assert main(list(arguments)) == 0
+        told: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return told
+
+    return run
+
+
+def test_a_bulk_load_creates_a_sorted_table_once(
+    call: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    ids = [n * 7 % 1000 for n in range(1000)]
+    pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), tmp_path / "dump.parquet")
+    uri = f"file://{tmp_path}/table"
+    arguments = ("--table", uri, "--source", str(tmp_path / "dump.parquet"), "--create")
+    arguments += ("--sort-by", "id", "--files", "4", "--request-id", "dump 1")
+    assert call(bulk_load.main, *arguments, "--dry-run")["schema"] == "struct<id:bigint>"
+    first = call(bulk_load.main, *arguments)
+    assert (first["committed"], first["rows"], first["files"]) == (True, 1000, 4)
+    assert call(bulk_load.main, *arguments)["committed"] is False
+    table = inlay.open(uri)
+    assert sorted(table.scan().to_arrow().column("id").to_pylist()) == sorted(ids)
+    bounds = sorted((f.stats[1].lower, f.stats[1].upper) for f in table.entries()[0])
+    assert all(left[1] < right[0] for left, right in pairwise(bounds))
+
+
+def test_maintenance_jobs_say_what_they_would_do_and_do_it(
+    call: Callable[..., dict[str, Any]], new_table: NewTable
+) -> None:
+    table = new_table(pa.table({"id": pa.array(range(100), pa.int64())}))
+    table.append(pa.table({"id": pa.array(range(100, 200), pa.int64())}))
+    table.delete("id < 10")
+    told = call(materialize_deletes.main, "--table", table.uri, "--dry-run")
+    assert (told["files"], told["files_with_deletes"]) == (2, 1)
+    assert table.refresh().version == 4
+    told = call(materialize_deletes.main, "--table", table.uri)
+    assert (told["removed_rows"], told["removed_markers"]) == (10, 1)
+    told = call(compact.main, "--table", table.uri, "--dry-run")
+    assert told["units"] == {"pack": 1}
+    assert call(compact.main, "--table", table.uri)["output_files"] == 1
+    assert table.refresh().count() == 190
+
+
+def test_a_missing_table_ends_a_job_with_the_next_step(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(job, "_session", lambda asked: spark)
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
+    asked = argparse.Namespace(
+        table="file:///tmp/inlay-nowhere", dry_run=False, target_bytes=None, small_bytes=None
+    )
+    assert job.run(compact._job, asked) == 1
+    assert "TableNotFound" in capsys.readouterr().err
