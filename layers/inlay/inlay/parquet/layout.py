@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
 
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.parquet.fields import Chunk
@@ -35,7 +36,7 @@ class Part(Enum):
     OFFSET_INDEX = "offset index"
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Region:
     """Bytes `start` … `end - 1`, belonging to column `leaf` of row group `group`."""
 
@@ -104,7 +105,7 @@ def read_layout(footer: Footer, bloom_lengths: Mapping[int, int] | None = None) 
         regions.append(Region(bloom.start, end, bloom.group, bloom.leaf, Part.BLOOM))
         if not is_bloom_length(end - bloom.start):
             unsure.add(bloom.start)
-    regions.sort()
+    regions.sort(key=attrgetter("start", "end"))
     at_least = len(MAGIC)
     for region in regions:
         if region.start < at_least:

@@ -36,6 +36,7 @@ from inlay.parquet.fields import Chunk, File, Group, Meta, OffsetIndex, PageLoca
 from inlay.parquet.footer import (
     MAGIC,
     RECODE,
+    TRAILER_BYTES,
     ColumnChunk,
     Footer,
     RowGroup,
@@ -167,9 +168,11 @@ def rewrite_object(
             if not judge.kept:
                 return Untouched(positions=positions, traffic=opened.traffic)
             rebuilt = _write_index(new, judge, OffsetMap.of(kept), places)
-            thrift = encode_struct(_new_tree(footer, rebuilt, positions.new_rows))
+            tree = _new_tree(footer, rebuilt, positions.new_rows)
+            thrift = encode_struct(tree)
             new.add(thrift + trailer(len(thrift)))
-            result = _checked(thrift, new.size, positions)
+            result = Footer(tree, new.size, len(thrift) + TRAILER_BYTES, footer.leaves)
+            _must_be_sound(result, positions)
             written = new.finish()
     except InlayError as error:
         error.about(key=location.uri)
@@ -530,17 +533,18 @@ def _file_offset(chunk: ColumnChunk, shift: int, offsets: OffsetMap) -> int:
 
 
 def _shifted_index(body: bytes | None, chunk: ColumnChunk, offsets: OffsetMap) -> bytes | None:
-    if body is None:
-        return None
+    shift = _shift_of(chunk, offsets)
+    if body is None or not shift:
+        return body
+    start, end = chunk.start, chunk.end
     try:
         index, _ = decode_struct(body)
         pages = [page[PageLocation.OFFSET] for page in index[OffsetIndex.PAGES]]
     except (ThriftError, KeyError, TypeError):
         raise UnreadableFile("an offset index is damaged") from None
-    if any(not chunk.start <= page < chunk.end for page in pages):
+    if pages and not (start <= min(pages) and max(pages) < end):
         raise UnreadableFile("an offset index points outside its column chunk")
-    shift = _shift_of(chunk, offsets)
-    return _move_pages(index, shift) if shift else body
+    return _move_pages(index, shift)
 
 
 def _move_pages(index: Struct, shift: int) -> bytes:
@@ -580,16 +584,14 @@ def _new_tree(footer: Footer, groups: list[Struct], rows: int) -> Struct:
     return {**footer.tree, File.ROWS: rows, File.GROUPS: Items(STRUCT, groups)}
 
 
-def _checked(thrift: bytes, size: int, positions: PositionMap) -> Footer:
-    """The new footer read back and held to what every file is held to. A failure here is a fault of
-    this module: it must stop the write, not become somebody's data."""
-    result = decode_footer(MAGIC + thrift + trailer(len(thrift)), file_size=size)
+def _must_be_sound(result: Footer, positions: PositionMap) -> None:
+    """Hold the new file to what every file is held to. A failure here is a fault of this module: it
+    must stop the write, not become somebody's data."""
     try:
         read_layout(result)
     except InlayError as error:
         raise AssertionError(f"surgery made a bad file: {error}") from error
     assert result.num_rows == positions.new_rows, "surgery lost count of the rows"
-    return result
 
 
 # -- what it will cost ----------------------------------------------------------------------------

@@ -131,7 +131,7 @@ def _shortest_path(
     segments: Sequence[Segment], limits: PartLimits, final: bool, part_costs: int
 ) -> list[PlannedPart]:
     least = limits.minimum
-    present = [segment for segment in segments if segment.length]
+    present = _coalesced(segments)
     states: dict[int, _Path] = {0: _Path(0, 0, 0, None)}
     endings = _endings(present, least)
     offset = 0
@@ -192,6 +192,18 @@ def _shortest_path(
         closed, part = closed
         parts.append(part)
     return parts[::-1]
+
+
+def _coalesced(segments: Sequence[Segment]) -> list[Segment]:
+    """Without empty segments, and with runs of our own bytes as one: where they were joined does not
+    matter, and a page index comes in hundreds of pieces."""
+    found: list[Segment] = []
+    for segment in segments:
+        if found and not segment.copy and not found[-1].copy:
+            found[-1] = Segment(found[-1].length + segment.length, copy=False)
+        elif segment.length:
+            found.append(segment)
+    return found
 
 
 def _endings(segments: Sequence[Segment], least: int) -> list[tuple[int, ...]]:

@@ -1,0 +1,251 @@
+"""Row-group surgery against writing the file again: requests, bytes moved and CPU.
+
+    python benchmarks/surgery.py                 256 MiB, 20 row groups
+    python benchmarks/surgery.py --size 32       smaller
+
+Everything runs in one process against a store that only counts, so requests and bytes are what S3
+would see and CPU is that of the work itself. "that group alone" is the floor: pyarrow decodes,
+filters and encodes the one touched row group and nothing else. "whole file" is what a table format
+without surgery does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import io
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from inlay.ops.context import InlineExecutor
+from inlay.parquet.footer import decode_footer
+from inlay.parquet.surgery import Rewritten, rewrite_object
+from inlay.storage.base import ByteRange, Got, Head, ObjectInfo, Part, Written
+
+MIB = 1024 * 1024
+GROUPS = 20
+BYTES_PER_ROW = 73  # of the table below, compressed
+OPTIONS = {"compression": "snappy", "write_page_index": True}
+ROUNDS = 5
+
+
+def make_table(rows: int) -> pa.Table:
+    """Keys, measures, a few categories and a text: what an event table looks like."""
+    dice = np.random.default_rng(7)
+    words = np.array([f"word{n:04d}" for n in range(2_000)])
+    texts = [" ".join(words[dice.integers(0, 2_000, 6)]) for _ in range(20_000)]
+    return pa.table(
+        {
+            "id": pa.array(np.arange(rows, dtype=np.int64)),
+            "user_id": pa.array(dice.integers(0, 1_000_000, rows)),
+            "at": pa.array(dice.integers(1.6e15, 1.7e15, rows), pa.timestamp("us", "UTC")),
+            "amount": pa.array(dice.normal(100, 30, rows)),
+            "price": pa.array(dice.integers(0, 10**7, rows).astype(np.int32)),
+            "kind": pa.array(
+                np.array(["view", "click", "buy", "return"])[dice.integers(0, 4, rows)]
+            ),
+            "country": pa.array(words[dice.integers(0, 200, rows)]),
+            "token": _tokens(dice, rows),
+            "text": pa.array(texts).take(pa.array(dice.integers(0, 20_000, rows))),
+        }
+    )
+
+
+def _tokens(dice: np.random.Generator, rows: int) -> pa.Array:
+    return pa.Array.from_buffers(pa.binary(16), rows, [None, pa.py_buffer(dice.bytes(16 * rows))])
+
+
+def make_file(mebibytes: int) -> bytes:
+    rows = mebibytes * MIB // BYTES_PER_ROW
+    table = make_table(rows)
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=-(-rows // GROUPS), **OPTIONS)
+    return sink.getvalue()
+
+
+@dataclass(frozen=True)
+class Measured:
+    name: str
+    requests: int
+    down: int
+    up: int
+    cpu_seconds: float
+
+
+def cpu(work: Callable[[], object], rounds: int = ROUNDS) -> float:
+    """Median CPU seconds of the process, all its threads."""
+    spent = []
+    for _ in range(rounds):
+        gc.collect()
+        started = time.process_time()
+        work()
+        spent.append(time.process_time() - started)
+    return statistics.median(spent)
+
+
+def keep_mask(rows: int) -> pa.BooleanArray:
+    return pa.array(np.random.default_rng(3).random(rows) > 0.001)
+
+
+class RecordingStore:
+    """What surgery asks of a store, written down: copies cost nothing here, as they cost us nothing on
+    S3. `result()` carries the last upload out."""
+
+    scheme, bucket = "memory", "b"
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.requests = self.down = self.up = 0
+        self.parts: dict[int, memoryview] = {}
+
+    def get(self, key: str, *, byte_range: ByteRange, if_match: str) -> Got:
+        self.requests += 1
+        self.down += byte_range.length
+        body = self.data[byte_range.start : byte_range.end]
+        return Got(body, len(self.data), if_match, 0, 0)
+
+    def head(self, key: str) -> Head:
+        self.requests += 1
+        return Head(ObjectInfo(key, len(self.data), "etag", 0), 0)
+
+    def create_multipart(self, key: str, **_: object) -> str:
+        self.requests += 1
+        self.parts = {}
+        return "upload"
+
+    def upload_part(self, key: str, upload: str, number: int, body: bytes | memoryview) -> Part:
+        self.requests += 1
+        self.up += len(body)
+        self.parts[number] = memoryview(body)
+        return Part(number, "")
+
+    def upload_part_copy(
+        self, key: str, upload: str, number: int, *, byte_range: ByteRange, **_: object
+    ) -> Part:
+        self.requests += 1
+        self.parts[number] = memoryview(self.data)[byte_range.start : byte_range.end]
+        return Part(number, "")
+
+    def complete_multipart(self, key: str, upload: str, parts: Sequence[Part]) -> Written:
+        self.requests += 1
+        return Written("etag", 0)
+
+    def abort_multipart(self, key: str, upload: str) -> None:
+        self.requests += 1
+
+    def result(self) -> bytes:
+        return b"".join(self.parts[number] for number in sorted(self.parts))
+
+
+def by_surgery(
+    data: bytes, touched: list[int], dropped: list[int], name: str, executor: Executor
+) -> Measured:
+    groups = decode_footer(data, file_size=len(data)).row_groups
+    masks = {at: keep_mask(groups[at].num_rows) for at in touched}
+    store = RecordingStore(data)
+
+    def work() -> None:
+        store.requests = store.down = store.up = 0
+        outcome = rewrite_object(
+            store,  # type: ignore[arg-type]
+            "old",
+            "new",
+            etag="etag",
+            size=len(data),
+            footer=None,
+            keep=lambda ordinal, table: masks[ordinal],
+            groups=touched,
+            drop_groups=dropped,
+            columns=("user_id",),
+            executor=executor,
+        )
+        assert isinstance(outcome, Rewritten)
+
+    seconds = cpu(work)
+    rows = sum(sum(masks[g.ordinal].to_pylist()) if g.ordinal in masks else g.num_rows
+               for g in groups if g.ordinal not in dropped)  # fmt: skip
+    column = pq.read_table(pa.BufferReader(store.result()), columns=["id"])
+    assert column.num_rows == rows
+    return Measured(name, store.requests, store.down, store.up, seconds)
+
+
+def group_alone(data: bytes, group: int) -> Measured:
+    file = pq.ParquetFile(pa.BufferReader(data))
+    mask = keep_mask(file.metadata.row_group(group).num_rows)
+
+    def work() -> None:
+        table = file.read_row_group(group, use_threads=False).filter(mask)
+        pq.write_table(table, io.BytesIO(), row_group_size=table.num_rows, **OPTIONS)
+
+    size = decode_footer(data, file_size=len(data)).row_groups[group].compressed_size
+    return Measured("that group alone, pyarrow", 0, size, size, cpu(work))
+
+
+def whole_file(data: bytes, group: int) -> Measured:
+    def work() -> int:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        sink = io.BytesIO()
+        with pq.ParquetWriter(sink, file.schema_arrow, **OPTIONS) as writer:
+            for at in range(file.num_row_groups):
+                table = file.read_row_group(at, use_threads=False)
+                if at == group:
+                    table = table.filter(keep_mask(table.num_rows))
+                writer.write_table(table, row_group_size=max(1, table.num_rows))
+        return sink.tell()
+
+    written = work()
+    # A ranged GET per row group, one for the footer; parts of 8 MiB and the two ends of an upload.
+    requests = GROUPS + 1 + -(-written // (8 * MIB)) + 2
+    return Measured("whole file, pyarrow", requests, len(data), written, cpu(work, 1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--size", type=int, default=256, help="MiB of the file")
+    size = parser.parse_args().size
+    data = make_file(size)
+    footer = decode_footer(data, file_size=len(data))
+    middle = GROUPS // 2
+    group_bytes = footer.row_groups[middle].compressed_size
+    index = footer.start - max(chunk.end for chunk in footer.row_groups[-1].columns)
+    print(
+        f"{len(data) / MIB:.1f} MiB, {footer.num_row_groups} row groups of "
+        f"{group_bytes / MIB:.1f} MiB, page index {index / 1024:.0f} KiB, "
+        f"footer {footer.length / 1024:.0f} KiB"
+    )
+    inline = InlineExecutor()
+    rows = [
+        by_surgery(data, [middle], [], "surgery, one group", inline),
+        by_surgery(data, [0], [], "surgery, the first group", inline),
+        by_surgery(data, [2, 9, 15], [], "surgery, three groups", inline),
+        by_surgery(data, [], [middle], "surgery, one group dropped", inline),
+        group_alone(data, middle),
+        whole_file(data, middle),
+    ]
+    print(f"{'':<28}{'requests':>9}{'MiB down':>10}{'MiB up':>10}{'CPU s':>9}")
+    for row in rows:
+        print(
+            f"{row.name:<28}{row.requests or '':>9}{row.down / MIB:>10.2f}{row.up / MIB:>10.2f}"
+            f"{row.cpu_seconds:>9.3f}"
+        )
+    one, alone, whole = rows[0], rows[4], rows[5]
+    floor = group_bytes + index + footer.length
+    print(
+        f"one group: down {one.down / floor:.3f} and up {one.up / floor:.3f} of group + footer + index "
+        f"(at most 1.05), {one.requests} requests (at most 9),\n"
+        f"CPU {one.cpu_seconds / alone.cpu_seconds:.2f} of that group alone (at most 1.3), "
+        f"{whole.cpu_seconds / max(one.cpu_seconds, 1e-9):.0f} times less than the whole file"
+    )
+
+
+if __name__ == "__main__":
+    main()
