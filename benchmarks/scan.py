@@ -3,8 +3,8 @@
     python benchmarks/scan.py --scale 1
 
 Lineitem (8 columns, sorted by order key as it is generated) is written through the library's own
-writer to a memory store, once as files of the default size and once as many small ones, and read
-back whole, in part, by key, and under deletes. Requests and bytes are counted at the store; pyarrow
+writer to a memory store: as files of the default size, as many small ones, and as one large file (five
+sixths of the rows) with 20 small ones. It is read back whole, in part, by key, and under deletes. Requests and bytes are counted at the store; pyarrow
 reading the same bytes from memory, with all columns in one thread, is the yardstick for time.
 """
 
@@ -93,19 +93,21 @@ def lineitem(scale: float, folder: Path) -> pa.Table:
 
 
 class Bench:
-    def __init__(self, table: pa.Table, layout: Layout) -> None:
+    """A table of several parts, each written in files of its own."""
+
+    def __init__(self, parts: list[pa.Table], layout: Layout) -> None:
         self.store = Counted(MemoryStore("bench"))
         self.pool = ThreadPoolExecutor(16)
-        self.schema = schema_from_arrow(table.schema)
+        self.schema = schema_from_arrow(parts[0].schema)
         names = itertools.count()
         target = Target(self.context().objects, lambda: f"data/{next(names)}.parquet", self.pool)
         started = time.perf_counter()
-        batches = (
-            conform(b, self.schema, self.schema) for b in table.to_batches(max_chunksize=131_072)
-        )
-        self.files: tuple[DataFile, ...] = tuple(
-            replace(f, sequence=1) for f in write_files(target, batches, self.schema, layout)
-        )
+        found: list[DataFile] = []
+        for part in parts:
+            batches = part.to_batches(max_chunksize=131_072)
+            conformed = (conform(batch, self.schema, self.schema) for batch in batches)
+            found += write_files(target, conformed, self.schema, layout)
+        self.files = tuple(replace(file, sequence=1) for file in found)
         self.write_seconds = time.perf_counter() - started
         self.markers: tuple[Marker, ...] = ()
 
@@ -150,8 +152,9 @@ def rows_of(scan: Scan) -> int:
     return sum(batch.num_rows for batch in scan.to_reader())
 
 
-def run(name: str, table: pa.Table, layout: Layout) -> None:
-    bench = Bench(table, layout)
+def run(name: str, parts: list[pa.Table], layout: Layout) -> None:
+    table = pa.concat_tables(parts)
+    bench = Bench(parts, layout)
     size = sum(f.size for f in bench.files)
     groups = sum(f.row_groups for f in bench.files)
     print(
@@ -214,9 +217,15 @@ def main() -> None:
         folder = options.data or Path(scratch)
         table = lineitem(options.scale, folder)
         stats = tuple(range(1, len(COLUMNS) + 1))
-        run("default files", table, Layout(stats_columns=stats))
+        run("default files", [table], Layout(stats_columns=stats))
         few = Layout(stats_columns=stats, target_file_bytes=1 << 20, row_group_bytes=1 << 20)
-        run("small files", table, few)
+        run("small files", [table], few)
+        large = table.num_rows * 5 // 6
+        small = (table.num_rows - large) // 20 + 1
+        parts = [table.slice(0, large)]
+        parts += [table.slice(large + n * small, small) for n in range(20)]
+        one_file = Layout(stats_columns=stats, target_file_bytes=1 << 40)
+        run("one large file, 20 small ones", parts, one_file)
 
 
 if __name__ == "__main__":

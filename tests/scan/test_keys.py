@@ -60,7 +60,7 @@ def equals(row: tuple[Any, ...], key: tuple[Any, ...]) -> bool:
     return all(a is not None and b is not None and order_key(a) == order_key(b) for a, b in pairs)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(case=cases())
 @example(case=([2], [(-0.0,), (0.0,)], [(0.0,), (-0.0,), (None,)]))
 @example(case=([2], [(OTHER_NAN,)], [(math.nan,), (1.5,)]))
@@ -75,7 +75,7 @@ def test_a_row_goes_when_it_equals_a_key(new_lake: Any, case: Any) -> None:
     assert found.matches(columns).to_pylist() == expected
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(case=cases())
 @example(case=([2], [(math.nan,)], [(math.nan,), (1.5,)]))
 def test_statistics_leave_every_key_that_a_row_can_equal(new_lake: Any, case: Any) -> None:

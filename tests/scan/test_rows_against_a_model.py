@@ -300,7 +300,7 @@ def nested(values: dict[int, Any], columns: list[str], recorded: Schema, row: An
 
 @settings(
     deadline=None,
-    max_examples=250,
+    max_examples=150,
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(data=st.data())

@@ -144,7 +144,7 @@ def shared(new_lake: Any) -> tuple[Context, list[DataFile]]:
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(expression=EXPRESSIONS)
 def test_an_expression_selects_what_arrow_selects(shared: Any, expression: Any) -> None:
     ctx, files = shared
