@@ -16,7 +16,7 @@ are seen after `refresh()`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -38,7 +38,7 @@ from inlay.ops import ingest as ingest_op
 from inlay.ops import rewrite as rewrite_op
 from inlay.ops import update as update_op
 from inlay.ops.commit import Committed, Skipped, commit, expect_committed
-from inlay.ops.context import Context, Progress, no_progress
+from inlay.ops.context import Context, Progress, Workers, no_progress
 from inlay.ops.load import (
     Loaded,
     load_as_of,
@@ -124,7 +124,7 @@ def connect(
         store=MeteredStore(store),
         root=root,
         uri=uri.rstrip("/"),
-        executor=executor or ThreadPoolExecutor(THREADS, thread_name_prefix="inlay"),
+        executor=executor or Workers(THREADS),
         progress=progress,
     )
 

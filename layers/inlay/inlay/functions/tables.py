@@ -7,12 +7,11 @@ of one process share them, two functions share nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 from inlay.format.keys import POINTER
 from inlay.functions import settings
-from inlay.ops.context import Context
+from inlay.ops.context import Context, Workers
 from inlay.storage.base import Head, ObjectStore
 from inlay.storage.metered import MeteredStore, Usage
 from inlay.storage.open import open_store
@@ -52,5 +51,5 @@ def store() -> ObjectStore:
 
 
 @cache
-def _executor() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_PARALLEL, thread_name_prefix="inlay")
+def _executor() -> Workers:
+    return Workers(_PARALLEL)

@@ -7,10 +7,11 @@ simulator can run the real code with its own (docs: STYLE, habit 5).
 from __future__ import annotations
 
 import random
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -48,6 +49,27 @@ class InlineExecutor(Executor):
         except BaseException as error:
             done.set_exception(error)
         return done
+
+
+class Workers(ThreadPoolExecutor):
+    """Threads that may be asked for more by their own tasks: a task that submits tasks runs them itself.
+    With a plain pool it would wait for a thread of the pool it is part of, which may never be free."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__(threads, thread_name_prefix="inlay")
+        self._inside = threading.local()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        if getattr(self._inside, "task", False):
+            return InlineExecutor().submit(fn, *args, **kwargs)
+        return super().submit(self._run, fn, *args, **kwargs)
+
+    def _run(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        self._inside.task = True
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            self._inside.task = False
 
 
 class Progress(Protocol):

@@ -159,8 +159,13 @@ def key_markers(ctx: Context, loaded: Loaded, keys: pa.Table) -> Iterator[Marker
                 ]
             )
         )
-    except pa.ArrowException as error:
-        raise SchemaMismatch(f"the keys do not fit the columns: {error}", table=ctx.uri) from error
+    except pa.ArrowException:
+        # Arrow's words hold the value, and values are never told.
+        raise SchemaMismatch(
+            f"the keys do not fit the columns {keys.column_names}",
+            next_step="Cast the keys to the types of the table's columns",
+            table=ctx.uri,
+        ) from None
     keys = keys.drop_null().group_by(keys.column_names, use_threads=False).aggregate([])
     if keys.num_rows == 0:
         return

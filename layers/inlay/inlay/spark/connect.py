@@ -6,11 +6,10 @@ many tasks the process runs. What is cached is immutable, so no task sees an old
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 from inlay.errors import InvalidRequest
-from inlay.ops.context import Context
+from inlay.ops.context import Context, Workers
 from inlay.ops.load import load_as_of, load_pointer, load_version
 from inlay.plan.state import State
 from inlay.storage.open import open_store
@@ -35,7 +34,7 @@ def connect(uri: str) -> Context:
         store=store,
         root=root,
         uri=uri.rstrip("/"),
-        executor=ThreadPoolExecutor(THREADS, thread_name_prefix="inlay"),
+        executor=Workers(THREADS),
         parallel=THREADS,
     )
 

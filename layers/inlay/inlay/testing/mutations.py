@@ -19,6 +19,7 @@ from unittest.mock import patch
 from inlay.format.snapshot import Boundary, Tier
 from inlay.ops import collect_garbage as gc_module
 from inlay.ops import commit as commit_module
+from inlay.ops import roots as roots_module
 from inlay.plan import apply as apply_module
 from inlay.plan import conflicts as conflicts_module
 from inlay.plan import draft as draft_module
@@ -329,14 +330,11 @@ def expire_at_the_time_of_planning(stack: ExitStack) -> None:
 @mutation
 def give_readers_of_expired_versions_no_grace(stack: ExitStack) -> None:
     """What has expired is garbage at once."""
-    from inlay.plan import roots as roots_module
 
     def gone(snapshot: Any, *, before_us: int) -> int:
         return int(snapshot.oldest_version) - 1
 
-    for module in (gc_module, roots_module):
-        if hasattr(module, "gone_through"):
-            _swap_in(stack, module, "gone_through", gone)
+    _swap_in(stack, roots_module, "gone_through", gone)
 
 
 def caught(name: str, *, seeds: int = SEEDS, first: int = 0) -> tuple[int, str] | None:
