@@ -1,7 +1,7 @@
 """Each offset rule, broken on purpose, is caught by some check.
 
 A test suite for a file format is only as good as the faults it would notice. Every mutation here is
-one plausible slip in `inlay.parquet.surgery`; most of them still read fine in pyarrow.
+one plausible slip in `inlay.parquet.rebuild` and around it; most of them still read fine in pyarrow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 import surgeon
 
-from inlay.parquet import edit, surgery
+from inlay.parquet import edit, judge, rebuild, surgery
 from inlay.parquet.fields import Chunk, File, Group, Meta, OffsetIndex
 from inlay.parquet.footer import decode_footer
 from inlay.parquet.layout import OffsetMap
@@ -48,7 +48,7 @@ def unshifted(key: int) -> Patch:
             tree[Chunk.META][key] = chunk.meta[key]
         return tree
 
-    return wrap(surgery, "_shifted_chunk", change)
+    return wrap(rebuild, "_shifted_chunk", change)
 
 
 def in_group(name: str, key: int, value: Callable[[Any, Any], object]) -> Patch:
@@ -57,7 +57,7 @@ def in_group(name: str, key: int, value: Callable[[Any, Any], object]) -> Patch:
             tree[key] = value(tree, old)
         return tree
 
-    return wrap(surgery, name, change)
+    return wrap(rebuild, name, change)
 
 
 def of_placed(key: int, by: int) -> Patch:
@@ -65,7 +65,7 @@ def of_placed(key: int, by: int) -> Patch:
         tree[Chunk.META][key] = tree[Chunk.META].get(key, 0) + by
         return tree
 
-    return wrap(surgery, "_placed_chunk", change)
+    return wrap(rebuild, "_placed_chunk", change)
 
 
 def stale_rows(tree: Struct, footer: Any, *rest: object) -> Struct:
@@ -82,7 +82,7 @@ def verbatim_index(result: object, body: bytes | None, *rest: object) -> bytes |
 
 
 def unplaced(result: object, index: Struct | None, at: int) -> bytes | None:
-    return None if index is None else surgery._move_pages(index, 0)
+    return None if index is None else rebuild._move_pages(index, 0)
 
 
 def first_page_lost(tree: Struct, *args: object) -> Struct:
@@ -99,7 +99,7 @@ def one_longer(*args: Any) -> None:
 
 
 def swapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = surgery._point_at
+    original = rebuild._point_at
 
     def point(new: Any, tree: Struct, body: bytes | None, offset: int, length: int) -> None:
         to_column = offset == Chunk.COLUMN_INDEX
@@ -110,7 +110,7 @@ def swapped(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         original(new, tree, body, *other)
 
-    monkeypatch.setattr(surgery, "_point_at", point)
+    monkeypatch.setattr(rebuild, "_point_at", point)
 
 
 def keeps_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,14 +121,14 @@ def keeps_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rotated_mask(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = surgery.edit_group
+    original = judge.edit_group
 
     def edited(*args: Any, **kw: Any) -> Any:
         *before, mask, profiles = args
         values = mask.to_pylist()
         return original(*before, pa.array(values[1:] + values[:1]), profiles, **kw)
 
-    monkeypatch.setattr(surgery, "edit_group", edited)
+    monkeypatch.setattr(judge, "edit_group", edited)
 
 
 MUTATIONS: dict[str, Patch] = {
@@ -136,16 +136,16 @@ MUTATIONS: dict[str, Patch] = {
     "dictionary pages of untouched groups not shifted": unshifted(Meta.DICTIONARY_PAGE),
     "bloom filters of untouched groups not shifted": unshifted(Meta.BLOOM),
     "page locations of untouched groups not shifted": wrap(
-        surgery, "_shifted_index", verbatim_index
+        rebuild, "_shifted_index", verbatim_index
     ),
-    "page locations of edited groups not shifted": wrap(surgery, "_placed_index", unplaced),
+    "page locations of edited groups not shifted": wrap(rebuild, "_placed_index", unplaced),
     "data pages of edited groups off by one": of_placed(Meta.DATA_PAGE, 1),
     "dictionary pages of edited groups off by one": of_placed(Meta.DICTIONARY_PAGE, 1),
     "compressed size of edited chunks off by one": of_placed(Meta.COMPRESSED, -1),
     "uncompressed size of edited chunks off by one": of_placed(Meta.UNCOMPRESSED, 1),
     "values of edited chunks off by one": of_placed(Meta.VALUES, 1),
-    "ordinals not renumbered": wrap(surgery, "_renumber", with_old_ordinal),
-    "rows of the file not counted anew": wrap(surgery, "_new_tree", stale_rows),
+    "ordinals not renumbered": wrap(rebuild, "_renumber", with_old_ordinal),
+    "rows of the file not counted anew": wrap(surgery, "new_tree", stale_rows),
     "rows of an edited group not counted anew": in_group(
         "_edited_group", Group.ROWS, lambda tree, old: old.num_rows
     ),
@@ -161,7 +161,7 @@ MUTATIONS: dict[str, Patch] = {
     "file offset of an edited group off by one": in_group(
         "_edited_group", Group.FILE_OFFSET, lambda tree, old: tree[Group.FILE_OFFSET] + 1
     ),
-    "indexes one byte longer than they are": wrap(surgery, "_point_at", one_longer),
+    "indexes one byte longer than they are": wrap(rebuild, "_point_at", one_longer),
     "column and offset indexes swapped": swapped,
     "gaps kept when erasing": keeps_gaps,
     "another row kept than the mask says": rotated_mask,

@@ -15,8 +15,9 @@ import surgeon
 
 from inlay.errors import ObjectGone, SourceChanged, StoreUnavailable
 from inlay.ops.context import InlineExecutor
-from inlay.parquet.assemble import Assembly, Source, Traffic
+from inlay.parquet.assemble import Assembly
 from inlay.parquet.footer import decode_footer
+from inlay.parquet.source import Source, Traffic
 from inlay.parquet.surgery import Outcome, Rewritten, plan_edit, rewrite_object
 from inlay.storage.base import Head, IfMatch, Location, Missing, ObjectStore
 from inlay.storage.faults import Fate, FaultyStore, Plan, Sent, once

@@ -13,7 +13,6 @@ Not for use from within a task of `executor` itself: parts wait for free threads
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, field
@@ -26,9 +25,9 @@ from inlay.errors import (
     SourceChanged,
     StaleUpload,
     StoreUnavailable,
-    UnreadableFile,
     UnsupportedFile,
 )
+from inlay.parquet.source import Source
 from inlay.plan.parts import (
     MIB,
     S3_LIMITS,
@@ -42,7 +41,6 @@ from inlay.storage.base import (
     IF_ABSENT,
     ByteRange,
     Head,
-    Location,
     Missing,
     ObjectStore,
     Part,
@@ -58,69 +56,6 @@ SMALL_OBJECT_BYTES = 8 * MIB
 COMPLETE_ATTEMPTS = 3
 # S3 answers 409 while another conditional write on the key is in flight.
 RACE_ATTEMPTS = 5
-
-
-@dataclass(slots=True)
-class Traffic:
-    """What one rewrite cost: requests, and bytes by direction. Copied bytes stay within the store."""
-
-    requests: int = 0
-    downloaded: int = 0
-    uploaded: int = 0
-    copied: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
-
-    def add(
-        self, requests: int = 1, *, downloaded: int = 0, uploaded: int = 0, copied: int = 0
-    ) -> None:
-        with self._lock:
-            self.requests += requests
-            self.downloaded += downloaded
-            self.uploaded += uploaded
-            self.copied += copied
-
-
-@dataclass(slots=True)
-class Source:
-    """An object being read: pinned to one ETag, remembering what was fetched on purpose."""
-
-    store: ObjectStore
-    location: Location
-    size: int
-    etag: str
-    traffic: Traffic
-    _held: list[tuple[int, bytes]] = field(default_factory=list)
-
-    def hold(self, start: int, body: bytes) -> None:
-        """Keep these bytes: later reads inside them cost nothing."""
-        self._held.append((start, body))
-
-    def release(self) -> None:
-        self._held.clear()
-
-    def read(self, start: int, end: int) -> bytes:
-        """Bytes `start` … `end - 1`."""
-        if start == end:
-            return b""
-        for at, body in self._held:
-            if at <= start and end <= at + len(body):
-                return body[start - at : end - at]
-        self.traffic.add()
-        got = self.store.get(
-            self.location.key, byte_range=ByteRange(start, end), if_match=self.etag
-        )
-        match got:
-            case Missing():
-                raise ObjectGone("the object to rewrite is gone", key=self.location.key)
-            case Refused():
-                raise SourceChanged("the object to rewrite has changed", key=self.location.key)
-        if len(got.body) != end - start:
-            raise UnreadableFile(
-                f"the object ends before byte {end}, though it should have {self.size}",
-                key=self.location.key,
-            )
-        self.traffic.add(0, downloaded=len(got.body))
-        return got.body
 
 
 @dataclass(frozen=True, slots=True)
