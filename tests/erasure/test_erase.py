@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+import inlay.ops.sweep as sweep
 from inlay.errors import InvalidRequest, RequestReused, VersionNotFound
 from inlay.format.snapshot import Ref
 from inlay.ops.commit import Skipped, commit
@@ -14,6 +17,7 @@ from inlay.ops.erase import erase_status
 from inlay.ops.load import load_version
 from inlay.ops.rewrite import rewrite
 from inlay.plan.change import Change, Edit
+from inlay.storage.base import Location
 
 from .people import KEY, SECRETS, WHO, People, ids_with, is_named, is_who, touch
 
@@ -297,3 +301,50 @@ def test_the_oracle_sees_each_secret_before_the_erasure(people: People) -> None:
 def _ref(people: People, name: str, ref: Ref | None) -> None:
     people.time.sleep(1)
     commit(people.ctx, Change(operation="tag", edit=Edit(refs={name: ref})))
+
+
+def test_a_hold_that_comes_with_the_last_commit_keeps_the_predicate(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people.append(*ids_with(WHO))
+    held = people.snapshot.version
+    people.erase()
+    people.advance()
+    _before_commit(
+        monkeypatch, lambda: _ref(people, "court", Ref(kind="tag", version=held, hold=True))
+    )
+    people.collect()
+    [erasure] = people.snapshot.erasures
+    assert (erasure.phase, erasure.predicate) == ("rewrite", is_who())
+    assert load_version(people.ctx, people.snapshot, held).version == held
+
+
+def test_an_old_object_ingested_with_the_last_commit_is_still_cleaned(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people.append(*ids_with(WHO))
+    late = people.land("late.parquet", *ids_with(WHO, start=20))
+    people.store.copy(late, "elsewhere/late.parquet")
+    people.store.delete([late.key])  # not where the erasure looks for it
+    people.erase()
+    people.advance()
+    moved = Location("memory", "b", "elsewhere/late.parquet")
+    _before_commit(monkeypatch, lambda: people.ingest(moved))
+    people.collect()
+    [erasure] = people.snapshot.erasures
+    assert erasure.phase == "rewrite"
+    people.store.delete([moved.key])
+    assert people.finish().receipts
+    assert people.found() == []
+
+
+def _before_commit(monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[], object]) -> None:
+    """Something lands between the look and the next commit of a sweep."""
+    real = sweep.commit
+
+    def racing(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(sweep, "commit", real)
+        interrupt()
+        return real(*args, **options)
+
+    monkeypatch.setattr(sweep, "commit", racing)

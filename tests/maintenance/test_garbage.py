@@ -271,3 +271,30 @@ def _orphan(bench: Bench, name: str) -> str:
 def _tag(bench: Bench, name: str, version: int | None) -> None:
     ref = None if version is None else Ref(kind="tag", version=version)
     commit(bench.ctx, Change(operation="tag", edit=Edit(refs={name: ref})))
+
+
+def test_an_object_of_the_boundarys_own_second_is_kept(bench: Bench) -> None:
+    """The store tells whole seconds: a writer of that very second is not refused."""
+    _orphan(bench, "older")
+    bench.time.sleep(1)
+    key = _orphan(bench, "same")
+    result = collect_garbage(bench.ctx, grace_seconds=0)
+    assert (result.objects, result.young) == (1, 1)
+    assert key in bench.keys("data/")
+
+
+def test_an_entry_of_a_shared_segment_that_only_an_older_version_needs_is_kept() -> None:
+    bench = new_bench()
+    while not bench.load().snapshot.files.segments:
+        bench.append(1)
+    before = bench.load().snapshot.version
+    rows = bench.rows()
+    segment = bench.load().snapshot.files.segments[0]
+    victim = bench.load().state.contents.files[segment.id][0]
+    commit(bench.ctx, Change(operation="delete", remove=(victim.key,)))
+    assert bench.load().snapshot.files.segments[0].dead
+    _orphan(bench, "a")
+    bench.time.sleep(8 * DAY)
+    assert collect_garbage(bench.ctx).kinds.keys() == {"data"}
+    assert victim.key in bench.keys("data/")
+    assert bench.rows(before) == rows
