@@ -4,8 +4,9 @@
 
 Lineitem (8 columns, sorted by order key as it is generated) is written through the library's own
 writer to a memory store: as files of the default size, as many small ones, and as one large file (five
-sixths of the rows) with 20 small ones. It is read back whole, in part, by key, and under deletes. Requests and bytes are counted at the store; pyarrow
-reading the same bytes from memory, with all columns in one thread, is the yardstick for time.
+sixths of the rows) with 20 small ones. It is read back whole, in part, by key, and under deletes.
+Requests and bytes are counted at the store; pyarrow reading the same bytes from memory, in one thread,
+is the yardstick for time.
 """
 
 from __future__ import annotations

@@ -299,3 +299,19 @@ def test_threads_and_a_tiny_budget_give_the_same(files: Any, lake: Any, threads:
     for budget in (1, 100_000, 1 << 30):
         found = Scan(ctx, State(snapshot(files)), read_ahead_bytes=budget)
         assert same(found.to_arrow(), TABLE)
+
+
+def test_memory_is_bounded_by_the_budget(lake: Any, committed: Any) -> None:
+    groups, rows = 40, 100_000
+    table = pa.table({"n": pa.array(range(groups * rows), pa.int64())})
+    schema = schema_from_arrow(table.schema)
+    files = committed(lake.write(table, schema, row_group_rows=rows, row_group_bytes=1 << 30))
+    ctx = Context(store=lake.store, root="tables/t", uri="memory://", executor=lake.executor)
+    state = State(snapshot(files, schema=schema))
+    before, most, seen = pa.total_allocated_bytes(), 0, 0
+    for batch in Scan(ctx, state, read_ahead_bytes=4 << 20).to_reader():
+        most = max(most, pa.total_allocated_bytes() - before)
+        seen += batch.num_rows
+    assert seen == table.num_rows
+    # All of it is 32 MB; a unit holds some row groups of 0.8 MB, stored and decoded.
+    assert most < 12 << 20

@@ -15,6 +15,8 @@ from inlay.parquet.opened import OpenFile
 from inlay.parquet.stats import Leaf, absent_fields, group_stats, leaves_of
 from inlay.parquet.wanted import PredicateFilter, RowFilter, Wanted, top_columns
 
+# Units that fit the budget side by side, so that one is fetched while another is decoded.
+UNITS_IN_BUDGET = 4
 # What a value takes once decoded, when the footer cannot tell because of a dictionary; others 8.
 _DECODED_BYTES = {"BYTE_ARRAY": 24, "FIXED_LEN_BYTE_ARRAY": 16}
 
@@ -80,23 +82,26 @@ def _plan_group(
 
 
 def in_units(
-    file: OpenFile, wanted: Wanted, unit_bytes: int
+    file: OpenFile, wanted: Wanted, *, unit_bytes: int, budget_bytes: int
 ) -> Iterator[tuple[int, tuple[Group, ...]]]:
-    """Neighbouring groups in runs of about `unit_bytes`, each with the memory it will take."""
+    """Neighbouring groups in runs of about `unit_bytes`, each with the memory it will take: at most a
+    part of the budget, however well the groups are compressed (or one group)."""
+    most = budget_bytes // UNITS_IN_BUDGET
     run: list[Group] = []
     stored = cost = 0
     for group in plan_groups(file, wanted):
         tops = (*wanted.columns, *top_columns(wanted.schema, group.fields))
         chunks = file.chunks(group.ordinal, tops)
         stored_here = sum(c.total_compressed_size for c in chunks)
-        if run and stored + stored_here > unit_bytes:
+        cost_here = stored_here + sum(
+            max(c.total_uncompressed_size, c.num_values * _DECODED_BYTES.get(c.physical_type, 8))
+            for c in chunks
+        )
+        if run and (stored + stored_here > unit_bytes or cost + cost_here > most):
             yield cost, tuple(run)
             run, stored, cost = [], 0, 0
         run.append(group)
         stored += stored_here
-        cost += stored_here + sum(
-            max(c.total_uncompressed_size, c.num_values * _DECODED_BYTES.get(c.physical_type, 8))
-            for c in chunks
-        )
+        cost += cost_here
     if run:
         yield cost, tuple(run)

@@ -151,7 +151,10 @@ def _read(
 
     def units() -> Iterator[Unit[tuple[FileTask, list[pa.RecordBatch]]]]:
         for file in opening:
-            for cost, groups in in_units(file, wanted, ahead.unit_bytes):
+            runs = in_units(
+                file, wanted, unit_bytes=ahead.unit_bytes, budget_bytes=ahead.budget_bytes
+            )
+            for cost, groups in runs:
                 yield Unit(cost, read_groups(file, groups, wanted))
 
     reading = run_ahead(
