@@ -15,17 +15,20 @@ are seen after `refresh()`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from inlay import arguments
 from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import TRUE, Predicate
+from inlay.format.properties import DELETE_MODES
 from inlay.format.snapshot import Snapshot
 from inlay.ops import append as append_op
 from inlay.ops import collect_garbage as gc_op
@@ -49,8 +52,8 @@ from inlay.ops.load import (
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.scan import Scan
 from inlay.parquet.types import schema_to_arrow
-from inlay.parse import parse_assignments, parse_predicate
-from inlay.plan.change import Change, Edit, Request
+from inlay.parse import parse_assignments
+from inlay.plan.change import Change, Edit
 from inlay.plan.state import State
 from inlay.storage.metered import MeteredStore, Usage
 from inlay.storage.open import open_store, parse_location
@@ -63,7 +66,7 @@ THREADS = 16
 
 
 def create(
-    uri: str,
+    uri: str | os.PathLike[str],
     schema: pa.Schema,
     *,
     primary_key: str | Sequence[str] = (),
@@ -78,16 +81,20 @@ def create(
     """
     ctx = context or connect(uri)
     loaded = create_op.create(
-        ctx, schema, primary_key=_names(primary_key), sort_by=_names(sort_by), properties=properties
+        ctx,
+        schema,
+        primary_key=arguments.names(primary_key, "primary_key"),
+        sort_by=arguments.names(sort_by, "sort_by"),
+        properties=properties,
     )
     return Table(ctx, loaded)
 
 
 def open(
-    uri: str,
+    uri: str | os.PathLike[str],
     *,
     version: int | None = None,
-    as_of: datetime | str | None = None,
+    as_of: datetime | date | str | None = None,
     ref: str | None = None,
     context: Context | None = None,
 ) -> Table:
@@ -98,6 +105,8 @@ def open(
     ctx = context or connect(uri)
     if sum(x is not None for x in (version, as_of, ref)) > 1:
         raise InvalidRequest("give one of version=, as_of= and ref=")
+    version = None if version is None else arguments.whole_number(version, "version")
+    time_us = None if as_of is None else arguments.time_us(as_of)
     loaded = load_pointer(ctx)
     current = loaded.snapshot
     if ref is not None and ref != "main":
@@ -110,15 +119,19 @@ def open(
         version = current.refs[ref].version
     if version is not None:
         return Table(ctx, loaded, at=load_version(ctx, current, version))
-    if as_of is not None:
-        return Table(ctx, loaded, at=load_as_of(ctx, current, _time_us(as_of)))
+    if time_us is not None:
+        return Table(ctx, loaded, at=load_as_of(ctx, current, time_us))
     return Table(ctx, loaded)
 
 
 def connect(
-    uri: str, *, executor: Executor | None = None, progress: Progress = no_progress
+    uri: str | os.PathLike[str],
+    *,
+    executor: Executor | None = None,
+    progress: Progress = no_progress,
 ) -> Context:
     """A context for the table at `uri`, with this process's environment and threads."""
+    uri = arguments.location(uri)
     store, root = open_store(uri)
     return Context(
         store=MeteredStore(store),
@@ -221,14 +234,18 @@ class Table:
         return self._write(
             "append",
             lambda base: append_op.append(
-                self._ctx, data, base=base, request=_request(request_id, "append")
+                self._ctx, data, base=base, request=arguments.request(request_id, "append")
             ),
         )
 
-    def ingest(self, uris: Sequence[str], *, adopt: bool = False) -> ingest_op.IngestResult:
+    def ingest(
+        self, uris: Sequence[str | os.PathLike[str]], *, adopt: bool = False
+    ) -> ingest_op.IngestResult:
         """Existing Parquet objects become data files byte for byte, each once. The result tells what
         became of each."""
-        sources = [ingest_op.Source(parse_location(uri)) for uri in uris]
+        if isinstance(uris, str | os.PathLike):
+            raise InvalidRequest("uris is one location", next_step=f"Give a list: [{str(uris)!r}]")
+        sources = [ingest_op.Source(parse_location(arguments.location(uri))) for uri in uris]
         self._writable()
         before = _usage(self._ctx)
         result = ingest_op.ingest(self._ctx, sources, adopt=adopt, base=self._loaded)
@@ -252,17 +269,32 @@ class Table:
         if (where is None) == (keys is None):
             raise InvalidRequest("give either where= or keys= to delete", table=self.uri)
         if keys is not None:
-            table = keys if isinstance(keys, pa.Table) else pa.table(keys)
-            body = f"keys:{table.schema}:{table.to_pydict()}"
+            if mode not in (None, "tombstone") or file is not None:
+                raise InvalidRequest(
+                    "keys= deletes from the whole table, by a tombstone: it takes no mode= and no file=",
+                    next_step='Write the keys as a condition: "id IN (1, 2)"',
+                    table=self.uri,
+                )
+            table = _key_table(keys)
+            body = ""
+            if request_id is not None:  # a million values as text are not made for nothing
+                body = f"keys:{table.schema}:{table.to_pydict()}"
             return self._write(
                 "delete",
                 lambda base: delete_op.delete_keys(
-                    self._ctx, table, base=base, request=_request(request_id, body)
+                    self._ctx, table, base=base, request=arguments.request(request_id, body)
                 ),
             )
-        predicate = self._predicate(where)
-        request = _request(request_id, f"{mode}:{file}:{predicate}")
+        predicate = arguments.predicate(where, self.snapshot.schema)
+        request = arguments.request(request_id, f"{mode}:{file}:{predicate}")
+        _check_mode(mode, "erase")
         if mode == "erase":
+            if file is not None:
+                raise InvalidRequest(
+                    "an erasure is of the whole table, not of one file=",
+                    next_step="Leave out file=",
+                    table=self.uri,
+                )
             from inlay.ops import erase as erase_op
 
             return self._write(
@@ -270,12 +302,6 @@ class Table:
                 lambda base: erase_op.open_erasure(
                     self._ctx, predicate, base=base, request=request
                 ),
-            )
-        if mode is not None and mode not in ("tombstone", "vector", "surgery", "rewrite"):
-            raise InvalidRequest(
-                f"unknown delete mode {mode!r}",
-                next_step="It is one of tombstone, vector, surgery, rewrite, erase",
-                table=self.uri,
             )
         return self._write(
             "delete",
@@ -288,14 +314,15 @@ class Table:
         self, file: str, ordinals: Sequence[int], *, request_id: str | None = None
     ) -> WriteResult:
         """Delete whole row groups of one data file (`files()` names them)."""
+        groups = arguments.ordinals(ordinals)
         return self._write(
             "delete",
             lambda base: delete_op.delete_row_groups(
                 self._ctx,
                 file,
-                ordinals,
+                groups,
                 base=base,
-                request=_request(request_id, f"{file}:{list(ordinals)}"),
+                request=arguments.request(request_id, f"{file}:{list(groups)}"),
             ),
         )
 
@@ -308,8 +335,9 @@ class Table:
         request_id: str | None = None,
     ) -> WriteResult:
         """Set columns to SQL expressions: `t.update({"status": "'closed'"}, where="id = 7")`."""
+        _check_mode(mode)
         parsed = parse_assignments(assignments, self.snapshot.schema)
-        predicate = self._predicate(where)
+        predicate = arguments.predicate(where, self.snapshot.schema)
         return self._write(
             "update",
             lambda base: update_op.update(
@@ -318,7 +346,7 @@ class Table:
                 predicate,
                 mode=mode,
                 base=base,
-                request=_request(request_id, f"{sorted(assignments.items())}:{predicate}"),
+                request=arguments.request(request_id, f"{sorted(assignments.items())}:{predicate}"),
             ),
         )
 
@@ -326,11 +354,11 @@ class Table:
         self, data: Any, *, on: str | Sequence[str] = (), request_id: str | None = None
     ) -> WriteResult:
         """Insert rows, replacing those with equal values of `on` (default: the primary key)."""
+        columns = arguments.names(on, "on")
+        request = arguments.request(request_id, "upsert")
         return self._write(
             "upsert",
-            lambda base: update_op.upsert(
-                self._ctx, data, on=_names(on), base=base, request=_request(request_id, "upsert")
-            ),
+            lambda base: update_op.upsert(self._ctx, data, on=columns, base=base, request=request),
         )
 
     def set_properties(self, **properties: object) -> WriteResult:
@@ -350,8 +378,13 @@ class Table:
 
     # -- maintenance --------------------------------------------------------------------------
 
-    def rewrite(self, **options: Any) -> rewrite_op.RewriteResult:
-        """Turn delete markers into absent rows, by row-group surgery where that is cheapest."""
+    def rewrite(
+        self, *, where: str | Predicate | None = None, **options: Any
+    ) -> rewrite_op.RewriteResult:
+        """Turn delete markers into absent rows, by row-group surgery where that is cheapest: in all
+        files, or in those that may hold a row for which `where` is TRUE."""
+        if where is not None:
+            options["where"] = arguments.predicate(where, self.snapshot.schema)
         return self._maintain(rewrite_op.rewrite, options)
 
     def compact(self, **options: Any) -> compact_op.CompactResult:
@@ -366,7 +399,7 @@ class Table:
         self, *, grace: timedelta | None = None, dry_run: bool = False, **options: Any
     ) -> gc_op.CollectResult:
         """Delete objects nothing can reach any more, older than `grace` (7 days unless set)."""
-        seconds = None if grace is None else grace.total_seconds()
+        seconds = arguments.seconds(grace, "grace")
         return self._maintain(
             gc_op.collect_garbage, {"grace_seconds": seconds, "dry_run": dry_run, **options}
         )
@@ -378,13 +411,6 @@ class Table:
         return result
 
     # -- inside -------------------------------------------------------------------------------
-
-    def _predicate(self, where: str | Predicate | None) -> Predicate:
-        if where is None:
-            return TRUE
-        if isinstance(where, str):
-            return parse_predicate(where, self.snapshot.schema)
-        return where
 
     def _writable(self) -> None:
         if self._at is not None:
@@ -402,33 +428,26 @@ class Table:
         return write_result(operation, outcome, _usage(self._ctx) - before)
 
 
+def _check_mode(mode: str | None, *others: str) -> None:
+    if mode is not None and mode not in (*DELETE_MODES, *others):
+        raise InvalidRequest(
+            f"unknown mode {mode!r}",
+            next_step=f"It is one of {', '.join((*DELETE_MODES, *others))}",
+        )
+
+
+def _key_table(keys: Any) -> pa.Table:
+    try:
+        return keys if isinstance(keys, pa.Table) else pa.table(keys)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidRequest(
+            f"keys cannot be read as a table from a {type(keys).__name__}",
+            next_step="Give a pyarrow Table, or columns with lists of values: {'id': [1, 2]}",
+        ) from error
+
+
 def _usage(ctx: Context) -> Usage:
     return ctx.store.usage() if isinstance(ctx.store, MeteredStore) else Usage({}, 0, 0)
-
-
-def _request(request_id: str | None, body: str) -> Request | None:
-    if request_id is None:
-        return None
-    if not request_id.strip():
-        raise InvalidRequest("a request id cannot be empty")
-    return Request.of(request_id, body=body)
-
-
-def _names(value: str | Sequence[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
-
-
-def _time_us(value: datetime | str) -> int:
-    if isinstance(value, str):
-        try:
-            value = datetime.fromisoformat(value)
-        except ValueError as error:
-            raise InvalidRequest(
-                f"not a time: {value!r}", next_step="Write it as 2026-01-31T12:00:00Z"
-            ) from error
-    if value.tzinfo is None:
-        value = value.replace(tzinfo=UTC)
-    return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 __all__ = ["Table", "connect", "create", "open"]

@@ -107,7 +107,9 @@ def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
                 f"property {name} cannot be {text!r}",
                 next_step=f"It takes one of: {', '.join(known.choices)}",
             )
-        elif known.minimum is not None and not (text.isdigit() and int(text) >= known.minimum):
+        elif known.minimum is not None and not (
+            text.isascii() and text.isdigit() and int(text) >= known.minimum
+        ):
             raise InvalidRequest(
                 f"property {name} cannot be {text!r}",
                 next_step=f"It takes a whole number from {known.minimum}",

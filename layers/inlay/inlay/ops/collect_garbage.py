@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from inlay.errors import InvalidRequest
 from inlay.format.properties import Properties
 from inlay.ops.commit import commit, expect_committed
 from inlay.ops.context import Context
@@ -85,6 +86,12 @@ def collect_garbage(
     The grace must be longer than the longest read and the longest upload: a reader of an expired
     version keeps its files that long, a writer slower than that must upload again.
     """
+    if grace_seconds is not None and not grace_seconds >= 0:
+        raise InvalidRequest(
+            f"a grace of {grace_seconds} seconds would take objects that are being written",
+            next_step="Give 0 or more",
+            table=ctx.uri,
+        )
     loaded = load_pointer(ctx, carried=None if base is None else base.state.contents)
     swept = SweepResult()
     if loaded.snapshot.erasures and not dry_run:

@@ -32,6 +32,12 @@ def create(
     properties: Mapping[str, object] | None = None,
 ) -> Loaded:
     """Create the table at `ctx.root`, version 1, empty. Raises `TableExists`."""
+    if not isinstance(schema, pa.Schema):
+        raise InvalidRequest(
+            f"a schema cannot be a {type(schema).__name__}",
+            next_step="Give a pyarrow.Schema (a table or reader has it as `.schema`)",
+            table=ctx.uri,
+        )
     checked = check_properties(properties or {})
     typed = schema_from_arrow(schema, schema_id=0)
     if not typed.fields:

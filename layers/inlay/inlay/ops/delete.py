@@ -73,6 +73,14 @@ def delete(
     loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
     if before is not None:
         return before
+    if file is not None:
+        loaded = replace(loaded, state=load_entries(ctx, loaded.state))
+        if all(f.key != file for f in loaded.state.files()):
+            raise InvalidRequest(
+                f"no such file: {file}",
+                next_step="`files()` lists the live files; a rewrite may have replaced it",
+                table=ctx.uri,
+            )
     chosen = mode or Properties(loaded.snapshot.properties).text("delete.mode")
     if chosen == "tombstone":
         return _commit_markers(ctx, loaded, request, [marker_of(ctx, loaded, predicate, file=file)])

@@ -44,6 +44,10 @@ def expire(
 ) -> ExpireResult:
     """Expire the versions that were superseded more than `days` ago, keeping at least `min_versions`
     (the properties `history.days` and `history.min_versions` unless given)."""
+    if days is not None and not (isinstance(days, int | float) and 0 <= days < 1e6):
+        raise InvalidRequest(
+            f"cannot keep versions for {str(days)[:50]!r} days", next_step="Give a number from 0"
+        )
     loaded = fresh_base(ctx, base)
     snapshot = loaded.snapshot
     properties = Properties(snapshot.properties)

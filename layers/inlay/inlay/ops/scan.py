@@ -90,6 +90,8 @@ class Scan:
         limit: int | None = None,
         read_ahead_bytes: int = READ_AHEAD_BYTES,
     ) -> None:
+        if limit is not None and not isinstance(limit, int):
+            raise InvalidRequest(f"a limit is a whole number, not {str(limit)[:50]!r}")
         if limit is not None and limit < 0:
             raise InvalidRequest(f"a limit of {limit} rows", next_step="Give 0 or more")
         self._ctx = ctx
@@ -105,8 +107,13 @@ class Scan:
             self._expression.check()
         elif isinstance(where, str):
             self._predicate = parse_predicate(where, self._schema)
-        elif where is not None:
+        elif isinstance(where, Predicate):
             self._predicate = where
+        elif where is not None:
+            raise InvalidRequest(
+                f"where cannot be a {type(where).__name__}",
+                next_step="Give SQL text or a pyarrow expression",
+            )
         self._plan: ScanPlan | None = None
 
     # -- the plan -----------------------------------------------------------------------------
@@ -283,6 +290,8 @@ def _checked(columns: Iterable[str] | None, schema: Schema) -> tuple[str, ...]:
         return schema.names
     if isinstance(columns, str):
         raise InvalidRequest("columns is one text", next_step=f"Give a list: [{columns!r}]")
+    if not isinstance(columns, Iterable):
+        raise InvalidRequest(f"columns cannot be a {type(columns).__name__}")
     asked = tuple(columns)
     unknown = [name for name in asked if name not in (*schema.names, *_HIDDEN)]
     if unknown:

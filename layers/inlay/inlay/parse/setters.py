@@ -33,10 +33,20 @@ from inlay.parse.where import read_as
 
 def parse_assignments(texts: Mapping[str, str], schema: Schema) -> Assignments:
     """Column names to value texts as assignments on `schema`. Raises InvalidPredicate."""
+    if not isinstance(texts, Mapping):
+        raise InvalidPredicate(
+            f"assignments cannot be a {type(texts).__name__}",
+            next_step='Give columns with values as SQL: {"status": "\'closed\'"}',
+        )
     if not texts:
         raise InvalidPredicate("an update without assignments", next_step="Name a column to set")
     found: dict[int, Assignment] = {}
     for name, text in texts.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise InvalidPredicate(
+                f"the value of column {str(name)[:100]!r} is a {type(text).__name__}, not SQL text",
+                next_step="Write NULL, 5, 'a text' or an expression over columns, as a string",
+            )
         column = schema.column(name) or resolve(Name(((name, False),), 0), schema, name)
         if column.id in found:
             raise InvalidPredicate(f"column {column.name!r} is assigned twice")
