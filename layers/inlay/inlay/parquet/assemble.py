@@ -49,7 +49,7 @@ from inlay.storage.base import (
 )
 
 # Enough that parts go out in parallel, little enough for the smallest Lambda.
-WINDOW_BYTES = 64 * MIB
+WINDOW_BYTES = 32 * MIB
 # Below this, one GET and one PUT beat four requests of a multipart upload, whatever it would save.
 SMALL_OBJECT_BYTES = 8 * MIB
 # A Complete whose answer was lost is asked again; more often only hides an outage.
