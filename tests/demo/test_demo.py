@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 
 from inlay.cli.app import app
 from inlay.errors import InvalidRequest
+from inlay.local.aws_process import AwsProcess
 from inlay.local.demo import play as playing
 from inlay.local.demo.play import DemoOptions, play
 from inlay.local.demo.steps import STEPS, land
@@ -39,6 +42,36 @@ def test_every_step_agrees_with_duckdb(
     for step in STEPS:
         assert out.count(step.title) >= 2, f"{step.title} is not told and summed up"
     assert "3 requests (2 PUT, 1 GET)" in out
+
+
+def test_another_s3_server_serves_one_run_after_another(
+    options: DemoOptions, tmp_path: Path
+) -> None:
+    """In processes of their own, as the environment of one stack must not meet another's."""
+    with AwsProcess(["s3"]) as other:
+        for _ in range(2):
+            ran = subprocess.run(
+                [
+                    *(sys.executable, "-c", "from inlay.cli import main; main()"),
+                    *("local", "demo", "--scale", "0.002", "--no-spark"),
+                    *("--endpoint-url", other.endpoint_url),
+                ],
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=ROOT,
+            )
+            assert ran.returncode == 0, ran.stdout + ran.stderr
+            assert "All answers agree" in ran.stdout
+
+
+def test_a_server_that_does_not_answer_is_named_without_a_traceback(options: DemoOptions) -> None:
+    ran = CliRunner().invoke(
+        app, ["local", "demo", "--scale", "0.001", "--endpoint-url", "http://127.0.0.1:9"]
+    )
+    assert ran.exit_code == 75
+    assert "http://127.0.0.1:9" in ran.stderr
+    assert "--endpoint-url" in ran.stderr
 
 
 def test_a_row_too_few_fails_the_demo(

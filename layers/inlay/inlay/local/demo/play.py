@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,8 @@ from inlay.local.demo.truth import Truth
 from inlay.local.demo.world import Mismatch, World
 from inlay.local.stack import LocalOptions, LocalStack, environment
 
+TABLE = "lineitem"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
@@ -62,7 +65,7 @@ def play(options: DemoOptions, *, steps: Sequence[Step] = STEPS) -> bool:
         with console.status("starting S3, SQS and the functions"):
             stack = open_.enter_context(_stack(options))
             readers = _readers(options, console, open_)
-            world = World(stack, Truth(sources[0]), sources)
+            world = World(stack, _table_name(options), Truth(sources[0]), sources)
             _create(world)
         print_opening(
             console,
@@ -111,6 +114,11 @@ def _readers(options: DemoOptions, console: Console, open_: ExitStack) -> Sequen
     elif options.spark:
         console.print("Spark is left out: pyspark is not installed (pip install 'inlay[spark]')")
     return readers
+
+
+def _table_name(options: DemoOptions) -> str:
+    """Another server keeps the tables of earlier runs."""
+    return TABLE if options.endpoint_url is None else f"{TABLE}-{secrets.token_hex(4)}"
 
 
 def _create(world: World) -> None:

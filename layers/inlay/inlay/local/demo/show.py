@@ -73,7 +73,7 @@ def print_played(console: Console, played: Played) -> None:
 def cost_text(cost: Cost | None) -> str:
     """Requests by kind and bytes, as the server counted them."""
     if cost is None:
-        return "requests are not counted on another S3 server; done"
+        return "done (requests are counted on the embedded S3 only)"
     kinds = ", ".join(
         f"{number} {_VERBS.get(name, name)}"
         for name, number in sorted(cost.requests.items(), key=lambda each: -each[1])

@@ -19,8 +19,6 @@ from inlay.local.runtime import Failed
 from inlay.local.stack import LocalStack
 from inlay.table import Table
 
-TABLE = "lineitem"
-
 
 class Mismatch(Exception):
     """The product did not do what it should; the message says what."""
@@ -39,10 +37,12 @@ class State:
 
 @dataclass(slots=True)
 class World:
-    """`history` is what each version held when it was the newest; `requests` the delete requests by
-    their ids, for sending one again; `erased` the order that must be nowhere in the end."""
+    """`table` is its name in the bucket; `history` is what each version held when it was the newest;
+    `requests` the delete requests by their ids, for sending one again; `erased` the order that must be
+    nowhere in the end."""
 
     stack: LocalStack
+    table: str
     truth: Truth
     sources: Sequence[Path]
     history: dict[int, Figures] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class World:
 
     @property
     def uri(self) -> str:
-        return self.stack.table_uri(TABLE)
+        return self.stack.table_uri(self.table)
 
     def open(self) -> Table:
         return inlay.open(self.uri)
@@ -59,9 +59,8 @@ class World:
     def state(self) -> State:
         snapshot = self.open().snapshot
         totals = snapshot.totals
-        return State(
-            snapshot.version, totals.files, totals.bytes, totals.markers, len(self._keys("tables/"))
-        )
+        objects = len(self._keys(f"tables/{self.table}/"))
+        return State(snapshot.version, totals.files, totals.bytes, totals.markers, objects)
 
     # -- acting, each beside the truth ------------------------------------------------------------
 
@@ -87,7 +86,7 @@ class World:
 
     def request_delete(self, request_id: str, **request: Any) -> None:
         """Queue a delete request and wait for it. Conditions are put to the truth as they are."""
-        self.requests[request_id] = {"id": request_id, "table": TABLE, **request}
+        self.requests[request_id] = {"id": request_id, "table": self.table, **request}
         self.stack.send("DeleteQueue", self.requests[request_id])
         self.stack.drain()
         if "where" in request:
@@ -103,7 +102,7 @@ class World:
 
     def run(self, function: str, **event: Any) -> Mapping[str, Any]:
         """Run a maintenance function on the table; returns what it says it did."""
-        answer = self.stack.invoke(function, {"table": TABLE, **event})
+        answer = self.stack.invoke(function, {"table": self.table, **event})
         if isinstance(answer, Failed):
             raise Mismatch(f"the function {function} failed: {answer.message}")
         said: Mapping[str, Any] = answer.payload
@@ -117,7 +116,7 @@ class World:
 
     def receipts(self) -> Sequence[str]:
         """The receipts of erasures that have ended."""
-        return self._keys(f"tables/{TABLE}/erasure/")
+        return self._keys(f"tables/{self.table}/erasure/")
 
     def holders(self) -> Sequence[str]:
         """Parquet objects and old versions of them, landed or the table's, that hold the erased order.
@@ -127,11 +126,12 @@ class World:
         ]
 
     def _versions(self) -> Iterator[tuple[str, str]]:
-        pages = self.stack.s3.get_paginator("list_object_versions")
-        for page in pages.paginate(Bucket=self.stack.bucket):
-            for found in page.get("Versions", []):
-                if found["Key"].endswith(".parquet"):
-                    yield found["Key"], found["VersionId"]
+        lister = self.stack.s3.get_paginator("list_object_versions")
+        for prefix in (f"tables/{self.table}/", f"ingest/{self.table}/"):
+            for page in lister.paginate(Bucket=self.stack.bucket, Prefix=prefix):
+                for found in page.get("Versions", []):
+                    if found["Key"].endswith(".parquet"):
+                        yield found["Key"], found["VersionId"]
 
     def _holds(self, key: str, version: str) -> bool:
         answer = self.stack.s3.get_object(Bucket=self.stack.bucket, Key=key, VersionId=version)
@@ -147,7 +147,7 @@ class World:
         ]
 
     def _landing_key(self, source: Path) -> str:
-        return f"ingest/{TABLE}/{source.name}"
+        return f"ingest/{self.table}/{source.name}"
 
     def _keys(self, prefix: str) -> list[str]:
         pages = self.stack.s3.get_paginator("list_objects_v2")
