@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from inlay.cli.failures import failing_well
-from inlay.errors import InvalidRequest, StoreUnavailable
+from inlay.errors import InvalidRequest
 
 # Everything after `local` belongs to the other tree, --help included.
 _PASS_ON = {
@@ -27,20 +27,13 @@ def local(
     arguments: Annotated[list[str] | None, typer.Argument(metavar="up|demo …")] = None,
 ) -> None:
     """Run S3, SQS and the five functions on this machine: `up` to try things, `demo` to watch."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
     with failing_well(as_json=False):
         try:
-            from inlay.local.cli import app
+            from inlay.local.cli import run
 
-            app(arguments or ["--help"], prog_name="inlay local", standalone_mode=True)
+            run(arguments or ["--help"])
         except ModuleNotFoundError as error:
             raise missing(error) from error
-        except (BotoCoreError, ClientError) as error:
-            raise StoreUnavailable(
-                f"the S3 server does not do as asked: {error}",
-                next_step="Check that it runs at the --endpoint-url, and the credentials",
-            ) from error
 
 
 def missing(error: ModuleNotFoundError) -> InvalidRequest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from inlay.errors import StoreUnavailable
 from inlay.local.demo.command import demo
 
 app = typer.Typer(
@@ -89,3 +91,16 @@ def up(
 
 
 app.command()(demo)
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run `inlay local …`. What S3 or SQS would not do is raised as an InlayError."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        app(list(arguments), prog_name="inlay local")
+    except (BotoCoreError, ClientError) as error:
+        raise StoreUnavailable(
+            f"the S3 server does not do as asked: {error}",
+            next_step="Check that it runs at the --endpoint-url, and the credentials",
+        ) from error
