@@ -43,7 +43,7 @@ def find(store: Any, *secrets: Secret) -> list[str]:
     """Where the secrets are found: "key (how)"."""
     found: list[str] = []
     for name, body in _bodies(store):
-        for how, data in _views(body):
+        for how, data in views(body):
             for secret in secrets:
                 if any(form in data for form in secret.forms):
                     found.append(f"{name} ({how}): {secret.value}")
@@ -62,7 +62,7 @@ def _bodies(store: Any) -> Iterator[tuple[str, bytes]]:
             yield f"upload of {upload.key}, part {number}", content
 
 
-def _views(body: bytes) -> Iterator[tuple[str, bytes]]:
+def views(body: bytes) -> Iterator[tuple[str, bytes]]:
     yield "bytes", body
     if body[:2] == b"\x1f\x8b":
         try:

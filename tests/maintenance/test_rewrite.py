@@ -88,6 +88,7 @@ def test_restamping_keeps_the_object_and_drops_the_marker(bench: Bench) -> None:
     assert (result.restamped, result.rewritten, result.written_bytes) == (1, 0, 0)
     assert after.sequence is not None and before.sequence is not None
     assert after.sequence > before.sequence
+    assert after.newest_rows == before.newest_rows and not after.data_change
     assert list(bench.load().state.markers()) == []
     assert bench.ids() == [0, 2]
     assert bench.load().snapshot.totals.files == 1

@@ -446,8 +446,9 @@ def _as_a_whole(ctx: Context, loaded: Loaded, task: FileTask, looked: _Looked) -
 
 
 def _restamped(loaded: Loaded, task: FileTask) -> Done:
-    """No row of the file is hit: its entry says so from now on, by its sequence."""
-    entry = replace(task.file, sequence=loaded.snapshot.version)
+    """No row of the file is hit: its entry says so from now on, by its sequence. Its rows are no newer
+    for that (the commit notes when they came)."""
+    entry = replace(task.file, sequence=loaded.snapshot.version, data_change=False)
     unit = Unit((entry.key,), (entry,), loaded.snapshot.version, None, _of_file(task))
     return Done(unit=unit, method="restamp", read_bytes=entry.footer_size)
 

@@ -1,0 +1,96 @@
+"""The same erasure on a directory and on S3 as an embedded server speaks it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inlay.ops.context import SystemClock
+from inlay.ops.create import create
+from inlay.storage.directory import DirectoryStore
+from inlay.storage.open import open_store
+
+from .oracle import views
+from .people import SCHEMA, SECRETS, WHO, People, ids_with, new_people
+
+
+def test_a_table_in_a_directory(tmp_path: Path) -> None:
+    store, key = open_store(f"file://{tmp_path}/lake")
+    assert isinstance(store, DirectoryStore)
+    people = _at(store, f"{key}/tables/people")
+    people.append(*ids_with(WHO))
+    people.append(*ids_with(start=20))
+    people.erase()
+    people.advance()
+    result = people.collect(life_seconds=0, landing=f"{key}/ingest/people/")
+    assert result.receipts == ("erasure/case-1.json",)
+    bodies = {str(p): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    assert bodies and [name for name, body in bodies.items() if _tells(body)] == []
+    assert people.ids() == [*range(10), *range(20, 30)]
+
+
+def _tells(body: bytes) -> bool:
+    return any(form in data for _, data in views(body) for s in SECRETS for form in s.forms)
+
+
+class _RealTime:
+    """Stores with a clock of their own: a step waits until their whole second has passed."""
+
+    def __init__(self) -> None:
+        self.clock = SystemClock()
+
+    def sleep(self, seconds: float) -> None:
+        self.clock.sleep(min(seconds, 1.01))
+
+
+def _at(store: Any, root: str) -> People:
+    from dataclasses import replace
+
+    people = new_people()
+    ctx = replace(people.ctx, store=store, root=root, uri=f"file:///{root}", clock=SystemClock())
+    create(ctx, SCHEMA, primary_key=["id"])
+    return replace(people, store=store, ctx=ctx, time=_RealTime())  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def s3_people(monkeypatch: pytest.MonkeyPatch) -> Any:
+    moto = pytest.importorskip("moto.server")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://{host}:{port}")
+        import boto3
+
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="lake-of-people")
+        client.put_bucket_versioning(
+            Bucket="lake-of-people", VersioningConfiguration={"Status": "Enabled"}
+        )
+        store, _ = open_store("s3://lake-of-people")
+        yield _at(store, "tables/people"), client
+    finally:
+        server.stop()
+
+
+def test_a_table_in_a_versioned_bucket(s3_people: Any) -> None:
+    people, client = s3_people
+    people.append(*ids_with(WHO))
+    people.append(*ids_with(start=20))
+    people.erase()
+    people.advance()
+    result = people.collect(life_seconds=0)
+    assert result.receipts == ("erasure/case-1.json",), result.waiting
+    listed = client.list_object_versions(Bucket="lake-of-people")
+    assert not listed.get("DeleteMarkers")
+    for version in listed["Versions"]:
+        body = client.get_object(
+            Bucket="lake-of-people", Key=version["Key"], VersionId=version["VersionId"]
+        )["Body"].read()
+        assert not _tells(body), version["Key"]
+    assert people.ids() == [*range(10), *range(20, 30)]
