@@ -146,6 +146,8 @@ def marker_of(
 def key_markers(ctx: Context, loaded: Loaded, keys: pa.Table) -> Iterator[Marker]:
     """Markers for a table of keys: an IN list for a few, else Parquet objects of at most 32 MB."""
     schema = loaded.snapshot.schema
+    if len(set(keys.column_names)) < len(keys.column_names):
+        raise SchemaMismatch(f"the keys name a column twice: {keys.column_names}", table=ctx.uri)
     fields = []
     for name in keys.column_names:
         field = schema.column(name)

@@ -36,8 +36,6 @@ from inlay.plan.reach import marker_may_hit
 from inlay.plan.scan import plan_scan
 
 MAX_PLANS = 20
-_POSITION = "_pos"
-_FILE = "_file"
 
 
 def update(
@@ -92,16 +90,16 @@ def _plan_update(
         schema=schema, columns=tuple(f.id for f in schema.fields), position=True, file=True
     )
     found: dict[str, BitMap64] = {}
+    width = len(schema.fields)
 
     def changed() -> Iterator[pa.RecordBatch]:
         for batch in read_tasks(ctx.objects, plan.tasks, wanted, ctx.executor):
             if batch.num_rows == 0:
                 continue
-            file = batch.column(batch.schema.names.index(_FILE))[0].as_py()
-            positions = batch.column(batch.schema.names.index(_POSITION))
-            found.setdefault(file, BitMap64()).update(positions.to_pylist())
-            rows = batch.select(list(schema.names))
-            yield assign(assignments, rows, schema)
+            # By place, not by name: a table may have columns that are called `_pos` or `_file`.
+            positions, file = batch.columns[width:]
+            found.setdefault(file[0].as_py(), BitMap64()).update(positions.to_pylist())
+            yield assign(assignments, batch.select(list(range(width))), schema)
 
     added = tuple(write_batches(ctx, snapshot, changed(), time_us=loaded.date_us))
     if not found and request is None:
@@ -158,16 +156,23 @@ def upsert(
     names = on or tuple(f.name for f in snapshot.schema.fields if f.id in snapshot.primary_key)
     if not names:
         raise InvalidRequest("upsert needs `on=`: the table has no primary key", table=ctx.uri)
-    rows = pa.Table.from_batches(
-        list(fitted(reader_of(data), snapshot.schema)), schema=schema_to_arrow(snapshot.schema)
-    )
-    missing = [n for n in names if n not in rows.column_names]
+    missing = [n for n in names if n not in snapshot.schema.names]
     if missing:
         raise SchemaMismatch(
             f"upsert is asked to match on {missing}, which the table has not",
             next_step=f"The columns are: {', '.join(snapshot.schema.names)}",
             table=ctx.uri,
         )
+    reader = reader_of(data)
+    batches = list(fitted(reader, snapshot.schema))
+    absent = [n for n in names if n not in reader.schema.names]
+    if absent:
+        raise SchemaMismatch(
+            f"the data lacks {absent}, which upsert is to match on",
+            next_step="Add the columns to the data, or append it",
+            table=ctx.uri,
+        )
+    rows = pa.Table.from_batches(batches, schema=schema_to_arrow(snapshot.schema))
     rows = _last_of_each_key(rows, names)
     if rows.num_rows == 0 and request is None:
         return Skipped(loaded)
@@ -192,10 +197,21 @@ def _last_of_each_key(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
     null_key = pc.is_null(rows.column(names[0]))
     for name in names[1:]:
         null_key = pc.or_(null_key, pc.is_null(rows.column(name)))
-    keyed = rows.append_column("__row", order).filter(pc.invert(null_key))
-    last = keyed.group_by(list(names), use_threads=False).aggregate([("__row", "max")])
+    # Names of our own: the table may have columns of any name.
+    keys = [f"key{at}" for at in range(len(names))]
+    columns = [_one_bit_pattern(rows.column(name)) for name in names]
+    keyed = pa.table([*columns, order], names=[*keys, "row"]).filter(pc.invert(null_key))
+    last = keyed.group_by(keys, use_threads=False).aggregate([("row", "max")])
     unkeyed = pa.chunked_array([order]).filter(null_key)
     kept = pa.concat_arrays(
-        [*last.column("__row_max").chunks, *unkeyed.chunks, pa.array([], pa.int64())]
+        [*last.column("row_max").chunks, *unkeyed.chunks, pa.array([], pa.int64())]
     )
     return rows.take(kept.take(pc.sort_indices(kept)))
+
+
+def _one_bit_pattern(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Arrow groups floats by their bits, but -0.0 equals 0.0 and every NaN every other."""
+    if not pa.types.is_floating(values.type):
+        return values
+    zero, nan = (pa.scalar(each, values.type) for each in (0.0, float("nan")))
+    return pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
