@@ -1,0 +1,262 @@
+"""Entries to JSON arrays and back: data files, delete markers, ledger records, column statistics.
+
+Promise: exact both ways. Arrays, because there are many: positions as docs/FORMAT.md, sections 7 to 9,
+gives them, trailing nulls cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from inlay.errors import CorruptTable, NewerFormat
+from inlay.format.entry import (
+    ColumnStats,
+    DataFile,
+    KeyRange,
+    Keys,
+    Marker,
+    MarkerBody,
+    RowGroups,
+    Rows,
+    Vector,
+    Where,
+)
+from inlay.format.plain import (
+    bytes_from_text,
+    bytes_to_text,
+    count,
+    optional,
+    pad,
+    text,
+    trim,
+)
+from inlay.format.predicate_json import predicate_from_json, predicate_to_json
+from inlay.format.schema import Primitive, Schema, Value, parse_primitive
+from inlay.format.snapshot import LedgerRecord
+from inlay.format.values import decode_value, encode_value
+
+_INEXACT, _HAS_NAN, _NO_NAN = 1, 2, 4
+_ADOPTED, _NO_DATA_CHANGE = 1, 2
+
+
+class Types:
+    """Which type a field has under which schema: what values are encoded and decoded by."""
+
+    def __init__(self, schemas: tuple[Schema, ...]) -> None:
+        self._by_schema: dict[int, dict[int, Primitive]] = {
+            schema.id: {
+                field.id: field.type
+                for _, field in schema.walk()
+                if isinstance(field.type, Primitive)
+            }
+            for schema in schemas
+        }
+        self.newest = max(self._by_schema, default=0)
+
+    def of(self, schema_id: int, field_id: int) -> Primitive:
+        """The type of a leaf field; falls back to any schema that has it (dropped columns)."""
+        found = self._by_schema.get(schema_id, {}).get(field_id)
+        if found is None:
+            found = next((t[field_id] for t in self._by_schema.values() if field_id in t), None)
+        if found is None:
+            raise CorruptTable(f"an entry speaks of field {field_id}, which no schema has")
+        return found
+
+
+def file_to_json(entry: DataFile, types: Types) -> list[Any]:
+    flags = (_ADOPTED if entry.adopted else 0) | (0 if entry.data_change else _NO_DATA_CHANGE)
+    return trim(
+        [
+            entry.key,
+            entry.size,
+            entry.footer_size,
+            entry.rows,
+            entry.row_groups,
+            entry.schema_id,
+            entry.sequence,
+            stats_to_json(entry.stats, entry.schema_id, types),
+            flags or None,
+            entry.event,
+            entry.origin,
+            entry.etag,
+            entry.spec_id or None,
+            [_plain(v) for v in entry.partition] or None,
+            entry.arrived,
+        ]
+    )
+
+
+def file_from_json(found: list[Any], types: Types) -> DataFile:
+    (
+        key, size, footer_size, rows, row_groups, schema_id, sequence, stats, flags, event, origin,
+        etag, spec_id, partition, arrived,
+    ) = pad(found, 15)  # fmt: skip
+    return DataFile(
+        key=text(key),
+        size=count(size),
+        footer_size=count(footer_size),
+        rows=count(rows),
+        row_groups=count(row_groups),
+        schema_id=count(schema_id),
+        sequence=optional(count, sequence),
+        stats=stats_from_json(stats or {}, schema_id, types),
+        adopted=bool((flags or 0) & _ADOPTED),
+        data_change=not (flags or 0) & _NO_DATA_CHANGE,
+        event=optional(text, event),
+        origin=optional(text, origin),
+        etag=optional(text, etag),
+        spec_id=spec_id or 0,
+        partition=tuple(_from_plain(v) for v in partition or ()),
+        arrived=optional(count, arrived),
+    )
+
+
+def marker_to_json(marker: Marker, types: Types) -> list[Any]:
+    kind, body = _body_to_json(marker.body, types)
+    return trim([marker.id, kind, body, marker.sequence, marker.file, marker.erasure])
+
+
+def marker_from_json(found: list[Any], types: Types) -> Marker:
+    marker_id, kind, body, sequence, file, erasure = pad(found, 6)
+    return Marker(
+        id=text(marker_id),
+        body=_body_from_json(kind, body, types),
+        sequence=optional(count, sequence),
+        file=optional(text, file),
+        erasure=optional(text, erasure),
+    )
+
+
+def _body_to_json(body: MarkerBody, types: Types) -> tuple[str, Any]:
+    match body:
+        case RowGroups(ordinals):
+            return "row_groups", list(ordinals)
+        case KeyRange(field_id, lower, upper, lower_inclusive, upper_inclusive):
+            kind = types.of(types.newest, field_id)
+            return "range", [
+                field_id,
+                str(kind),
+                optional(partial(encode_value, kind), lower),
+                optional(partial(encode_value, kind), upper),
+                lower_inclusive,
+                upper_inclusive,
+            ]
+        case Where(predicate):
+            return "where", predicate_to_json(predicate)
+        case Keys(field_ids, key, size, rows, stats):
+            return "keys", [
+                list(field_ids), key, size, rows, types.newest,
+                stats_to_json(stats, types.newest, types),
+            ]  # fmt: skip
+        case Vector(key, offset, length, rows):
+            return "vector", [key, offset, length, rows]
+        case Rows(positions):
+            return "rows", list(positions)
+
+
+def _body_from_json(kind: str, body: Any, types: Types) -> MarkerBody:
+    match kind:
+        case "row_groups":
+            return RowGroups(tuple(count(n) for n in body))
+        case "range":
+            field_id, type_text, lower, upper, lower_inclusive, upper_inclusive = body
+            value_type = parse_primitive(type_text)
+            return KeyRange(
+                count(field_id),
+                optional(partial(decode_value, value_type), lower),
+                optional(partial(decode_value, value_type), upper),
+                bool(lower_inclusive),
+                bool(upper_inclusive),
+            )
+        case "where":
+            return Where(predicate_from_json(body))
+        case "keys":
+            field_ids, key, size, rows, schema_id, stats = body
+            return Keys(
+                tuple(count(n) for n in field_ids),
+                text(key),
+                count(size),
+                count(rows),
+                stats_from_json(stats or {}, schema_id, types),
+            )
+        case "vector":
+            key, offset, length, rows = body
+            return Vector(text(key), count(offset), count(length), count(rows))
+        case "rows":
+            return Rows(tuple(count(n) for n in body))
+        case _:
+            raise NewerFormat(f"a delete marker of an unknown kind {kind!r}")
+
+
+def record_to_json(record: LedgerRecord) -> list[Any]:
+    return trim(
+        [
+            bytes_to_text(record.id),
+            record.version,
+            record.time_us,
+            optional(bytes_to_text, record.body),
+        ]
+    )
+
+
+def record_from_json(found: list[Any]) -> LedgerRecord:
+    record_id, version, time_us, body = pad(found, 4)
+    return LedgerRecord(
+        id=bytes_from_text(record_id),
+        body=optional(bytes_from_text, body),
+        version=optional(count, version),
+        time_us=optional(count, time_us),
+    )
+
+
+def stats_to_json(
+    stats: Mapping[int, ColumnStats], schema_id: int, types: Types
+) -> dict[str, list[Any]] | None:
+    found: dict[str, list[Any]] = {}
+    for field_id in sorted(stats):
+        column = stats[field_id]
+        kind = types.of(schema_id, field_id)
+        flags = 0 if column.exact else _INEXACT
+        flags |= {None: 0, True: _HAS_NAN, False: _NO_NAN}[column.has_nan]
+        found[str(field_id)] = trim(
+            [
+                optional(partial(encode_value, kind), column.lower),
+                optional(partial(encode_value, kind), column.upper),
+                column.null_count,
+                flags or None,
+            ]
+        )
+    return found or None
+
+
+def stats_from_json(
+    found: dict[str, list[Any]], schema_id: int, types: Types
+) -> dict[int, ColumnStats]:
+    stats: dict[int, ColumnStats] = {}
+    for name, column in found.items():
+        field_id = int(name)
+        kind = types.of(schema_id, field_id)
+        lower, upper, null_count, flags = pad(column, 4)
+        flags = flags or 0
+        stats[field_id] = ColumnStats(
+            lower=optional(partial(decode_value, kind), lower),
+            upper=optional(partial(decode_value, kind), upper),
+            null_count=optional(count, null_count),
+            exact=not flags & _INEXACT,
+            has_nan=True if flags & _HAS_NAN else False if flags & _NO_NAN else None,
+        )
+    return stats
+
+
+def _plain(value: Value | None) -> Any:
+    """Partition values are ints and strings (a transform's result), or null."""
+    if value is not None and not isinstance(value, int | str):
+        raise TypeError(f"a partition value must be an integer or text, not {type(value).__name__}")
+    return value
+
+
+def _from_plain(value: Any) -> Value | None:
+    _plain(value)
+    return value  # type: ignore[no-any-return]
