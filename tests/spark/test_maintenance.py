@@ -14,7 +14,8 @@ from inlay.ops.load import load_pointer
 from inlay.ops.units import with_entries
 from inlay.plan.compaction import plan_compaction
 from inlay.spark.connect import connect
-from inlay.spark.maintenance import compact, materialize_deletes, slim
+from inlay.spark.maintenance import compact, materialize_deletes
+from inlay.spark.slim import slim
 
 from .conftest import load, sorted_rows
 

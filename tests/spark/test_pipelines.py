@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pipelines import bulk_load, compact, job, materialize_deletes
+from pipelines import bulk_load, compact, job, materialize_deletes, merge
 
 import inlay
 
@@ -70,6 +70,32 @@ def test_maintenance_jobs_say_what_they_would_do_and_do_it(
     assert told["units"] == {"pack": 1}
     assert call(compact.main, "--table", table.uri)["output_files"] == 1
     assert table.refresh().count() == 190
+
+
+def test_a_change_stream_is_merged_batch_by_batch_across_runs(
+    call: Callable[..., dict[str, Any]], new_table: NewTable, tmp_path: Path
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("status", pa.string()), ("seq", pa.int64())])
+    table = new_table(schema, primary_key="id")
+    landing = tmp_path / "changes"
+    landing.mkdir()
+    arguments = ("--table", table.uri, "--source", str(landing), "--order", "seq")
+    arguments += ("--schema", "op string, id bigint, status string, seq bigint")
+    arguments += ("--checkpoint", str(tmp_path / "checkpoint"), "--max-files", "1")
+    # Files of one second come in any order.
+    arguments += ("--deleted-log", f"{table.uri} deleted")
+
+    def drop(name: str, *records: dict[str, Any]) -> None:
+        (landing / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    drop("0.json", {"op": "I", "id": 1, "status": "new", "seq": 1}, {"op": "I", "id": 2, "seq": 2})
+    drop("1.json", {"op": "U", "id": 1, "status": "paid", "seq": 3}, {"op": "D", "id": 2, "seq": 4})
+    told = call(merge.main, *arguments)
+    assert (told["batches"], told["committed"]) == (2, 2)
+    assert table.refresh().scan().to_arrow().to_pylist() == [{"id": 1, "status": "paid", "seq": 3}]
+    drop("2.json", {"op": "D", "id": 1, "seq": 5})
+    assert call(merge.main, *arguments)["deleted_keys"] == 1
+    assert table.refresh().count() == 0
 
 
 def test_a_missing_table_ends_a_job_with_the_next_step(

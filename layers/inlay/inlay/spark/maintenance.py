@@ -9,14 +9,13 @@ entries comes to the driver.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from inlay.errors import InlayError, Kind
 from inlay.format.predicate import Predicate
-from inlay.format.snapshot import Ledger, Tier
 from inlay.ops.compact import carry_out
 from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.load import Loaded, load_pointer
@@ -42,10 +41,9 @@ from inlay.ops.write import layout_of
 from inlay.parquet.writer import Layout
 from inlay.parse import parse_predicate
 from inlay.plan.compaction import CompactionUnit, plan_compaction, worth_merging
-from inlay.plan.reach import marker_may_hit
-from inlay.plan.state import State
 from inlay.plan.strategy import Strategy
 from inlay.spark.connect import connect
+from inlay.spark.slim import slim
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -197,20 +195,6 @@ class _Waves:
             self._tries.update(dict.fromkeys(work.inputs, MAX_TRIES))
             raise done
         return done
-
-
-def slim(loaded: Loaded, works: Sequence[Work]) -> Iterator[Loaded]:
-    """For each work what its task needs to know of the table: its files, and the deletes that may hit
-    them."""
-    snapshot = loaded.snapshot
-    files = {f.key: f for f in loaded.state.files()}
-    markers = tuple(loaded.state.markers())
-    bare = replace(snapshot, files=Tier(), markers=Tier(), ledger=Ledger(), time_index=())
-    for work in works:
-        own = tuple(files[key] for key in work.inputs)
-        hits = tuple(m for m in markers if any(marker_may_hit(m, f, snapshot.schema) for f in own))
-        part = replace(bare, files=Tier((), own), markers=Tier((), hits))
-        yield replace(loaded, state=State(part), raw=b"")
 
 
 # -- on the executors -----------------------------------------------------------------------------

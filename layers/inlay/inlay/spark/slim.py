@@ -1,0 +1,36 @@
+"""What a task needs to know of a table: never all of its entries.
+
+Promise: planning a unit of work on the slim state gives what it gives on the whole one. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from inlay.format.snapshot import Ledger, Tier
+from inlay.ops.load import Loaded
+from inlay.ops.units import Work
+from inlay.plan.reach import marker_may_hit
+from inlay.plan.state import State
+
+
+def bare(loaded: Loaded) -> Loaded:
+    """The table's schemas and settings, no files, no deletes, no ledger."""
+    snapshot = replace(
+        loaded.snapshot, files=Tier(), markers=Tier(), ledger=Ledger(), time_index=()
+    )
+    return replace(loaded, state=State(snapshot), raw=b"")
+
+
+def slim(loaded: Loaded, works: Sequence[Work]) -> Iterator[Loaded]:
+    """For each work its files, and the deletes that may hit them."""
+    base = bare(loaded)
+    schema = loaded.snapshot.schema
+    files = {f.key: f for f in loaded.state.files()}
+    markers = tuple(loaded.state.markers())
+    for work in works:
+        own = tuple(files[key] for key in work.inputs)
+        hits = tuple(m for m in markers if any(marker_may_hit(m, f, schema) for f in own))
+        snapshot = replace(base.snapshot, files=Tier((), own), markers=Tier((), hits))
+        yield replace(base, state=State(snapshot))

@@ -1,0 +1,89 @@
+"""Merge change records (insert, update, delete) into a table.
+
+    python -m pipelines.merge --table s3://bucket/tables/orders --source s3://bucket/cdc/orders/ \\
+        --format json --schema "op string, id bigint, status string, seq bigint" \\
+        --order seq --checkpoint s3://bucket/checkpoints/orders
+
+With `--checkpoint` the source is a stream: every run takes what is new in it, one commit for each
+micro-batch, each exactly once however often the job is killed; `--forever` goes on waiting for more.
+Without it everything is merged in one commit, once-only with `--request-id`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from inlay.spark.merge import MergeResult, merge
+from pipelines.job import parser, run
+
+# The query's id, as Spark tells it to whatever runs for it.
+QUERY_ID = "sql.streaming.queryId"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    asking = parser("Merge change records (insert, update, delete) into a table")
+    asking.add_argument("--source", required=True, help="what Spark is to read: a path or prefix")
+    asking.add_argument("--format", default="json", help="its Spark format")
+    asking.add_argument("--schema", required=True, help="of the records, as Spark DDL")
+    asking.add_argument("--order", required=True, help="the column that tells which is newer")
+    asking.add_argument("--on", default="", help="key columns, with commas (the primary key)")
+    asking.add_argument("--op", default="op", help="the column that tells insert from delete")
+    asking.add_argument("--checkpoint", help="a folder for the stream's progress")
+    asking.add_argument("--max-files", type=int, default=1000, help="of one micro-batch")
+    asking.add_argument("--forever", action="store_true", help="wait for more until killed")
+    asking.add_argument(
+        "--deleted-log",
+        metavar="URI",
+        help="a table that keeps keys of deletes, so that a record older than one stays deleted; "
+        "an erasure must name it as well",
+    )
+    asking.add_argument("--request-id", help="makes a merge without checkpoint once-only")
+    return run(_job, asking.parse_args(arguments))
+
+
+def _job(spark: Any, asked: argparse.Namespace) -> Any:
+    options: dict[str, Any] = {
+        "order": asked.order,
+        "on": [name.strip() for name in asked.on.split(",") if name.strip()],
+        "op": asked.op,
+        "deleted_log": asked.deleted_log,
+    }
+    if asked.dry_run or not asked.checkpoint:
+        records = spark.read.format(asked.format).schema(asked.schema).load(asked.source)
+        if asked.dry_run:
+            by_kind = records.groupBy(asked.op).count().collect()
+            return {"dry_run": True, "records": {str(row[0]): row[1] for row in by_kind}}
+        return merge(records, asked.table, request_id=asked.request_id, **options)
+    return _stream(spark, asked, options)
+
+
+def _stream(spark: Any, asked: argparse.Namespace, options: dict[str, Any]) -> dict[str, Any]:
+    told: list[MergeResult] = []
+
+    def merge_batch(records: Any, batch_id: int) -> None:
+        query = records.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        result = merge(records, asked.table, batch=(query, batch_id), **options)
+        print(f"batch {batch_id}  {asdict(result)}", file=sys.stderr, flush=True)
+        told.append(result)
+
+    query = (
+        spark.readStream.format(asked.format)
+        .schema(asked.schema)
+        .option("maxFilesPerTrigger", asked.max_files)
+        .load(asked.source)
+        .writeStream.foreachBatch(merge_batch)
+        .option("checkpointLocation", asked.checkpoint)
+        .trigger(**({"processingTime": "10 seconds"} if asked.forever else {"availableNow": True}))
+        .start()
+    )
+    query.awaitTermination()
+    names = ("records", "late", "rows", "deleted_keys")
+    totals = {name: sum(getattr(result, name) for result in told) for name in names}
+    return {"batches": len(told), "committed": sum(r.committed for r in told), **totals}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
