@@ -10,7 +10,6 @@ otherwise than the file does, its bounds are left out.
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +34,16 @@ from inlay.parquet.fields import (
     Physical,
     Stats,
 )
-from inlay.parquet.footer import RECODE, ColumnChunk, Footer, Leaf, RowGroup, decode_footer
+from inlay.parquet.footer import (
+    RECODE,
+    TRAILER_BYTES,
+    ColumnChunk,
+    Footer,
+    Leaf,
+    RowGroup,
+    decode_footer,
+    footer_length,
+)
 from inlay.parquet.pages import (
     BLOOM_HEADER_BYTES,
     DICTIONARY_ENCODINGS,
@@ -149,7 +157,7 @@ def edit_group(
         _graft(was, now, mini, begin, erase=erase)
         for was, now in zip(old, written.row_groups[0].columns, strict=True)
     )
-    return NewGroup(group.ordinal, table.num_rows, memoryview(mini)[begin:end], chunks)
+    return NewGroup(group.ordinal, table.num_rows, mini[begin:end], chunks)
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -157,7 +165,7 @@ def edit_group(
 
 def _write_whole_pages(
     footer: Footer, old: Sequence[ColumnChunk], profiles: Sequence[PageProfile], table: pa.Table
-) -> tuple[bytes, Footer]:
+) -> tuple[memoryview, Footer]:
     """The kept rows as a file of their own, and its footer.
 
     Where the last record of a list column would open a page just when one is full, pyarrow puts an
@@ -166,16 +174,15 @@ def _write_whole_pages(
     """
     for page_share in PAGE_SHARES:
         mini = translate_errors(partial(_write, footer, old, profiles, table, page_share))
-        written = decode_footer(mini, file_size=len(mini))
+        tail = bytes(mini[-footer_length(bytes(mini[-TRAILER_BYTES:])) :])
+        written = decode_footer(tail, file_size=len(mini))
         _must_match(footer.leaves, written)
         new = written.row_groups[0]
-        pages = (
-            profile_chunk(
-                mini, new.column(leaf.index).start, new.column(leaf.index), flat_rows=None
-            )
-            for leaf in footer.leaves
-            if leaf.repetition_level
-        )
+        lists = [new.column(leaf.index) for leaf in footer.leaves if leaf.repetition_level]
+        pages = [
+            profile_chunk(bytes(mini[chunk.start : chunk.end]), 0, chunk, flat_rows=None)
+            for chunk in lists
+        ]
         if not any(profile.empty_pages for profile in pages):
             return mini, written
     raise UnsupportedFile("pyarrow would write empty pages", next_step=RECODE)
@@ -187,15 +194,15 @@ def _write(
     profiles: Sequence[PageProfile],
     table: pa.Table,
     page_share: float,
-) -> bytes:
-    sink = io.BytesIO()
+) -> memoryview:
+    sink = pa.BufferOutputStream()
     paths = list(leaf_paths(table.schema))
     options = _writer_options(footer, old, profiles, paths)
     for name in ("data_page_size", "max_rows_per_page"):
         options[name] = math.ceil(options[name] * page_share)
     with pq.ParquetWriter(sink, table.schema, store_schema=False, **options) as writer:
         writer.write_table(table, row_group_size=table.num_rows)
-    return sink.getvalue()
+    return memoryview(sink.getvalue())
 
 
 def leaf_paths(schema: pa.Schema) -> Iterator[str]:
@@ -336,7 +343,9 @@ def _extent(group: RowGroup) -> tuple[int, int]:
     return min(c.start for c in columns), max(c.end for c in columns)
 
 
-def _graft(was: ColumnChunk, now: ColumnChunk, mini: bytes, base: int, *, erase: bool) -> NewChunk:
+def _graft(
+    was: ColumnChunk, now: ColumnChunk, mini: memoryview, base: int, *, erase: bool
+) -> NewChunk:
     """The footer entry of a new chunk: what the format defines and nothing else, for a field that is
     not known here may have been computed from removed rows."""
     meta: Struct = {
@@ -363,11 +372,11 @@ def _graft(was: ColumnChunk, now: ColumnChunk, mini: bytes, base: int, *, erase:
         for page in offset_index[OffsetIndex.PAGES]:
             page[PageLocation.OFFSET] -= base
         if was.column_index and now.column_index:
-            column_index = mini[slice(*now.column_index)]
+            column_index = bytes(mini[slice(*now.column_index)])
     if was.bloom_offset is not None and now.bloom_offset is not None:
         at = now.bloom_offset
-        header, bits = bloom_length(mini[at : at + BLOOM_HEADER_BYTES])
-        bloom = mini[at : at + header + bits]
+        header, bits = bloom_length(bytes(mini[at : at + BLOOM_HEADER_BYTES]))
+        bloom = bytes(mini[at : at + header + bits])
     return NewChunk(tree, column_index, offset_index, bloom)
 
 

@@ -35,6 +35,7 @@ from contextlib import contextmanager
 from typing import Any
 
 BOOL, FALSE, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
+INTEGERS = frozenset({I16, I32, I64})
 
 # Parquet's metadata nests 7 deep (file, row group, chunk, metadata, statistics …). Python would
 # give up near 1,000; refusing here keeps the stack small and the error typed.
@@ -164,14 +165,24 @@ class _Reader:
             if not 0 < field_id < 32768:
                 raise ThriftError(f"field id {field_id}")
             value: Any
-            # The two shapes that make up nine tenths of a footer are decoded in line.
-            if kind in (I64, I32, I16):
-                byte = data[pos]
+            # The shapes that make up nine tenths of a footer are decoded in line.
+            if kind in INTEGERS:
+                number = data[pos]
                 pos += 1
-                if byte < 128:
-                    value = byte >> 1 ^ -(byte & 1)
-                else:
-                    value, pos = self.zigzag(pos - 1)
+                if number > 127:
+                    number &= 127
+                    shift = 7
+                    while (byte := data[pos]) > 127:
+                        number |= (byte & 127) << shift
+                        pos += 1
+                        shift += 7
+                        if shift > 63:
+                            raise ThriftError("a number of more than 64 bits")
+                    number |= byte << shift
+                    pos += 1
+                    if number >> 64:
+                        raise ThriftError("a number of more than 64 bits")
+                value = number >> 1 ^ -(number & 1)
             elif kind == BINARY:
                 byte = data[pos]
                 if byte < 128:
@@ -199,7 +210,7 @@ class _Reader:
 
     def value(self, kind: int, pos: int, depth: int) -> tuple[Any, int]:
         """One element of a list or map, or a field that `struct` does not read in line."""
-        if kind in (I16, I32, I64):
+        if kind in INTEGERS:
             return self.zigzag(pos)
         if kind == STRUCT:
             return self.struct(pos, depth)
@@ -317,12 +328,12 @@ def _write_struct(out: bytearray, fields: Struct) -> None:
             out.append(head)
             _write_varint(out, field_id << 1)
         last = field_id
-        if kind in (I64, I32, I16):
+        if kind in INTEGERS:
             number = value << 1 if value >= 0 else ~(value << 1)
-            if number < 128:
-                out.append(number)
-            else:
-                _write_varint(out, number)
+            while number > 127:
+                out.append(number & 127 | 128)
+                number >>= 7
+            out.append(number)
         elif kind == BINARY:
             _write_varint(out, len(value))
             out += value
@@ -334,7 +345,7 @@ def _write_struct(out: bytearray, fields: Struct) -> None:
 
 
 def _write_value(out: bytearray, kind: int, value: Any) -> None:
-    if kind in (I16, I32, I64):
+    if kind in INTEGERS:
         _write_varint(out, value << 1 if value >= 0 else ~(value << 1))
     elif kind == STRUCT:
         _write_struct(out, value)
