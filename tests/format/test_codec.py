@@ -24,6 +24,7 @@ from inlay.format.entry import (
     Vector,
     Where,
 )
+from inlay.format.entry_json import Types
 from inlay.format.frame import decode_frame, encode_frame
 from inlay.format.predicate import Comparison, Literal, Not
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
@@ -72,7 +73,7 @@ SCHEMA = Schema(
         ),
     ),
 )
-TYPES = codec.Types((SCHEMA,))
+TYPES = Types((SCHEMA,))
 
 _texts = st.text(max_size=12)
 _counts = st.integers(0, 2**40)

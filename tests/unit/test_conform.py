@@ -240,8 +240,8 @@ def test_nullable_fits_required_only_with_evidence_of_no_nulls():
 
 def test_nanoseconds_take_coarser_units_only_within_their_years():
     table = schema(column("timestamp(ns)"))
-    near = ColumnStats(0, 10**15)
-    far = ColumnStats(0, 10**17)
+    near = ColumnStats(0, 10**18)  # bounds are in nanoseconds, the unit of the column
+    far = ColumnStats(0, 10**20)
     check_fits(one(pa.timestamp("us")), table, evidence=lambda _: near)
     with pytest.raises(SchemaMismatch):
         check_fits(one(pa.timestamp("us")), table, evidence=lambda _: far)

@@ -27,12 +27,12 @@ from inlay.format.entry_json import (
 )
 from inlay.format.frame import decode_frame, encode_frame
 from inlay.format.plain import (
+    as_count,
+    as_text,
     bytes_from_text,
     bytes_to_text,
-    count,
     optional,
     pad,
-    text,
     trim,
 )
 from inlay.format.predicate_json import predicate_from_json, predicate_to_json
@@ -126,31 +126,31 @@ def _snapshot_from_json(body: dict[str, Any]) -> Snapshot:
     boundary_version, boundary_us = body["boundary"]
     files, rows, data_bytes, markers = body["totals"]
     snapshot = Snapshot(
-        table_id=text(body["table"]),
-        version=count(body["version"]),
+        table_id=as_text(body["table"]),
+        version=as_count(body["version"]),
         commit=_commit_from_json(body["commit"]),
         schemas=schemas,
-        schema_id=count(body["schema"]),
-        last_field_id=count(body["last_field_id"]),
+        schema_id=as_count(body["schema"]),
+        last_field_id=as_count(body["last_field_id"]),
         specs=tuple(_spec_from_json(s) for s in body["specs"]),
-        spec_id=count(body["spec"]),
-        primary_key=tuple(count(i) for i in body["primary_key"]),
-        sort_by=tuple(count(i) for i in body["sort_by"]),
-        stats_columns=tuple(count(i) for i in body["stats_columns"]),
-        properties={text(k): text(v) for k, v in body["properties"].items()},
+        spec_id=as_count(body["spec"]),
+        primary_key=tuple(as_count(i) for i in body["primary_key"]),
+        sort_by=tuple(as_count(i) for i in body["sort_by"]),
+        stats_columns=tuple(as_count(i) for i in body["stats_columns"]),
+        properties={as_text(k): as_text(v) for k, v in body["properties"].items()},
         refs={name: _ref_from_json(ref) for name, ref in body["refs"].items()},
         files=_tier_from_json(body["files"], lambda f: file_from_json(f, types), types),
         markers=_tier_from_json(body["markers"], lambda m: marker_from_json(m, types), types),
         ledger=Ledger(
             records=_tier_from_json(ledger, record_from_json, types),
-            horizon_us=count(ledger["horizon_us"]),
-            streams={text(k): int(v) for k, v in ledger["streams"].items()},
+            horizon_us=as_count(ledger["horizon_us"]),
+            streams={as_text(k): int(v) for k, v in ledger["streams"].items()},
         ),
         erasures=tuple(_erasure_from_json(e) for e in body["erasures"]),
-        boundary=Boundary(count(boundary_version), optional(count, boundary_us)),
-        expired=tuple(Expiration(count(t), optional(count, us)) for t, us in body["expired"]),
-        time_index=tuple((count(v), count(us)) for v, us in body["time_index"]),
-        totals=Totals(count(files), count(rows), count(data_bytes), count(markers)),
+        boundary=Boundary(as_count(boundary_version), optional(as_count, boundary_us)),
+        expired=tuple(Expiration(as_count(t), optional(as_count, us)) for t, us in body["expired"]),
+        time_index=tuple((as_count(v), as_count(us)) for v, us in body["time_index"]),
+        totals=Totals(as_count(files), as_count(rows), as_count(data_bytes), as_count(markers)),
     )
     if snapshot.version < 1 or all(s.id != snapshot.schema_id for s in schemas):
         raise CorruptTable("the snapshot names a version or schema that cannot be")
@@ -221,15 +221,15 @@ def _segment_from_json(found: list[Any], types: Types) -> Segment:
         found, 11
     )
     return Segment(
-        id=text(segment_id),
-        count=count(count),
-        size=count(size),
+        id=as_text(segment_id),
+        count=as_count(count),
+        size=as_count(size),
         dead=NO_DEAD if dead is None else FrozenBitMap.deserialize(bytes_from_text(dead)),
-        sequence=optional(count, sequence),
+        sequence=optional(as_count, sequence),
         rows=rows or 0,
         bytes=data_bytes or 0,
-        first_us=optional(count, first),
-        last_us=optional(count, last),
+        first_us=optional(as_count, first),
+        last_us=optional(as_count, last),
         stats=stats_from_json(stats or {}, schema_id or 0, types),
         schema_id=schema_id or 0,
     )
@@ -250,11 +250,11 @@ def _commit_to_json(commit: Commit) -> dict[str, Any]:
 
 def _commit_from_json(found: dict[str, Any]) -> Commit:
     return Commit(
-        id=text(found["id"]),
-        operation=text(found["operation"]),
-        time_us=count(found["time_us"]),
-        request=optional(text, found.get("request")),
-        **{n: optional(count, found.get(n, 0)) for n in _COMMIT_COUNTS},  # type: ignore[arg-type]
+        id=as_text(found["id"]),
+        operation=as_text(found["operation"]),
+        time_us=as_count(found["time_us"]),
+        request=optional(as_text, found.get("request")),
+        **{n: optional(as_count, found.get(n, 0)) for n in _COMMIT_COUNTS},  # type: ignore[arg-type]
     )
 
 
@@ -276,17 +276,17 @@ def _erasure_to_json(erasure: Erasure) -> dict[str, Any]:
 
 def _erasure_from_json(found: dict[str, Any]) -> Erasure:
     return Erasure(
-        id=text(found["id"]),
+        id=as_text(found["id"]),
         predicate=optional(predicate_from_json, found["predicate"]),
-        text=text(found["text"]),
-        phase=text(found["phase"]),
-        opened_version=count(found["opened_version"]),
-        opened_us=count(found["opened_us"]),
-        swept_us=optional(count, found["swept_us"]),
-        objects=count(found["objects"]),
-        rows=count(found["rows"]),
-        deleted=count(found["deleted"]),
-        digest=optional(text, found["digest"]),
+        text=as_text(found["text"]),
+        phase=as_text(found["phase"]),
+        opened_version=as_count(found["opened_version"]),
+        opened_us=as_count(found["opened_us"]),
+        swept_us=optional(as_count, found["swept_us"]),
+        objects=as_count(found["objects"]),
+        rows=as_count(found["rows"]),
+        deleted=as_count(found["deleted"]),
+        digest=optional(as_text, found["digest"]),
     )
 
 
@@ -297,7 +297,9 @@ def _ref_to_json(ref: Ref) -> dict[str, Any]:
 def _ref_from_json(found: dict[str, Any]) -> Ref:
     if found["kind"] not in ("tag", "branch"):
         raise NewerFormat(f"a ref of an unknown kind {found['kind']!r}")
-    return Ref(kind=found["kind"], version=count(found["version"]), hold=found.get("hold", False))
+    return Ref(
+        kind=found["kind"], version=as_count(found["version"]), hold=found.get("hold", False)
+    )
 
 
 def _spec_to_json(spec: PartitionSpec) -> dict[str, Any]:
@@ -306,8 +308,8 @@ def _spec_to_json(spec: PartitionSpec) -> dict[str, Any]:
 
 def _spec_from_json(found: dict[str, Any]) -> PartitionSpec:
     return PartitionSpec(
-        count(found["id"]),
-        tuple(PartitionField(count(s), text(t), text(n)) for s, t, n in found["fields"]),
+        as_count(found["id"]),
+        tuple(PartitionField(as_count(s), as_text(t), as_text(n)) for s, t, n in found["fields"]),
     )
 
 

@@ -24,12 +24,12 @@ from inlay.format.entry import (
     Where,
 )
 from inlay.format.plain import (
+    as_count,
+    as_text,
     bytes_from_text,
     bytes_to_text,
-    count,
     optional,
     pad,
-    text,
     trim,
 )
 from inlay.format.predicate_json import predicate_from_json, predicate_to_json
@@ -94,22 +94,22 @@ def file_from_json(found: list[Any], types: Types) -> DataFile:
         etag, spec_id, partition, arrived,
     ) = pad(found, 15)  # fmt: skip
     return DataFile(
-        key=text(key),
-        size=count(size),
-        footer_size=count(footer_size),
-        rows=count(rows),
-        row_groups=count(row_groups),
-        schema_id=count(schema_id),
-        sequence=optional(count, sequence),
+        key=as_text(key),
+        size=as_count(size),
+        footer_size=as_count(footer_size),
+        rows=as_count(rows),
+        row_groups=as_count(row_groups),
+        schema_id=as_count(schema_id),
+        sequence=optional(as_count, sequence),
         stats=stats_from_json(stats or {}, schema_id, types),
         adopted=bool((flags or 0) & _ADOPTED),
         data_change=not (flags or 0) & _NO_DATA_CHANGE,
-        event=optional(text, event),
-        origin=optional(text, origin),
-        etag=optional(text, etag),
+        event=optional(as_text, event),
+        origin=optional(as_text, origin),
+        etag=optional(as_text, etag),
         spec_id=spec_id or 0,
         partition=tuple(_from_plain(v) for v in partition or ()),
-        arrived=optional(count, arrived),
+        arrived=optional(as_count, arrived),
     )
 
 
@@ -121,11 +121,11 @@ def marker_to_json(marker: Marker, types: Types) -> list[Any]:
 def marker_from_json(found: list[Any], types: Types) -> Marker:
     marker_id, kind, body, sequence, file, erasure = pad(found, 6)
     return Marker(
-        id=text(marker_id),
+        id=as_text(marker_id),
         body=_body_from_json(kind, body, types),
-        sequence=optional(count, sequence),
-        file=optional(text, file),
-        erasure=optional(text, erasure),
+        sequence=optional(as_count, sequence),
+        file=optional(as_text, file),
+        erasure=optional(as_text, erasure),
     )
 
 
@@ -159,12 +159,12 @@ def _body_to_json(body: MarkerBody, types: Types) -> tuple[str, Any]:
 def _body_from_json(kind: str, body: Any, types: Types) -> MarkerBody:
     match kind:
         case "row_groups":
-            return RowGroups(tuple(count(n) for n in body))
+            return RowGroups(tuple(as_count(n) for n in body))
         case "range":
             field_id, type_text, lower, upper, lower_inclusive, upper_inclusive = body
             value_type = parse_primitive(type_text)
             return KeyRange(
-                count(field_id),
+                as_count(field_id),
                 optional(partial(decode_value, value_type), lower),
                 optional(partial(decode_value, value_type), upper),
                 bool(lower_inclusive),
@@ -175,17 +175,17 @@ def _body_from_json(kind: str, body: Any, types: Types) -> MarkerBody:
         case "keys":
             field_ids, key, size, rows, schema_id, stats = body
             return Keys(
-                tuple(count(n) for n in field_ids),
-                text(key),
-                count(size),
-                count(rows),
+                tuple(as_count(n) for n in field_ids),
+                as_text(key),
+                as_count(size),
+                as_count(rows),
                 stats_from_json(stats or {}, schema_id, types),
             )
         case "vector":
             key, offset, length, rows = body
-            return Vector(text(key), count(offset), count(length), count(rows))
+            return Vector(as_text(key), as_count(offset), as_count(length), as_count(rows))
         case "rows":
-            return Rows(tuple(count(n) for n in body))
+            return Rows(tuple(as_count(n) for n in body))
         case _:
             raise NewerFormat(f"a delete marker of an unknown kind {kind!r}")
 
@@ -206,8 +206,8 @@ def record_from_json(found: list[Any]) -> LedgerRecord:
     return LedgerRecord(
         id=bytes_from_text(record_id),
         body=optional(bytes_from_text, body),
-        version=optional(count, version),
-        time_us=optional(count, time_us),
+        version=optional(as_count, version),
+        time_us=optional(as_count, time_us),
     )
 
 
@@ -243,7 +243,7 @@ def stats_from_json(
         stats[field_id] = ColumnStats(
             lower=optional(partial(decode_value, kind), lower),
             upper=optional(partial(decode_value, kind), upper),
-            null_count=optional(count, null_count),
+            null_count=optional(as_count, null_count),
             exact=not flags & _INEXACT,
             has_nan=True if flags & _HAS_NAN else False if flags & _NO_NAN else None,
         )

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def text(found: Any) -> str:
+def as_text(found: Any) -> str:
     if not isinstance(found, str):
         raise TypeError(f"expected text, found {type(found).__name__}")
     return found
 
 
-def count(found: Any) -> int:
+def as_count(found: Any) -> int:
     if not isinstance(found, int) or isinstance(found, bool) or found < 0:
         raise TypeError(f"expected a count, found {str(found)[:40]!r}")
     return found
@@ -46,4 +46,4 @@ def bytes_to_text(value: bytes) -> str:
 
 
 def bytes_from_text(value: str) -> bytes:
-    return base64.urlsafe_b64decode(text(value) + "=" * (-len(value) % 4))
+    return base64.urlsafe_b64decode(as_text(value) + "=" * (-len(value) % 4))

@@ -22,6 +22,9 @@ class Property:
     minimum: int | None = None
 
 
+# Properties are in the pointer, which every commit writes anew.
+MAX_BYTES = 1024
+
 DELETE_MODES = ("tombstone", "vector", "rewrite", "surgery")
 
 PROPERTIES = {
@@ -93,6 +96,11 @@ def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in values.items():
         text = str(value)
+        if max(_size(name), _size(text)) > MAX_BYTES:
+            raise InvalidRequest(
+                f"property {name[:50]!r} is no text of at most {MAX_BYTES} bytes of UTF-8",
+                next_step="Keep it elsewhere, and its location here",
+            )
         known = PROPERTIES.get(name)
         if known is None:
             prefix = name.partition(".")[0]
@@ -116,3 +124,10 @@ def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
             )
         found[name] = text
     return found
+
+
+def _size(text: str) -> int:
+    try:
+        return len(text.encode("utf-8"))
+    except UnicodeEncodeError:  # half of a surrogate pair: it cannot be stored
+        return MAX_BYTES + 1

@@ -46,12 +46,12 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.codec import (
-    Types,
     decode_files,
     decode_ledger,
     decode_markers,
     encode_snapshot,
 )
+from inlay.format.entry_json import Types
 from inlay.format.snapshot import Snapshot, Tier, observed
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded, find_version, load_pointer, load_segments, retain

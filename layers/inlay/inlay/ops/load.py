@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from inlay.errors import CorruptTable, TableNotFound, VersionNotFound
 from inlay.format import keys
 from inlay.format.codec import (
-    Types,
     decode_files,
     decode_ledger,
     decode_markers,
     decode_snapshot,
 )
+from inlay.format.entry_json import Types
 from inlay.format.snapshot import Segment, Snapshot, observed
 from inlay.ops.context import Context
 from inlay.plan.change import NeedSegments

@@ -19,7 +19,7 @@ from inlay.format.schema import Schema
 from inlay.parquet.columns import locate_columns
 from inlay.parquet.conform import check_fits
 from inlay.parquet.footer import Footer, decode_footer
-from inlay.parquet.stats import file_stats
+from inlay.parquet.stats import file_stats, total_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class Described:
 
     @property
     def rows(self) -> int:
-        return int(self.metadata.num_rows)
+        # Not what the footer says of the whole: some writers leave that at 0.
+        return total_rows(self.metadata)
 
 
 def describe(tail: bytes, *, size: int) -> Described:
@@ -66,8 +67,9 @@ def entry_of(
 ) -> DataFile:
     """The entry of an object whose columns fit `schema`. Raises `SchemaMismatch`."""
     columns = locate_columns(described.arrow, schema)
-    leaves = tuple(columns.leaves)
-    evidence = file_stats(described.metadata, columns, schema, leaves)
+    # Columns the file does not have are of use as well: they are all NULL.
+    fields = {*columns.leaves, *stats_columns}
+    evidence = file_stats(described.metadata, columns, schema, fields)
 
     def of(field_id: int) -> ColumnStats | None:
         return evidence.get(field_id)

@@ -10,8 +10,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from inlay.format.codec import Types, encode_files, encode_ledger, encode_markers, encode_snapshot
+from inlay.format.codec import encode_files, encode_ledger, encode_markers, encode_snapshot
 from inlay.format.entry import DataFile, Marker
+from inlay.format.entry_json import Types
 from inlay.format.snapshot import POINTER_TARGET_BYTES, LedgerRecord, Segment, Snapshot, Tier
 from inlay.plan.change import NeedSegments, NewSegment
 from inlay.plan.state import State, ledger_records, live_files, live_markers
