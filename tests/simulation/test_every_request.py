@@ -26,7 +26,7 @@ from inlay.testing import model
 from inlay.testing.cast import COLUMNS, as_table
 from inlay.testing.fates import CALM
 from inlay.testing.model import Violation
-from inlay.testing.simulation import DAY_US, Simulation
+from inlay.testing.stage import DAY_US, Simulation
 
 FATES = ("failed", "lost", "twice", "late", "killed before", "killed after")
 START = [(n, "ada" if n % 2 else None, 10 * n) for n in range(12)]

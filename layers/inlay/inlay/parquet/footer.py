@@ -147,7 +147,7 @@ class ColumnChunk:
         real = [at for at in others if at is not None and at >= len(MAGIC)]
         if data_page < len(MAGIC):
             # pyarrow writes a chunk without values as a dictionary without data pages.
-            return min(real, default=data_page)
+            return int(min(real, default=data_page))
         return min([data_page, *real])
 
     @property

@@ -31,7 +31,7 @@ from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request
 from inlay.testing import model
 from inlay.testing.model import Row, Violation
-from inlay.testing.simulation import DAY_US, GRACE_DAYS, SCHEMA, Simulation
+from inlay.testing.stage import DAY_US, GRACE_DAYS, SCHEMA, Simulation
 
 OWNERS = ("ada", "bob", "cy", None)
 COLUMNS: Schema = schema_from_arrow(SCHEMA)

@@ -1,0 +1,168 @@
+"""The stage: the world of one schedule, for actors to act in.
+
+Promise: everything that is not decided by the code under test (who is next, what time it is, what
+becomes of a request, which ids are drawn) is decided by the seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from inlay.errors import InlayError, Kind, OutcomeUnknown
+from inlay.ops.commit import Committed, Skipped
+from inlay.ops.context import Context, InlineExecutor
+from inlay.ops.create import create
+from inlay.ops.load import load_pointer
+from inlay.storage.memory import MemoryRegion, MemoryStore
+from inlay.testing.auditor import Auditor
+from inlay.testing.fates import CALM, FatedStore, Odds, World
+from inlay.testing.model import Model, Violation
+from inlay.testing.scheduler import Killed, Scheduler, SimulatedClock
+
+DAY_US = 86_400_000_000
+START_US = 1_780_000_000_000_000  # 2026-05-28
+GRACE_DAYS = 7
+SCHEMA = pa.schema([("id", pa.int64()), ("owner", pa.string()), ("balance", pa.int64())])
+ROOT = "tables/bank"
+BUCKET = "sim"
+# An actor's own tries of one request, each after whatever error allowed it.
+TRIES = 25
+
+
+@dataclass(slots=True)
+class Simulation:
+    """The world of one schedule, for actors to act in."""
+
+    seed: int
+    odds: Odds = field(default_factory=Odds)
+    jumps: bool = True  # now and then days pass
+
+    rng: random.Random = field(init=False)
+    scheduler: Scheduler = field(init=False)
+    region: MemoryRegion = field(init=False)
+    model: Model = field(init=False)
+    world: World = field(init=False)
+    auditor: Auditor = field(init=False)
+    serializable: bool = field(init=False)
+    next_id: int = 0
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.serializable = self.rng.random() < 0.5
+        self.scheduler = Scheduler(self.rng, start_us=START_US)
+        self.region = MemoryRegion(lambda: self.scheduler.now_us)
+        self.model = Model()
+        plain = self.context(MemoryStore(BUCKET, region=self.region), random.Random(self.seed + 1))
+        self.auditor = Auditor(
+            plain, self.model, lambda: self.scheduler.now_us, GRACE_DAYS * DAY_US
+        )
+        self.world = World(self.scheduler, self.rng, CALM, self.auditor.after_write)
+        self.scheduler.before_step = self._pass_time
+
+    def start(self) -> None:
+        """Create the table, calmly; faults begin afterwards."""
+        ctx = self.actor_context("creator")
+        create(
+            ctx,
+            SCHEMA,
+            primary_key=["id"],
+            properties={
+                "history.days": 2,
+                "gc.grace_days": GRACE_DAYS,
+                "isolation": "serializable" if self.serializable else "snapshot",
+            },
+        )
+        self.world.odds = self.odds
+
+    def context(self, store: object, rng: random.Random, skew: float = 1.0) -> Context:
+        return Context(
+            store=store,  # type: ignore[arg-type]
+            root=ROOT,
+            uri=f"memory://{BUCKET}/{ROOT}",
+            executor=InlineExecutor(),
+            clock=SimulatedClock(self.scheduler, skew),
+            random=rng,
+        )
+
+    def actor_context(self, name: str) -> Context:
+        """A process of its own: own cache, own randomness, own (wrong) idea of how fast time goes."""
+        store = FatedStore(MemoryStore(BUCKET, region=self.region), self.world)
+        rng = random.Random(f"{self.seed}/{name}/{self.next_id}")
+        self.next_id += 1
+        return self.context(store, rng, skew=rng.choice([0.5, 1.0, 1.0, 3.0]))
+
+    def spawn(self, name: str, run: Callable[[], None]) -> None:
+        self.scheduler.spawn(name, run)
+
+    def attempt(
+        self,
+        name: str,
+        request: str | None,
+        operation: Callable[[Context], Committed | Skipped | object],
+    ) -> None:
+        """Do one request until it is acknowledged, as a queue would: after a kill a new process takes
+        the same request up again. Errors that say so end it."""
+        ctx = self.actor_context(name)
+        for _ in range(TRIES):
+            try:
+                outcome = operation(ctx)
+            except Killed:
+                if self.scheduler._stopping:
+                    raise
+                ctx = self.actor_context(name)
+            except OutcomeUnknown:
+                if request is None:
+                    return
+            except InlayError as error:
+                if error.kind in (Kind.RETRY, Kind.REBASE):
+                    ctx.clock.sleep(self.rng.uniform(0.1, 2))
+                elif error.kind is Kind.INPUT:
+                    return
+                else:
+                    raise Violation(f"{name} met {type(error).__name__}: {error}") from error
+            else:
+                if request is not None:
+                    self._acknowledge(request, outcome)
+                return
+
+    def _acknowledge(self, request: str, outcome: object) -> None:
+        if isinstance(outcome, Committed):
+            self.model.acknowledge(request, outcome.loaded.snapshot.version)
+        elif isinstance(outcome, Skipped) and outcome.version is not None:
+            self.model.acknowledge(request, outcome.version)
+
+    def _pass_time(self) -> None:
+        draw = self.rng.random()
+        if draw < 0.02:
+            self.world.land_one()
+        elif self.jumps and draw < 0.0225:
+            self.scheduler.now_us += self.rng.randrange(1, 12) * DAY_US
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """When all is over: what was acknowledged is there, and garbage goes."""
+        from inlay.ops.collect_garbage import collect_garbage
+        from inlay.ops.expire import expire
+
+        self.world.odds = CALM
+        while self.world.in_flight:
+            self.world.land_one()
+        self.model.check_acknowledged()
+        ctx = self.actor_context("janitor")
+        self.scheduler.now_us += 100 * DAY_US
+        expire(ctx, days=0, min_versions=1)
+        collect_garbage(ctx)  # the grace of what has just expired begins
+        self.scheduler.now_us += (GRACE_DAYS + 1) * DAY_US
+        collect_garbage(ctx)
+        newest = load_pointer(ctx).snapshot
+        if self.auditor.rows(newest) != self.model.rows_at[newest.version]:
+            raise Violation("rows changed by garbage collection")
+        self.auditor.check_reachable()
+        left = self.auditor.orphans()
+        if left:
+            raise Violation(f"{len(left)} orphans are left after GC: {sorted(left)[:3]}")
