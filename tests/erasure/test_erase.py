@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import inlay.ops.sweep as sweep
 from inlay.errors import InvalidRequest, RequestReused, VersionNotFound
 from inlay.format.snapshot import Ref
+from inlay.ops.append import append
 from inlay.ops.commit import Skipped, commit
 from inlay.ops.compact import compact
 from inlay.ops.erase import erase_status
@@ -19,7 +21,7 @@ from inlay.ops.rewrite import rewrite
 from inlay.plan.change import Change, Edit
 from inlay.storage.base import Location
 
-from .people import KEY, SECRETS, WHO, People, ids_with, is_named, is_who, touch
+from .people import KEY, SECRETS, WHO, People, ids_with, is_named, is_who, rows, touch
 
 
 def test_readers_stop_seeing_the_rows_in_one_commit(people: People) -> None:
@@ -348,3 +350,14 @@ def _before_commit(monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[], obje
         return real(*args, **options)
 
     monkeypatch.setattr(sweep, "commit", racing)
+
+
+def test_an_older_delete_that_names_the_person_is_applied_and_forgotten(people: People) -> None:
+    people.append(*ids_with(WHO))
+    between = rows([900, 901]).set_column(1, "name", pa.array(["a", "zzz"]))
+    append(people.ctx, between)
+    people.delete(is_named())  # may hit the second file, too, as far as statistics tell
+    people.erase()
+    assert people.finish().receipts
+    assert people.found() == []
+    assert people.ids() == [*range(10), 900, 901]
