@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -17,8 +19,22 @@ from inlay.local.demo.meter import Cost
 from inlay.local.demo.steps import Step
 from inlay.local.demo.world import State
 
-_VERBS = {"GetObject": "GET", "PutObject": "PUT", "HeadObject": "HEAD", "CopyObject": "COPY"}
-_PLAIN_WIDTH = 120
+# Operations by what S3 bills them as.
+_VERBS = {
+    "GetObject": "GET",
+    "PutObject": "PUT",
+    "HeadObject": "HEAD",
+    "CopyObject": "COPY",
+    "UploadPart": "PUT",
+    "UploadPartCopy": "COPY",
+    "CreateMultipartUpload": "POST",
+    "CompleteMultipartUpload": "POST",
+    "ListObjectsV2": "LIST",
+    "ListObjectVersions": "LIST",
+    "ListMultipartUploads": "LIST",
+    "DeleteObjects": "DELETE",
+}
+_PLAIN_WIDTH = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,40 +68,50 @@ def print_opening(console: Console, *, rows: int, files: int, size: int, where: 
 def print_title(console: Console, number: int, step: Step) -> None:
     console.print()
     console.print(Text.assemble((f"{number:>2}  ", "bold cyan"), (step.title, "bold")))
-    console.print(Text(f"    {step.about}", "dim"))
+    _say(console, Text(step.about, "dim"))
 
 
 def print_played(console: Console, played: Played) -> None:
     state, figures = played.state, played.figures
     if played.remark:
-        console.print(Text(f"    {played.remark}"), soft_wrap=True)
-    console.print(
-        f"    version {state.version}: {counted(figures.rows, 'row')}, "
-        f"{counted(state.files, 'file')}, {size_text(state.bytes)}, "
-        f"{counted(state.markers, 'delete marker')}"
+        _say(console, Text(played.remark))
+    _say(
+        console,
+        Text(
+            f"version {state.version}: {counted(figures.rows, 'row')}, "
+            f"{counted(state.files, 'file')}, {size_text(state.bytes)}, "
+            f"{counted(state.markers, 'delete marker')}"
+        ),
     )
-    cost = f"    {cost_text(played.cost)} in {played.seconds:.1f} s"
-    console.print(Text(cost, "dim"), soft_wrap=True)
-    ticks = "  ".join(f"[green]✓[/green] {name}" for name in played.readers)
-    console.print(f"    {ticks}  quantity {figures.quantity:,}, price {figures.price:,}")
+    _say(console, Text(f"{cost_text(played.cost)} in {played.seconds:.1f} s", "dim"))
+    agreed = Text()
+    for name in played.readers:
+        agreed.append("✓", "green").append(f" {name}  ")
+    agreed.append(f"quantity {figures.quantity:,}, price {figures.price:,}")
+    _say(console, agreed)
+
+
+def _say(console: Console, text: Text) -> None:
+    """Under a step's title, also where the line is broken."""
+    console.print(Padding(text, (0, 0, 0, 4), expand=False))
 
 
 def cost_text(cost: Cost | None) -> str:
     """Requests by kind and bytes, as the server counted them."""
     if cost is None:
         return "done (requests are counted on the embedded S3 only)"
-    kinds = ", ".join(
-        f"{number} {_VERBS.get(name, name)}"
-        for name, number in sorted(cost.requests.items(), key=lambda each: -each[1])
-    )
+    verbs: Counter[str] = Counter()
+    for name, number in cost.requests.items():
+        verbs[_VERBS.get(name, name)] += number
+    kinds = ", ".join(f"{number} {verb}" for verb, number in verbs.most_common())
     up, down = size_text(cost.bytes_up), size_text(cost.bytes_down)
     return f"{counted(cost.total, 'request')}{f' ({kinds})' if kinds else ''}, {up} up, {down} down"
 
 
 def print_failed(console: Console, problem: str, hints: Sequence[str]) -> None:
-    console.print(Text.assemble(("    ✗ ", "bold red"), (problem, "red")), soft_wrap=True)
+    _say(console, Text.assemble(("✗ ", "bold red"), (problem, "red")))
     for hint in hints:
-        console.print(Text(f"      {hint}", "dim"), soft_wrap=True)
+        _say(console, Text(f"  {hint}", "dim"))
 
 
 def print_summary(console: Console, played: Sequence[Played], seconds: float) -> None:
@@ -119,12 +145,12 @@ def print_summary(console: Console, played: Sequence[Played], seconds: float) ->
 
 _NEXT = """
 [bold]What to try next[/bold]
-  inlay local up                      the same S3, queues and functions, kept running for you
+  inlay local up                      the same servers and functions, kept running
   inlay local demo --scale 1          ten times the rows
   inlay create ./people --schema "id bigint not null, name string"
-  inlay append ./people your.csv      a table in a folder, without any server
+  inlay append ./people your.csv      a table in a folder, without a server
   inlay --help                        every verb, with examples
-  README.md                           the library, the delete kinds, Spark, and how to deploy
+  README.md                           the library, deletes, Spark, how to deploy
 """
 
 

@@ -191,7 +191,7 @@ STEPS: Sequence[Step] = (
     Step("Delete a list of keys", "one marker for all of them; no data is read", delete_list),
     Step(
         "A delete sent again",
-        "the last file lands, then the earlier request for a condition is delivered again",
+        "the last file lands, then the request of step 4 is delivered once more",
         late_file,
     ),
     Step("Back in time", "every version so far is read again", back_in_time),
@@ -205,7 +205,7 @@ STEPS: Sequence[Step] = (
     ),
     Step(
         "Delete and look back",
-        "by the library this time: row positions in a bitmap; the version before is read again",
+        "by the library, as a bitmap of row positions; then the version before is read",
         look_back,
     ),
 )
