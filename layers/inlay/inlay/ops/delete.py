@@ -13,6 +13,7 @@ read. `vector` reads the filter columns of files that may match and marks row po
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -132,7 +133,7 @@ def marker_of(
     ctx: Context, loaded: Loaded, predicate: Predicate, *, file: str | None = None
 ) -> Marker:
     """The marker of a constant-time delete. Raises `InvalidPredicate` for one that is too large."""
-    size = len(str(predicate_to_json(predicate)))
+    size = _stored_bytes(predicate)
     if size > MAX_PREDICATE_BYTES:
         raise InvalidPredicate(
             f"the predicate takes {size} bytes, more than the {MAX_PREDICATE_BYTES} of a marker",
@@ -141,6 +142,11 @@ def marker_of(
         )
     body = marker_body(predicate, loaded.snapshot.primary_key)
     return Marker(id=ctx.new_id(), body=body, file=file)
+
+
+def _stored_bytes(predicate: Predicate) -> int:
+    stored = json.dumps(predicate_to_json(predicate), ensure_ascii=False, separators=(",", ":"))
+    return len(stored.encode("utf-8"))
 
 
 def key_markers(ctx: Context, loaded: Loaded, keys: pa.Table) -> Iterator[Marker]:
@@ -183,9 +189,9 @@ def key_markers(ctx: Context, loaded: Loaded, keys: pa.Table) -> Iterator[Marker
         field_id, kind = fields[0]
         values = {to_physical(v, kind) for v in keys.column(0)}
         ordered = tuple(sorted(v for v in values if v is not None))
-        size = len(str(ordered))
-        if size <= MAX_PREDICATE_BYTES and not kind.is_float:
-            yield marker_of(ctx, loaded, In(field_id, kind, ordered))
+        listed = In(field_id, kind, ordered)
+        if not kind.is_float and _stored_bytes(listed) <= MAX_PREDICATE_BYTES:
+            yield marker_of(ctx, loaded, listed)
             return
     keys = keys.sort_by([(n, "ascending") for n in keys.column_names])
     ids = tuple(i for i, _ in fields)

@@ -228,6 +228,10 @@ def parse_text(text: str) -> Syntax:
             f"the text has {len(text):,} characters, more than {MAX_TEXT:,}",
             next_step="Delete by a key file (`keys`) instead of a long list",
         )
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidPredicate("the text holds half of a surrogate pair") from None
     if not text.strip():
         raise InvalidPredicate("the text is empty", next_step="Write TRUE to mean every row")
     _check_nesting(text)

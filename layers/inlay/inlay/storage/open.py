@@ -34,8 +34,8 @@ def parse_location(uri: str) -> Location:
     >>> parse_location("file:///data/tables/t").uri
     'file:///data/tables/t'
     """
-    if not uri or "\0" in uri:
-        raise InvalidRequest(f"{uri!r} is not a location", next_step=_EXPECTED)
+    if not uri or "\0" in uri or not _is_unicode(uri):
+        raise InvalidRequest(f"{uri[:200]!r} is not a location", next_step=_EXPECTED)
     match = _URI.fullmatch(uri)
     if match is None:
         return Location("file", "", os.path.abspath(uri).strip("/"))  # noqa: PTH100 - keeps symbolic links
@@ -51,6 +51,14 @@ def parse_location(uri: str) -> Location:
     if scheme in _BUCKET and not _BUCKET[scheme].fullmatch(bucket):
         raise InvalidRequest(f"{uri[:200]!r} has no valid bucket name", next_step=_EXPECTED)
     return Location(scheme, bucket, key.rstrip("/"))
+
+
+def _is_unicode(text: str) -> bool:
+    """Without half a surrogate pair: keys are UTF-8."""
+    try:
+        return bool(text.encode("utf-8"))
+    except UnicodeEncodeError:
+        return False
 
 
 def open_store(uri: str) -> tuple[ObjectStore, str]:
