@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,8 @@ from inlay.ops.erase import erase_status
 from inlay.ops.load import load_version
 from inlay.ops.rewrite import rewrite
 from inlay.plan.change import Change, Edit
-from inlay.storage.base import Location
+from inlay.storage.base import DeleteFailure, Location
+from inlay.storage.faults import FaultyStore
 
 from .people import KEY, SECRETS, WHO, People, ids_with, is_named, is_who, rows, touch
 
@@ -361,3 +363,36 @@ def test_an_older_delete_that_names_the_person_is_applied_and_forgotten(people: 
     assert people.finish().receipts
     assert people.found() == []
     assert people.ids() == [*range(10), 900, 901]
+
+
+def test_an_object_the_store_will_not_delete_keeps_the_erasure_open(people: People) -> None:
+    people.append(*ids_with(WHO))
+    [entry] = people.snapshot.files.inline
+    people.erase()
+    people.advance()
+    locked = replace(people, ctx=replace(people.ctx, store=_Locked(people.store, entry.key)))
+    locked.collect()
+    people.time.sleep(1000)
+    result = locked.collect()
+    assert result.receipts == ()
+    assert [(w.what, w.reason) for _, w in result.waiting] == [("object", "ObjectLocked")]
+    assert people.found()
+    for _ in range(2):
+        people.time.sleep(1000)
+        done = people.collect()
+    assert done.receipts
+    assert people.found() == []
+
+
+class _Locked(FaultyStore):
+    """A store that keeps one object, as a lock does."""
+
+    def __init__(self, inner: Any, key: str) -> None:
+        super().__init__(inner)
+        self.key = key
+
+    def delete_versions(self, versions: Any) -> Any:
+        wanted = list(versions)
+        kept = [v for v in wanted if v[0].endswith(self.key)]
+        super().delete_versions([v for v in wanted if v not in kept])
+        return [DeleteFailure(key, version, "ObjectLocked") for key, version in kept]

@@ -121,9 +121,8 @@ def _collect(
     boundary_us = max(loaded.date_us - grace_us, 0)
     roots = Roots(ctx, since_us)
     roots.add(loaded.state)
-    listed = list(list_objects(ctx))
+    plan = roots.plan(list_objects(ctx), boundary_us)
     uploads = _stale_uploads(ctx, boundary_us)
-    plan = roots.plan(listed, boundary_us)
     # An expiry's grace begins when a commit writes down that it was seen (`snapshot.observed`).
     due = plan.doomed or uploads or loaded.has_open_times
     if dry_run or not due:
@@ -135,7 +134,7 @@ def _collect(
     )
     loaded = expect_committed(ctx, commit(ctx, change, base=loaded)).loaded
     roots.add(loaded.state)
-    plan = roots.plan(listed, boundary_us)
+    plan = replace(plan, doomed=roots.plan(plan.doomed, boundary_us).doomed)
     failures = tuple(delete_objects(ctx, (item.key for item in plan.doomed)))
     aborted = sum(ctx.map(lambda u: _abort(ctx, u), uploads))
     result = _result(loaded, plan, roots, boundary_us, uploads=aborted, dry_run=False)

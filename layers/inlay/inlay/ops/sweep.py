@@ -37,7 +37,7 @@ from inlay.storage.base import IF_ABSENT, DeleteFailure, ObjectVersion, Upload, 
 MAX_STEPS = 400
 # A conditional PUT that was refused in a race (409) is sent again.
 MAX_PUTS = 6
-# Waits up to this long are waited out: the store's clock tells whole seconds.
+# With a life below this the waits are waited out: the store's clock tells whole seconds.
 SHORT_WAIT_SECONDS = 2.0
 
 
@@ -246,7 +246,6 @@ def finish_erasures(
     waiting: dict[str, list[Waiting]] = {}
     deleted = 0
     failures: tuple[DeleteFailure, ...] = ()
-    short = ctx.clock.monotonic() + SHORT_WAIT_SECONDS * MAX_STEPS
     for _ in range(MAX_STEPS):
         loaded = with_entries(ctx, load_pointer(ctx))
         open_ = [e for e in loaded.snapshot.erasures if e.id not in waiting]
@@ -259,12 +258,8 @@ def finish_erasures(
         if isinstance(found, str):
             receipts.append(found)
         elif found is not None:
-            is_short = (
-                life_seconds < SHORT_WAIT_SECONDS
-                and all(w.what == "time" for w in found)
-                and ctx.clock.monotonic() < short
-            )
-            if is_short:
+            only_time = all(w.what == "time" for w in found)
+            if only_time and life_seconds < SHORT_WAIT_SECONDS:
                 ctx.clock.sleep(1.0)
             else:
                 waiting[open_[0].id] = found
