@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
+
 from inlay.errors import InvalidRequest
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
@@ -82,7 +84,7 @@ def predicate(where: str | Predicate | None, schema: Schema) -> Predicate:
     )
 
 
-def request(request_id: str | None, body: str) -> Request | None:
+def request(request_id: str | None, body: str | None) -> Request | None:
     if request_id is None:
         return None
     if not isinstance(request_id, str):
@@ -128,3 +130,12 @@ def seconds(value: timedelta | None, argument: str) -> float | None:
             f"{argument} cannot be a {type(value).__name__}", next_step="Give a datetime.timedelta"
         )
     return value.total_seconds()
+
+
+def shape(operation: str, data: Any) -> str | None:
+    """What of an append's content can be known before it is read: columns and rows of a table, nothing of
+    a stream. Enough to tell a request id that was used for something else; not a digest of the rows, which
+    would differ for equal rows laid out in other chunks and refuse an honest repetition."""
+    if not isinstance(data, pa.Table | pa.RecordBatch):
+        return None
+    return f"{operation}:{','.join(data.schema.names)}:{data.num_rows}"

@@ -234,7 +234,10 @@ class Table:
         return self._write(
             "append",
             lambda base: append_op.append(
-                self._ctx, data, base=base, request=arguments.request(request_id, "append")
+                self._ctx,
+                data,
+                base=base,
+                request=arguments.request(request_id, arguments.shape("append", data)),
             ),
         )
 
@@ -355,7 +358,7 @@ class Table:
     ) -> WriteResult:
         """Insert rows, replacing those with equal values of `on` (default: the primary key)."""
         columns = arguments.names(on, "on")
-        request = arguments.request(request_id, "upsert")
+        request = arguments.request(request_id, arguments.shape("upsert", data))
         return self._write(
             "upsert",
             lambda base: update_op.upsert(self._ctx, data, on=columns, base=base, request=request),

@@ -127,7 +127,7 @@ def _fits_nanoseconds(stats: ColumnStats | None) -> bool:
     """Years 1677 to 2262; `stats` are bounds in nanoseconds, the unit of the column."""
     if stats is None or not isinstance(stats.lower, int) or not isinstance(stats.upper, int):
         return False
-    return -(2**63) <= stats.lower and stats.upper < 2**63
+    return stats.lower >= -(2**63) and stats.upper < 2**63
 
 
 def _within(path: Path) -> str:

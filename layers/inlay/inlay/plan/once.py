@@ -38,7 +38,8 @@ def look_up(
     # Told first: what is in the ledger was applied, however old.
     if change.request is not None and change.request.id in applied:
         before = applied[change.request.id]
-        if before.body != change.request.body:
+        bodies = {before.body, change.request.body} - {None}  # None: could not be known
+        if len(bodies) > 1:
             return Refused(
                 f"request id {change.request.text!r} was used before, at version "
                 f"{before.version}, with another content",
