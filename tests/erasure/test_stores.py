@@ -13,7 +13,7 @@ from inlay.storage.directory import DirectoryStore
 from inlay.storage.open import open_store
 
 from .oracle import views
-from .people import SCHEMA, SECRETS, WHO, People, ids_with, new_people
+from .people import NAME, SCHEMA, SECRETS, WHO, People, ids_with, new_people
 
 
 def test_a_table_in_a_directory(tmp_path: Path) -> None:
@@ -54,8 +54,8 @@ def _at(store: Any, root: str) -> People:
     return replace(people, store=store, ctx=ctx, time=_RealTime())  # type: ignore[arg-type]
 
 
-@pytest.fixture
-def s3_people(monkeypatch: pytest.MonkeyPatch) -> Any:
+@pytest.fixture(params=[False, True], ids=["unversioned", "versioned"])
+def s3_people(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     moto = pytest.importorskip("moto.server")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
@@ -68,29 +68,33 @@ def s3_people(monkeypatch: pytest.MonkeyPatch) -> Any:
         import boto3
 
         client = boto3.client("s3")
-        client.create_bucket(Bucket="lake-of-people")
-        client.put_bucket_versioning(
-            Bucket="lake-of-people", VersioningConfiguration={"Status": "Enabled"}
-        )
-        store, _ = open_store("s3://lake-of-people")
+        bucket = f"lake-of-people-{request.param_index}"
+        client.create_bucket(Bucket=bucket)
+        if request.param:
+            client.put_bucket_versioning(
+                Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
+            )
+        store, _ = open_store(f"s3://{bucket}")
         yield _at(store, "tables/people"), client
     finally:
         server.stop()
 
 
-def test_a_table_in_a_versioned_bucket(s3_people: Any) -> None:
+def test_a_table_in_a_bucket(s3_people: Any) -> None:
     people, client = s3_people
+    bucket = people.store.bucket
     people.append(*ids_with(WHO))
     people.append(*ids_with(start=20))
+    client.put_object(Bucket=bucket, Key="tables/people/data/o.parquet", Body=NAME)
     people.erase()
     people.advance()
     result = people.collect(life_seconds=0)
     assert result.receipts == ("erasure/case-1.json",), result.waiting
-    listed = client.list_object_versions(Bucket="lake-of-people")
+    listed = client.list_object_versions(Bucket=bucket)
     assert not listed.get("DeleteMarkers")
     for version in listed["Versions"]:
-        body = client.get_object(
-            Bucket="lake-of-people", Key=version["Key"], VersionId=version["VersionId"]
-        )["Body"].read()
+        body = client.get_object(Bucket=bucket, Key=version["Key"], VersionId=version["VersionId"])[
+            "Body"
+        ].read()
         assert not _tells(body), version["Key"]
     assert people.ids() == [*range(10), *range(20, 30)]
