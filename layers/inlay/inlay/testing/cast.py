@@ -13,7 +13,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from inlay.errors import InlayError, Kind
+from inlay.errors import InlayError, Kind, StoreUnavailable
 from inlay.format.schema import Schema
 from inlay.ops.append import append
 from inlay.ops.collect_garbage import collect_garbage
@@ -22,6 +22,7 @@ from inlay.ops.context import Context
 from inlay.ops.create import create
 from inlay.ops.delete import delete, delete_keys
 from inlay.ops.expire import expire
+from inlay.ops.ingest import Retry, Source, ingest
 from inlay.ops.load import load_pointer
 from inlay.ops.rewrite import rewrite
 from inlay.ops.scan import Scan
@@ -47,6 +48,7 @@ def full_cast(sim: Simulation) -> None:
     of each, on one another's toes."""
     kinds: dict[str, tuple[Act, int]] = {
         "append": (appender, 2),
+        "ingest": (ingester, 2),
         "unnamed": (unnamed_appender, 1),
         "tombstone": (tombstone_deleter, 2),
         "rows": (row_deleter, 2),
@@ -107,6 +109,34 @@ def appender(sim: Simulation, name: str) -> None:
         sim.model.intend(request, model.insert(rows))
         table = as_table(rows)
         deliver(sim, name, request, lambda ctx, r, t=table: append(ctx, t, request=r))  # type: ignore[misc]
+
+
+def ingester(sim: Simulation, name: str) -> None:
+    """Parquet objects land, and their events are delivered in batches, at least once, to any process."""
+    landed: list[Source] = []
+    for n in range(ROUNDS):
+        rows = some_rows(sim, sim.rng.randint(1, 6))
+        source = sim.land(f"{name}-{n}.parquet", as_table(rows))
+        sim.model.landing[source.request.token] = Counter(rows)
+        landed.append(source)
+        batch = sim.rng.sample(landed, sim.rng.randint(1, len(landed)))
+        if sim.rng.random() < 0.3:
+            sim.spawn(f"{name}-twin", partial(_deliver_events, sim, f"{name}-twin", batch))
+        _deliver_events(sim, name, batch)
+    _deliver_events(sim, name, landed)
+
+
+def _deliver_events(sim: Simulation, name: str, batch: list[Source]) -> None:
+    """What is to be tried again is delivered again, as a queue does."""
+    left = list(batch)
+
+    def run(ctx: Context) -> None:
+        outcomes = ingest(ctx, left).outcomes
+        left[:] = [o.source for o in outcomes if isinstance(o, Retry)]
+        if left:
+            raise StoreUnavailable("events are left")
+
+    sim.attempt(name, None, run)
 
 
 def unnamed_appender(sim: Simulation, name: str) -> None:

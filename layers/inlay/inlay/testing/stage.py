@@ -6,17 +6,21 @@ becomes of a request, which ids are drawn) is decided by the seed.
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from inlay.errors import InlayError, Kind, OutcomeUnknown
 from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.create import create
+from inlay.ops.ingest import Source
 from inlay.ops.load import load_pointer
+from inlay.storage.base import Head, Location
 from inlay.storage.memory import MemoryRegion, MemoryStore
 from inlay.testing.auditor import Auditor
 from inlay.testing.fates import CALM, FatedStore, Odds, World
@@ -94,6 +98,17 @@ class Simulation:
         rng = random.Random(f"{self.seed}/{name}/{self.next_id}")
         self.next_id += 1
         return self.context(store, rng, skew=rng.choice([0.5, 1.0, 1.0, 3.0]))
+
+    def land(self, name: str, table: pa.Table) -> Source:
+        """Drop a Parquet object into the landing zone; its event is what is returned."""
+        sink = io.BytesIO()
+        pq.write_table(table, sink)
+        key = f"ingest/bank/{name}"
+        MemoryStore(BUCKET, region=self.region).put(key, sink.getvalue())
+        head = MemoryStore(BUCKET, region=self.region).head(key)
+        assert isinstance(head, Head)
+        location = Location("memory", BUCKET, key)
+        return Source(location, etag=head.info.etag, event_time_us=self.scheduler.now_us)
 
     def spawn(self, name: str, run: Callable[[], None]) -> None:
         self.scheduler.spawn(name, run)
