@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -13,12 +13,19 @@ import pytest
 import inlay
 from inlay.spark import local_session
 
+if TYPE_CHECKING:
+    from inlay.local.aws_process import AwsProcess
+
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    session = local_session(app="inlay tests")
+def spark(embedded_aws: AwsProcess) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as environment:
+        # Spark's Python processes inherit what the session was started with.
+        for name, value in embedded_aws.env().items():
+            environment.setenv(name, value)
+        session = local_session(app="inlay tests")
     # Task failures are provoked here; their stack traces are not what a reader of the log looks for.
     session.sparkContext.setLogLevel("OFF")
     yield session

@@ -201,6 +201,17 @@ def test_a_limit_is_met_without_reading_all_files(spark: Any, new_table: NewTabl
     assert len(load(spark, table).limit(7).collect()) == 7
 
 
+def test_a_table_on_s3_is_read_and_written(spark: Any, s3_bucket: str) -> None:
+    table = inlay.create(f"s3://{s3_bucket}/tables/t", rows(0).schema, primary_key="id")
+    table.append(rows(0))
+    table.delete("id < 100")
+    frame = load(spark, table)
+    frame.where("id < 105").write.format("inlay").mode("append").save(table.uri)
+    arrow = table.refresh().scan().to_arrow()
+    assert arrow.num_rows == ROWS_PER_FILE - 100 + 5
+    assert sorted_rows(load(spark, table).toArrow(), "id") == sorted_rows(arrow, "id")
+
+
 def test_a_missing_table_is_named(spark: Any, new_table: NewTable) -> None:
     with pytest.raises(Exception, match=r"there is no table at .*nowhere"):
         spark.read.format("inlay").load("file:///tmp/inlay-nowhere")

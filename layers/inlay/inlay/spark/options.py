@@ -7,6 +7,7 @@ misspelt `asOf` must not silently read the newest version.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,19 @@ from inlay.errors import InvalidRequest
 # As `spark.sql.files.maxPartitionBytes`.
 PARTITION_BYTES = 128 * 1024 * 1024
 
-_READ = ("path", "columns", "where", "version", "asOf", "partitionBytes", "parallelism")
+_READ = (
+    "path",
+    "columns",
+    "where",
+    "version",
+    "asOf",
+    "partitionBytes",
+    "parallelism",
+    "startVersion",
+    "startTime",
+    "maxFilesPerTrigger",
+    "maxBytesPerTrigger",
+)
 _WRITE = ("path", "requestId", "replaceWhere")
 # Spark's own options of a streaming query, which it hands on to the sink.
 _OF_SPARK = ("checkpointLocation", "queryName", "outputMode")
@@ -25,7 +38,9 @@ _OF_SPARK = ("checkpointLocation", "queryName", "outputMode")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """`columns` are names in the order of the result; `where` is SQL text. `parallelism` is how many
-    tasks run side by side: small tables are cut into as many partitions."""
+    tasks run side by side: small tables are cut into as many partitions. The last four are a
+    stream's: where it starts (`start_version` is the first whose rows it sees) and how much of the
+    table one micro-batch takes."""
 
     uri: str
     columns: tuple[str, ...] | None = None
@@ -34,6 +49,20 @@ class ReadOptions:
     as_of_us: int | None = None
     partition_bytes: int = PARTITION_BYTES
     parallelism: int | None = None
+    start_version: int | None = None
+    start_us: int | None = None
+    max_files: int | None = None
+    max_bytes: int | None = None
+
+    @property
+    def is_stream(self) -> bool:
+        return any((self.start_version, self.start_us, self.max_files, self.max_bytes))
+
+    @property
+    def slots(self) -> int:
+        """Task slots to plan for. Planning runs beside the driver and knows of no executors: on a local
+        master these are its cores, on a cluster large tables have partitions enough anyway."""
+        return self.parallelism or os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +77,25 @@ class WriteOptions:
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
     found = _checked(options, _READ, "read")
-    if "version" in found and "asOf" in found:
-        raise InvalidRequest("give one of the options version and asOf")
+    for one, other in (
+        ("version", "asOf"),
+        ("startVersion", "startTime"),
+        ("maxFilesPerTrigger", "maxBytesPerTrigger"),
+    ):
+        if one in found and other in found:
+            raise InvalidRequest(f"give one of the options {one} and {other}")
     return ReadOptions(
         uri=_uri(found),
         columns=_columns(found["columns"]) if "columns" in found else None,
         where=found.get("where"),
         version=_number(found, "version"),
-        as_of_us=_time_us(found["asOf"]) if "asOf" in found else None,
+        as_of_us=_time_us(found, "asOf"),
         partition_bytes=_number(found, "partitionBytes") or PARTITION_BYTES,
         parallelism=_number(found, "parallelism"),
+        start_version=_number(found, "startVersion"),
+        start_us=_time_us(found, "startTime"),
+        max_files=_number(found, "maxFilesPerTrigger"),
+        max_bytes=_number(found, "maxBytesPerTrigger"),
     )
 
 
@@ -122,13 +160,16 @@ def _number(options: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _time_us(text: str) -> int:
+def _time_us(options: Mapping[str, str], name: str) -> int | None:
     """ISO 8601; without a zone it is UTC."""
+    text = options.get(name)
+    if text is None:
+        return None
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidRequest(
-            f"the option asOf is not a time: {text[:100]!r}",
+            f"the option {name} is not a time: {text[:100]!r}",
             next_step="Write it as 2026-01-31T12:00:00Z",
         ) from None
     if found.tzinfo is None:

@@ -7,7 +7,6 @@ cannot match are left out before there are tasks.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -15,32 +14,32 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from inlay.errors import InvalidRequest
 from inlay.format.predicate import TRUE, And, Predicate
 from inlay.ops.scan import Scan
-from inlay.parquet.reader import Ahead, Wanted, read_tasks
 from inlay.parse import parse_predicate
 from inlay.plan.state import State
-from inlay.spark.batches import gathered
-from inlay.spark.connect import THREADS, connect
+from inlay.spark.connect import connect
 from inlay.spark.filters import predicate_of
 from inlay.spark.options import ReadOptions
 from inlay.spark.partitions import FilePartition, plan_partitions
-from inlay.spark.types import arrow_for, check_asked, to_spark
-
-# Several tasks share an executor's memory, and Spark does not count what Python takes.
-READ_AHEAD_BYTES = 64 * 1024 * 1024
+from inlay.spark.tasks import TaskReader
 
 
 class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped here
     """One scan. Made on the driver, with the table's `state`; sent to each task without it."""
 
     def __init__(self, options: ReadOptions, state: State, asked: StructType) -> None:
+        if options.is_stream:
+            raise InvalidRequest(
+                "the options startVersion, startTime, maxFilesPerTrigger and maxBytesPerTrigger are "
+                "those of streams",
+                next_step="Use spark.readStream, or the options version and asOf",
+            )
         schema = state.snapshot.schema
-        check_asked(asked, schema)
         self._options = options
-        self._arrow = arrow_for(asked)
-        ids = {field.name: field.id for field in schema.fields}
-        self._wanted = Wanted(schema=schema, columns=tuple(ids[name] for name in asked.names))
+        self._schema = schema
+        self._tasks = TaskReader(options.uri, schema, asked)
         self._where: Predicate = TRUE
         if options.where is not None:
             self._where = parse_predicate(options.where, schema)
@@ -57,7 +56,7 @@ class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped
 
     def push(self, filters: list[Any]) -> Iterable[Any]:
         """Take filters to prune by; all of them are Spark's to check again."""
-        pushed = predicate_of(filters, self._wanted.schema)
+        pushed = predicate_of(filters, self._schema)
         parts = tuple(p for p in (self._where, pushed) if p != TRUE)
         self._where = And(parts) if len(parts) > 1 else next(iter(parts), TRUE)
         return filters
@@ -68,21 +67,13 @@ class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped
         return plan_partitions(
             scan.plan.tasks,
             partition_bytes=self._options.partition_bytes,
-            # Planning runs beside the driver, which knows of no executors: on a local master these
-            # are its cores, on a cluster large tables have partitions enough anyway.
-            parallelism=self._options.parallelism or os.cpu_count() or 1,
+            parallelism=self._options.slots,
         )
 
     # -- on the executors ---------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Without any partition Spark makes one of its own.
-        tasks = partition.tasks if isinstance(partition, FilePartition) else ()
-        ctx = connect(self._options.uri)
-        # A LIMIT stops asking early, and nobody tells the source: begin with one unit.
-        ahead = Ahead(budget_bytes=READ_AHEAD_BYTES, parallel=THREADS, first=1)
-        rows = read_tasks(ctx.objects, tasks, self._wanted, ctx.executor, ahead=ahead)
-        return (to_spark(batch, self._arrow) for batch in gathered(rows))
+        return self._tasks.read(partition)
 
 
 class _Pushed:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from inlay.spark.options import ReadOptions
     from inlay.spark.reader import InlayReader
     from inlay.spark.sink import InlayStreamWriter
+    from inlay.spark.stream import InlayStreamReader
     from inlay.spark.writer import InlayWriter
 
 
@@ -77,6 +78,14 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
         from inlay.spark.writer import InlayWriter, plan_write
 
         return InlayWriter(plan_write(write_options(self.options), schema, overwrite=overwrite))
+
+    def streamReader(self, schema: StructType) -> InlayStreamReader:  # noqa: N802
+        from inlay.spark.connect import load_state
+        from inlay.spark.options import read_options
+        from inlay.spark.stream import InlayStreamReader
+
+        options = read_options(self.options)
+        return InlayStreamReader(options, load_state(options.uri), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> InlayStreamWriter:  # noqa: N802
         from inlay.spark.options import write_options

@@ -1,0 +1,165 @@
+"""Reading a table as a stream: first what there is, then what each commit adds.
+
+Promise: a query sees every row of its first version that is live there, then every row that later
+commits add (append, ingest, the new rows of updates and merges), each once, in the order of versions;
+maintenance adds nothing. Deletes are not told: a row that was added and deleted since is still seen. A
+version that has expired before the query came to it ends the query with an error, never with a gap.
+
+An offset says what has been read:
+
+    {"version": 7, "files": 0, "first": false}    all of the versions up to 7
+    {"version": 7, "files": 3, "first": false}    and 3 files of what version 8 adds
+    {"version": 7, "files": 3, "first": true}     3 files of the live rows at version 7
+
+Files are taken in the order of the entries, which is the same whenever a version is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from inlay.errors import InvalidRequest
+from inlay.format.predicate import TRUE, Predicate
+from inlay.ops.load import load_entries, load_pointer, load_version
+from inlay.ops.scan import Scan
+from inlay.parse import parse_predicate
+from inlay.plan.prune import may_match
+from inlay.plan.scan import FileTask
+from inlay.plan.state import State
+from inlay.spark.connect import connect, load_state
+from inlay.spark.options import ReadOptions
+from inlay.spark.partitions import plan_partitions
+from inlay.spark.tasks import TaskReader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offset:
+    """See the module's head."""
+
+    version: int
+    files: int = 0
+    first: bool = False
+
+
+class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Lives on the driver as long as the query; executors only get `read`."""
+
+    def __init__(self, options: ReadOptions, state: State, asked: StructType) -> None:
+        if options.version is not None or options.as_of_us is not None:
+            raise InvalidRequest(
+                "a stream has no fixed version",
+                next_step="Say where it starts: startVersion or startTime",
+            )
+        self._options = options
+        self._tasks = TaskReader(options.uri, state.snapshot.schema, asked)
+        self._where: Predicate = TRUE
+        if options.where is not None:
+            self._where = parse_predicate(options.where, state.snapshot.schema)
+        self._until: int | None = None
+
+    # -- on the driver ------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        options = self._options
+        if options.start_version is not None:
+            return asdict(Offset(version=options.start_version - 1))
+        state = load_state(options.uri, as_of_us=options.start_us)
+        # From a time on: what was there then is not asked for.
+        return asdict(Offset(version=state.snapshot.version, first=options.start_us is None))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._options.max_files is not None:
+            return ReadMaxFiles(self._options.max_files)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """The query ends with what there is now, however much arrives while it runs."""
+        self._until = load_pointer(connect(self._options.uri)).snapshot.version
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """As far as `limit` goes, at least one file."""
+        current = load_pointer(connect(self._options.uri)).state
+        until = current.snapshot.version if self._until is None else self._until
+        offset = Offset(**start)
+        taken = size = 0
+        while offset.first or offset.version < until:
+            tasks = self._step(current, offset)
+            for task in tasks[offset.files :]:
+                taken += 1
+                size += task.file.size
+                over_files = isinstance(limit, ReadMaxFiles) and taken > limit.max_files
+                over_bytes = isinstance(limit, ReadMaxBytes) and size > limit.max_bytes
+                if taken > 1 and (over_files or over_bytes):
+                    return asdict(offset)
+                offset = replace(offset, files=offset.files + 1)
+            offset = _after(offset)
+        return asdict(offset)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        tasks = list(self._between(Offset(**start), Offset(**end)))
+        return plan_partitions(
+            tasks,
+            partition_bytes=self._options.partition_bytes,
+            parallelism=self._options.slots,
+        )
+
+    def _between(self, start: Offset, end: Offset) -> Iterator[FileTask]:
+        current = load_pointer(connect(self._options.uri)).state
+        offset = start
+        while offset != end:
+            last = (offset.version, offset.first) == (end.version, end.first)
+            tasks = self._step(current, offset)
+            yield from tasks[offset.files : end.files if last else None]
+            offset = end if last else _after(offset)
+
+    def _step(self, current: State, offset: Offset) -> Sequence[FileTask]:
+        """All files of the step `offset` is in: the live ones of its version, or those that the next
+        version adds. One GET, unless it is the newest version."""
+        ctx = connect(self._options.uri)
+        version = offset.version if offset.first else offset.version + 1
+        if version == current.snapshot.version:
+            state = current
+        elif version > current.snapshot.version:
+            return ()
+        else:
+            state = State(load_version(ctx, current.snapshot, version))
+        if offset.first:
+            return Scan(ctx, state, where=self._where).plan.tasks
+        snapshot = state.snapshot
+        if not snapshot.commit.added_files:
+            return ()
+        schemas = {schema.id: schema for schema in snapshot.schemas}
+        return tuple(
+            FileTask(file=entry, schema=schemas[entry.schema_id], predicate=self._where)
+            for entry in load_entries(ctx, state).files()
+            if entry.sequence == version
+            and entry.data_change
+            and may_match(self._where, entry.stats, entry.rows)
+        )
+
+    # -- on the executors ---------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._tasks.read(partition)
+
+
+def _after(offset: Offset) -> Offset:
+    """The step of `offset` is read to its end."""
+    if offset.first:
+        return Offset(version=offset.version)
+    return Offset(version=offset.version + 1)

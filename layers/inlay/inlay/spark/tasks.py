@@ -1,0 +1,44 @@
+"""What an executor does of a read: files of a partition to batches for Spark.
+
+Promise: the rows of the partition's tasks, deleted ones taken out, as exactly the columns Spark asked
+for. A value that pickles: it goes to every task, so it holds nothing of the table but its schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from inlay.format.schema import Schema
+from inlay.parquet.reader import Ahead, Wanted, read_tasks
+from inlay.spark.batches import gathered
+from inlay.spark.connect import THREADS, connect
+from inlay.spark.partitions import FilePartition
+from inlay.spark.types import arrow_for, check_asked, to_spark
+
+# Several tasks share an executor's memory, and Spark does not count what Python takes.
+READ_AHEAD_BYTES = 64 * 1024 * 1024
+
+
+class TaskReader:
+    """Reads partitions of the table at `uri`, whose snapshot has `schema`, as `asked`. Raises
+    `SchemaMismatch` when the table does not have what is asked for."""
+
+    def __init__(self, uri: str, schema: Schema, asked: StructType) -> None:
+        check_asked(asked, schema)
+        ids = {field.name: field.id for field in schema.fields}
+        self._uri = uri
+        self._arrow = arrow_for(asked)
+        self._wanted = Wanted(schema=schema, columns=tuple(ids[name] for name in asked.names))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Without any partition Spark makes one of its own.
+        tasks = partition.tasks if isinstance(partition, FilePartition) else ()
+        ctx = connect(self._uri)
+        # A LIMIT stops asking early, and nobody tells the source: begin with one unit.
+        ahead = Ahead(budget_bytes=READ_AHEAD_BYTES, parallel=THREADS, first=1)
+        rows = read_tasks(ctx.objects, tasks, self._wanted, ctx.executor, ahead=ahead)
+        return (to_spark(batch, self._arrow) for batch in gathered(rows))
