@@ -199,3 +199,14 @@ def _forget_the_ledger(people: People) -> None:
         people.store.delete([info.key])
     assert people.found(Secret(WHO))
     assert Location("memory", "b", "x")
+
+
+def test_adopted_objects_elsewhere_are_named_for_their_owner_to_delete(people: People) -> None:
+    location = people.land("theirs.parquet", *ids_with(WHO))
+    people.store.copy(location, "warehouse/theirs.parquet")
+    people.store.delete([location.key])
+    people.ingest(Location("memory", "b", "warehouse/theirs.parquet"), adopt=True)
+    people.erase()
+    assert people.advance().foreign == ("memory://b/warehouse/theirs.parquet",)
+    assert people.finish().receipts
+    assert all("warehouse/" in place for place in people.found())

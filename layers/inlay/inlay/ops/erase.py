@@ -62,7 +62,8 @@ class ErasureStatus:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvanceResult:
     """`files` were rewritten or dropped, `removed_rows` left them (other deletes' rows among them).
-    `left` files were out of the budget; `erasures` says what each open erasure waits for."""
+    `left` files were out of the budget; `erasures` says what each open erasure waits for. `foreign` are
+    objects adopted in place that hold erased rows: their owner has to delete them."""
 
     version: int
     commit_id: str | None = None
@@ -74,6 +75,7 @@ class AdvanceResult:
     left: int = 0
     skipped: int = 0
     failures: tuple[Failure, ...] = ()
+    foreign: tuple[str, ...] = ()
     erasures: tuple[ErasureStatus, ...] = ()
 
 
@@ -154,9 +156,10 @@ def advance_erasures(
         assert isinstance(work, FileWork)
         return carry_out_file(ctx, now, work)[1]
 
+    before = with_entries(ctx, loaded)
     run = run_units(
         ctx,
-        with_entries(ctx, loaded),
+        before,
         operation="erase",
         plan=plan_advance,
         perform=perform,
@@ -167,6 +170,7 @@ def advance_erasures(
         ),
     )
     failures = {f.key: str(f.error) for f in run.failures}
+    adopted = {f.key for f in before.state.files() if f.adopted}
     return AdvanceResult(
         version=run.loaded.snapshot.version,
         commit_id=run.loaded.snapshot.commit.id if run.commits else None,
@@ -178,6 +182,7 @@ def advance_erasures(
         left=run.left,
         skipped=run.skipped,
         failures=tuple(run.failures),
+        foreign=tuple(k for d in run.done if d.unit.erased for k in d.unit.inputs if k in adopted),
         # Whoever rewrites need not be allowed to look at the landing zone.
         erasures=erase_status(ctx, run.loaded, failures=failures, landing=""),
     )
