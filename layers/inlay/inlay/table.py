@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import date, datetime, timedelta
+from functools import cache
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -42,6 +43,7 @@ from inlay.ops import rewrite as rewrite_op
 from inlay.ops import update as update_op
 from inlay.ops.commit import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context, Progress, Workers, no_progress
+from inlay.ops.group import shared_turns
 from inlay.ops.load import (
     Loaded,
     load_as_of,
@@ -137,9 +139,22 @@ def connect(
         store=MeteredStore(store),
         root=root,
         uri=uri.rstrip("/"),
-        executor=executor or Workers(THREADS),
+        executor=executor or _workers(),
         progress=progress,
+        turns=shared_turns(store, root),
     )
+
+
+@cache
+def _workers() -> Workers:
+    """One pool for all tables: a thousand open ones take no more threads than one. Tasks never wait for
+    other tasks of the pool, so tables do not block each other."""
+    return Workers(THREADS)
+
+
+# A forked child has none of its parent's threads: it makes a pool of its own.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_workers.cache_clear)
 
 
 class Table:
@@ -230,7 +245,11 @@ class Table:
     # -- writing ------------------------------------------------------------------------------
 
     def append(self, data: Any, *, request_id: str | None = None) -> WriteResult:
-        """Append rows: a pyarrow Table, RecordBatchReader or anything with `__arrow_c_stream__`."""
+        """Append rows: a pyarrow Table, RecordBatchReader or anything with `__arrow_c_stream__`.
+
+        With a `request_id` that was used before, nothing happens. The id alone decides: rows may come
+        as a stream that can be read once, so they are not compared with those of the first time.
+        """
         return self._write(
             "append",
             lambda base: append_op.append(

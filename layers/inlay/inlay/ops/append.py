@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from inlay.errors import StaleUpload
 from inlay.format.entry import DataFile
-from inlay.ops.commit import Committed, Skipped, commit, expect_committed
+from inlay.ops.commit import Committed, Skipped, expect_committed
 from inlay.ops.context import Context
+from inlay.ops.group import commit_together
 from inlay.ops.load import Loaded, load_pointer
 from inlay.ops.once import already_applied
 from inlay.ops.write import write_data
@@ -52,7 +53,7 @@ def append(
 def _commit(
     ctx: Context, change: Change, files: tuple[DataFile, ...], loaded: Loaded
 ) -> Committed | Skipped:
-    return expect_committed(ctx, commit(ctx, replace(change, add=files), base=loaded))
+    return expect_committed(ctx, commit_together(ctx, replace(change, add=files), base=loaded))
 
 
 def fresh_base(ctx: Context, base: Loaded | None) -> Loaded:

@@ -27,7 +27,7 @@ twice; the second answer is a 412 for our own success:
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, assert_never
 
@@ -52,7 +52,7 @@ from inlay.format.codec import (
     encode_snapshot,
 )
 from inlay.format.entry_json import Types
-from inlay.format.snapshot import Snapshot, Tier, observed
+from inlay.format.snapshot import Commit, Snapshot, Tier, observed
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded, find_version, load_pointer, load_segments, retain
 from inlay.plan.apply import apply, seal
@@ -89,12 +89,14 @@ MAX_LOADS = 12
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """This change is now part of the table, in exactly `loaded.snapshot.version`."""
+    """This change is now part of the table, in exactly `loaded.snapshot.version`. `share` is what of
+    that version's commit is this change's, when others were committed with it (`ops.group`)."""
 
     loaded: Loaded
     duplicates: frozenset[bytes] = frozenset()
     skipped: tuple[Unit, ...] = ()
     attempts: int = 1
+    share: Commit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class Conflicted:
 
 
 CommitResult = Committed | Skipped | Conflicted
+NotProposed = AlreadyApplied | Unchanged | Conflict | Stale | Refused
 
 
 @dataclass(slots=True)
@@ -132,58 +135,76 @@ def commit(ctx: Context, change: Change, *, base: Loaded | None = None) -> Commi
     Raises `CommitContention` when others won too often, `OutcomeUnknown`, `StaleUpload` when the
     change's objects are older than the GC boundary, `RequestReused`, `RequestTooOld`, `TableReplaced`.
     """
-    loaded = base if base is not None else load_pointer(ctx)
-    table_id = loaded.snapshot.table_id
+
+    def plan(loaded: Loaded, commit_id: str) -> tuple[Loaded, Proposal | NotProposed]:
+        return propose(ctx, loaded, change, commit_id)
+
+    loaded, outcome, attempts = race(ctx, base if base is not None else load_pointer(ctx), plan)
+    if isinstance(outcome, Proposal):
+        return Committed(loaded, outcome.duplicates, outcome.skipped, attempts)
+    return declined(ctx, loaded, outcome)
+
+
+def declined(ctx: Context, loaded: Loaded, outcome: NotProposed) -> Skipped | Conflicted:
+    """What the caller is told of a change that was not proposed; raises where it can never be."""
+    match outcome:
+        case AlreadyApplied(version, duplicates):
+            return Skipped(loaded, version, duplicates)
+        case Unchanged(skipped):
+            return Skipped(loaded, skipped=skipped)
+        case Conflict():
+            return Conflicted(loaded, outcome)
+        case Stale():
+            raise StaleUpload(
+                "objects of this write were uploaded before the table's GC boundary",
+                table=ctx.uri,
+                version=loaded.snapshot.version,
+            )
+        case Refused(reason, kind):
+            error: type[InlayError] = RequestReused if kind == "reused" else RequestTooOld
+            raise error(reason, table=ctx.uri)
+        case _:
+            assert_never(outcome)
+
+
+def race(
+    ctx: Context, base: Loaded, plan: Callable[[Loaded, str], tuple[Loaded, T]]
+) -> tuple[Loaded, T, int]:
+    """Plan on the base, write, swap; when another wins, again on what he left. Ends with the proposal
+    that is now in the table, and the table as it left it, or with the first plan that is none."""
+    loaded = base
     written = _Written()
     started = ctx.clock.monotonic()
     attempt = 0
     while True:
         attempt += 1
-        commit_id = ctx.new_id()
-        loaded, outcome = _plan(ctx, loaded, change, commit_id)
-        match outcome:
-            case Proposal():
-                pass
-            case AlreadyApplied(version, duplicates):
-                return Skipped(loaded, version, duplicates)
-            case Unchanged(skipped):
-                return Skipped(loaded, skipped=skipped)
-            case Conflict():
-                return Conflicted(loaded, outcome)
-            case Stale():
-                raise StaleUpload(
-                    "objects of this write were uploaded before the table's GC boundary",
-                    table=ctx.uri,
-                    version=loaded.snapshot.version,
-                )
-            case Refused(reason, kind):
-                error: type[InlayError] = RequestReused if kind == "reused" else RequestTooOld
-                raise error(reason, table=ctx.uri)
-            case _:
-                assert_never(outcome)
-        new = _attempt(ctx, loaded, outcome, written)
-        if isinstance(new, Loaded):
-            return Committed(new, outcome.duplicates, outcome.skipped, attempt)
+        loaded, outcome = plan(loaded, ctx.new_id())
+        if not isinstance(outcome, Proposal):
+            return loaded, outcome, attempt
+        ended = _attempt(ctx, loaded, outcome, written, attempt)
+        if isinstance(ended, Loaded):
+            return ended, outcome, attempt
         if ctx.clock.monotonic() - started > MAX_SECONDS and attempt >= MAX_ATTEMPTS:
             raise CommitContention(
                 f"other writers won {attempt} races in a row",
                 table=ctx.uri,
                 version=loaded.snapshot.version,
             )
-        _back_off(ctx, attempt)
-        loaded = load_pointer(ctx, carried=loaded.state.contents)
-        if loaded.snapshot.table_id != table_id:
-            raise TableReplaced(f"{ctx.uri} is another table now", table=ctx.uri)
+        # The look that told of the loss has read what to go on from.
+        loaded = ended.to or load_pointer(ctx, carried=loaded.state.contents)
 
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
-    """Another commit has the version this attempt was for."""
+    """Another commit has the version this attempt was for. `to` is the table as it was then seen."""
+
+    to: Loaded | None = None
 
 
-def _plan(
+def propose(
     ctx: Context, loaded: Loaded, change: Change, commit_id: str
-) -> tuple[Loaded, Proposal | AlreadyApplied | Unchanged | Conflict | Stale | Refused]:
+) -> tuple[Loaded, Proposal | NotProposed]:
+    """`plan.apply`, with the segments it asks for loaded on the way."""
     for _ in range(MAX_LOADS):
         outcome = apply(loaded.state, change, commit_id=commit_id, new_id=ctx.new_id)
         if not isinstance(outcome, NeedSegments):
@@ -192,7 +213,9 @@ def _plan(
     raise CorruptTable("planning asks for ever more segments", table=ctx.uri)
 
 
-def _attempt(ctx: Context, loaded: Loaded, proposal: Proposal, written: _Written) -> Loaded | _Lost:
+def _attempt(
+    ctx: Context, loaded: Loaded, proposal: Proposal, written: _Written, attempt: int
+) -> Loaded | _Lost:
     """Write what the proposal needs, then swap it in."""
     base = loaded.snapshot
     proposal = _reuse(proposal, written, boundary_us=base.boundary.time_us or 0)
@@ -215,7 +238,7 @@ def _attempt(ctx: Context, loaded: Loaded, proposal: Proposal, written: _Written
         date_us=max([loaded.date_us, *dates]),
         previous_us=base.commit.time_us,
     )
-    return _swap(ctx, loaded, snapshot, proposal)
+    return _swap(ctx, loaded, snapshot, proposal, attempt)
 
 
 def _reuse(proposal: Proposal, written: _Written, *, boundary_us: int) -> Proposal:
@@ -264,25 +287,27 @@ def _put_once(ctx: Context, relative: str, data: bytes) -> int:
     raise StoreUnavailable(f"cannot write {ctx.key(relative)}", key=ctx.key(relative))
 
 
-def _swap(ctx: Context, loaded: Loaded, snapshot: Snapshot, proposal: Proposal) -> Loaded | _Lost:
+def _swap(
+    ctx: Context, loaded: Loaded, snapshot: Snapshot, proposal: Proposal, attempt: int
+) -> Loaded | _Lost:
     data = encode_snapshot(snapshot)
-    for swap in range(1, MAX_SWAPS + 1):
-        answer = None
-        with suppress(StoreUnavailable):  # outcome unknown: look
+    for swap in range(MAX_SWAPS):
+        try:
             answer = ctx.store.put(ctx.key(keys.POINTER), data, condition=IfMatch(loaded.etag))
-        if isinstance(answer, Written):
-            return _now(ctx, loaded, snapshot, proposal, data, answer.etag, answer.date_us)
-        if isinstance(answer, StoreRefused) and answer.reason == "race" and swap == 1:
-            # 409: nothing was written, another conditional write was under way. Looking is due all
-            # the same, but a moment later there is something to see.
-            _back_off(ctx, swap)
+        except StoreUnavailable:
+            pass  # outcome unknown: look
+        else:
+            if isinstance(answer, Written):
+                return _now(ctx, loaded, snapshot, proposal, data, answer.etag, answer.date_us)
+            # Wait before the look, not after it: what it sees is then as fresh as it can be, and is
+            # the base of the next attempt.
+            _back_off(ctx, attempt + swap)
         seen = _look(ctx, loaded, snapshot)
-        if seen is None:
-            _back_off(ctx, swap)
-            continue  # unchanged: the same swap again
         if isinstance(seen, _Lost):
             return seen
-        return _now(ctx, loaded, snapshot, proposal, data, *seen)
+        if seen is not None:
+            return _now(ctx, loaded, snapshot, proposal, data, *seen)
+        _back_off(ctx, attempt + swap)  # unchanged: the same swap again
     raise OutcomeUnknown(
         f"the pointer of {ctx.uri} could not be swapped in {MAX_SWAPS} tries",
         table=ctx.uri,
@@ -294,7 +319,7 @@ def _look(ctx: Context, loaded: Loaded, mine: Snapshot) -> tuple[str, int] | _Lo
     """Did my commit land? (ETag, date) when it did, `_Lost` when another has its version, None when
     the pointer is still the base."""
     try:
-        current = load_pointer(ctx)
+        current = load_pointer(ctx, carried=loaded.state.contents)
     except TableNotFound as error:
         raise TableReplaced(f"the table at {ctx.uri} is gone", table=ctx.uri) from error
     except StoreUnavailable as error:
@@ -309,7 +334,7 @@ def _look(ctx: Context, loaded: Loaded, mine: Snapshot) -> tuple[str, int] | _Lo
     if found.version == mine.version:
         if found.commit.id == mine.commit.id:
             return current.etag, current.date_us
-        return _Lost()
+        return _Lost(current)
     if found.version == mine.version - 1 and current.etag == loaded.etag:
         return None
     if found.version > mine.version:
@@ -317,7 +342,7 @@ def _look(ctx: Context, loaded: Loaded, mine: Snapshot) -> tuple[str, int] | _Lo
         if archived is not None:
             # Mine landed, and others on top of it: the swap is done, the base to go on from is not.
             if archived.commit.id != mine.commit.id:
-                return _Lost()
+                return _Lost(current)
             return "", current.date_us
         raise OutcomeUnknown(
             f"version {mine.version} has expired before this writer could look at it",
@@ -352,9 +377,7 @@ def _now(
             markers[segment.id] = decode_markers(segment.data, key=key, types=types)
         else:
             ledger[segment.id] = decode_ledger(segment.data, key=key)
-    state = State(
-        observed(snapshot, date_us), retain(Contents(files, markers, ledger), snapshot)
-    )
+    state = State(observed(snapshot, date_us), retain(Contents(files, markers, ledger), snapshot))
     return Loaded(state, etag, data, date_us, ctx.clock.monotonic())
 
 

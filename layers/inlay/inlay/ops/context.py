@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from inlay.ops.cache import ObjectCache
+from inlay.ops.turns import Turns
 from inlay.parquet.ranges import Objects
 from inlay.storage.base import ObjectStore
 
@@ -99,6 +100,8 @@ class Context:
     progress: Progress = no_progress
     parallel: int = 16
     cache: ObjectCache = field(default_factory=ObjectCache)
+    # Contexts of one process on one table share it (`ops.group`): their commits go in turns.
+    turns: Turns[Any, Any, Any] = field(default_factory=Turns)
 
     @property
     def objects(self) -> Objects:

@@ -25,9 +25,10 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.entry import DataFile
 from inlay.format.snapshot import Snapshot
-from inlay.ops.commit import Committed, Skipped, commit, expect_committed
+from inlay.ops.commit import Committed, Skipped, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.copy import copy_object
+from inlay.ops.group import commit_together
 from inlay.ops.load import Loaded, load_pointer
 from inlay.ops.once import known_requests
 from inlay.ops.result import WriteResult, write_result
@@ -208,7 +209,7 @@ def _ingest(
         sources_us={e.key: batch.seen[p].modified_us for p, e in entries.items() if e.rows > 0},
     )
     try:
-        done = expect_committed(ctx, commit(ctx, change, base=loaded))
+        done = expect_committed(ctx, commit_together(ctx, change, base=loaded))
     except StaleUpload:
         return None
     for position, entry in entries.items():

@@ -57,7 +57,7 @@ def write_result(operation: str, outcome: Committed | Skipped, usage: Usage) -> 
             duplicates=len(outcome.duplicates),
             usage=usage,
         )
-    commit = snapshot.commit
+    commit = outcome.share or snapshot.commit
     return WriteResult(
         operation=operation,
         committed=True,

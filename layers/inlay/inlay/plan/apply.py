@@ -12,7 +12,17 @@ import dataclasses
 from collections.abc import Callable
 
 from inlay.format.snapshot import LedgerRecord, Snapshot, Tier, thin_time_index
-from inlay.plan.change import Change, Conflict, NeedSegments, Outcome, Proposal, Stale, Unchanged
+from inlay.plan.change import (
+    AlreadyApplied,
+    Change,
+    Conflict,
+    NeedSegments,
+    Outcome,
+    Proposal,
+    Refused,
+    Stale,
+    Unchanged,
+)
 from inlay.plan.conflicts import settle_units, validate
 from inlay.plan.draft import Draft
 from inlay.plan.fit import fit
@@ -23,14 +33,10 @@ from inlay.plan.state import State
 def apply(state: State, change: Change, *, commit_id: str, new_id: Callable[[], str]) -> Outcome:
     """What committing `change` on top of `state` comes to. Times must have been filled in
     (`format.snapshot.observed`)."""
-    boundary_us = state.snapshot.boundary.time_us or 0
-    if change.uploaded_us is not None and change.uploaded_us < boundary_us:
-        return Stale(boundary_us)
-
-    known = look_up(state, change)
-    if not isinstance(known, frozenset):
-        return known
-    change = without_duplicates(change, known)
+    admitted = admit(state, change)
+    if not isinstance(admitted, Admitted):
+        return admitted
+    change = admitted.change
 
     needed = _needed(state, change)
     if needed is not None:
@@ -54,7 +60,28 @@ def apply(state: State, change: Change, *, commit_id: str, new_id: Callable[[], 
     if isinstance(rolled, NeedSegments):
         return rolled
     snapshot, segments = rolled
-    return Proposal(snapshot, segments, known, skipped)
+    return Proposal(snapshot, segments, admitted.duplicates, skipped)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Admitted:
+    """What of a change is still to be done; `duplicates` are its events that had been applied."""
+
+    change: Change
+    duplicates: frozenset[bytes]
+
+
+def admit(
+    state: State, change: Change
+) -> Admitted | NeedSegments | AlreadyApplied | Refused | Stale:
+    """Whether a change may be applied at all: its objects are safe from GC, its requests are new."""
+    boundary_us = state.snapshot.boundary.time_us or 0
+    if change.uploaded_us is not None and change.uploaded_us < boundary_us:
+        return Stale(boundary_us)
+    known = look_up(state, change)
+    if not isinstance(known, frozenset):
+        return known
+    return Admitted(without_duplicates(change, known), known)
 
 
 def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:
