@@ -98,14 +98,14 @@ def test_an_ingest_that_began_before_the_erasure_does_not_bring_the_rows_back(
     import inlay.ops.ingest as module
 
     location = people.land("racing.parquet", *ids_with(WHO))
-    real = module.commit
+    real = module.commit_together
 
     def racing(*args: object, **options: object) -> object:
-        monkeypatch.setattr(module, "commit", real)
+        monkeypatch.setattr(module, "commit_together", real)
         people.erase()
         return real(*args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "commit", racing)
+    monkeypatch.setattr(module, "commit_together", racing)
     people.ingest(location)
     assert people.ids() == list(range(10))
     assert people.finish().receipts
