@@ -270,6 +270,7 @@ def _pages(data: bytes, at: int, end: int, name: str, report: Report) -> list[di
             {
                 "at": at,
                 "type": header[1],
+                "checksum": 4 in header,
                 # pyarrow counts pages of version 2 as those of version 1.
                 "kind": DATA if header[1] == DATA_V2 else header[1],
                 "header": body - at,

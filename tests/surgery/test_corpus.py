@@ -79,7 +79,7 @@ def _must_stay_verbatim(old: bytes, new: bytes, edit: surgeon.Edit) -> None:
         old_group, new_group = before[4][was], after[4][now]
         assert old_group.get(4) == new_group.get(4), "sorting columns"
         if was in edit and not all(edit[was] or ()):
-            _must_look_alike(old_group, new_group)
+            _must_look_alike(old, new, old_group, new_group)
             continue
         for part in Part:
             pieces = [
@@ -92,14 +92,33 @@ def _must_stay_verbatim(old: bytes, new: bytes, edit: surgeon.Edit) -> None:
                 assert pieces[0] == pieces[1], f"{part} of an untouched group"
 
 
-def _must_look_alike(old: dict, new: dict) -> None:
-    """An edited group kept codec, encodings, statistics, indexes and filters."""
+def _must_look_alike(old_data: bytes, new_data: bytes, old: dict, new: dict) -> None:
+    """An edited group kept codec, encodings, page version, checksums, indexes and filters."""
     for was, now in zip(old[1], new[1], strict=True):
         codec = {5: 7}.get(was[3][4], was[3][4])
         assert now[3][4] == codec
         assert (4 in was) == (4 in now), "offset index"
         if was[3][1] != 0:  # pyarrow makes no filters of booleans
             assert bool(was[3].get(14)) == bool(now[3].get(14)), "bloom filter"
+        before, after = _writing(old_data, was[3]), _writing(new_data, now[3])
+        assert before["version"] == after["version"]
+        assert before["checksums"] == after["checksums"]
+        if len(before["encodings"]) == 1:
+            assert after["encodings"] == before["encodings"], was[3][3]
+        else:
+            assert after["encodings"] <= before["encodings"] | {0}, was[3][3]
+
+
+def _writing(data: bytes, meta: dict) -> dict[str, object]:
+    """How a chunk was written; both names of dictionary encoding are one."""
+    start = checker._start(meta)
+    pages = checker._pages(data, start, start + meta[7], "", checker.Report())
+    pages = [page for page in pages if page["type"] != checker.DICTIONARY]
+    return {
+        "version": {page["type"] for page in pages},
+        "checksums": {page["checksum"] for page in pages},
+        "encodings": {8 if page["encoding"] == 2 else page["encoding"] for page in pages},
+    }
 
 
 @pytest.mark.parametrize("erase", [False, True], ids=["rewrite", "erase"])

@@ -150,6 +150,34 @@ def with_gap(data: bytes, before_group: int, junk: bytes) -> bytes:
     return data[:at] + junk + data[at : footer.start] + body + trailer(len(body))
 
 
+def test_bytes_behind_a_filter_of_unknown_length_are_cut_when_erasing() -> None:
+    """Writers before parquet-format 2.10 do not tell how long a filter is: its header does."""
+    junk = b"a copy of " + TOKENS["most"].encode()
+    plain = corpus.by_pyarrow(
+        planted(True).select(["id", "most"]),
+        write_page_index=True,
+        bloom_filter_options={"id": {"ndv": 50, "fpp": 0.05}},
+    )
+    footer = decode_footer(plain, file_size=len(plain))
+    at = min(group.column(0).column_index[0] for group in footer.row_groups)
+    for group in footer.tree[File.GROUPS]:
+        for chunk in group[Group.COLUMNS]:
+            chunk[Chunk.META].pop(Meta.BLOOM_LENGTH, None)
+            for key in (Chunk.COLUMN_INDEX, Chunk.OFFSET_INDEX):
+                chunk[key] += len(junk)
+    body = footer.encode()
+    data = plain[:at] + junk + plain[at : footer.start] + body + trailer(len(body))
+    assert checker.problems(data) == []
+    assert len(checker.gaps(data)) == 1
+    edit: surgeon.Edit = {1: [at > 0 for at in range(GROUP_ROWS)]}
+    _, kept = surgeon.operate(data, edit)
+    assert junk in kept
+    _, erased = surgeon.operate(data, edit, erase=True)
+    assert junk not in erased
+    assert checker.problems(kept) == checker.problems(erased) == []
+    assert pq.read_table(io.BytesIO(erased)).equals(pq.read_table(io.BytesIO(kept)))
+
+
 def old_footer(data: bytes) -> bytes:
     return data[decode_footer(data, file_size=len(data)).start :]
 

@@ -18,8 +18,8 @@ from inlay.storage.base import ByteRange, Location, Missing, ObjectStore, Refuse
 # How much of the object's end is fetched when the footer is not at hand: a footer of a few hundred KB
 # and the page index before it arrive in one request, and it is little beside any row group.
 MIN_TAIL_BYTES = 64 * 1024
-MAX_TAIL_BYTES = 512 * 1024
-TAIL_SHARE = 1024
+MAX_TAIL_BYTES = 1024 * 1024
+TAIL_SHARE = 512
 # Ranges of the old object this near to one another are fetched together: a request costs about as
 # long as this many bytes.
 MERGE_GAP_BYTES = 256 * 1024
