@@ -158,3 +158,29 @@ def test_a_sentence_says_what_a_write_did() -> None:
     )
     again = WriteResult(operation="append", committed=False, version=2, duplicates=1)
     assert "applied before" in write_sentence(again)
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+def test_a_printed_list_fits_the_terminal_and_names_what_it_leaves_out(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rich.console import Console
+
+    from inlay.cli import output
+
+    monkeypatch.setattr(output, "console", lambda: Console(width=width, no_color=True))
+    names = [f"column_{n}" for n in range(12)]
+    output.print_rows(pa.table({name: [10**9, None] for name in names}), as_json=False)
+    printed = capsys.readouterr()
+    assert max(map(len, printed.out.splitlines())) <= width
+    assert "…" not in printed.out
+    shown = [name for name in names if name in printed.out.split()]
+    assert shown == names[: len(shown)] and shown
+    assert all(name in printed.err for name in names[len(shown) :])
+
+
+def test_long_cells_are_cut_where_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    from inlay.cli import output
+
+    output.print_rows(pa.table({"text": ["x" * 100]}), as_json=False, cell_width=10)
+    assert capsys.readouterr().out.splitlines()[-1].rstrip() == "x" * 9 + "…"

@@ -16,20 +16,21 @@ if TYPE_CHECKING:
     from inlay.table import Table
 
 PANEL = "Look"
-_HISTORY = (
-    "version",
-    "time",
-    "operation",
-    "added_rows",
-    "deleted_rows",
-    "added_files",
-    "removed_files",
-    "files",
-    "markers",
-    "bytes",
-)
-_FILES = ("key", "rows", "bytes", "row_groups", "sequence", "range")
-_TOMBSTONES = ("id", "kind", "sequence", "where", "rows", "file", "erasure")
+# What people are shown, the most wanted first: what does not fit the terminal is left out.
+_HISTORY = {
+    "version": "version",
+    "time": "time (UTC)",
+    "operation": "operation",
+    "added_rows": "+ rows",
+    "deleted_rows": "- rows",
+    "files": "files",
+    "markers": "markers",
+    "bytes": "bytes",
+    "added_files": "+ files",
+    "removed_files": "- files",
+}
+_FILES = ("key", "rows", "bytes", "range", "row_groups", "sequence")
+_TOMBSTONES = ("kind", "where", "rows", "sequence", "file", "erasure", "id")
 
 
 def show(
@@ -109,7 +110,13 @@ def history(
     """List the versions that can still be read, newest first."""
     with opened(table) as found:
         rows = found.history(limit=limit)
-    print_rows(rows, as_json=as_json, columns=_HISTORY)
+    if not as_json:
+        import pyarrow as pa
+
+        rows = rows.select(list(_HISTORY)).rename_columns(list(_HISTORY.values()))
+        seconds = rows["time (UTC)"].cast(pa.timestamp("s", tz="UTC"), safe=False)
+        rows = rows.set_column(1, "time (UTC)", seconds.cast(pa.timestamp("s")))
+    print_rows(rows, as_json=as_json)
 
 
 def files(

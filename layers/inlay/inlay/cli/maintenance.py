@@ -35,7 +35,8 @@ def rewrite(
     table: TableUri,
     where: Where = None,
     strategy: Annotated[
-        str, typer.Option("--strategy", help="auto, surgery (of row groups) or rewrite (whole files).")
+        str,
+        typer.Option("--strategy", help="auto, surgery (of row groups) or rewrite (whole files)."),
     ] = "auto",
     max_bytes: MaxBytes = None,
     deadline: Deadline = None,

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from inlay.cli.values import counted, size_text, to_line, to_text
+from inlay.cli.values import NULL, counted, size_text, to_line, to_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Not a terminal: as wide as the widest row, so that nothing is cut or folded in a pipe or a log.
 _UNBOUNDED = 100_000
+# Spaces between columns, one of them the box's.
+_GAP = 2
 
 
 def console() -> Console:
@@ -40,12 +42,9 @@ def print_record(record: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print(to_line(record))
         return
-    grid = Grid(show_header=False, box=None, padding=(0, 2, 0, 0))
-    grid.add_column(style="bold")
-    grid.add_column(overflow="fold")
+    out, width = console(), max(map(len, record), default=0)
     for name, value in record.items():
-        grid.add_row(name, Text(to_text(value)))
-    console().print(grid)
+        out.print(Text.assemble((f"{name:<{width}}", "bold"), "  ", to_text(value)), soft_wrap=True)
 
 
 def print_lines(records: Iterable[Mapping[str, Any]]) -> None:
@@ -55,9 +54,15 @@ def print_lines(records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def print_rows(
-    rows: pa.Table, *, as_json: bool, columns: Sequence[str] | None = None, empty: str = "no rows"
+    rows: pa.Table,
+    *,
+    as_json: bool,
+    columns: Sequence[str] | None = None,
+    empty: str = "no rows",
+    cell_width: int | None = None,
 ) -> None:
-    """A list; `columns` are those a person is shown, a program gets all."""
+    """A list; `columns` are those a person is shown, a program gets all. Columns that do not fit the
+    terminal beside the first are left out, and named. Longer cells than `cell_width` are cut."""
     if as_json:
         for batch in rows.to_batches():
             print_lines(batch.to_pylist())
@@ -65,25 +70,57 @@ def print_rows(
     if rows.num_rows == 0:
         note(empty)
         return
+    out = console()
     shown = rows.select(columns) if columns is not None else rows
-    console().print(_grid(shown))
+    cells = [[to_text(value) for value in column.to_pylist()] for column in shown.columns]
+    widths = [
+        min(max(len(to_text(name)), *map(len, column)), cell_width or _UNBOUNDED)
+        for name, column in zip(shown.schema.names, cells, strict=True)
+    ]
+    count = _fitting(widths, out.width)
+    out.print(_grid(shown.schema, cells, widths, count))
+    if count < len(widths):
+        left_out = ", ".join(map(to_text, shown.schema.names[count:]))
+        note(f"no room for {left_out}: --json has all")
 
 
-def _grid(rows: pa.Table) -> Grid:
+def _fitting(widths: Sequence[int], room: int) -> int:
+    """How many columns fit side by side; always one."""
+    used = 0
+    for count, width in enumerate(widths):
+        used += width + _GAP
+        if used - _GAP > room:
+            return max(count, 1)
+    return len(widths)
+
+
+def _grid(
+    schema: pa.Schema, cells: Sequence[Sequence[str]], widths: Sequence[int], count: int
+) -> Grid:
     import pyarrow.types as kinds
 
-    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for field in rows.schema:
+    grid = Grid(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, _GAP - 1, 0, 0),
+        header_style="bold",
+    )
+    for field, width in list(zip(schema, widths, strict=True))[:count]:
         number = (
             kinds.is_integer(field.type)
             or kinds.is_floating(field.type)
             or kinds.is_decimal(field.type)
         )
         grid.add_column(
-            Text(to_text(field.name)), justify="right" if number else "left", overflow="fold"
+            Text(to_text(field.name)),
+            justify="right" if number else "left",
+            overflow="ellipsis",
+            no_wrap=True,
+            max_width=width,
         )
-    for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-        grid.add_row(*(Text(to_text(value), "" if value is not None else "dim") for value in row))
+    for row in zip(*cells[:count], strict=True):
+        grid.add_row(*(Text(cell, "dim" if cell == NULL else "") for cell in row))
     return grid
 
 

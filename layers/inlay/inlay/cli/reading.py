@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 PANEL = "Read"
 # Rows on a terminal unless more are asked for: a screenful.
 SCREEN_ROWS = 20
+# Longer values are cut there.
+CELL_WIDTH = 40
 
 Columns = Annotated[
     list[str] | None,
@@ -86,7 +88,7 @@ def _records(reader: pa.RecordBatchReader) -> Iterator[dict[str, object]]:
 
 
 def _print_screen(rows: pa.Table, shown: int | None, may_be_more: bool) -> None:
-    print_rows(rows.slice(0, shown), as_json=False)
+    print_rows(rows.slice(0, shown), as_json=False, cell_width=CELL_WIDTH)
     if may_be_more and shown is not None and rows.num_rows > shown:
         note(
             f"the first {counted(shown, 'row')}; --limit shows more, --output writes all to a file"

@@ -14,6 +14,9 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+# How a person is shown NULL.
+NULL = "·"
+
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -55,7 +58,7 @@ def to_text(value: Any) -> str:
     """For a cell of a printed table; NULL is shown as a dot in the middle of the line."""
     match value:
         case None:
-            return "·"
+            return NULL
         case bool():
             return "true" if value else "false"
         case dict() | list():
