@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final, TypeVar
 
 from inlay.storage.base import (
@@ -60,7 +59,7 @@ class Usage:
         return _combined(self, earlier, -1)
 
 
-NO_USAGE: Final = Usage(MappingProxyType({}), 0, 0)
+NO_USAGE: Final = Usage({}, 0, 0)
 
 
 def _combined(one: Usage, other: Usage, sign: int) -> Usage:
@@ -69,7 +68,7 @@ def _combined(one: Usage, other: Usage, sign: int) -> Usage:
     for verb, count in other.requests.items():
         counts[verb] = counts.get(verb, 0) + sign * count
     return Usage(
-        MappingProxyType({verb: count for verb, count in counts.items() if count}),
+        {verb: count for verb, count in counts.items() if count},
         one.bytes_up + sign * other.bytes_up,
         one.bytes_down + sign * other.bytes_down,
     )
@@ -95,7 +94,7 @@ class Meter:
 
     def snapshot(self) -> Usage:
         with self._lock:
-            return Usage(MappingProxyType(dict(self._requests)), self._bytes_up, self._bytes_down)
+            return Usage(dict(self._requests), self._bytes_up, self._bytes_down)
 
 
 class MeteredStore:
