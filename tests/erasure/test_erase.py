@@ -17,6 +17,7 @@ from inlay.ops.append import append
 from inlay.ops.commit import Skipped, commit
 from inlay.ops.compact import compact
 from inlay.ops.erase import erase_status
+from inlay.ops.expire import expire
 from inlay.ops.load import load_version
 from inlay.ops.rewrite import rewrite
 from inlay.plan.change import Change, Edit
@@ -396,3 +397,17 @@ class _Locked(FaultyStore):
         kept = [v for v in wanted if v[0].endswith(self.key)]
         super().delete_versions([v for v in wanted if v not in kept])
         return [DeleteFailure(key, version, "ObjectLocked") for key, version in kept]
+
+
+def test_expiring_versions_meanwhile_does_not_begin_the_wait_anew(people: People) -> None:
+    people.append(*ids_with(WHO))
+    people.erase()
+    people.advance()
+    receipts: list[str] = []
+    for n in range(12):
+        people.append(n + 1_000)
+        expire(people.ctx, days=0)
+        receipts += people.collect().receipts
+        people.time.sleep(400)
+    assert receipts == ["erasure/case-1.json"]
+    assert people.found() == []

@@ -271,6 +271,7 @@ def _erasure_to_json(erasure: Erasure) -> dict[str, Any]:
         "rows": erasure.rows,
         "deleted": erasure.deleted,
         "digest": erasure.digest,
+        "phase_version": erasure.phase_version,
     }
 
 
@@ -287,6 +288,7 @@ def _erasure_from_json(found: dict[str, Any]) -> Erasure:
         rows=as_count(found["rows"]),
         deleted=as_count(found["deleted"]),
         digest=optional(as_text, found["digest"]),
+        phase_version=as_count(found["phase_version"]),
     )
 
 

@@ -151,7 +151,7 @@ class Erasure:
 
     `predicate` is personal data itself: once no file holds a row for it, it is None, and `digest`, its
     HMAC, stands for it in the receipt. `objects` and `rows` were rewritten and removed, `deleted`
-    objects deleted; `opened_us` and `swept_us` are the times of the commits that opened it and that
+    objects deleted; `phase_version` is the version that entered the phase; `opened_us` and `swept_us` are the times of the commits that opened it and that
     told of the first sweep (0 while they are being committed).
     """
 
@@ -166,6 +166,7 @@ class Erasure:
     rows: int = 0
     deleted: int = 0
     digest: str | None = None
+    phase_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,8 +113,10 @@ class _Sweeper:
         return None
 
     def _first_sweep(self, loaded: Loaded, erasure: Erasure) -> list[Waiting] | None:
-        expired = loaded.snapshot.expired
-        seen_us = max((e.time_us or 0 for e in expired), default=0)
+        # The expiry of this erasure, not a later one: each later one would begin the wait anew.
+        through = erasure.phase_version - 1
+        expired = [e for e in loaded.snapshot.expired if e.through >= through]
+        seen_us = min((e.time_us or 0 for e in expired), default=0)
         wait = self._wait(loaded, seen_us, "readers of old versions may still be at work")
         if wait is not None:
             if loaded.has_open_times:

@@ -274,12 +274,20 @@ class Draft:
             if edit.erasure is not None and edit.erasure.id == erasure.id:
                 # Counts are the base's: whoever planned this may not have seen the last ones.
                 found.append(
-                    dataclasses.replace(edit.erasure, objects=current.objects, rows=current.rows)
+                    dataclasses.replace(
+                        edit.erasure,
+                        objects=current.objects,
+                        rows=current.rows,
+                        phase_version=self.base.version + 1,
+                    )
                 )
             elif edit.close_erasure != erasure.id:
                 found.append(current)
         if edit.erasure is not None and all(e.id != edit.erasure.id for e in found):
-            found.append(dataclasses.replace(edit.erasure, opened_version=self.base.version + 1))
+            opened = self.base.version + 1
+            found.append(
+                dataclasses.replace(edit.erasure, opened_version=opened, phase_version=opened)
+            )
         return tuple(found)
 
     def _edit(self, snapshot: Snapshot) -> Snapshot:
