@@ -15,9 +15,12 @@ import pytest
 import surgeon
 
 from inlay.errors import InputError, UnreadableFile, UnsupportedFile
+from inlay.ops.context import InlineExecutor
 from inlay.parquet import thrift
 from inlay.parquet.fields import Chunk, File, Group, Meta
 from inlay.parquet.footer import Footer, decode_footer, trailer
+from inlay.parquet.surgery import Rewritten, rewrite_object
+from inlay.storage.memory import MemoryStore
 
 SOURCES = corpus.sources()
 FUZZED = [
@@ -230,3 +233,25 @@ def test_a_page_whose_checksum_is_wrong_is_not_written_again() -> None:
 def test_an_unclear_answer_of_the_caller_is_refused(mask: list[object]) -> None:
     with pytest.raises((ValueError, TypeError, pa.ArrowException)):
         surgeon.operate(SOURCES["pyarrow"](), {0: mask})  # type: ignore[dict-item]
+
+
+def test_the_answer_may_come_in_chunks() -> None:
+    """As pyarrow's compute functions give it, some chunks empty or without a row that stays."""
+    data = SOURCES["pyarrow"]()
+    mask = pa.chunked_array([[False] * 50, [], [True, False] * 35], pa.bool_())
+    store = MemoryStore("b")
+    outcome = rewrite_object(
+        store,
+        "old",
+        "new",
+        etag=store.put("old", data).etag,
+        size=len(data),
+        footer=None,
+        keep=lambda ordinal, table: mask,
+        groups=[1],
+        executor=InlineExecutor(),
+    )
+    assert isinstance(outcome, Rewritten)
+    assert list(outcome.positions.kept[1]) == list(range(50, 120, 2))
+    ids = pq.read_table(pa.BufferReader(store.get("new").body))["id"].to_pylist()
+    assert ids[120:155] == list(range(170, 240, 2))

@@ -223,7 +223,7 @@ class _Reader:
             byte = self.data[pos]
             return byte - 256 if byte > 127 else byte, pos + 1
         if kind in (BOOL, FALSE):
-            # Writers disagree on false within a list (0 or 2): keep the byte, `truth` reads it.
+            # Writers disagree on false within a list (0 or 2), so the byte is kept; 1 is true.
             return self.data[pos], pos + 1
         if kind == DOUBLE:
             return struct.unpack("<d", self.take(pos, 8))[0], pos + 8
@@ -298,11 +298,6 @@ class _Reader:
             shift += 7
             if shift > 63:
                 raise ThriftError("a number of more than 64 bits")
-
-
-def truth(byte: int) -> bool:
-    """What an element of a list of booleans says."""
-    return byte == BOOL
 
 
 # -- encoding -------------------------------------------------------------------------------------
