@@ -35,7 +35,7 @@ def test_create_sets_properties(inlay: Run) -> None:
 
 def test_append_of_several_files_is_one_commit(inlay: Run, people: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"id": 4, "name": "Dee", "born": "2000-01-01"}\n')
-    pq.write_table(pa.table({"id": [5], "name": ["Eve"], "born": [None]}), tmp_path / "b.parquet")
+    pq.write_table(pa.table({"born": [None], "name": ["Eve"], "id": [5]}), tmp_path / "b.parquet")
     result = inlay("append", people, "a.json", "b.parquet", "--json").json
     assert (result["version"], result["added_rows"]) == (3, 2)
     assert names(inlay, people) == ["Ada", "Bob", "Cy", "Dee", "Eve"]
