@@ -39,8 +39,10 @@ from inlay.ops import delete as delete_op
 from inlay.ops import expire as expire_op
 from inlay.ops import history as history_op
 from inlay.ops import ingest as ingest_op
+from inlay.ops import repair as repair_op
 from inlay.ops import rewrite as rewrite_op
 from inlay.ops import update as update_op
+from inlay.ops import verify as verify_op
 from inlay.ops.commit import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context, Progress, Workers, no_progress
 from inlay.ops.group import shared_turns
@@ -425,6 +427,19 @@ class Table:
         return self._maintain(
             gc_op.collect_garbage, {"grace_seconds": seconds, "dry_run": dry_run, **options}
         )
+
+    def verify(self, *, depth: str = "footers", **options: Any) -> verify_op.Verified:
+        """Check the whole table, as it is in the store now: its metadata ("metadata"), also footers and
+        marker objects ("footers"), or every row ("pages"). Reads only."""
+        return verify_op.verify(self._ctx, depth=depth, **options)
+
+    def repair(self, *, dry_run: bool = True) -> repair_op.Repaired:
+        """Mend what can be mended safely; a dry run unless told otherwise. A table whose pointer is
+        lost cannot be opened: `inlay repair`, or `inlay.ops.repair.repair(inlay.connect(uri))`."""
+        result = repair_op.repair(self._ctx, dry_run=dry_run)
+        if result.mends and not dry_run:
+            self.refresh()
+        return result
 
     def _maintain(self, operation: Callable[..., R], options: Mapping[str, Any]) -> R:
         self._writable()

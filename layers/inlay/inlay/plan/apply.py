@@ -135,6 +135,7 @@ def _needed(state: State, change: Change) -> NeedSegments | None:
         or change.remove
         or change.drop_markers
         or change.compact_metadata
+        or change.edit.recount
         or any(m.file is not None for m in change.add_markers)
     )
     if not names_files and change.reads is None:

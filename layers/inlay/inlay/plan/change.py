@@ -95,6 +95,7 @@ class Edit:
     expire_all: bool = False  # every version before this commit, and refs that are no legal hold
     refs: Mapping[str, Ref | None] = field(default_factory=dict)
     stream: tuple[str, int] | None = None
+    recount: bool = False  # repair: totals from the live entries, not from the base's totals
 
 
 NO_EDIT = Edit()

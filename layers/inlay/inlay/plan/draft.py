@@ -26,7 +26,7 @@ from inlay.format.snapshot import (
 from inlay.plan.change import NO_EDIT, Change, Edit, Unit
 from inlay.plan.prune import all_match, may_match
 from inlay.plan.reach import marker_may_hit, marker_predicate
-from inlay.plan.state import State, live_files, live_markers
+from inlay.plan.state import State, count_totals, live_files, live_markers
 from inlay.plan.tiers import bury
 
 
@@ -112,6 +112,10 @@ class Draft:
                 markers=totals.markers + len(new_markers) - self.dropped_markers,
             ),
         )
+        if change.edit.recount:
+            live = State(snapshot, self.state.contents)
+            totals = count_totals(live.files(), live.markers())
+            snapshot = dataclasses.replace(snapshot, totals=totals)
         return self._edit(_stamp_sequences(snapshot))
 
     def _deleted_rows(self, kept: tuple[Marker, ...]) -> int | None:

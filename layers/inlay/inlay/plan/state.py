@@ -7,11 +7,11 @@ reference) and live (dead ordinals left out), in commit order: segments oldest f
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from inlay.format.entry import DataFile, Marker
-from inlay.format.snapshot import LedgerRecord, Segment, Snapshot
+from inlay.format.snapshot import LedgerRecord, Segment, Snapshot, Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +80,13 @@ def ledger_records(segment: Segment, entries: tuple[LedgerRecord, ...]) -> Itera
             if entry.version is not None
             else dataclasses.replace(entry, version=segment.sequence, time_us=segment.last_us)
         )
+
+
+def count_totals(files: Iterable[DataFile], markers: Iterable[Marker]) -> Totals:
+    found = list(files)
+    return Totals(
+        files=len(found),
+        rows=sum(f.rows for f in found),
+        bytes=sum(f.size for f in found),
+        markers=sum(1 for _ in markers),
+    )

@@ -1,0 +1,433 @@
+"""Verify: walk a whole table and say what is wrong with it.
+
+Promise: reads only, believes no metadata that it has not checked, and does not stop at the first
+damage. A table that nothing but this library wrote has no errors, whatever crashed in between.
+
+1. pointer    whole, of a known format
+2. versions   the archive of each retained version, oldest first: whole, rising
+3. segments   each once: there, whole, as its references say
+4. entries    the newest version's against each other: sequences, markers, totals
+5. listing    one LIST of the table: every object that a retained version needs, with its size
+6. files      footers against entries, or every page (`depth`)
+7. markers    vectors and keys decoded
+8. the rest   objects that nothing needs, unknown objects, unfinished uploads
+
+The listing comes after the pointer: what a writer under way adds meanwhile is younger than the look at
+the pointer, and is not called an orphan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from inlay.errors import CorruptTable, InvalidRequest, NewerFormat, TableNotFound
+from inlay.format import keys
+from inlay.format.codec import (
+    decode_files,
+    decode_ledger,
+    decode_markers,
+)
+from inlay.format.entry import DataFile, Keys, Marker, Vector
+from inlay.format.entry_json import Types
+from inlay.format.keys import ObjectKind, archive_version, classify, segment_key
+from inlay.format.properties import Properties
+from inlay.format.snapshot import Segment, Snapshot
+from inlay.ops.context import Context
+from inlay.ops.expire import DAY_US
+from inlay.ops.pointer import BrokenPointer, read_archive, read_pointer
+from inlay.ops.roots import list_objects
+from inlay.parquet.check import Problem, check_footer, check_keys, check_pages, check_vector
+from inlay.parquet.ranges import Objects
+from inlay.plan.findings import Finding, Findings, Severity, finding
+from inlay.plan.retention import gone_through
+from inlay.plan.roots import MAX_NAMES, Listed, Reach, Tally
+from inlay.plan.soundness import (
+    check_file_segment,
+    check_ledger_segment,
+    check_reference,
+    check_refs,
+    check_state,
+    check_succession,
+    check_time_index,
+)
+from inlay.plan.state import Contents, State
+from inlay.storage.base import Got, Head, Missing, Refused
+
+DEPTHS = ("metadata", "footers", "pages")
+# Archives that are looked at, the newest first: one GET each.
+MAX_VERSIONS = 10_000
+
+Decode = Callable[[bytes, str], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What was looked at and what was found. `version` is 0 when the pointer could not be read.
+
+    At most 100 findings of a kind are listed; `counts` has them all. `orphans` are by kind of object.
+    """
+
+    version: int
+    depth: str
+    versions: int = 0
+    segments: int = 0
+    files: int = 0
+    markers: int = 0
+    bytes: int = 0
+    findings: tuple[Finding, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    orphans: Mapping[str, Tally] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+    unknown_count: int = 0
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.severity is Severity.ERROR)
+
+    @property
+    def ok(self) -> bool:
+        """No error: every retained version can be read and answers rightly, as far as was looked."""
+        return not self.errors
+
+
+def verify(ctx: Context, *, depth: str = "footers", max_versions: int = MAX_VERSIONS) -> Verified:
+    """Check the table at `ctx`.
+
+    `depth`: "metadata" reads metadata and lists objects; "footers" also reads each data file's footer
+    and each marker object; "pages" decodes every page and holds every value against the statistics.
+    Raises `TableNotFound` where there is no trace of a table, `NewerFormat`, and what the store raises.
+    """
+    if depth not in DEPTHS:
+        raise InvalidRequest(
+            f"unknown depth {depth!r}", next_step=f"It is one of {', '.join(DEPTHS)}"
+        )
+    if max_versions < 1:
+        raise InvalidRequest("max_versions must be 1 or more", table=ctx.uri)
+    found = Findings()
+    read = read_pointer(ctx)
+    if isinstance(read, BrokenPointer):
+        if read.etag is None and read.newest_archive is None:
+            raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
+        kind = "pointer_missing" if read.etag is None else "pointer_corrupt"
+        newest = read.newest_archive
+        told = "there are no archives" if newest is None else f"the newest archive is v{newest}"
+        found.add(kind, keys.POINTER, f"{read.reason}; {told}")
+        return _report(found, version=0, depth=depth)
+    walk = _Walk(ctx, read.snapshot, read.raw, read.date_us, found)
+    walk.versions(max_versions)
+    walk.segments()
+    walk.entries()
+    walk.objects()
+    if depth != "metadata":
+        walk.files(pages=depth == "pages")
+        walk.marker_objects()
+    orphans, unknown, unknown_count = walk.rest()
+    return _report(
+        found,
+        version=read.snapshot.version,
+        depth=depth,
+        versions=len(walk.times),
+        segments=walk.segment_count,
+        files=len(walk.data),
+        markers=len(walk.marks),
+        bytes=sum(f.size for f in walk.data.values()),
+        orphans=orphans,
+        unknown=unknown,
+        unknown_count=unknown_count,
+    )
+
+
+def _report(found: Findings, **facts: Any) -> Verified:
+    order = {severity: n for n, severity in enumerate(Severity)}
+    findings = sorted(found.kept, key=lambda f: order[f.severity])
+    return Verified(findings=tuple(findings), counts=dict(found.counts), **facts)
+
+
+# -- the walk -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One walk over one table; each step fills what the next one needs."""
+
+    ctx: Context
+    current: Snapshot
+    raw: bytes
+    date_us: int
+    found: Findings
+    reach: Reach = field(default_factory=Reach)
+    ledgers: dict[str, Segment] = field(default_factory=dict)
+    data: dict[str, DataFile] = field(default_factory=dict)
+    marks: dict[str, Marker] = field(default_factory=dict)
+    times: dict[int, int] = field(default_factory=dict)
+    contents: Contents = field(default_factory=Contents)
+    listed: dict[str, Listed] = field(default_factory=dict)
+    # Objects that are known to be broken, which are not worth reading.
+    broken: set[str] = field(default_factory=set)
+    # Something is missing, so what the rest of the table needs cannot be known.
+    blind: bool = False
+
+    @property
+    def grace_us(self) -> int:
+        return Properties(self.current.properties).number("gc.grace_days") * DAY_US
+
+    # -- 2 versions ---------------------------------------------------------------------------
+
+    def versions(self, most: int) -> None:
+        current = self.current
+        self.found.extend(check_refs(current))
+        held = {r.version for r in current.refs.values() if 1 <= r.version < current.version}
+        retained = range(current.oldest_version, current.version)
+        wanted = sorted(held | set(retained[-most:]))
+        if len(retained) > most:
+            self.blind = True
+            skipped = len(retained) - most
+            self.found.add("versions_not_checked", None, f"{skipped} older versions")
+        older: Snapshot | None = None
+        for done, read in enumerate(self.ctx.map(self._archive, wanted)):
+            self.ctx.progress("versions", done + 1, len(wanted))
+            if isinstance(read, Snapshot):
+                self._take(read, older)
+                older = read
+            else:
+                self.blind = True
+                self.found.extend([read])
+        self._take(current, older)
+        self.found.extend(check_time_index(current, self.times))
+        self._expired(most)
+
+    def _archive(self, version: int) -> Snapshot | Finding:
+        key = keys.archive_key(version)
+        answer = self.ctx.store.get(self.ctx.key(key))
+        if isinstance(answer, Missing | Refused):
+            return finding("archive_missing", key, f"version {version} cannot be read")
+        read = read_archive(answer.body, version, self.current.table_id)
+        return finding("archive_corrupt", key, read) if isinstance(read, str) else read
+
+    def _take(self, snapshot: Snapshot, older: Snapshot | None) -> None:
+        if older is not None:
+            self.found.extend(check_succession(older, snapshot))
+        self.times[snapshot.version] = snapshot.commit.time_us
+        tiers = (snapshot.files, snapshot.markers, snapshot.ledger.records)
+        for segment in (s for tier in tiers for s in tier.segments):
+            self.found.extend(check_reference(segment, snapshot.version))
+        self._share(snapshot)
+
+    def _share(self, snapshot: Snapshot) -> None:
+        self.reach.add(snapshot)
+        self.ledgers |= {s.id: s for s in snapshot.ledger.records.segments}
+        self.data |= {f.key: f for f in snapshot.files.inline}
+        self.marks |= {m.id: m for m in snapshot.markers.inline}
+
+    def _expired(self, most: int) -> None:
+        """Versions that expired less than the grace ago: their objects are no orphans yet. Their
+        archives may be gone, if a collection ran with a shorter grace."""
+        first = gone_through(self.current, before_us=self.date_us - self.grace_us + 1) + 1
+        young = [v for v in range(first, self.current.oldest_version) if v not in self.times]
+        for read in self.ctx.map(self._archive, young[-most:]):
+            if isinstance(read, Snapshot):
+                self.reach.add(read)
+
+    # -- 3 segments ---------------------------------------------------------------------------
+
+    @property
+    def segment_count(self) -> int:
+        return len(self.reach.files) + len(self.reach.markers) + len(self.ledgers)
+
+    def segments(self) -> None:
+        types = Types(self.current.schemas)
+        decoders: list[tuple[dict[str, Segment], Decode]] = [
+            (self.reach.files, lambda data, key: decode_files(data, key=key, types=types)),
+            (self.reach.markers, lambda data, key: decode_markers(data, key=key, types=types)),
+            (self.ledgers, lambda data, key: decode_ledger(data, key=key)),
+        ]
+        loaded: list[dict[str, Any]] = []
+        done = 0
+        for segments, decode in decoders:
+            entries: dict[str, Any] = {}
+            items = list(segments.values())
+            for segment, read in zip(
+                items, self.ctx.map(partial(self._segment, decode), items), strict=True
+            ):
+                done += 1
+                self.ctx.progress("segments", done, self.segment_count)
+                if isinstance(read, tuple):
+                    entries[segment.id] = read
+                else:
+                    self.blind = True
+                    self.found.extend([read])
+            loaded.append(entries)
+        self.contents = Contents(*loaded)
+        for id_, files in self.contents.files.items():
+            segment = self.reach.files[id_]
+            self.found.extend(check_file_segment(segment, files, self.current.schemas))
+            self.data |= {files[n].key: files[n] for n in self.reach.live(segment)}
+        for id_, marks in self.contents.markers.items():
+            live = self.reach.live(self.reach.markers[id_])
+            self.marks |= {marks[n].id: marks[n] for n in live}
+        for id_, records in self.contents.ledger.items():
+            self.found.extend(check_ledger_segment(self.ledgers[id_], records))
+
+    def _segment(self, decode: Decode, segment: Segment) -> tuple[Any, ...] | Finding:
+        key = segment_key(segment.id)
+        answer = self.ctx.store.get(self.ctx.key(key))
+        if isinstance(answer, Missing | Refused):
+            return finding("segment_missing", key, f"{segment.count} entries cannot be read")
+        try:
+            entries = decode(answer.body, key)
+        except (CorruptTable, NewerFormat) as error:
+            return finding("segment_corrupt", key, error.message)
+        facts = (len(entries), len(answer.body))
+        if facts != (segment.count, segment.size):
+            told = f"holds {facts[0]} entries in {facts[1]} bytes, its reference says {segment.count} in"
+            return finding("segment_corrupt", key, f"{told} {segment.size}")
+        return entries
+
+    # -- 4 entries ----------------------------------------------------------------------------
+
+    def entries(self) -> None:
+        state = State(self.current, self.contents)
+        if not state.missing_files() and not state.missing_markers():
+            self.found.extend(check_state(state))
+
+    # -- 5 listing ----------------------------------------------------------------------------
+
+    def objects(self) -> None:
+        """Whether what is needed is there, with the size that its entry says. Adopted files lie
+        anywhere: they are asked for one by one, and by ETag."""
+        for item in list_objects(self.ctx):
+            self.listed[item.key] = item
+        for entry in self.data.values():
+            if "://" not in entry.key:
+                self._present("file", entry.key, entry.size)
+        for marker in self.marks.values():
+            if marker.object_key is not None:
+                size = marker.body.size if isinstance(marker.body, Keys) else None
+                self._present("marker", marker.object_key, size)
+        adopted = [f for f in self.data.values() if "://" in f.key]
+        for found in self.ctx.map(self._adopted, adopted):
+            self.found.extend(found)
+        self._archives_ahead()
+
+    def _present(self, what: str, key: str, size: int | None) -> None:
+        item = self.listed.get(key)
+        if item is None:
+            self._tell(key, [(f"{what}_missing", "the object is not there")])
+        elif size is not None and item.size != size:
+            told = f"has {item.size} bytes, its entry says {size}"
+            self._tell(key, [(f"{what}_changed", told)])
+
+    def _adopted(self, entry: DataFile) -> list[Finding]:
+        source = Objects(self.ctx.store, self.ctx.root).source(entry.key)
+        answer = source.store.head(source.key)
+        if not isinstance(answer, Head):
+            return [finding("file_missing", entry.key, "the adopted object is not there")]
+        is_it = answer.info.size == entry.size and entry.etag in (None, answer.info.etag)
+        told = "the adopted object was written over"
+        return [] if is_it else [finding("file_changed", entry.key, told)]
+
+    def _archives_ahead(self) -> None:
+        """An archive of the current version is left by a writer that crashed before its swap. Commits
+        take it for their own, so it must have the pointer's very bytes."""
+        for key in self.listed:
+            version = archive_version(key)
+            if version is None or version < self.current.version:
+                continue
+            if version > self.current.version:
+                told = f"the pointer is at version {self.current.version}, an archive is beyond it"
+                self.found.add("pointer_behind", key, told)
+                continue
+            answer = self.ctx.store.get(self.ctx.key(key))
+            if isinstance(answer, Got) and answer.body != self.raw:
+                self.found.add("archive_differs", key, "is not the pointer's version as it is")
+
+    # -- 6 files, 7 markers -------------------------------------------------------------------
+
+    def files(self, *, pages: bool) -> None:
+        # Never from the context's cache: what counts is what the store has now.
+        objects = Objects(self.ctx.store, self.ctx.root)
+        schemas = {s.id: s for s in self.current.schemas}
+        entries = [f for f in self.data.values() if f.key not in self.broken]
+
+        def footer(entry: DataFile) -> list[Problem]:
+            if entry.schema_id not in schemas:
+                return [("file_contradicts", f"its entry names schema {entry.schema_id}")]
+            return check_footer(objects, entry, schemas[entry.schema_id])
+
+        for done, problems in enumerate(self.ctx.map(footer, entries)):
+            self.ctx.progress("footers", done + 1, len(entries))
+            self._tell(entries[done].key, problems)
+        if not pages:
+            return
+        sound = [f for f in entries if f.key not in self.broken]
+        for done, entry in enumerate(sound):
+            schema = schemas[entry.schema_id]
+            self._tell(entry.key, check_pages(objects, entry, schema, self.ctx.executor))
+            self.ctx.progress("pages", done + 1, len(sound))
+
+    def marker_objects(self) -> None:
+        objects = Objects(self.ctx.store, self.ctx.root)
+        wanted = [
+            m for m in self.marks.values() if m.object_key and m.object_key not in self.broken
+        ]
+
+        def check(marker: Marker) -> list[Problem]:
+            match marker.body:
+                case Keys() as body:
+                    return check_keys(objects, body, self.current.schema)
+                case Vector() as body:
+                    entry = self.data.get(marker.file or "")
+                    return check_vector(objects, body, None if entry is None else entry.rows)
+                case _:
+                    return []
+
+        for done, problems in enumerate(self.ctx.map(check, wanted)):
+            self.ctx.progress("markers", done + 1, len(wanted))
+            self._tell(wanted[done].object_key or "", problems)
+
+    def _tell(self, key: str, problems: list[Problem]) -> None:
+        if problems:
+            self.broken.add(key)
+        for kind, message in problems:
+            self.found.add(kind, key, message)
+
+    # -- 8 the rest ---------------------------------------------------------------------------
+
+    def rest(self) -> tuple[dict[str, Tally], tuple[str, ...], int]:
+        unknown = [k for k in self.listed if classify(k) is ObjectKind.UNKNOWN]
+        if unknown:
+            told = f"{len(unknown)} objects, the first is {unknown[0]}"
+            self.found.add("unknown_objects", None, told)
+        before_us = self.date_us - self.grace_us
+        uploads = [
+            u for u in self.ctx.store.list_uploads(self.ctx.key("")) if u.started_us < before_us
+        ]
+        if uploads:
+            told = f"{len(uploads)} unfinished uploads are older than the grace"
+            self.found.add("stale_uploads", None, told)
+        orphans: dict[str, Tally] = {}
+        if self.blind:
+            told = "what nothing needs cannot be told while metadata cannot be read"
+            self.found.add("orphans_not_told", None, told)
+        else:
+            orphans = self._orphans()
+        for kind, tally in orphans.items():
+            told = f"{tally.objects} {kind} objects of {tally.bytes} bytes that no version needs"
+            self.found.add("orphans", None, told)
+        return orphans, tuple(unknown[:MAX_NAMES]), len(unknown)
+
+    def _orphans(self) -> dict[str, Tally]:
+        inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
+        needed = {name.removeprefix(inside) for name in self.reach.resolve(self.contents)}
+        found: dict[str, Tally] = {}
+        for item in self.listed.values():
+            kind = classify(item.key)
+            ours = kind in (ObjectKind.SEGMENT, ObjectKind.DATA, ObjectKind.TOMBSTONE)
+            being_written = item.modified_us >= self.date_us
+            if ours and not being_written and item.key not in needed:
+                before = found.get(kind.value, Tally())
+                found[kind.value] = Tally(before.objects + 1, before.bytes + item.size)
+        return found

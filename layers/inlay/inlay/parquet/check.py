@@ -1,0 +1,213 @@
+"""Checks of data files and marker objects against what the metadata says of them.
+
+Promise: what is found comes back as (kind, message) of `plan.findings`; damage is found, not raised. A
+store that does not answer still raises. One request a file for its footer, one a marker object; with
+`check_pages` a file is read whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from inlay.errors import (
+    CorruptTable,
+    InlayError,
+    NewerFormat,
+    ObjectGone,
+    SourceChanged,
+    UnreadableFile,
+    UnsupportedFile,
+)
+from inlay.format.entry import ColumnStats, DataFile, Keys, Vector
+from inlay.format.predicate import Comparison, Literal, Or, Predicate
+from inlay.format.schema import Schema
+from inlay.parquet.columns import locate_columns
+from inlay.parquet.evaluate import columns_of, selected
+from inlay.parquet.footer import footer_length
+from inlay.parquet.mask import load_keys, load_vector
+from inlay.parquet.opened import chunk_range, reading
+from inlay.parquet.ranges import Objects, fetch, fetch_tail
+from inlay.parquet.reader import read_file
+from inlay.parquet.stats import absent_fields, group_stats, leaves_of, total_rows
+from inlay.parquet.wanted import Wanted
+from inlay.plan.prune import combine
+from inlay.plan.scan import FileTask
+from inlay.plan.soundness import column_of, contradictions
+from inlay.storage.base import ByteRange
+
+Problem = tuple[str, str]
+
+_DAMAGE = (CorruptTable, NewerFormat, ObjectGone, SourceChanged, UnreadableFile, UnsupportedFile)
+
+
+def check_footer(objects: Objects, entry: DataFile, schema: Schema) -> list[Problem]:
+    """A data file's footer against its entry. `schema` is the one the entry records."""
+    try:
+        return list(_footer_problems(objects, entry, schema))
+    except _DAMAGE as error:
+        return [_problem(error, "file")]
+
+
+def _footer_problems(objects: Objects, entry: DataFile, schema: Schema) -> Iterator[Problem]:
+    source = objects.source(entry.key, entry.size, entry.etag)
+    tail, _ = fetch_tail(source, max(entry.footer_size, 8), entry.size)
+    length = footer_length(tail)
+    if length != entry.footer_size:
+        yield (
+            "file_contradicts",
+            f"the footer has {length} bytes, the entry says {entry.footer_size}",
+        )
+        return
+    with reading(entry.key):
+        metadata = pq.read_metadata(pa.BufferReader(tail))
+        arrow = metadata.schema.to_arrow_schema()
+    found = (total_rows(metadata), metadata.num_row_groups)
+    if found != (entry.rows, entry.row_groups):
+        yield (
+            "file_contradicts",
+            f"the footer says {found[0]} rows in {found[1]} row groups, the entry {entry.rows} in "
+            f"{entry.row_groups}",
+        )
+    if _ends_beyond(metadata, entry.size - length):
+        yield "file_unreadable", "a column chunk lies outside of the file"
+    columns = locate_columns(arrow, schema)
+    leaves = leaves_of(metadata, columns, schema, entry.stats)
+    whole = combine(
+        (group_stats(metadata, n, leaves), metadata.row_group(n).num_rows)
+        for n in range(metadata.num_row_groups)
+    )
+    for field_id in absent_fields(columns, schema, entry.stats):
+        whole[field_id] = ColumnStats(null_count=found[0], has_nan=False)
+    for field_id, actual in whole.items():
+        name, kind = column_of(schema, field_id)
+        # A bound that the file's writer cut short is no value: the entry's may well be narrower.
+        if kind is not None and actual.exact:
+            for what in contradictions(entry.stats[field_id], actual, kind):
+                yield "statistics_wrong", f"column {name}: {what}"
+
+
+def _ends_beyond(metadata: pq.FileMetaData, end: int) -> bool:
+    for group in range(metadata.num_row_groups):
+        for column in range(metadata.num_columns):
+            place = chunk_range(metadata.row_group(group).column(column))
+            if place is not None and place.end > end:
+                return True
+    return False
+
+
+def check_pages(
+    objects: Objects, entry: DataFile, schema: Schema, executor: Executor
+) -> list[Problem]:
+    """Every page of a file decoded, and every value held against the entry's statistics."""
+    task = FileTask(file=entry, schema=schema)
+    wanted = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
+    judges = [_Judge(f, s, schema) for f, s in entry.stats.items()]
+    rows = 0
+    try:
+        with reading(entry.key):
+            for batch in read_file(objects, task, wanted, executor):
+                rows += batch.num_rows
+                for judge in judges:
+                    judge.look(batch, columns_of(schema))
+    except _DAMAGE as error:
+        return [_problem(error, "file")]
+    found = [("statistics_wrong", what) for judge in judges for what in judge.verdict()]
+    if rows != entry.rows:
+        found.append(("file_contradicts", f"{rows} rows were read, the entry says {entry.rows}"))
+    return found
+
+
+class _Judge:
+    """Values of one column against its statistics, batch by batch."""
+
+    def __init__(self, field_id: int, stats: ColumnStats, schema: Schema) -> None:
+        self.field_id = field_id
+        self.stats = stats
+        self.name, kind = column_of(schema, field_id)
+        self.nulls = self.outside = 0
+        outside: list[Predicate] = []
+        if kind is not None and stats.lower is not None:
+            outside.append(Comparison(field_id, "<", Literal(kind, stats.lower)))
+        if kind is not None and stats.upper is not None:
+            outside.append(Comparison(field_id, ">", Literal(kind, stats.upper)))
+        self.predicate = Or(tuple(outside)) if outside else None
+
+    def look(self, batch: pa.RecordBatch, columns: Mapping[int, tuple[int, ...]]) -> None:
+        path = columns.get(self.field_id)
+        if path is None or len(path) > 1:
+            return  # a field inside a struct: its NULLs are not those of the statistics
+        column = batch.column(path[0])
+        self.nulls += column.null_count
+        if self.predicate is None:
+            return
+        outside = selected(self.predicate, batch, dict(columns))
+        if pa.types.is_floating(column.type) and self.stats.has_nan is not False:
+            # NaN is above every bound, and bounds are not about it.
+            outside = pc.and_(outside, pc.invert(pc.is_nan(column).fill_null(False)))
+        self.outside += outside.true_count
+
+    def verdict(self) -> Iterator[str]:
+        if self.outside:
+            yield f"column {self.name}: {self.outside} values lie outside of the bounds"
+        if self.stats.null_count not in (None, self.nulls):
+            yield (
+                f"column {self.name}: {self.nulls} NULLs are there, the statistics say "
+                f"{self.stats.null_count}"
+            )
+
+
+# -- marker objects -------------------------------------------------------------------------------
+
+
+def check_vector(objects: Objects, vector: Vector, file_rows: int | None) -> list[Problem]:
+    """A deletion vector decodes, has the cardinality of its entry and marks rows that there are."""
+    try:
+        load_vector(objects, vector, _row_limit(file_rows))
+    except _DAMAGE as error:
+        return [_problem(error, "marker")]
+    return []
+
+
+def _row_limit(file_rows: int | None) -> int:
+    """Rows of the file; where its entry is not known, as many as a vector can mark."""
+    return 1 << 63 if file_rows is None else file_rows
+
+
+def check_keys(objects: Objects, keys: Keys, schema: Schema) -> list[Problem]:
+    """A file of keys is readable and holds what its entry says."""
+    try:
+        body = fetch(objects.source(keys.key, keys.size), ByteRange(0, keys.size))
+        with reading(keys.key):
+            table = pq.read_table(pa.BufferReader(body), use_threads=False)
+        if table.num_rows != keys.rows:
+            told = f"holds {table.num_rows} keys, its entry says {keys.rows}"
+            return [("marker_contradicts", told)]
+        loaded = load_keys(objects, keys, schema)
+    except _DAMAGE as error:
+        return [_problem(error, "marker")]
+    batch = pa.RecordBatch.from_arrays(
+        list(loaded.columns), [str(field_id) for field_id in loaded.field_ids]
+    )
+    places = {field_id: (n,) for n, field_id in enumerate(loaded.field_ids)}
+    found: list[Problem] = []
+    for field_id, stats in keys.stats.items():
+        judge = _Judge(field_id, stats, schema)
+        judge.stats = ColumnStats(stats.lower, stats.upper, None, stats.exact, stats.has_nan)
+        judge.look(batch, places)
+        found += [("marker_contradicts", what) for what in judge.verdict()]
+    return found
+
+
+def _problem(error: InlayError, what: str) -> Problem:
+    match error:
+        case ObjectGone():
+            return f"{what}_missing", error.message
+        case SourceChanged():
+            return f"{what}_changed", error.message
+        case _:
+            return f"{what}_unreadable", error.message
