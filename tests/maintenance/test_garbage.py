@@ -298,3 +298,16 @@ def test_an_entry_of_a_shared_segment_that_only_an_older_version_needs_is_kept()
     assert collect_garbage(bench.ctx).kinds.keys() == {"data"}
     assert victim.key in bench.keys("data/")
     assert bench.rows(before) == rows
+
+
+def test_archives_that_are_gone_already_cost_no_request_each() -> None:
+    bench = new_bench()
+    for _ in range(30):
+        bench.append(1)
+    expire(bench.ctx, days=0)
+    for _ in range(2):
+        bench.time.sleep(2)
+        collect_garbage(bench.ctx, grace_seconds=0)
+    metered = MeteredStore(bench.store)
+    collect_garbage(replace(bench.ctx, store=metered), dry_run=True)
+    assert metered.usage().total <= 8

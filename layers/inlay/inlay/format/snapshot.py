@@ -151,8 +151,9 @@ class Erasure:
 
     `predicate` is personal data itself: once no file holds a row for it, it is None, and `digest`, its
     HMAC, stands for it in the receipt. `objects` and `rows` were rewritten and removed, `deleted`
-    objects deleted; `phase_version` is the version that entered the phase; `opened_us` and `swept_us` are the times of the commits that opened it and that
-    told of the first sweep (0 while they are being committed).
+    objects deleted. `phase_version` is the version that entered the phase; `opened_us` and `swept_us`
+    are the times of the commits that opened it and that told of the first sweep (0 while they are being
+    committed).
     """
 
     id: str

@@ -53,13 +53,24 @@ class Roots:
         current = state.snapshot
         self.gone_through = gone_through(current, before_us=self.since_us + 1)
         between = range(self.gone_through + 1, current.version)
-        for snapshot in self._load(current, [v for v in between if v not in self._seen]):
+        for snapshot in self._load(current, self._present(current, between)):
             self._take_next(snapshot)
         self._take_next(current)
         self.kept |= named(current)
         for snapshot in self._load(current, sorted(self.kept - self._seen)):
             self._take(snapshot)
         self._resolve(state)
+
+    def _present(self, current: Snapshot, versions: range) -> list[int]:
+        """Those still to be read. Expired ones may be gone already (an erasure, or a run with a shorter
+        grace, was there before): a listing tells, a GET for each would cost as many requests."""
+        wanted = [v for v in versions if v not in self._seen]
+        if not wanted or wanted[0] >= current.oldest_version:
+            return wanted
+        prefix = self.ctx.key(keys.ARCHIVES)
+        listed = self.ctx.store.list(prefix, start_after=self.ctx.key(keys.SEGMENTS) + "~")
+        there = {keys.archive_version(keys.ARCHIVES + o.key[len(prefix) :]) for o in listed}
+        return [v for v in wanted if v in there or v >= current.oldest_version]
 
     def _take_next(self, snapshot: Snapshot) -> None:
         if self._newest is not None:

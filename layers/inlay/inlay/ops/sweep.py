@@ -31,6 +31,7 @@ from inlay.plan.erasure import (
     unclean_files,
 )
 from inlay.plan.roots import Listed
+from inlay.plan.state import Contents
 from inlay.storage.base import IF_ABSENT, DeleteFailure, ObjectVersion, Upload, Written
 
 # Steps of one run: three phases for as many erasures as a pointer can hold, and lost races.
@@ -248,8 +249,10 @@ def finish_erasures(
     waiting: dict[str, list[Waiting]] = {}
     deleted = 0
     failures: tuple[DeleteFailure, ...] = ()
+    contents: Contents | None = None
     for _ in range(MAX_STEPS):
-        loaded = with_entries(ctx, load_pointer(ctx))
+        loaded = with_entries(ctx, load_pointer(ctx, carried=contents))
+        contents = loaded.state.contents
         open_ = [e for e in loaded.snapshot.erasures if e.id not in waiting]
         if not open_:
             break
