@@ -132,6 +132,21 @@ def rows_of(data: bytes) -> list[str]:
 def test_any_table_under_any_options_loses_exactly_the_chosen_rows(
     table: pa.Table, options: dict[str, object], data: st.DataObject
 ) -> None:
+    loses_exactly_the_chosen_rows(table, options, data)
+
+
+@pytest.mark.slow
+@settings(max_examples=2_000, deadline=None, suppress_health_check=list(HealthCheck))
+@given(table=tables(), options=OPTIONS, data=st.data())
+def test_many_tables_lose_exactly_the_chosen_rows(
+    table: pa.Table, options: dict[str, object], data: st.DataObject
+) -> None:
+    loses_exactly_the_chosen_rows(table, options, data)
+
+
+def loses_exactly_the_chosen_rows(
+    table: pa.Table, options: dict[str, object], data: st.DataObject
+) -> None:
     try:
         before = written(table, options)
         expected = rows_of(before)
