@@ -68,7 +68,12 @@ def _session(asked: argparse.Namespace) -> Any:
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         from pyspark.sql import SparkSession
 
-        return SparkSession.builder.getOrCreate()
+        from inlay.spark import register
+
+        spark = SparkSession.builder.getOrCreate()
+        # Sources that came with --py-files are not always found by themselves.
+        register(spark)
+        return spark
     from inlay.spark import local_session
 
     return local_session(master=asked.master or "local[*,3]", quick_start=False)

@@ -1,0 +1,235 @@
+"""The change-data pipeline, end to end, on TPC-H orders: `python -m pipelines.orders_demo`.
+
+    generate    orders, and changes to them: inserts, updates, deletes, some late, some twice
+    load        the orders, sorted, as one commit                       pipelines.bulk_load
+    land        change records as JSON files, a few at a time
+    ingest      the landing folder into a table of changes, as a stream  the sink
+    merge       that table, as a stream, into the orders                 the source, and merge
+    compact     small files and pending deletes
+    query       by Spark
+
+After each step what the table holds is compared with what DuckDB makes of the same records by SQL. A
+difference ends the run with exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+import inlay
+from inlay.spark import count, local_session, read, register
+from inlay.spark.maintenance import compact
+from inlay.spark.merge import merge
+from pipelines.job import progress
+
+ORDERS = pa.schema(
+    [
+        pa.field("orderkey", pa.int64(), nullable=False),
+        pa.field("custkey", pa.int64()),
+        pa.field("status", pa.string()),
+        pa.field("totalprice", pa.decimal128(15, 2)),
+        pa.field("seq", pa.int64(), nullable=False),
+    ]
+)
+CHANGES = pa.schema([pa.field("op", pa.string(), nullable=False), *ORDERS])
+RECORD = "op string, orderkey bigint, custkey bigint, status string, totalprice decimal(15,2), seq bigint"
+LANDINGS = 3
+FILES_PER_LANDING = 4
+
+
+class Pipeline:
+    """The tables in `folder`, and DuckDB beside them as the judge."""
+
+    def __init__(self, spark: Any, folder: Path, *, scale: float, changes: int) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.orders = f"file://{folder}/tables/orders"
+        self.changes = f"file://{folder}/tables/order_changes"
+        self.landing = folder / "landing"
+        self.landing.mkdir(parents=True)
+        self.judge = duckdb.connect()
+        self.random = random.Random(1)
+        self._generate(scale, changes)
+
+    def _generate(self, scale: float, changes: int) -> None:
+        program = Path(sys.executable).parent / "tpchgen-cli"
+        arguments = ["parquet", "-s", str(scale), "--tables", "orders", "-o", str(self.folder)]
+        subprocess.run([program, *arguments], check=True, stdout=subprocess.DEVNULL)
+        self.judge.execute(
+            f"""CREATE TABLE log AS SELECT 'I' AS op, o_orderkey AS orderkey, o_custkey AS custkey,
+                 o_orderstatus AS status, o_totalprice AS totalprice, 0::BIGINT AS seq
+                 FROM '{self.folder}/orders.parquet'"""
+        )
+        self.judge.execute(f"COPY log TO '{self.folder}/initial.parquet'")
+        keys = [row[0] for row in self.judge.execute("SELECT orderkey FROM log").fetchall()]
+        self.stream = list(self._changes(keys, changes))
+
+    def _changes(self, keys: list[int], number: int) -> Iterator[dict[str, Any]]:
+        chance = self.random
+        for seq in range(1, number + 1):
+            op = chance.choices("IUD", weights=(2, 6, 2))[0]
+            key = max(keys) + seq if op == "I" else chance.choice(keys)
+            record: dict[str, Any] = {"op": op, "orderkey": key, "seq": seq}
+            if op != "D":
+                record |= {
+                    "custkey": chance.randrange(1, 150_000),
+                    "status": chance.choice("FOP"),
+                    "totalprice": f"{chance.randrange(100_000, 50_000_000) / 100:.2f}",
+                }
+            yield record
+
+    # -- the steps ----------------------------------------------------------------------------
+
+    def load(self) -> str:
+        rows = self.spark.read.parquet(f"file://{self.folder}/initial.parquet").drop("op")
+        inlay.create(self.orders, ORDERS, primary_key="orderkey", sort_by=["orderkey"])
+        inlay.create(self.changes, CHANGES)
+        rows.repartitionByRange(4, "orderkey").write.format("inlay").mode("append").option(
+            "requestId", "initial load"
+        ).save(self.orders)
+        return f"{count(self.spark, self.orders):,} orders"
+
+    def land(self, turn: int) -> str:
+        """A share of the changes, out of order and some of them twice."""
+        size = -(-len(self.stream) // LANDINGS)
+        share = self.stream[turn * size : (turn + 1) * size]
+        self.judge.executemany(
+            "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                [
+                    c["op"],
+                    c["orderkey"],
+                    c.get("custkey"),
+                    c.get("status"),
+                    c.get("totalprice"),
+                    c["seq"],
+                ]
+                for c in share
+            ],
+        )
+        sent = share + self.random.sample(share, len(share) // 20)
+        if turn:
+            # Late: sent again long after newer changes of the same orders were merged.
+            sent += self.random.sample(self.stream[: turn * size], size // 20)
+        self.random.shuffle(sent)
+        for n in range(FILES_PER_LANDING):
+            lines = (json.dumps(record) + "\n" for record in sent[n::FILES_PER_LANDING])
+            hidden = self.landing / f".{turn}-{n}.json"
+            hidden.write_text("".join(lines))
+            hidden.rename(self.landing / f"{turn}-{n}.json")
+        return f"{len(sent):,} records in {FILES_PER_LANDING} files"
+
+    def ingest(self) -> str:
+        rows = self.spark.readStream.schema(RECORD).json(f"file://{self.landing}")
+        self._drain(rows.writeStream.format("inlay"), "ingest", self.changes)
+        return f"{count(self.spark, self.changes):,} records in {self.changes}"
+
+    def merge(self) -> str:
+        told = []
+
+        def one_batch(records: Any, batch_id: int) -> None:
+            query = records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+            told.append(
+                merge(
+                    records,
+                    self.orders,
+                    order="seq",
+                    batch=(query, batch_id),
+                    deleted_log=f"{self.orders}_deleted",
+                )
+            )
+
+        records = self.spark.readStream.format("inlay").load(self.changes)
+        self._drain(records.writeStream.foreachBatch(one_batch), "merge")
+        rows, late, gone = (
+            sum(getattr(r, f) for r in told) for f in ("rows", "late", "deleted_keys")
+        )
+        return f"{rows:,} rows written, {gone:,} deletes, {late:,} late keys, {len(told)} commits"
+
+    def _drain(self, writer: Any, name: str, *target: str) -> None:
+        checkpoint = f"file://{self.folder}/checkpoints/{name}"
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        query.start(*target).awaitTermination()
+
+    def compact(self) -> str:
+        result = compact(self.spark, self.orders, progress=progress())
+        return (
+            f"{result.input_files} files to {result.output_files}, {result.removed_rows:,} deleted "
+            f"rows and {result.removed_markers} markers gone"
+        )
+
+    def query(self) -> str:
+        frame = read(self.spark, self.orders, columns=["status", "totalprice"])
+        found = frame.groupBy("status").sum("totalprice").orderBy("status").collect()
+        return ", ".join(f"{row[0]} {row[1]:,}" for row in found)
+
+    # -- the judge ----------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """What the table holds against what the records say, row by row."""
+        names = ", ".join(ORDERS.names)
+        state = f"""SELECT {names} FROM log QUALIFY op <> 'D'
+            AND row_number() OVER (PARTITION BY orderkey ORDER BY seq DESC) = 1"""
+        table = inlay.open(self.orders).scan().to_arrow()
+        assert table.num_rows
+        self.judge.register("live", table)
+        wrong = self.judge.execute(
+            f"""SELECT (SELECT count(*) FROM (({state}) EXCEPT ALL (SELECT {names} FROM live)))
+                     + (SELECT count(*) FROM ((SELECT {names} FROM live) EXCEPT ALL ({state})))"""
+        ).fetchall()[0][0]
+        self.judge.unregister("live")
+        if wrong:
+            raise SystemExit(f"{wrong} rows differ from what DuckDB makes of the same records")
+        print(f"           checked: {table.num_rows:,} rows, all as DuckDB says", flush=True)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    asking = argparse.ArgumentParser(description="The change-data pipeline on TPC-H orders")
+    asking.add_argument(
+        "--scale", type=float, default=0.1, help="TPC-H scale; 0.1 is 150,000 orders"
+    )
+    asking.add_argument("--changes", type=int, default=30_000, help="change records to generate")
+    asking.add_argument("--keep", type=Path, help="work in this folder, and keep it")
+    asked = asking.parse_args(arguments)
+    folder = asked.keep or Path(tempfile.mkdtemp(prefix="inlay-orders-"))
+    spark = local_session(app="inlay orders pipeline")
+    register(spark)
+    try:
+        pipeline = Pipeline(spark, folder.absolute(), scale=asked.scale, changes=asked.changes)
+        _step("load", pipeline.load)
+        pipeline.check()
+        for turn in range(LANDINGS):
+            _step("land", lambda turn=turn: pipeline.land(turn))  # type: ignore[misc]
+            _step("ingest", pipeline.ingest)
+            _step("merge", pipeline.merge)
+            pipeline.check()
+        _step("compact", pipeline.compact)
+        pipeline.check()
+        _step("query", pipeline.query)
+    finally:
+        spark.stop()
+        if asked.keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _step(name: str, run: Any) -> None:
+    started = time.monotonic()
+    told = run()
+    print(f"{name:<9}  {told}  ({time.monotonic() - started:.1f} s)", flush=True)
+
+
+if __name__ == "__main__":
+    main()
