@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
 import pytest
 
 from inlay.ops.compact import compact
@@ -210,3 +213,17 @@ def test_adopted_objects_elsewhere_are_named_for_their_owner_to_delete(people: P
     assert people.advance().foreign == ("memory://b/warehouse/theirs.parquet",)
     assert people.finish().receipts
     assert all("warehouse/" in place for place in people.found())
+
+
+def test_many_pending_objects_are_judged_by_one_thread(people: People) -> None:
+    for n in range(5):
+        people.land(f"{n}.parquet", *ids_with(WHO, start=20 * n))
+    with ThreadPoolExecutor(1) as executor:
+        threaded = replace(people, ctx=replace(people.ctx, executor=executor))
+        threaded.erase()
+        threaded.advance()
+        assert len(threaded.collect().waiting) == 5
+        for n in range(5):
+            threaded.ingest(Location("memory", "b", f"ingest/people/{n}.parquet"))
+        assert threaded.finish().receipts
+    assert people.found() == []

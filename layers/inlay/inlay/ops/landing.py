@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from inlay.errors import InlayError, Kind
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure
-from inlay.ops.context import Context
+from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.ingest import Source, inspect_source
 from inlay.ops.load import Loaded
 from inlay.ops.once import known_requests
@@ -130,7 +130,8 @@ def _judge(ctx: Context, loaded: Loaded, info: ObjectInfo, predicate: Predicate)
             schema=loaded.snapshot.schema,
             predicate=predicate,
         )
-        found = read_positions(ctx.objects, [task], loaded.snapshot.schema, ctx.executor)
+        # This runs in a task of the executor: waiting for others of its tasks could last for ever.
+        found = read_positions(ctx.objects, [task], loaded.snapshot.schema, InlineExecutor())
         return _HOLDS_ROWS if any(True for _ in found) else None
     except InlayError as error:
         if error.kind is Kind.RETRY:

@@ -22,10 +22,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap, BitMap64
 
-from inlay.errors import InvalidRequest, UnsupportedFile
+from inlay.errors import InvalidRequest, SourceChanged, UnsupportedFile
 from inlay.format import keys
-from inlay.format.entry import DataFile, Marker, Rows
+from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import Predicate
+from inlay.format.schema import Schema
 from inlay.ops.append import fresh_base
 from inlay.ops.commit import Committed, commit
 from inlay.ops.context import Context
@@ -254,17 +255,14 @@ def rewrite_file(
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What is left of a file: `kept` positions out of row groups of `group_rows` rows."""
+    """What is left of a file: `kept` positions out of row groups of `group_rows` rows. `has_extra`:
+    not only markers delete rows of it."""
 
     kept: BitMap
     group_rows: tuple[int, ...]
     etag: str
     choice: Choice
-
-    @property
-    def deleted(self) -> BitMap:
-        rows = sum(self.group_rows)
-        return BitMap(range(rows)) - self.kept
+    has_extra: bool = False
 
     def positions(self) -> PositionMap:
         return position_map(self.kept, self.group_rows)
@@ -356,7 +354,7 @@ def _look(
         kept -= _narrow(extra)
     assert opened.source.etag is not None  # an open file is pinned
     choice = choose(task.file, _touched(kept, group_rows), strategy=strategy)
-    return _Looked(kept, group_rows, opened.source.etag, choice)
+    return _Looked(kept, group_rows, opened.source.etag, choice, extra is not None)
 
 
 def _narrow(positions: BitMap64) -> BitMap:
@@ -435,14 +433,32 @@ def _by_surgery(ctx: Context, loaded: Loaded, task: FileTask, looked: _Looked) -
 def _as_a_whole(ctx: Context, loaded: Loaded, task: FileTask, looked: _Looked) -> DataFile:
     """Write the rows that stay as one new file, in the same order, under the current schema."""
     schema = loaded.snapshot.schema
-    deleted = Marker(id="", body=Rows(tuple(looked.deleted)), file=task.file.key)
-    reading = replace(task, markers=(deleted,))
-    wanted = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
     # Sorting again would break the position map; the rows come in the file's own order.
     layout = replace(layout_of(loaded.snapshot), sort_by=(), target_file_bytes=_NO_TARGET)
-    rows = read_file(ctx.objects, reading, wanted, ctx.executor)
-    [output] = write_files(target_of(ctx, loaded.date_us), rows, schema, layout)
+    target = target_of(ctx, loaded.date_us)
+    [output] = write_files(target, _kept_rows(ctx, task, looked, schema), schema, layout)
+    if output.rows != len(looked.kept):
+        raise SourceChanged(
+            f"{len(looked.kept)} rows were to stay, {output.rows} were read", key=task.file.key
+        )
     return output
+
+
+def _kept_rows(
+    ctx: Context, task: FileTask, looked: _Looked, schema: Schema
+) -> Iterator[pa.RecordBatch]:
+    columns = tuple(f.id for f in schema.fields)
+    wanted = Wanted(schema=schema, columns=columns, position=looked.has_extra)
+    for batch in read_file(ctx.objects, task, wanted, ctx.executor):
+        if not looked.has_extra or not batch.num_rows:
+            yield batch
+            continue
+        # Rows that no marker deletes but this commit does.
+        at = batch.column(len(columns))
+        span = BitMap(range(at[0].as_py(), at[-1].as_py() + 1))
+        stays = pa.array(looked.kept & span, pa.int64())
+        rows = batch.select(range(len(columns)))
+        yield rows.filter(pc.is_in(at, value_set=stays))
 
 
 def _restamped(loaded: Loaded, task: FileTask) -> Done:
