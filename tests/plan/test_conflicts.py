@@ -318,3 +318,16 @@ def test_a_request_applied_on_the_base_that_won_is_not_applied_again(ctx, base):
     result = commit(ctx, second, base=base)
     assert isinstance(result, Skipped) and result.version == base.snapshot.version + 1
     assert "two" not in {f.key for f in load_entries(ctx, load_pointer(ctx).state).files()}
+
+
+def test_a_restamp_settles_the_markers_its_file_was_found_clean_of(ctx, base):
+    """The simulator found it: an erasure's marker on one file, which held no such row, never went, and
+    the erasure waited for that file for ever."""
+    marker = Marker(id="late", body=Where(below(-5)), file="a")
+    marked = done(commit(ctx, Change(operation="delete", add_markers=(marker,)), base=base))
+    version = marked.snapshot.version
+    clean = file("a", 0, sequence=version, data_change=False)
+    unit = Unit(("a",), (clean,), version, applied=frozenset({"late"}))
+    after = done(commit(ctx, Change(operation="rewrite", units=(unit,)), base=marked))
+    assert list(after.state.markers()) == []
+    assert {f.key for f in after.state.files()} == {"a", "b"}

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from inlay.errors import ObjectGone, SourceChanged, UnreadableFile
+from inlay.errors import SnapshotGone, SourceChanged, UnreadableFile
 from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Rows, Vector, Where
 from inlay.format.predicate import And, Comparison, In, Literal
 from inlay.format.schema import Primitive, Schema
@@ -238,7 +238,7 @@ def test_footers_and_marker_objects_are_fetched_once(lake: Any, file: DataFile) 
 
 def test_a_gone_file_is_named(lake: Any, file: DataFile) -> None:
     lake.store.delete([f"tables/t/{file.key}"])
-    with pytest.raises(ObjectGone, match=file.key):
+    with pytest.raises(SnapshotGone, match=file.key):
         lake.read([file], SCHEMA)
 
 
@@ -248,7 +248,7 @@ def test_a_file_that_goes_while_it_is_read_is_named(lake: Any, file: DataFile) -
             lake.store.delete([key])
 
     lake.store.before_read = drop_after_footer
-    with pytest.raises(ObjectGone, match=file.key):
+    with pytest.raises(SnapshotGone, match=file.key):
         lake.read([file], SCHEMA)
 
 
@@ -291,7 +291,7 @@ def test_a_footer_that_contradicts_the_entry_is_refused(lake: Any, file: DataFil
 
 def test_a_missing_key_file_is_named(lake: Any, file: DataFile) -> None:
     marker = Marker(id="m", body=Keys((ID,), "tombstone/k.del", 10, 1), sequence=9)
-    with pytest.raises(ObjectGone, match=r"k\.del"):
+    with pytest.raises(SnapshotGone, match=r"k\.del"):
         lake.read([file], SCHEMA, [marker])
 
 

@@ -437,7 +437,7 @@ def test_values_become_physical_without_loss(value, kind, expected):
         (dt.datetime(1970, 1, 1, tzinfo=dt.UTC), "timestamp(us)"),
         ([], "int8"),
         ("2020-01-01", "date"),
-        (object(), "string"),
+        pytest.param(object(), "string", id="an object"),
     ],
     ids=str,
 )

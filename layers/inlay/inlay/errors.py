@@ -139,6 +139,16 @@ class StaleUpload(RetryError):
     default_next_step = "Run the whole operation again; nothing of this attempt was committed"
 
 
+class SnapshotGone(RetryError):
+    """An object that a snapshot names is not there any more: most often the snapshot expired, and its
+    objects were collected, while it was being read."""
+
+    default_next_step = (
+        "Refresh the table and try again; if the newest version needs the object too, it was deleted "
+        "from outside: `inlay verify` names all that is missing"
+    )
+
+
 # -- rebase ---------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from inlay.errors import CorruptTable, TableNotFound, VersionNotFound
+from inlay.errors import (
+    CorruptTable,
+    InlayError,
+    SnapshotGone,
+    TableNotFound,
+    VersionNotFound,
+)
 from inlay.format import keys
 from inlay.format.codec import (
     decode_files,
@@ -152,7 +158,7 @@ def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:
         key = ctx.key(keys.segment_key(segment.id))
         answer = ctx.store.get(key)
         if isinstance(answer, Missing | Refused):
-            raise CorruptTable(f"segment {key} is missing", table=ctx.uri, key=key)
+            raise _missing_segment(ctx, state.snapshot, key)
         entries: tuple[object, ...]
         match kind:
             case "files":
@@ -177,6 +183,16 @@ def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:
     for kind, segment_id, entries in ctx.map(load, wanted):
         found[kind][segment_id] = entries
     return State(state.snapshot, Contents(**found))  # type: ignore[arg-type]
+
+
+def _missing_segment(ctx: Context, snapshot: Snapshot, key: str) -> InlayError:
+    """Whoever reads a snapshot for longer than the grace period may find it collected; a segment that
+    the newest snapshot needs must be there."""
+    if load_pointer(ctx).snapshot.version != snapshot.version:
+        return SnapshotGone(
+            f"a segment of version {snapshot.version} is gone", table=ctx.uri, key=key
+        )
+    return CorruptTable(f"segment {key} is missing", table=ctx.uri, key=key)
 
 
 def load_entries(ctx: Context, state: State) -> State:

@@ -148,7 +148,7 @@ class ColumnChunk:
         if data_page < len(MAGIC):
             # pyarrow writes a chunk without values as a dictionary without data pages.
             return int(min(real, default=data_page))
-        return min([data_page, *real])
+        return int(min([data_page, *real]))
 
     @property
     def end(self) -> int:

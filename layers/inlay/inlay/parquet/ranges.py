@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from inlay.errors import ObjectGone, SourceChanged, UnreadableFile
+from inlay.errors import ObjectGone, SnapshotGone, SourceChanged, UnreadableFile
 from inlay.storage.base import ByteRange, Got, Missing, ObjectStore, Refused
 
 # Two ranges this near are fetched by one request: the bytes between cost less than a second one.
@@ -56,13 +56,8 @@ class Source:
     def changed(self) -> SourceChanged:
         return SourceChanged("an object is not what the table's metadata says", key=self.name)
 
-    def gone(self) -> ObjectGone:
-        return ObjectGone(
-            "an object that this version of the table needs is gone",
-            key=self.name,
-            next_step="Refresh the table: the version may have expired; if the newest version "
-            "needs the object too, it was deleted from outside",
-        )
+    def gone(self) -> SnapshotGone:
+        return SnapshotGone("an object that this version of the table needs is gone", key=self.name)
 
 
 class Cache(Protocol):

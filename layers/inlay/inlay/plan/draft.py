@@ -202,13 +202,15 @@ class Draft:
         """Without the markers of removed files, those asked to be dropped and found to be idle, and
         those of a closed erasure. A file that is its own output (a restamp) was not removed."""
         removed = {f.key for f in self.removed} - outputs
+        # A restamped file keeps its key and loses the markers it was found clean of.
+        settled = {i for u in self.units for i in u.applied}
         asked = set(self.change.drop_markers)
         closed = _without_predicate(self.change.edit)
-        if not removed and not asked and not closed:
+        if not removed and not settled and not asked and not closed:
             return tier
 
         def goes(marker: Marker) -> bool:
-            if marker.file is not None and marker.file in removed:
+            if marker.id in settled or (marker.file is not None and marker.file in removed):
                 return True
             if marker.id not in asked and (closed is None or marker.erasure != closed):
                 return False

@@ -12,9 +12,13 @@ actor believes.
 
 from __future__ import annotations
 
+import gzip
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot
@@ -34,16 +38,18 @@ class Auditor:
     """Watches one table. `ctx` reads the store directly."""
 
     def __init__(
-        self, ctx: Context, model: Model, now_us: Callable[[], int], grace_us: int
+        self, ctx: Context, model: Model, now_us: Callable[[], int], grace_us: int, life_us: int
     ) -> None:
         self.ctx = ctx
         self.model = model
         self.now_us = now_us
         self.grace_us = grace_us
+        self.life_us = life_us
         self.snapshots: dict[int, Snapshot] = {}
         self.bytes_of: dict[int, bytes] = {}
         self.newest = 0
         self.expired_at: dict[int, int] = {}
+        self.ended_by_erasure: set[int] = set()
         self._reached: dict[int, frozenset[str]] = {}
         self._busy = False
         self._rows: dict[tuple[object, ...], Rows] = {}
@@ -103,6 +109,8 @@ class Auditor:
 
     def _note_expiry(self, snapshot: Snapshot) -> None:
         for version in range(1, snapshot.oldest_version):
+            if snapshot.commit.operation == "erase":
+                self.ended_by_erasure.add(version)
             self.expired_at.setdefault(version, self.now_us())
 
     def _check_content(self, snapshot: Snapshot) -> None:
@@ -156,6 +164,11 @@ class Auditor:
             rows.update(zip(*(c.to_pylist() for c in batch.columns), strict=True))
         return rows
 
+    def grace_of(self, version: int) -> int:
+        """How long a reader of an expired version keeps its objects: an erasure waits for the longest
+        life of a reader only."""
+        return self.life_us if version in self.ended_by_erasure else self.grace_us
+
     # -- objects ------------------------------------------------------------------------------
 
     def check_reachable(self) -> None:
@@ -163,7 +176,7 @@ class Auditor:
         present = {o.key for o in self.ctx.store.list(self.ctx.key(""))}
         for version, snapshot in self.snapshots.items():
             gone_us = self.expired_at.get(version)
-            if gone_us is not None and self.now_us() - gone_us > self.grace_us:
+            if gone_us is not None and self.now_us() - gone_us > self.grace_of(version):
                 continue
             missing = self._needs(snapshot) - present
             if version != self.newest:
@@ -203,6 +216,20 @@ class Auditor:
             for o in self.ctx.store.list(root)
             if keys.classify(o.key[len(root) :]) in kinds and o.key not in needed
         }
+
+
+def find_bytes(objects: Iterable[tuple[str, bytes]], token: str) -> list[str]:
+    """Keys of objects in which a text can be found: in the bytes as they are, in frames that are
+    compressed, in the values of Parquet files."""
+    found: list[str] = []
+    for key, body in objects:
+        plain = gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body
+        inside = token.encode() in plain
+        if not inside and body[:4] == b"PAR1":
+            inside = token in str(pq.read_table(pa.BufferReader(body)).to_pydict())
+        if inside:
+            found.append(key)
+    return found
 
 
 def _few(rows: Rows) -> list[Row]:

@@ -13,14 +13,14 @@ from functools import partial
 
 import pyarrow as pa
 
-from inlay.errors import InlayError, Kind, StoreUnavailable
+from inlay.errors import InlayError, Kind, SnapshotGone, StoreUnavailable
 from inlay.format.schema import Schema
 from inlay.ops.append import append
-from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.compact import compact
 from inlay.ops.context import Context
 from inlay.ops.create import create
 from inlay.ops.delete import delete, delete_keys
+from inlay.ops.erase import advance_erasures, open_erasure
 from inlay.ops.expire import expire
 from inlay.ops.ingest import Retry, Source, ingest
 from inlay.ops.load import load_pointer
@@ -32,7 +32,7 @@ from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request
 from inlay.testing import model
 from inlay.testing.model import Row, Violation
-from inlay.testing.stage import DAY_US, GRACE_DAYS, SCHEMA, Simulation
+from inlay.testing.stage import DAY_US, LIFE_SECONDS, SCHEMA, Simulation
 
 OWNERS = ("ada", "bob", "cy", None)
 COLUMNS: Schema = schema_from_arrow(SCHEMA)
@@ -59,6 +59,7 @@ def full_cast(sim: Simulation) -> None:
         "compact": (compactor, 1),
         "expire": (expirer, 1),
         "collect": (collector, 1),
+        "erase": (eraser, 1),
         "create": (creator, 1),
         "read": (reader, 2),
     }
@@ -264,8 +265,29 @@ def expirer(sim: Simulation, name: str) -> None:
 
 def collector(sim: Simulation, name: str) -> None:
     for _ in range(ROUNDS):
-        sim.attempt(name, None, lambda ctx: collect_garbage(ctx))
+        sim.attempt(name, None, sim.collect)
         sim.scheduler.sleep(sim.rng.uniform(0, DAY_US * 3 / 1e6))
+
+
+def eraser(sim: Simulation, name: str) -> None:
+    """Rows of one person come, are used by nobody, and must leave every byte."""
+    token = f"secret-{sim.rng.getrandbits(64):016x}"
+    rows = [(n, token, n) for n in range(3)]
+    request = f"{name}:came"
+    sim.model.intend(request, model.insert(rows))
+    table = as_table(rows)
+    deliver(sim, name, request, lambda ctx, r: append(ctx, table, request=r))
+    sim.scheduler.sleep(sim.rng.uniform(0, 30))
+    request = f"{name}:erased"
+    sim.model.intend(request, model.delete(lambda r: r[1] == token))
+    predicate = parse_predicate(f"owner = '{token}'", COLUMNS)
+    deliver(sim, name, request, lambda ctx, r: open_erasure(ctx, predicate, request=r))
+    if request in sim.model.acknowledged:
+        sim.erased.append(token)
+    for _ in range(ROUNDS):
+        sim.attempt(name, None, lambda ctx: advance_erasures(ctx))
+        sim.attempt(name, None, sim.collect)
+        sim.scheduler.sleep(sim.rng.uniform(0, 2 * LIFE_SECONDS))
 
 
 def creator(sim: Simulation, name: str) -> None:
@@ -293,8 +315,10 @@ def _read(sim: Simulation, ctx: Context) -> None:
     try:
         table = Scan(ctx, loaded.state).to_arrow()
     except InlayError as error:
-        too_slow = sim.scheduler.now_us - opened_us > GRACE_DAYS * DAY_US
-        if error.kind is not Kind.RETRY and not too_slow:
+        allowed_us = sim.auditor.grace_of(version)
+        too_slow = sim.scheduler.now_us - opened_us > allowed_us
+        network = error.kind is Kind.RETRY and not isinstance(error, SnapshotGone)
+        if not network and not too_slow:
             raise Violation(f"a reader of version {version} met {error}") from error
         return
     found = Counter(zip(*(c.to_pylist() for c in table.columns), strict=True))

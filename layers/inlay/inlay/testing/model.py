@@ -40,7 +40,7 @@ class SnapshotDelete:
 
 # Operations that may not change a single row.
 MAINTENANCE = frozenset(
-    ("create", "rewrite", "compact", "expire", "collect_garbage", "set_properties", "erase_step")
+    ("create", "rewrite", "compact", "expire", "collect_garbage", "set_properties", "erase")
 )
 
 

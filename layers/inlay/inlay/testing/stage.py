@@ -15,14 +15,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inlay.errors import InlayError, Kind, OutcomeUnknown
+from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.create import create
+from inlay.ops.erase import advance_erasures
+from inlay.ops.expire import expire
 from inlay.ops.ingest import Source
 from inlay.ops.load import load_pointer
-from inlay.storage.base import Head, Location
+from inlay.storage.base import Got, Head, Location
 from inlay.storage.memory import MemoryRegion, MemoryStore
-from inlay.testing.auditor import Auditor
+from inlay.testing.auditor import Auditor, find_bytes
 from inlay.testing.fates import CALM, FatedStore, Odds, World
 from inlay.testing.model import Model, Violation
 from inlay.testing.scheduler import Killed, Scheduler, SimulatedClock
@@ -30,6 +33,9 @@ from inlay.testing.scheduler import Killed, Scheduler, SimulatedClock
 DAY_US = 86_400_000_000
 START_US = 1_780_000_000_000_000  # 2026-05-28
 GRACE_DAYS = 7
+LIFE_SECONDS = 3_600
+# Calls that bring an erasure to its end when nothing else goes on.
+ERASURE_ROUNDS = 12
 SCHEMA = pa.schema([("id", pa.int64()), ("owner", pa.string()), ("balance", pa.int64())])
 ROOT = "tables/bank"
 BUCKET = "sim"
@@ -52,6 +58,7 @@ class Simulation:
     world: World = field(init=False)
     auditor: Auditor = field(init=False)
     serializable: bool = field(init=False)
+    erased: list[str] = field(default_factory=list)  # tokens that must be nowhere at the end
     next_id: int = 0
 
     def __post_init__(self) -> None:
@@ -62,7 +69,11 @@ class Simulation:
         self.model = Model()
         plain = self.context(MemoryStore(BUCKET, region=self.region), random.Random(self.seed + 1))
         self.auditor = Auditor(
-            plain, self.model, lambda: self.scheduler.now_us, GRACE_DAYS * DAY_US
+            plain,
+            self.model,
+            lambda: self.scheduler.now_us,
+            GRACE_DAYS * DAY_US,
+            LIFE_SECONDS * 1_000_000,
         )
         self.world = World(self.scheduler, self.rng, CALM, self.auditor.after_write)
         self.scheduler.before_step = self._pass_time
@@ -109,6 +120,9 @@ class Simulation:
         assert isinstance(head, Head)
         location = Location("memory", BUCKET, key)
         return Source(location, etag=head.info.etag, event_time_us=self.scheduler.now_us)
+
+    def collect(self, ctx: Context) -> object:
+        return collect_garbage(ctx, life_seconds=LIFE_SECONDS, hmac_key=b"simulated")
 
     def spawn(self, name: str, run: Callable[[], None]) -> None:
         self.scheduler.spawn(name, run)
@@ -161,19 +175,17 @@ class Simulation:
 
     def settle(self) -> None:
         """When all is over: what was acknowledged is there, and garbage goes."""
-        from inlay.ops.collect_garbage import collect_garbage
-        from inlay.ops.expire import expire
-
         self.world.odds = CALM
         while self.world.in_flight:
             self.world.land_one()
         self.model.check_acknowledged()
         ctx = self.actor_context("janitor")
+        self._finish_erasures(ctx)
         self.scheduler.now_us += 100 * DAY_US
         expire(ctx, days=0, min_versions=1)
-        collect_garbage(ctx)  # the grace of what has just expired begins
+        self.collect(ctx)  # the grace of what has just expired begins
         self.scheduler.now_us += (GRACE_DAYS + 1) * DAY_US
-        collect_garbage(ctx)
+        self.collect(ctx)
         newest = load_pointer(ctx).snapshot
         if self.auditor.rows(newest) != self.model.rows_at[newest.version]:
             raise Violation("rows changed by garbage collection")
@@ -181,3 +193,20 @@ class Simulation:
         left = self.auditor.orphans()
         if left:
             raise Violation(f"{len(left)} orphans are left after GC: {sorted(left)[:3]}")
+
+    def _finish_erasures(self, ctx: Context) -> None:
+        for _ in range(ERASURE_ROUNDS):
+            if not load_pointer(ctx).snapshot.erasures:
+                break
+            advance_erasures(ctx)
+            self.collect(ctx)
+            self.scheduler.now_us += 2 * LIFE_SECONDS * 1_000_000
+        else:
+            raise Violation("an erasure does not come to its end")
+        store = MemoryStore(BUCKET, region=self.region)
+        objects = [(o.key, store.get(o.key)) for o in store.list("")]
+        for token in self.erased:
+            bodies = ((key, got.body) for key, got in objects if isinstance(got, Got))
+            left = find_bytes(bodies, token)
+            if left:
+                raise Violation(f"an erased row is left in {left[:3]}")
