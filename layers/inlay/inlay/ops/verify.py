@@ -308,8 +308,8 @@ class _Walk:
                 size = marker.body.size if isinstance(marker.body, Keys) else None
                 self._present("marker", marker.object_key, size)
         adopted = [f for f in self.data.values() if "://" in f.key]
-        for found in self.ctx.map(self._adopted, adopted):
-            self.found.extend(found)
+        for entry, problems in zip(adopted, self.ctx.map(self._adopted, adopted), strict=True):
+            self._tell(entry.key, problems)
         self._archives_ahead()
 
     def _present(self, what: str, key: str, size: int | None) -> None:
@@ -320,14 +320,14 @@ class _Walk:
             told = f"has {item.size} bytes, its entry says {size}"
             self._tell(key, [(f"{what}_changed", told)])
 
-    def _adopted(self, entry: DataFile) -> list[Finding]:
+    def _adopted(self, entry: DataFile) -> list[Problem]:
         source = Objects(self.ctx.store, self.ctx.root).source(entry.key)
         answer = source.store.head(source.key)
         if not isinstance(answer, Head):
-            return [finding("file_missing", entry.key, "the adopted object is not there")]
-        is_it = answer.info.size == entry.size and entry.etag in (None, answer.info.etag)
-        told = "the adopted object was written over"
-        return [] if is_it else [finding("file_changed", entry.key, told)]
+            return [("file_missing", "the adopted object is not there")]
+        if answer.info.size != entry.size or entry.etag not in (None, answer.info.etag):
+            return [("file_changed", "the adopted object was written over")]
+        return []
 
     def _archives_ahead(self) -> None:
         """An archive of the current version is left by a writer that crashed before its swap. Commits

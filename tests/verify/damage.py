@@ -1,0 +1,371 @@
+"""A table with something of everything, and ways to damage it behind the library's back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+from tests.maintenance.bench import DAY, Bench, id_below, id_is, new_bench
+
+from inlay.format import keys
+from inlay.format.codec import decode_snapshot, encode_snapshot
+from inlay.format.entry import DataFile, Marker, Rows
+from inlay.format.snapshot import Snapshot, Tier
+from inlay.ops.append import append
+from inlay.ops.delete import delete_keys, delete_row_groups
+from inlay.plan import fit
+from inlay.plan.change import Request
+from inlay.storage.base import Got
+from inlay.storage.memory import MemoryStore
+
+
+def rich(*, versioning: bool = False) -> Bench:
+    """Files and markers of every kind, in segments and inline, and a ledger with a segment."""
+    bench = new_bench()
+    if versioning:
+        store: MemoryStore = bench.store
+        store.enable_versioning()
+    with patch.object(fit, "POINTER_TARGET_BYTES", 1_000):
+        for n in range(12):
+            rows = pa.table({"id": pa.array(range(10 * n, 10 * n + 10)), "name": ["n"] * 10})
+            bench.time.sleep(1)
+            append(bench.ctx, rows, request=Request.of(f"request-{n}"))
+        bench.delete(id_is(3, 4), mode="vector")
+        bench.delete(id_below(2))
+    bench.next_id = 120
+    for _ in range(3):
+        bench.append(10)
+    bench.delete(id_is(125), mode="vector")
+    bench.delete(id_is(12))
+    delete_keys(bench.ctx, pa.table({"id": pa.array(range(40, 110))}))
+    delete_row_groups(bench.ctx, inline_files(bench)[-1].key, [0])
+    bench.time.sleep(5)
+    return bench
+
+
+# -- looking --------------------------------------------------------------------------------------
+
+
+def pointer(bench: Bench) -> Snapshot:
+    return decode_snapshot(body(bench, keys.POINTER), key=keys.POINTER)
+
+
+def body(bench: Bench, key: str) -> bytes:
+    got = bench.store.get(bench.ctx.key(key))
+    assert isinstance(got, Got)
+    return got.body
+
+
+def inline_files(bench: Bench) -> tuple[DataFile, ...]:
+    return pointer(bench).files.inline
+
+
+def marker_object(bench: Bench, suffix: str) -> str:
+    return next(k for k in bench.keys("tombstone/") if k.endswith(suffix))
+
+
+# -- damaging -------------------------------------------------------------------------------------
+
+
+def overwrite(bench: Bench, key: str, data: bytes) -> None:
+    bench.store.put(bench.ctx.key(key), data)
+
+
+def remove(bench: Bench, key: str) -> None:
+    bench.store.delete([bench.ctx.key(key)])
+
+
+def garble(bench: Bench, key: str) -> None:
+    """Other bytes, as many as before."""
+    overwrite(bench, key, bytes(len(body(bench, key))))
+
+
+def edit_pointer(bench: Bench, **changes: Any) -> None:
+    overwrite(bench, keys.POINTER, encode_snapshot(replace(pointer(bench), **changes)))
+
+
+def edit_file(bench: Bench, **changes: Any) -> str:
+    """Change the last inline entry; its key."""
+    tier = pointer(bench).files
+    *others, last = tier.inline
+    edit_pointer(bench, files=Tier(tier.segments, (*others, replace(last, **changes))))
+    return last.key
+
+
+def add_marker(bench: Bench, **facts: Any) -> None:
+    tier = pointer(bench).markers
+    marker = Marker(id="planted", sequence=2, **facts)
+    totals = pointer(bench).totals
+    edit_pointer(
+        bench,
+        markers=Tier(tier.segments, (*tier.inline, marker)),
+        totals=replace(totals, markers=totals.markers + 1),
+    )
+
+
+Plant = Callable[[Bench], str | None]
+PLANTS: dict[str, Plant] = {}
+
+
+def plants(function: Plant) -> Plant:
+    """The function's name, up to "__", is the kind of finding; it returns the key that must be named."""
+    PLANTS[function.__name__] = function
+    return function
+
+
+@plants
+def pointer_missing(bench: Bench) -> str:
+    remove(bench, keys.POINTER)
+    return keys.POINTER
+
+
+@plants
+def pointer_corrupt(bench: Bench) -> str:
+    overwrite(bench, keys.POINTER, body(bench, keys.POINTER)[:-9])
+    return keys.POINTER
+
+
+@plants
+def pointer_behind(bench: Bench) -> str:
+    newest = pointer(bench).version
+    overwrite(bench, keys.POINTER, body(bench, keys.archive_key(newest - 2)))
+    return keys.archive_key(newest - 1)
+
+
+@plants
+def archive_missing(bench: Bench) -> str:
+    remove(bench, keys.archive_key(3))
+    return keys.archive_key(3)
+
+
+@plants
+def archive_corrupt(bench: Bench) -> str:
+    garble(bench, keys.archive_key(3))
+    return keys.archive_key(3)
+
+
+@plants
+def archive_corrupt__by_another_version(bench: Bench) -> str:
+    overwrite(bench, keys.archive_key(3), body(bench, keys.archive_key(4)))
+    return keys.archive_key(3)
+
+
+@plants
+def archive_corrupt__by_another_table(bench: Bench) -> str:
+    key = keys.archive_key(3)
+    other = replace(decode_snapshot(body(bench, key), key=key), table_id="another")
+    overwrite(bench, key, encode_snapshot(other))
+    return key
+
+
+@plants
+def archive_differs(bench: Bench) -> str:
+    key = keys.archive_key(pointer(bench).version)
+    overwrite(bench, key, body(bench, keys.archive_key(3)))
+    return key
+
+
+@plants
+def history_contradicts__by_times(bench: Bench) -> str:
+    key = keys.archive_key(3)
+    found = decode_snapshot(body(bench, key), key=key)
+    late = replace(found.commit, time_us=pointer(bench).commit.time_us)
+    overwrite(bench, key, encode_snapshot(replace(found, commit=late)))
+    return key
+
+
+@plants
+def history_contradicts__by_time_index(bench: Bench) -> str:
+    (version, time_us), *others = pointer(bench).time_index
+    edit_pointer(bench, time_index=((version, time_us + 1), *others))
+    return keys.POINTER
+
+
+def first_segment(bench: Bench) -> str:
+    return keys.segment_key(pointer(bench).files.segments[0].id)
+
+
+@plants
+def segment_missing(bench: Bench) -> str:
+    key = first_segment(bench)
+    remove(bench, key)
+    return key
+
+
+@plants
+def segment_missing__of_the_ledger(bench: Bench) -> str:
+    key = keys.segment_key(pointer(bench).ledger.records.segments[0].id)
+    remove(bench, key)
+    return key
+
+
+@plants
+def segment_corrupt(bench: Bench) -> str:
+    key = first_segment(bench)
+    garble(bench, key)
+    return key
+
+
+@plants
+def segment_corrupt__by_its_count(bench: Bench) -> str:
+    tier = pointer(bench).files
+    first = replace(tier.segments[0], count=tier.segments[0].count + 1)
+    edit_pointer(bench, files=Tier((first, *tier.segments[1:]), tier.inline))
+    return keys.segment_key(first.id)
+
+
+@plants
+def segment_contradicts__by_its_rows(bench: Bench) -> str:
+    tier = pointer(bench).files
+    first = replace(tier.segments[0], rows=1)
+    edit_pointer(bench, files=Tier((first, *tier.segments[1:]), tier.inline))
+    return keys.segment_key(first.id)
+
+
+@plants
+def segment_contradicts__by_its_bounds(bench: Bench) -> str:
+    tier = pointer(bench).files
+    first = tier.segments[0]
+    (field_id, stats), *_ = first.stats.items()
+    first = replace(first, stats={field_id: replace(stats, upper=stats.lower)})
+    edit_pointer(bench, files=Tier((first, *tier.segments[1:]), tier.inline))
+    return keys.segment_key(first.id)
+
+
+@plants
+def entry_twice(bench: Bench) -> str:
+    tier = pointer(bench).files
+    edit_pointer(bench, files=Tier(tier.segments, (*tier.inline, tier.inline[0])))
+    return tier.inline[0].key
+
+
+@plants
+def sequence_wrong(bench: Bench) -> str:
+    return edit_file(bench, sequence=pointer(bench).version + 1)
+
+
+@plants
+def file_missing(bench: Bench) -> str:
+    key = inline_files(bench)[0].key
+    remove(bench, key)
+    return key
+
+
+@plants
+def file_missing__that_a_segment_names(bench: Bench) -> str:
+    inline = {f.key for f in inline_files(bench)}
+    key = next(k for k in bench.keys("data/") if k not in inline)
+    remove(bench, key)
+    return key
+
+
+@plants
+def file_changed(bench: Bench) -> str:
+    key = inline_files(bench)[0].key
+    overwrite(bench, key, body(bench, key) + b"x")
+    return key
+
+
+@plants
+def file_unreadable(bench: Bench) -> str:
+    key = inline_files(bench)[0].key
+    garble(bench, key)
+    return key
+
+
+@plants
+def file_unreadable__in_its_pages(bench: Bench) -> str:
+    entry = inline_files(bench)[0]
+    found = body(bench, entry.key)
+    pages = len(found) - entry.footer_size - 4
+    overwrite(bench, entry.key, found[:4] + b"\xff" * pages + found[4 + pages :])
+    return entry.key
+
+
+@plants
+def file_contradicts(bench: Bench) -> str:
+    return edit_file(bench, rows=11)
+
+
+@plants
+def file_contradicts__by_its_footer_size(bench: Bench) -> str:
+    return edit_file(bench, footer_size=inline_files(bench)[-1].footer_size - 1)
+
+
+@plants
+def statistics_wrong__by_a_bound(bench: Bench) -> str:
+    stats = inline_files(bench)[-1].stats
+    return edit_file(bench, stats={**stats, 1: replace(stats[1], upper=stats[1].lower)})
+
+
+@plants
+def statistics_wrong__by_nulls(bench: Bench) -> str:
+    stats = inline_files(bench)[-1].stats
+    return edit_file(bench, stats={**stats, 1: replace(stats[1], null_count=1)})
+
+
+@plants
+def marker_missing(bench: Bench) -> str:
+    key = marker_object(bench, ".del")
+    remove(bench, key)
+    return key
+
+
+@plants
+def marker_changed(bench: Bench) -> str:
+    key = marker_object(bench, ".del")
+    overwrite(bench, key, body(bench, key) + b"x")
+    return key
+
+
+@plants
+def marker_unreadable(bench: Bench) -> str:
+    key = marker_object(bench, ".del")
+    garble(bench, key)
+    return key
+
+
+@plants
+def marker_contradicts(bench: Bench) -> None:
+    add_marker(bench, file=inline_files(bench)[0].key, body=Rows((5, 10)))
+
+
+@plants
+def marker_contradicts__without_a_file(bench: Bench) -> None:
+    add_marker(bench, body=Rows((5,)))
+
+
+@plants
+def totals_wrong(bench: Bench) -> str:
+    edit_pointer(bench, totals=replace(pointer(bench).totals, rows=1))
+    return keys.POINTER
+
+
+@plants
+def dangling_marker(bench: Bench) -> None:
+    add_marker(bench, file="data/1970/01/01/00/none.parquet", body=Rows((5,)))
+
+
+@plants
+def orphans(bench: Bench) -> None:
+    overwrite(bench, "data/1970/01/01/00/none.parquet", b"orphan")
+    bench.time.sleep(2)
+
+
+@plants
+def orphans_not_told(bench: Bench) -> None:
+    remove(bench, keys.archive_key(3))
+
+
+@plants
+def unknown_objects(bench: Bench) -> None:
+    overwrite(bench, "notes.txt", b"mine")
+
+
+@plants
+def stale_uploads(bench: Bench) -> None:
+    bench.store.create_multipart(bench.ctx.key("data/1970/01/01/00/none.parquet"))
+    bench.time.sleep(30 * DAY)

@@ -1,0 +1,214 @@
+"""Verify finds each kind of damage, names the object and the next step, and finds nothing in health."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from datetime import timedelta
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.maintenance.bench import DAY, id_below, id_is, new_bench
+from tests.verify.damage import PLANTS, edit_file, inline_files, overwrite, pointer, rich
+
+import inlay
+from inlay.errors import InvalidRequest, TableNotFound
+from inlay.format import keys
+from inlay.ops.collect_garbage import collect_garbage
+from inlay.ops.compact import compact
+from inlay.ops.erase import open_erasure
+from inlay.ops.expire import expire
+from inlay.ops.ingest import Source, ingest
+from inlay.ops.rewrite import rewrite
+from inlay.ops.verify import DEPTHS, verify
+from inlay.plan.findings import MAX_PER_KIND, RULES
+from inlay.storage.base import Location
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_a_healthy_table_has_no_findings(depth: str) -> None:
+    bench = rich()
+    found = verify(bench.ctx, depth=depth)
+    assert found.findings == ()
+    assert found.ok
+    assert found.version == found.versions == pointer(bench).version
+    assert found.files == 15
+    assert found.markers == 6
+    assert found.segments > 2
+
+
+def test_the_rich_table_has_segments_of_everything_and_markers_of_every_kind() -> None:
+    """Else the test above would say little."""
+    snapshot = pointer(rich())
+    assert snapshot.files.segments and snapshot.files.inline
+    assert snapshot.markers.segments and snapshot.markers.inline
+    assert snapshot.ledger.records.segments
+    state = rich().load().state
+    kinds = {type(m.body).__name__ for m in state.markers()}
+    assert kinds >= {"Rows", "KeyRange", "Keys", "RowGroups"}
+
+
+def test_a_table_is_healthy_after_every_kind_of_maintenance() -> None:
+    bench = rich()
+    steps = (
+        lambda: rewrite(bench.ctx),
+        lambda: compact(bench.ctx),
+        lambda: expire(bench.ctx, days=0, min_versions=2),
+        lambda: collect_garbage(bench.ctx),
+        lambda: (bench.time.sleep(8 * DAY), collect_garbage(bench.ctx)),
+        lambda: open_erasure(bench.ctx, id_is(31)),
+    )
+    for step in steps:
+        step()
+        bench.time.sleep(2)
+        found = verify(bench.ctx, depth="pages")
+        assert found.findings == (), step
+
+
+@pytest.mark.parametrize("name", sorted(PLANTS))
+def test_damage_is_found_and_named(name: str) -> None:
+    bench = rich()
+    key = PLANTS[name](bench)
+    kind = name.partition("__")[0]
+    found = verify(bench.ctx, depth="pages")
+    assert kind in found.counts, found.findings
+    about = [f for f in found.findings if f.kind == kind]
+    assert key is None or key in {f.key for f in about}
+    assert all(f.next_step and f.message for f in about)
+    assert found.ok is not any(f.severity.value == "error" for f in found.findings)
+
+
+def test_every_kind_of_finding_is_planted_by_some_test() -> None:
+    here = {"versions_not_checked"}
+    assert {name.partition("__")[0] for name in PLANTS} | here == set(RULES)
+
+
+def test_damage_of_one_object_is_one_error() -> None:
+    """A report in which every damage shows up five times is not read."""
+    for name in ("file_missing", "file_unreadable", "marker_missing", "statistics_wrong__by_nulls"):
+        bench = rich()
+        PLANTS[name](bench)
+        assert len(verify(bench.ctx, depth="footers").errors) == 1, name
+
+
+def test_values_that_only_pages_show_are_found_by_reading_pages() -> None:
+    """A file without statistics of its own: only its rows can contradict the entry."""
+    bench = new_bench()
+    bench.append(10)
+    entry = inline_files(bench)[0]
+    sink = io.BytesIO()
+    rows = pa.table({"id": pa.array([1, 2, 99]), "name": pa.array(["a", "b", None])})
+    pq.write_table(rows, sink, write_statistics=False)
+    data = sink.getvalue()
+    overwrite(bench, entry.key, data)
+    edit_file(
+        bench,
+        size=len(data),
+        footer_size=int.from_bytes(data[-8:-4], "little") + 8,
+        rows=3,
+        stats={1: replace(entry.stats[1], lower=1, upper=98), 2: replace(entry.stats[2])},
+    )
+    assert verify(bench.ctx, depth="footers").errors == ()
+    found = verify(bench.ctx, depth="pages").errors
+    assert [(f.kind, f.key) for f in found] == [("statistics_wrong", entry.key)] * 3
+    assert any("column id: 1 values lie outside" in f.message for f in found)
+
+
+def test_no_finding_repeats_a_value_of_a_row() -> None:
+    bench = new_bench()
+    bench.append(3, value="secret-")
+    stats = inline_files(bench)[0].stats
+    edit_file(bench, stats={**stats, 2: replace(stats[2], upper="secret-0")})
+    (found,) = verify(bench.ctx).errors
+    assert "secret" not in str(found)
+
+
+def test_what_is_being_written_is_no_orphan() -> None:
+    bench = rich()
+    overwrite(bench, "data/1970/01/01/00/new.parquet", b"being written")
+    assert verify(bench.ctx).orphans == {}
+
+
+def test_objects_of_versions_expired_within_the_grace_are_no_orphans() -> None:
+    bench = rich()
+    compact(bench.ctx)
+    expire(bench.ctx, days=0, min_versions=1)
+    bench.time.sleep(2)
+    assert verify(bench.ctx).orphans == {}
+
+
+def test_orphans_are_told_by_kind_with_their_bytes() -> None:
+    bench = rich()
+    for n in range(3):
+        overwrite(bench, f"data/1970/01/01/00/{n}.parquet", b"12345")
+    overwrite(bench, "manifest/segments/none", b"123")
+    bench.time.sleep(2)
+    found = verify(bench.ctx).orphans
+    assert {k: (t.objects, t.bytes) for k, t in found.items()} == {
+        "data": (3, 15),
+        "segment": (1, 3),
+    }
+
+
+def test_only_the_newest_versions_are_looked_at_when_asked() -> None:
+    bench = rich()
+    found = verify(bench.ctx, max_versions=4)
+    assert found.versions == 5  # and the current one
+    assert found.counts == {"versions_not_checked": 1, "orphans_not_told": 1}
+
+
+def test_findings_of_one_kind_are_bounded_and_all_counted() -> None:
+    bench = new_bench()
+    for _ in range(MAX_PER_KIND + 20):
+        bench.append(1)
+    bench.store.delete([bench.ctx.key(k) for k in bench.keys("data/")])
+    found = verify(bench.ctx)
+    assert found.counts["file_missing"] == MAX_PER_KIND + 20
+    assert len(found.findings) == MAX_PER_KIND
+
+
+def test_an_adopted_file_that_was_written_over_is_found() -> None:
+    bench = new_bench()
+    bench.store.put("in/a.parquet", _parquet(3))
+    ingest(bench.ctx, [Source(Location("memory", "b", "in/a.parquet"))], adopt=True)
+    assert verify(bench.ctx, depth="pages").findings == ()
+    other = _parquet(3, first=50)
+    bench.store.put("in/a.parquet", other)
+    assert [f.kind for f in verify(bench.ctx).errors] == ["file_changed"]
+    bench.store.delete(["in/a.parquet"])
+    assert [f.kind for f in verify(bench.ctx).errors] == ["file_missing"]
+
+
+def _parquet(rows: int, first: int = 0) -> bytes:
+    sink = io.BytesIO()
+    ids = pa.array(range(first, first + rows), pa.int64())
+    pq.write_table(pa.table({"id": ids, "name": ["x"] * rows}), sink)
+    return sink.getvalue()
+
+
+def test_verify_writes_nothing() -> None:
+    bench = rich()
+    before = {o.key: (o.etag, o.modified_us) for o in bench.store.list("")}
+    verify(bench.ctx, depth="pages")
+    assert {o.key: (o.etag, o.modified_us) for o in bench.store.list("")} == before
+
+
+def test_where_there_is_no_table_it_says_so() -> None:
+    bench = new_bench()
+    bench.store.delete([bench.ctx.key(keys.POINTER)])
+    with pytest.raises(TableNotFound):
+        verify(bench.ctx)
+
+
+def test_an_unknown_depth_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="depth"):
+        verify(new_bench().ctx, depth="deep")
+
+
+def test_a_table_forwards_to_verify() -> None:
+    t = inlay.create("memory://verify/t", pa.schema([("id", pa.int64())]))
+    t.append(pa.table({"id": [1, 2]}))
+    t.collect_garbage(grace=timedelta(0))
+    assert t.verify(depth="pages").ok
+    assert t.delete(id_below(2)).committed
