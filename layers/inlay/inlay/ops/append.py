@@ -65,5 +65,11 @@ def fresh_base(ctx: Context, base: Loaded | None) -> Loaded:
     return base
 
 
+def current_base(ctx: Context, base: Loaded | None) -> Loaded:
+    """The pointer as it is now. For changes that look at rows or files: a table object that was opened
+    an hour ago would not see what arrived since, and leave it there without a word."""
+    return load_pointer(ctx, carried=None if base is None else base.state.contents)
+
+
 def _write(ctx: Context, loaded: Loaded, data: Any) -> tuple[DataFile, ...]:
     return tuple(write_data(ctx, loaded.snapshot, data, time_us=loaded.date_us))

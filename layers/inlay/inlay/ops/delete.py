@@ -29,7 +29,7 @@ from inlay.format.predicate_json import predicate_to_json
 from inlay.format.properties import Properties
 from inlay.format.puffin import encode_puffin
 from inlay.format.schema import Primitive
-from inlay.ops.append import fresh_base
+from inlay.ops.append import current_base, fresh_base
 from inlay.ops.commit import (
     Committed,
     Conflicted,
@@ -71,7 +71,11 @@ def delete(
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Delete the rows for which `predicate` is TRUE, in the whole table or in one data file."""
-    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    loaded = fresh_base(ctx, base)
+    chosen = mode or Properties(loaded.snapshot.properties).text("delete.mode")
+    if loaded is base and (file is not None or chosen != "tombstone"):
+        loaded = current_base(ctx, base)
+    loaded, before = already_applied(ctx, loaded, request)
     if before is not None:
         return before
     if file is not None:
@@ -82,7 +86,6 @@ def delete(
                 next_step="`files()` lists the live files; a rewrite may have replaced it",
                 table=ctx.uri,
             )
-    chosen = mode or Properties(loaded.snapshot.properties).text("delete.mode")
     if chosen == "tombstone":
         return _commit_markers(ctx, loaded, request, [marker_of(ctx, loaded, predicate, file=file)])
     return _RowDelete(ctx, predicate, chosen, file, request).run(loaded)
@@ -113,7 +116,7 @@ def delete_row_groups(
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Delete whole row groups of one data file, by ordinal from 0. Reads no data."""
-    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    loaded, before = already_applied(ctx, current_base(ctx, base), request)
     if before is not None:
         return before
     loaded = replace(loaded, state=load_entries(ctx, loaded.state))
@@ -238,8 +241,13 @@ def _commit_markers(
         uploaded_us=uploaded_us if objects else None,
         deleted_rows=rows,
     )
-    result = commit(ctx, change, base=loaded)
-    return expect_committed(ctx, result)
+    result = expect_committed(ctx, commit(ctx, change, base=loaded))
+    if isinstance(result, Skipped) and result.version is None and markers:
+        # Nothing that this base knows of can match; files may have arrived since it was read.
+        newest = current_base(ctx, result.loaded)
+        if newest.etag != result.loaded.etag:
+            return expect_committed(ctx, commit(ctx, change, base=newest))
+    return result
 
 
 # -- deletes that look at rows --------------------------------------------------------------------

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
 from inlay.format.predicate import Predicate
 from inlay.format.properties import Properties
-from inlay.ops.append import fresh_base
+from inlay.ops.append import current_base, fresh_base
 from inlay.ops.commit import Committed, Conflicted, Skipped, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.delete import key_markers, marker_of, vector_markers
@@ -48,7 +48,7 @@ def update(
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Set columns of the rows for which `predicate` is TRUE."""
-    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    loaded, before = already_applied(ctx, current_base(ctx, base), request)
     if before is not None:
         return before
     chosen = mode or Properties(loaded.snapshot.properties).text("update.mode")
