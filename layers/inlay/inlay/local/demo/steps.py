@@ -153,9 +153,13 @@ def look_back(world: World) -> Check:
             except VersionNotFound:
                 continue
             raise Mismatch(f"version {version} ended and can still be opened")
+        errors = world.open().verify(depth="pages").errors
+        if errors:
+            raise Mismatch(f"`inlay verify` finds {'; '.join(str(e.message) for e in errors)}")
         return (
             f"{result.deleted_rows:,} rows marked; the version before is as it was; "
-            f"{', '.join(map(str, ended))} ended with the erasure and say so"
+            f"{', '.join(map(str, ended))} ended with the erasure and say so; "
+            "`inlay verify` has read every object and finds no error"
         )
 
     return check
