@@ -21,6 +21,9 @@ from inlay.plan.tiers import Missing, Packing, Rolled, bounds, merge_all, roll
 # Columns bounded in a segment's reference: the leading sort and key columns prune best, and every
 # column costs about 30 bytes in each reference.
 SEGMENT_STATS_COLUMNS = 2
+# Bytes of inline entries that a pointer holds before it rolls, however large the rest of it is: about
+# ten entries, so that no more than every tenth small commit writes a segment.
+INLINE_MIN_BYTES = 1_200
 
 
 class _Files(Packing[DataFile]):
@@ -100,7 +103,11 @@ def fit(
             return merged
         snapshot, more = merged
         written.extend(more)
-    while len(encode_snapshot(snapshot)) > POINTER_TARGET_BYTES:
+    limit = POINTER_TARGET_BYTES
+    if len(encode_snapshot(snapshot)) > limit:
+        # A wide schema may fill the target by itself: entries then still get room to gather in.
+        limit = max(limit, len(encode_snapshot(_bare(snapshot))) + INLINE_MIN_BYTES)
+    while len(encode_snapshot(snapshot)) > limit:
         weights = _weights(snapshot, packs)
         heaviest = max(weights, key=lambda n: weights[n])
         if weights[heaviest] == 0:
@@ -111,6 +118,17 @@ def fit(
         snapshot, more = rolled
         written.extend(more)
     return snapshot, tuple(written)
+
+
+def _bare(snapshot: Snapshot) -> Snapshot:
+    """Without inline entries."""
+    ledger = snapshot.ledger
+    return dataclasses.replace(
+        snapshot,
+        files=Tier(snapshot.files.segments),
+        markers=Tier(snapshot.markers.segments),
+        ledger=dataclasses.replace(ledger, records=Tier(ledger.records.segments)),
+    )
 
 
 def _tier(snapshot: Snapshot, name: str) -> Tier[Any]:

@@ -50,7 +50,10 @@ def run_schedule(
     # Half of the tables keep next to nothing inline, so that segments roll and merge all the time.
     target = simulation.rng.choice([POINTER_TARGET_BYTES, 1_000])
     try:
-        with patch.object(fit, "POINTER_TARGET_BYTES", target):
+        with (
+            patch.object(fit, "POINTER_TARGET_BYTES", target),
+            patch.object(fit, "INLINE_MIN_BYTES", 200),
+        ):
             simulation.start()
             (cast or full_cast)(simulation)
             simulation.scheduler.run()

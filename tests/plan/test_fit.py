@@ -1,0 +1,92 @@
+"""The pointer stays small, and commits stay cheap, whatever the table looks like."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+
+from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker
+from inlay.ops.commit import Committed, commit
+from inlay.ops.context import Context, InlineExecutor
+from inlay.ops.create import create
+from inlay.ops.load import load_entries, load_pointer
+from inlay.plan.change import Change, Request
+from inlay.storage.memory import MemoryStore
+from inlay.storage.metered import MeteredStore
+
+
+def table(columns: int) -> tuple[Context, MeteredStore, object]:
+    store = MeteredStore(MemoryStore())
+    ctx = Context(
+        store=store,
+        root="t",
+        uri="memory://m/t",
+        executor=InlineExecutor(),
+        random=random.Random(1),
+    )
+    schema = pa.schema([(f"column_{n}_of_a_table", pa.int64()) for n in range(columns)])
+    return ctx, store, create(ctx, schema, primary_key=["column_0_of_a_table"])
+
+
+def file(number: int, columns: int = 10) -> DataFile:
+    rng = random.Random(number)
+    stats = {
+        n: ColumnStats(lower=rng.randrange(10**9), upper=10**9 + rng.randrange(10**9), null_count=0)
+        for n in range(1, min(columns, 10) + 1)
+    }
+    key = f"data/2026/11/20/16/{rng.getrandbits(128):032x}.parquet"
+    return DataFile(
+        key=key, size=10**6, footer_size=900, rows=1000, row_groups=1, schema_id=0, stats=stats
+    )
+
+
+@pytest.mark.parametrize("columns", [1, 16, 100])
+def test_small_appends_cost_two_puts_ten_kilobytes_and_hundred_bytes_a_file(columns):
+    ctx, store, loaded = table(columns)
+    before, commits = store.usage(), 400
+    for n in range(commits):
+        done = commit(
+            ctx,
+            Change(operation="append", add=(file(n, columns),), events=(Request.of(f"e{n}"),)),
+            base=loaded,
+        )
+        assert isinstance(done, Committed)
+        loaded = done.loaded
+    used = store.usage() - before
+    assert used.bytes_up / commits <= 10_000 + 100
+    assert used.total / commits <= 2 + 0.3
+    fresh = load_entries(ctx, load_pointer(ctx).state)
+    assert [f.sequence for f in fresh.files()] == list(range(2, commits + 2))
+
+
+def test_a_very_wide_schema_does_not_make_every_commit_roll_a_segment():
+    ctx, store, loaded = table(3000)
+    before = store.usage()
+    for n in range(60):
+        loaded = commit(ctx, Change(operation="append", add=(file(n),)), base=loaded).loaded
+    assert (store.usage() - before).total / 60 <= 2.3
+
+
+def test_a_commit_of_many_files_writes_them_into_segments_before_it_knows_its_version():
+    ctx, _, loaded = table(3)
+    many = tuple(file(n, 3) for n in range(5000))
+    after = commit(ctx, Change(operation="append", add=many), base=loaded).loaded
+    assert after.snapshot.files.inline == ()
+    state = load_entries(ctx, load_pointer(ctx).state)
+    assert {f.sequence for f in state.files()} == {2}
+    assert [f.key for f in state.files()] == [f.key for f in many]
+    assert len(after.raw) < 4_600
+
+
+def test_a_range_delete_of_a_large_table_is_two_small_puts():
+    ctx, store, loaded = table(3)
+    many = tuple(file(n, 3) for n in range(5000))
+    loaded = commit(ctx, Change(operation="append", add=many), base=loaded).loaded
+    loaded = load_pointer(ctx)  # cold: nothing of the segments is known
+    before = store.usage()
+    marker = Marker(id="m", body=KeyRange(1, 5 * 10**8, 10**9))
+    commit(ctx, Change(operation="delete", add_markers=(marker,)), base=loaded)
+    used = store.usage() - before
+    assert dict(used.requests) == {"put": 2} and used.bytes_up <= 10_000
