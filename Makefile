@@ -22,6 +22,8 @@ export SAM_CLI_TELEMETRY := 0
 SCALE ?= 0.1
 # Test processes side by side. Spark uses every core by itself and runs alone, afterwards.
 JOBS ?= 2
+# Schedules of `make simulate`.
+SEEDS ?= 1000
 # Further arguments of pytest, such as ARGS="-k tombstone".
 ARGS ?=
 
@@ -57,6 +59,12 @@ lint: $(READY) $(TOOLS) ## check style, formatting, the import contracts and the
 
 types: $(READY) ## check types, strictly
 	$(BIN)/mypy layers/inlay/inlay functions
+
+simulate: $(READY) ## run SEEDS=1000 random schedules of the real operations against every fault
+	$(BIN)/python -m inlay.testing.simulation --seeds $(SEEDS)
+
+mutations: $(READY) ## break the protocol rule by rule and see the simulator catch each
+	$(BIN)/python -m inlay.testing.mutations
 
 format: $(READY) ## format the code and sort its imports
 	$(BIN)/ruff check --select I --fix
@@ -117,5 +125,5 @@ $(TOOLS): .ci/sam-requirements.txt | $(UV)
 	@$(UV) pip sync --quiet --python .tools/sam/bin/python .ci/sam-requirements.txt
 	@touch $@
 
-.PHONY: demo up test test-python test-spark test-all lint types format build deploy setup tools \
+.PHONY: demo up simulate mutations test test-python test-spark test-all lint types format build deploy setup tools \
 	sam-lock layer-lock clean distclean help
