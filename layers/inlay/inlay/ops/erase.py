@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from inlay.errors import InvalidRequest
+from inlay.format.keys import RECEIPTS, receipt_key
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.append import fresh_base
@@ -79,6 +80,10 @@ class AdvanceResult:
     erasures: tuple[ErasureStatus, ...] = ()
 
 
+# What a file system takes for a name; keys of S3 are longer.
+MAX_RECEIPT_NAME = 255
+
+
 def open_erasure(
     ctx: Context,
     predicate: Predicate,
@@ -97,6 +102,12 @@ def open_erasure(
     snapshot = loaded.snapshot
     _refuse_holds(ctx, snapshot, predicate)
     erasure_id = request.text if request is not None else ctx.new_id()
+    if len(receipt_key(erasure_id)) - len(RECEIPTS) > MAX_RECEIPT_NAME:
+        raise InvalidRequest(
+            f"an erasure's id names its receipt and is too long for that: {erasure_id[:50]!r}…",
+            next_step="Use an id of at most 80 letters, or 250 of a to z, digits and `_.-~`",
+            table=ctx.uri,
+        )
     if find_erasure(snapshot, erasure_id) is not None:
         raise InvalidRequest(
             f"erasure {erasure_id!r} is open already",
