@@ -1,6 +1,7 @@
 """What operations ask of S3: requests and bytes, counted at the server, against budgets.
 
-    python benchmarks/cost.py                    # the tables of docs/COST.md
+    python benchmarks/cost.py                    # the tables of docs/COST.md, on stdout
+    python benchmarks/cost.py --write            # and into docs/COST.md
     python benchmarks/cost.py --metadata-files 0 # without the large table; a quarter of the time
 
 A table of small files on the embedded S3, then one with many files whose entries alone exist. Every
@@ -32,6 +33,7 @@ from inlay.local.stack import environment
 from inlay.ops.commit import commit
 from inlay.plan.change import Change
 
+PAGE = Path(__file__).parents[1] / "docs" / "COST.md"
 BUCKET = "cost"
 # S3 Standard, us-east-1, dollars per million requests (AWS price list): PUT, COPY, POST and LIST cost
 # 5.00, GET and all others 0.40, deletes nothing. Bytes within the region cost nothing.
@@ -107,6 +109,7 @@ class Count:
 class Line:
     """One measured operation; `over` says how it broke its budget, if it did."""
 
+    section: str
     name: str
     count: Count
     budget: str = ""
@@ -117,6 +120,7 @@ class Server:
     def __init__(self, aws: AwsProcess) -> None:
         self._aws = aws
         self._seen = 0
+        self.section = ""
         self.lines: list[Line] = []
 
     def count(self, action: Callable[[], Any]) -> Count:
@@ -160,7 +164,7 @@ class Server:
             allowed.append(f"{most / 1000:g} kB metadata")
             if count.metadata > most:
                 over.append(f"{count.metadata:,} bytes of metadata")
-        self.lines.append(Line(name, count, ", ".join(allowed), ", ".join(over)))
+        self.lines.append(Line(self.section, name, count, ", ".join(allowed), ", ".join(over)))
         return count
 
 
@@ -170,10 +174,26 @@ class Server:
 def measure_operations(server: Server) -> None:
     """Every operation on a table of 20 files of 10,000 rows."""
     uri = f"s3://{BUCKET}/tables/small"
+    server.section = "Opening and writing"
     server.measure("create", lambda: make(uri), requests=2, items=0)
     t = inlay.open(uri)
     for n in range(FILES):
         t.append(rows(n * SMALL_ROWS, SMALL_ROWS))
+    measure_writes(server, t, uri)
+    server.section = "Deleting"
+    measure_deletes(server, t)
+    server.section = "Reading"
+    measure_reads(server, uri)
+    server.measure("history of 20 versions", lambda: t.history(limit=20))
+    server.section = "Maintaining"
+    files = t.snapshot.totals.files
+    server.measure(f"rewrite {files} files with the deletes above", t.rewrite)
+    server.measure("compact after that", t.compact)
+    server.measure("expire", lambda: t.expire(days=0))
+    server.measure("collect garbage, only looking", lambda: t.collect_garbage(dry_run=True))
+
+
+def measure_writes(server: Server, t: inlay.Table, uri: str) -> None:
     top = FILES * SMALL_ROWS
     server.measure("open", lambda: inlay.open(uri), requests=1)
     # One request more: the pointer knows how far back the version is.
@@ -187,15 +207,8 @@ def measure_operations(server: Server) -> None:
         requests=2 * FILES + 3,
         items=2 * FILES,
     )
-    measure_deletes(server, t)
-    measure_reads(server, uri)
     server.measure("update 1 row", lambda: t.update({"status": "'lost'"}, where="id = 777"))
     server.measure("upsert 1,000 rows", lambda: t.upsert(rows(1_000, 1_000)), items=3)
-    server.measure("history of 20 versions", lambda: t.history(limit=20))
-    server.measure("rewrite", t.rewrite)
-    server.measure("compact", t.compact)
-    server.measure("expire", lambda: t.expire(days=0))
-    server.measure("collect garbage, dry run", lambda: t.collect_garbage(dry_run=True))
 
 
 def measure_appends(server: Server, t: inlay.Table, first: int) -> None:
@@ -231,8 +244,12 @@ def measure_deletes(server: Server, t: inlay.Table) -> None:
 
 
 def measure_reads(server: Server, uri: str) -> None:
+    files = inlay.open(uri).snapshot.totals.files
     for name, action in (
-        ("scan 2 columns", lambda t: t.scan(columns=["id", "amount"]).to_arrow()),
+        (
+            f"scan 2 of 8 columns of {files} files",
+            lambda t: t.scan(columns=["id", "amount"]).to_arrow(),
+        ),
         ("scan 1 row by key", lambda t: t.scan(where="id = 77777").to_arrow()),
         ("count", lambda t: t.count()),
         ("count by a condition", lambda t: t.count(where="status = 'open'")),
@@ -243,6 +260,7 @@ def measure_reads(server: Server, uri: str) -> None:
 
 def measure_metadata(server: Server, files: int) -> None:
     """The same writes on a table with many files: what they cost must not grow with it."""
+    server.section = "It does not grow with the table"
     uri = f"s3://{BUCKET}/tables/large"
     t = make(uri)
     t.append(rows(0, SMALL_ROWS))
@@ -302,29 +320,60 @@ def embedded() -> Iterator[Server]:
         yield Server(aws)
 
 
-def print_lines(lines: Sequence[Line]) -> None:
-    print("| operation | requests | metadata up | other up | down | $ per million | budget |")
-    print("|---|---|---|---|---|---|---|")
+def table_of(lines: Sequence[Line], section: str) -> list[str]:
+    """The lines of a section as a Markdown table; a star is a budget."""
+    found = [
+        "| operation | requests | metadata up | other up | down | $ per million |",
+        "|---|---|---|---|---|---|",
+    ]
     for line in lines:
+        if line.section != section:
+            continue
         c = line.count
-        kinds = ", ".join(f"{n} {name.removesuffix('Object')}" for name, n in c.requests.items())
-        verdict = f"**over: {line.over}**" if line.over else line.budget
-        dollars = f"{c.dollars_per_million:,.2f}"
-        print(
-            f"| {line.name} | {c.total} ({kinds}) | {c.metadata:,} | {c.other:,} | {c.down:,} | "
-            f"{dollars} | {verdict} |"
+        verbs: Counter[str] = Counter()
+        for name, n in c.requests.items():
+            verbs[verb(name)] += n
+        kinds = ", ".join(f"{n} {name}" for name, n in verbs.items())
+        star = " ★" if line.budget else ""
+        found.append(
+            f"| {line.name}{star} | {kinds} | {c.metadata:,} | {c.other:,} | {c.down:,} "
+            f"| {c.dollars_per_million:,.2f} |"
         )
+    return found
+
+
+def verb(operation: str) -> str:
+    return "LIST" if operation.startswith("List") else operation.removesuffix("Object").upper()
+
+
+def sections(lines: Sequence[Line]) -> list[str]:
+    return list(dict.fromkeys(line.section for line in lines))
+
+
+def rewritten(page: str, lines: Sequence[Line]) -> str:
+    """The page with the tables of its sections as measured now."""
+    for section in sections(lines):
+        head, found, rest = page.partition(f"## {section}\n")
+        assert found, f"docs/COST.md has no section {section!r}"
+        before, _, table = rest.partition("\n|")
+        _, _, after = table.partition("\n\n")
+        page = "\n".join([head + found + before, *table_of(lines, section), "", after])
+    return page
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--metadata-files", type=int, default=10_000)
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/COST.md")
     options = parser.parse_args(arguments)
     with embedded() as server:
         measure_operations(server)
         if options.metadata_files:
             measure_metadata(server, options.metadata_files)
-    print_lines(server.lines)
+    for section in sections(server.lines):
+        print(f"## {section}\n", *table_of(server.lines, section), "", sep="\n")
+    if options.write:
+        PAGE.write_text(rewritten(PAGE.read_text("utf-8"), server.lines), "utf-8")
     over = [line for line in server.lines if line.over]
     for line in over:
         print(f"over budget: {line.name}: {line.over} (budget {line.budget})", file=sys.stderr)

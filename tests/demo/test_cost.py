@@ -33,6 +33,29 @@ def test_every_operation_is_within_its_budget(
     assert "delete by a predicate" in told.out
 
 
+def test_the_page_has_a_table_for_every_section(cost: Any) -> None:
+    from collections import Counter
+
+    count = cost.Count(Counter(PutObject=3), metadata=7, other=8, down=9)
+    page = cost.PAGE.read_text("utf-8")
+    headings = [line[3:] for line in page.splitlines() if line.startswith("## ")]
+    measured = [h for h in headings if f"## {h}\n" in page and "★ |" in section_of(page, h)]
+    assert len(measured) >= 3
+    lines = [cost.Line(h, f"planted in {h}", count, "a budget") for h in measured]
+    again = cost.rewritten(page, lines)
+    for heading in measured:
+        assert f"| planted in {heading} ★ | 3 PUT | 7 | 8 | 9 | 15.00 |" in section_of(
+            again, heading
+        )
+    assert [line for line in again.splitlines() if not line.startswith("|")] == [
+        line for line in page.splitlines() if not line.startswith("|")
+    ]
+
+
+def section_of(page: str, heading: str) -> str:
+    return page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+
+
 def test_an_operation_over_its_budget_is_told(cost: Any) -> None:
     from collections import Counter
 
