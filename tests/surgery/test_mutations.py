@@ -81,8 +81,11 @@ def verbatim_index(result: object, body: bytes | None, *rest: object) -> bytes |
     return body
 
 
-def unplaced(result: object, index: Struct | None, at: int) -> bytes | None:
-    return None if index is None else rebuild._move_pages(index, 0)
+def unplaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    def left_alone(index: Struct | None, at: int) -> bytes | None:
+        return None if index is None else rebuild._move_pages(index, 0)
+
+    monkeypatch.setattr(rebuild, "_placed_index", left_alone)
 
 
 def first_page_lost(tree: Struct, *args: object) -> Struct:
@@ -93,7 +96,7 @@ def first_page_lost(tree: Struct, *args: object) -> Struct:
 
 
 def one_longer(*args: Any) -> None:
-    tree, body, length = args[2], args[3], args[5]
+    tree, body, length = args[3], args[4], args[6]
     if body is not None:
         tree[length] += 1
 
@@ -101,14 +104,15 @@ def one_longer(*args: Any) -> None:
 def swapped(monkeypatch: pytest.MonkeyPatch) -> None:
     original = rebuild._point_at
 
-    def point(new: Any, tree: Struct, body: bytes | None, offset: int, length: int) -> None:
+    def point(*args: Any) -> None:
+        *before, offset, _length = args
         to_column = offset == Chunk.COLUMN_INDEX
         other = (
             (Chunk.OFFSET_INDEX, Chunk.OFFSET_INDEX_LENGTH)
             if to_column
             else (Chunk.COLUMN_INDEX, Chunk.COLUMN_INDEX_LENGTH)
         )
-        original(new, tree, body, *other)
+        original(*before, *other)
 
     monkeypatch.setattr(rebuild, "_point_at", point)
 
@@ -138,7 +142,7 @@ MUTATIONS: dict[str, Patch] = {
     "page locations of untouched groups not shifted": wrap(
         rebuild, "_shifted_index", verbatim_index
     ),
-    "page locations of edited groups not shifted": wrap(rebuild, "_placed_index", unplaced),
+    "page locations of edited groups not shifted": unplaced,
     "data pages of edited groups off by one": of_placed(Meta.DATA_PAGE, 1),
     "dictionary pages of edited groups off by one": of_placed(Meta.DICTIONARY_PAGE, 1),
     "compressed size of edited chunks off by one": of_placed(Meta.COMPRESSED, -1),

@@ -125,7 +125,7 @@ class Assembly:
             self._pieces.append(_Copied(start, end))
         self.size += end - start
 
-    def add(self, body: bytes | memoryview) -> None:
+    def add(self, body: bytes | bytearray | memoryview) -> None:
         """Append bytes of our own."""
         if not len(body):
             return

@@ -18,11 +18,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from operator import attrgetter
+from operator import itemgetter
+from typing import NamedTuple
 
 from inlay.errors import UnreadableFile, UnsupportedFile
-from inlay.parquet.fields import Chunk
-from inlay.parquet.footer import MAGIC, RECODE, Footer
+from inlay.parquet.fields import Chunk, Meta
+from inlay.parquet.footer import MAGIC, RECODE, ColumnChunk, Footer, Leaf
 from inlay.parquet.pages import is_bloom_length
 
 
@@ -36,8 +37,7 @@ class Part(Enum):
     OFFSET_INDEX = "offset index"
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(NamedTuple):
     """Bytes `start` … `end - 1`, belonging to column `leaf` of row group `group`."""
 
     start: int
@@ -67,34 +67,26 @@ def read_layout(footer: Footer, bloom_lengths: Mapping[int, int] | None = None) 
     regions: list[Region] = []
     open_ended: list[Region] = []
     rows = 0
+    paths = [[part.encode("utf-8", "surrogateescape") for part in x.path] for x in footer.leaves]
     for group in footer.row_groups:
         rows += group.num_rows
-        for leaf, chunk in zip(footer.leaves, group.columns, strict=True):
-            where = f"column {'.'.join(leaf.path)} of row group {group.ordinal}"
-            if chunk.tree.get(Chunk.FILE_PATH):
-                raise UnsupportedFile(f"{where} lies in another file", next_step=RECODE)
-            if chunk.path != leaf.path or chunk.type is not leaf.type:
-                raise UnreadableFile(f"{where} is not what the schema says")
-            if leaf.repetition_level == 0 and chunk.num_values != group.num_rows:
-                raise UnreadableFile(
-                    f"{where} has {chunk.num_values} values for {group.num_rows} rows"
-                )
+        for leaf, path, chunk in zip(footer.leaves, paths, group.columns, strict=True):
+            fault = _fault(leaf, path, chunk, group.num_rows)
+            if fault:
+                where = f"column {'.'.join(leaf.path)} of row group {group.ordinal}"
+                raise UnreadableFile(f"{where} {fault}")
             at = (group.ordinal, leaf.index)
-            if chunk.compressed_size:
-                regions.append(Region(chunk.start, chunk.end, *at, Part.DATA))
-            elif chunk.num_values:
-                raise UnreadableFile(f"{where} has values but no bytes")
-            if chunk.column_index is not None:
-                regions.append(Region(*chunk.column_index, *at, Part.COLUMN_INDEX))
-            if chunk.offset_index is not None:
-                regions.append(Region(*chunk.offset_index, *at, Part.OFFSET_INDEX))
-            if chunk.bloom_offset is not None:
-                length = chunk.bloom_length or known_lengths.get(chunk.bloom_offset)
-                bloom = Region(chunk.bloom_offset, chunk.bloom_offset, *at, Part.BLOOM)
-                if length is None:
-                    open_ended.append(bloom)
-                else:
-                    regions.append(Region(bloom.start, bloom.start + length, *at, Part.BLOOM))
+            start, size = chunk.start, chunk.compressed_size
+            if size:
+                regions.append(Region(start, start + size, *at, Part.DATA))
+            if (found := chunk.column_index) is not None:
+                regions.append(Region(*found, *at, Part.COLUMN_INDEX))
+            if (found := chunk.offset_index) is not None:
+                regions.append(Region(*found, *at, Part.OFFSET_INDEX))
+            if (offset := chunk.bloom_offset) is not None:
+                length = chunk.bloom_length or known_lengths.get(offset)
+                filter_ = Region(offset, offset + (length or 0), *at, Part.BLOOM)
+                (open_ended if length is None else regions).append(filter_)
     if rows != footer.num_rows:
         raise UnreadableFile(f"the row groups have {rows} rows, the file {footer.num_rows}")
     starts = sorted([r.start for r in regions] + [r.start for r in open_ended] + [footer.start])
@@ -105,7 +97,7 @@ def read_layout(footer: Footer, bloom_lengths: Mapping[int, int] | None = None) 
         regions.append(Region(bloom.start, end, bloom.group, bloom.leaf, Part.BLOOM))
         if not is_bloom_length(end - bloom.start):
             unsure.add(bloom.start)
-    regions.sort(key=attrgetter("start", "end"))
+    regions.sort(key=itemgetter(0, 1))
     at_least = len(MAGIC)
     for region in regions:
         if region.start < at_least:
@@ -116,6 +108,20 @@ def read_layout(footer: Footer, bloom_lengths: Mapping[int, int] | None = None) 
     if at_least > footer.start:
         raise UnreadableFile("data reaches into the footer")
     return Layout(tuple(regions), frozenset(unsure), footer.start)
+
+
+def _fault(leaf: Leaf, path: list[bytes], chunk: ColumnChunk, rows: int) -> str | None:
+    """What is wrong with a column chunk's entry in the footer."""
+    meta = chunk.meta
+    if chunk.tree.get(Chunk.FILE_PATH):
+        raise UnsupportedFile("a column chunk lies in another file", next_step=RECODE)
+    if meta[Meta.PATH] != path or meta[Meta.TYPE] != leaf.type:
+        return "is not what the schema says"
+    if leaf.repetition_level == 0 and meta[Meta.VALUES] != rows:
+        return f"has {meta[Meta.VALUES]} values for {rows} rows"
+    if meta[Meta.VALUES] and not meta[Meta.COMPRESSED]:
+        return "has values but no bytes"
+    return None
 
 
 _PARQUET_MR = re.compile(r"parquet-mr(?: version (\d+)\.(\d+)(?:\.(\d+))?)?")

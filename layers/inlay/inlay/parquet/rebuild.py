@@ -38,6 +38,7 @@ def write_index(
     groups: list[Struct] = []
     chunks: list[list[Struct]] = []
     offset_indexes: list[list[bytes | None]] = []
+    tail = bytearray()
     for ordinal, group in enumerate(left):
         if group.ordinal in places:
             at = places[group.ordinal]
@@ -45,9 +46,9 @@ def write_index(
             trees = [_placed_chunk(chunk, at) for chunk in edited.chunks]
             for tree, chunk in zip(trees, edited.chunks, strict=True):
                 if chunk.bloom is not None:
-                    tree[Chunk.META][Meta.BLOOM] = new.size
+                    tree[Chunk.META][Meta.BLOOM] = new.size + len(tail)
                     tree[Chunk.META][Meta.BLOOM_LENGTH] = len(chunk.bloom)
-                    new.add(chunk.bloom)
+                    tail += chunk.bloom
             offset_indexes.append(
                 [_placed_index(chunk.offset_index, at) for chunk in edited.chunks]
             )
@@ -70,10 +71,11 @@ def write_index(
                 body = judge.edited[group.ordinal].chunks[leaf].column_index
             else:
                 body = old.get((group.ordinal, leaf, Part.COLUMN_INDEX))
-            _point_at(new, tree, body, Chunk.COLUMN_INDEX, Chunk.COLUMN_INDEX_LENGTH)
+            _point_at(new.size, tail, tree, body, Chunk.COLUMN_INDEX, Chunk.COLUMN_INDEX_LENGTH)
     for trees, bodies in zip(chunks, offset_indexes, strict=True):
         for tree, body in zip(trees, bodies, strict=True):
-            _point_at(new, tree, body, Chunk.OFFSET_INDEX, Chunk.OFFSET_INDEX_LENGTH)
+            _point_at(new.size, tail, tree, body, Chunk.OFFSET_INDEX, Chunk.OFFSET_INDEX_LENGTH)
+    new.add(tail)
     return groups
 
 
@@ -95,12 +97,14 @@ def _load_indexes(
     return {regions[where]: body for where, body in read_spans(source, regions)}
 
 
-def _point_at(new: Assembly, tree: Struct, body: bytes | None, offset: int, length: int) -> None:
+def _point_at(
+    base: int, tail: bytearray, tree: Struct, body: bytes | None, offset: int, length: int
+) -> None:
     tree.pop(offset, None)
     tree.pop(length, None)
     if body is not None:
-        tree[offset], tree[length] = new.size, len(body)
-        new.add(body)
+        tree[offset], tree[length] = base + len(tail), len(body)
+        tail += body
 
 
 # -- edited groups --------------------------------------------------------------------------------
@@ -156,16 +160,18 @@ def _shifted_chunk(chunk: ColumnChunk, offsets: OffsetMap) -> Struct:
 
 
 def _shift_of(chunk: ColumnChunk, offsets: OffsetMap) -> int:
-    if not chunk.compressed_size:
-        return offsets.shift(chunk.start) or 0
     shift = offsets.shift(chunk.start)
-    assert shift is not None, "a column chunk of an untouched group was cut"
+    if shift is None:
+        assert not chunk.compressed_size, "a column chunk of an untouched group was cut"
+        return 0
     return shift
 
 
 def _file_offset(chunk: ColumnChunk, shift: int, offsets: OffsetMap) -> int:
     """Deprecated: 0, the chunk's start or a copy of its metadata behind it. Where that is gone, 0."""
     old = chunk.tree.get(Chunk.FILE_OFFSET, 0)
+    if old == 0:
+        return 0
     if chunk.start <= old < chunk.end:
         return int(old + shift)
     moved = offsets.shift(old) if old == chunk.end else None
@@ -179,24 +185,19 @@ def _shifted_index(body: bytes | None, chunk: ColumnChunk, offsets: OffsetMap) -
     start, end = chunk.start, chunk.end
     try:
         index, _ = decode_struct(body)
-        pages = [page[PageLocation.OFFSET] for page in index[OffsetIndex.PAGES]]
+        inside = all(start <= page[PageLocation.OFFSET] < end for page in index[OffsetIndex.PAGES])
     except (ThriftError, KeyError, TypeError):
         raise UnreadableFile("an offset index is damaged") from None
-    if pages and not (start <= min(pages) and max(pages) < end):
+    if not inside:
         raise UnreadableFile("an offset index points outside its column chunk")
     return _move_pages(index, shift)
 
 
 def _move_pages(index: Struct, shift: int) -> bytes:
-    moved = dict(index)
-    moved[OffsetIndex.PAGES] = Items(
-        STRUCT,
-        [
-            {**page, PageLocation.OFFSET: page[PageLocation.OFFSET] + shift}
-            for page in index[OffsetIndex.PAGES]
-        ],
-    )
-    return encode_struct(moved)
+    """The index with every page `shift` bytes further on. It is changed in place: nobody else has it."""
+    for page in index[OffsetIndex.PAGES]:
+        page[PageLocation.OFFSET] += shift
+    return encode_struct(index)
 
 
 def _shifted_group(old: RowGroup, ordinal: int, trees: list[Struct]) -> Struct:
