@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import inlay.ops.rewrite as rewriting
+import inlay.ops.rewrite_file as rewriting
 import inlay.plan.strategy as strategy
 from inlay.ops.append import append
 from inlay.storage.base import Location

@@ -4,51 +4,31 @@ Promise: the rows of the table are the same before and after, to every reader; a
 files hold no deleted row, and their entries the sequence of the version they were planned on, so that
 no marker that was applied is applied again and none that landed meanwhile is lost.
 
-One file at a time (`rewrite_file`): by row-group surgery where few groups are touched and the layout
-allows it, else as a whole; a file that turns out to hold no deleted row is only restamped, one that
-holds no other is only dropped. Many files (`rewrite`): as units (`ops.units`).
+Files are rewritten one by one (`ops.rewrite_file`) and committed as units (`ops.units`).
 """
 
 from __future__ import annotations
 
-import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pyroaring import BitMap, BitMap64
-
-from inlay.errors import InvalidRequest, SourceChanged, UnsupportedFile
-from inlay.format import keys
-from inlay.format.entry import DataFile, Marker
+from inlay.format.entry import DataFile
 from inlay.format.predicate import Predicate
-from inlay.format.schema import Schema
 from inlay.ops.append import fresh_base
 from inlay.ops.commit import Committed, commit
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded
+from inlay.ops.rewrite_file import check_strategy, dropped, look, rewrite_task
+from inlay.ops.rewrite_file import rewrite_file as rewrite_file
 from inlay.ops.units import Budget, Done, Failure, Run, Work, run_units, with_entries
-from inlay.ops.write import layout_of, target_of
-from inlay.parquet.footer import trailer
-from inlay.parquet.reader import Wanted, open_file, read_file, read_positions
-from inlay.parquet.stats import describe
-from inlay.parquet.surgery import Rewritten, rewrite_object
-from inlay.parquet.writer import write_files
-from inlay.plan.change import Change, Unit
+from inlay.parquet.reader import read_positions
+from inlay.plan.change import Change
 from inlay.plan.compaction import idle_markers, live_tasks
-from inlay.plan.positions import PositionMap
 from inlay.plan.prune import all_match, may_match
 from inlay.plan.scan import FileTask
 from inlay.plan.state import State
-from inlay.plan.strategy import STRATEGIES, Choice, Strategy, Touched, choose
-from inlay.storage.base import Location
-
-# A file that is rewritten one to one stays one file, however large.
-_NO_TARGET = 1 << 62
+from inlay.plan.strategy import Choice, Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +83,7 @@ def rewrite(
 ) -> RewriteResult:
     """Apply the delete markers to the files they may hit: all, or those that may hold a row for which
     `where` is TRUE. Then drop the markers that can hit nothing any more."""
-    _check_strategy(strategy)
+    check_strategy(strategy)
     loaded = with_entries(ctx, fresh_base(ctx, base))
     choices: list[tuple[str, Choice]] = []
     plan = partial(plan_rewrite, where=where)
@@ -118,7 +98,7 @@ def rewrite(
     if dry_run:
         for work in plan(loaded.state, frozenset(f.key for f in loaded.state.files())):
             if work.task is not None:
-                choices.append((work.entry.key, _look(ctx, loaded, work.task, strategy).choice))
+                choices.append((work.entry.key, look(ctx, loaded, work.task, strategy).choice))
         return RewriteResult(version=loaded.snapshot.version, choices=tuple(choices))
     budget = Budget(
         max_bytes=max_bytes,
@@ -225,262 +205,3 @@ def count_erased(
             rows = 0  # newer than the erasure: its rows were inserted after it
         if rows:
             yield erasure.id, rows
-
-
-# -- one file -------------------------------------------------------------------------------------
-
-
-def rewrite_file(
-    ctx: Context,
-    loaded: Loaded,
-    entry: DataFile,
-    markers: Sequence[Marker],
-    *,
-    extra_deleted: BitMap64 | None = None,
-    strategy: Strategy = "auto",
-) -> Unit:
-    """The unit that takes the deleted rows out of one file; commit it with `uploaded_us` the date of
-    `loaded`, or earlier.
-
-    `markers` are all that may hit the file in `loaded` (`plan.scan` tells). `extra_deleted` are
-    positions of rows this very commit deletes: the output then counts as a change of data.
-    """
-    snapshot = loaded.snapshot
-    task = FileTask(
-        file=entry, schema=snapshot.schema_by_id(entry.schema_id), markers=tuple(markers)
-    )
-    _check_strategy(strategy)
-    return rewrite_task(ctx, loaded, task, strategy=strategy, extra=extra_deleted)[1].unit
-
-
-@dataclass(frozen=True, slots=True)
-class _Looked:
-    """What is left of a file: `kept` positions out of row groups of `group_rows` rows. `has_extra`:
-    not only markers delete rows of it."""
-
-    kept: BitMap
-    group_rows: tuple[int, ...]
-    etag: str
-    choice: Choice
-    has_extra: bool = False
-
-    def positions(self) -> PositionMap:
-        return position_map(self.kept, self.group_rows)
-
-
-def position_map(kept: BitMap, group_rows: Sequence[int]) -> PositionMap:
-    """The map of a 1:1 rewrite that keeps these positions."""
-    found: dict[int, BitMap] = {}
-    start = 0
-    for ordinal, rows in enumerate(group_rows):
-        inside = kept & BitMap(range(start, start + rows))
-        if len(inside) < rows:
-            found[ordinal] = inside.shift(-start)
-        start += rows
-    return PositionMap.of(group_rows, found)
-
-
-def rewrite_task(
-    ctx: Context,
-    loaded: Loaded,
-    task: FileTask,
-    *,
-    strategy: Strategy = "auto",
-    extra: BitMap64 | None = None,
-) -> tuple[Choice, Done]:
-    """Judge the rows of a file, choose the way, go it."""
-    looked = _look(ctx, loaded, task, strategy, extra)
-    choice = looked.choice
-    entry = task.file
-    removed = entry.rows - len(looked.kept)
-    match choice.method:
-        case "drop":
-            return choice, dropped(loaded, entry)
-        case "restamp":
-            return choice, _restamped(loaded, task)
-        case "surgery":
-            try:
-                output = _by_surgery(ctx, loaded, task, looked)
-            except UnsupportedFile as error:
-                reason = (
-                    f"surgery is not possible here ({error.message}): the whole file is written"
-                )
-                choice = replace(choice, method="rewrite", reason=reason)
-                output = _as_a_whole(ctx, loaded, task, looked)
-        case _:
-            output = _as_a_whole(ctx, loaded, task, looked)
-    output = replace(
-        output,
-        # Every marker of the planned version that may hit the file was applied.
-        sequence=loaded.snapshot.version,
-        spec_id=entry.spec_id,
-        partition=entry.partition,
-        data_change=extra is not None,
-        origin=entry.key,
-    )
-    unit = Unit(
-        inputs=(entry.key,),
-        outputs=(output,),
-        version=loaded.snapshot.version,
-        positions=looked.positions(),
-        applied=_of_file(task),
-    )
-    return choice, Done(
-        unit=unit,
-        method=choice.method,
-        removed_rows=removed,
-        read_bytes=entry.size,
-        written_bytes=output.size,
-    )
-
-
-def _look(
-    ctx: Context,
-    loaded: Loaded,
-    task: FileTask,
-    strategy: Strategy,
-    extra: BitMap64 | None = None,
-) -> _Looked:
-    """Which rows stay: reads the footer and the columns that deletes look at."""
-    schema = loaded.snapshot.schema
-    opened = open_file(ctx.objects, task, Wanted(schema=schema, columns=()), ctx.executor)
-    group_rows = tuple(
-        opened.metadata.row_group(n).num_rows for n in range(opened.metadata.num_row_groups)
-    )
-    kept = BitMap()
-    for _, positions in read_positions(ctx.objects, [task], schema, ctx.executor):
-        kept |= _narrow(positions)
-    if extra is not None:
-        kept -= _narrow(extra)
-    assert opened.source.etag is not None  # an open file is pinned
-    choice = choose(task.file, _touched(kept, group_rows), strategy=strategy)
-    return _Looked(kept, group_rows, opened.source.etag, choice, extra is not None)
-
-
-def _narrow(positions: BitMap64) -> BitMap:
-    """A file has fewer than 2^32 rows, so its positions fit the narrow kind."""
-    wide = positions.to_array()
-    narrow = pa.Array.from_buffers(pa.uint64(), len(wide), [None, pa.py_buffer(wide)]).cast(
-        pa.uint32()
-    )
-    return BitMap(array.array("I", narrow.to_numpy().tobytes()))
-
-
-def _touched(kept: BitMap, group_rows: Sequence[int]) -> Touched:
-    groups = emptied = start = 0
-    for rows in group_rows:
-        left = kept.range_cardinality(start, start + rows)
-        groups += left < rows
-        emptied += rows > 0 and left == 0
-        start += rows
-    return Touched(groups, emptied, len(kept) / start if start else 0.0)
-
-
-def _by_surgery(ctx: Context, loaded: Loaded, task: FileTask, looked: _Looked) -> DataFile:
-    """Cut the touched row groups anew; everything else is copied by the store. The new file has the
-    old one's physical schema, so its entry keeps the schema it was recorded under.
-
-    Always as for an erasure: no byte of a removed row stays in the gaps of a file, so that an erasure
-    of rows that were deleted long ago finds nothing it would have to look for.
-    """
-    entry = task.file
-    starts = list(accumulate(looked.group_rows, initial=0))
-    touched: list[int] = []
-    emptied: list[int] = []
-    for ordinal, rows in enumerate(looked.group_rows):
-        left = looked.kept.range_cardinality(starts[ordinal], starts[ordinal] + rows)
-        if left < rows:
-            (touched if left else emptied).append(ordinal)
-
-    def keep(ordinal: int, _: pa.Table) -> pa.BooleanArray:
-        start, rows = starts[ordinal], looked.group_rows[ordinal]
-        stays = looked.kept & BitMap(range(start, start + rows))
-        marks = pa.array(stays.shift(-start), pa.int64())
-        return pc.scatter(
-            pa.repeat(pa.scalar(True), len(marks)), marks, max_index=rows - 1
-        ).is_valid()
-
-    source = ctx.objects.source(entry.key, entry.size, entry.etag)
-    key = keys.data_key(loaded.date_us, ctx.new_id())
-    outcome = rewrite_object(
-        ctx.store,
-        Location(source.store.scheme, source.store.bucket, source.key),
-        ctx.key(key),
-        etag=looked.etag,
-        size=entry.size,
-        footer=None,
-        keep=keep,
-        groups=touched,
-        drop_groups=emptied,
-        columns=(),
-        executor=ctx.executor,
-        erase=True,
-    )
-    assert isinstance(outcome, Rewritten)  # some rows stay and some go
-    thrift = outcome.footer.encode()
-    metadata = pq.read_metadata(pa.BufferReader(thrift + trailer(len(thrift))))
-    # Statistics anew: old bounds would still bound, but may be values of removed rows.
-    return describe(
-        metadata,
-        key=key,
-        size=outcome.size,
-        footer_size=outcome.footer_size,
-        schema=task.schema,
-        stats_columns=loaded.snapshot.stats_columns,
-    )
-
-
-def _as_a_whole(ctx: Context, loaded: Loaded, task: FileTask, looked: _Looked) -> DataFile:
-    """Write the rows that stay as one new file, in the same order, under the current schema."""
-    schema = loaded.snapshot.schema
-    # Sorting again would break the position map; the rows come in the file's own order.
-    layout = replace(layout_of(loaded.snapshot), sort_by=(), target_file_bytes=_NO_TARGET)
-    target = target_of(ctx, loaded.date_us)
-    [output] = write_files(target, _kept_rows(ctx, task, looked, schema), schema, layout)
-    if output.rows != len(looked.kept):
-        raise SourceChanged(
-            f"{len(looked.kept)} rows were to stay, {output.rows} were read", key=task.file.key
-        )
-    return output
-
-
-def _kept_rows(
-    ctx: Context, task: FileTask, looked: _Looked, schema: Schema
-) -> Iterator[pa.RecordBatch]:
-    columns = tuple(f.id for f in schema.fields)
-    wanted = Wanted(schema=schema, columns=columns, position=looked.has_extra)
-    for batch in read_file(ctx.objects, task, wanted, ctx.executor):
-        if not looked.has_extra or not batch.num_rows:
-            yield batch
-            continue
-        # Rows that no marker deletes but this commit does.
-        at = batch.column(len(columns))
-        span = BitMap(range(at[0].as_py(), at[-1].as_py() + 1))
-        stays = pa.array(looked.kept & span, pa.int64())
-        rows = batch.select(range(len(columns)))
-        yield rows.filter(pc.is_in(at, value_set=stays))
-
-
-def _restamped(loaded: Loaded, task: FileTask) -> Done:
-    """No row of the file is hit: its entry says so from now on, by its sequence. Its rows are no newer
-    for that (the commit notes when they came)."""
-    entry = replace(task.file, sequence=loaded.snapshot.version, data_change=False)
-    unit = Unit((entry.key,), (entry,), loaded.snapshot.version, None, _of_file(task))
-    return Done(unit=unit, method="restamp", read_bytes=entry.footer_size)
-
-
-def dropped(loaded: Loaded, entry: DataFile) -> Done:
-    """No row of the file is live."""
-    unit = Unit((entry.key,), (), loaded.snapshot.version)
-    return Done(unit=unit, method="drop", removed_rows=entry.rows)
-
-
-def _of_file(task: FileTask) -> frozenset[str]:
-    return frozenset(m.id for m in task.markers if m.file is not None)
-
-
-def _check_strategy(strategy: str) -> None:
-    if strategy not in STRATEGIES:
-        raise InvalidRequest(
-            f"there is no strategy {strategy!r}", next_step=f"Choose one of {', '.join(STRATEGIES)}"
-        )
