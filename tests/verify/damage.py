@@ -12,7 +12,7 @@ from tests.maintenance.bench import DAY, Bench, id_below, id_is, new_bench
 
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot, encode_snapshot
-from inlay.format.entry import DataFile, Marker, Rows
+from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Rows, Vector
 from inlay.format.snapshot import Snapshot, Tier
 from inlay.ops.append import append
 from inlay.ops.delete import delete_keys, delete_row_groups
@@ -28,7 +28,10 @@ def rich(*, versioning: bool = False) -> Bench:
     if versioning:
         store: MemoryStore = bench.store
         store.enable_versioning()
-    with patch.object(fit, "POINTER_TARGET_BYTES", 1_000):
+    with (
+        patch.object(fit, "POINTER_TARGET_BYTES", 1_000),
+        patch.object(fit, "INLINE_MIN_BYTES", 0, create=True),
+    ):
         for n in range(12):
             rows = pa.table({"id": pa.array(range(10 * n, 10 * n + 10)), "name": ["n"] * 10})
             bench.time.sleep(1)
@@ -38,6 +41,8 @@ def rich(*, versioning: bool = False) -> Bench:
     bench.next_id = 120
     for _ in range(3):
         bench.append(10)
+    bench.append(200)
+    bench.delete(id_is(*range(160, 260)), mode="vector")
     bench.delete(id_is(125), mode="vector")
     bench.delete(id_is(12))
     delete_keys(bench.ctx, pa.table({"id": pa.array(range(40, 110))}))
@@ -65,6 +70,10 @@ def inline_files(bench: Bench) -> tuple[DataFile, ...]:
 
 def marker_object(bench: Bench, suffix: str) -> str:
     return next(k for k in bench.keys("tombstone/") if k.endswith(suffix))
+
+
+def vector(bench: Bench) -> Marker:
+    return next(m for m in bench.load().state.markers() if isinstance(m.body, Vector))
 
 
 # -- damaging -------------------------------------------------------------------------------------
@@ -326,6 +335,55 @@ def marker_unreadable(bench: Bench) -> str:
     key = marker_object(bench, ".del")
     garble(bench, key)
     return key
+
+
+@plants
+def marker_unreadable__as_a_vector(bench: Bench) -> str:
+    key = marker_object(bench, ".puffin")
+    garble(bench, key)
+    return key
+
+
+@plants
+def marker_missing__as_a_vector(bench: Bench) -> str:
+    key = marker_object(bench, ".puffin")
+    remove(bench, key)
+    return key
+
+
+@plants
+def marker_unreadable__by_its_cardinality(bench: Bench) -> str:
+    found = vector(bench)
+    assert isinstance(found.body, Vector)
+    add_marker(bench, file=found.file, body=replace(found.body, rows=7))
+    return found.body.key
+
+
+@plants
+def marker_unreadable__by_positions_beyond_its_file(bench: Bench) -> str:
+    found = vector(bench)
+    small = next(f for f in inline_files(bench) if f.rows == 10)
+    add_marker(bench, file=small.key, body=found.body)
+    return found.object_key or ""
+
+
+@plants
+def marker_contradicts__by_the_bounds_of_its_keys(bench: Bench) -> str:
+    tier = pointer(bench).markers
+    found = next(m for m in tier.inline if isinstance(m.body, Keys))
+    stats = {i: replace(s, upper=s.lower) for i, s in found.body.stats.items()}
+    narrow = replace(found, body=replace(found.body, stats=stats))
+    inline = tuple(narrow if m is found else m for m in tier.inline)
+    edit_pointer(bench, markers=Tier(tier.segments, inline))
+    return found.body.key
+
+
+@plants
+def marker_contradicts__by_an_unknown_field(bench: Bench) -> None:
+    add_marker(bench, body=KeyRange(1))
+    tier = pointer(bench).markers
+    last = replace(tier.inline[-1], body=Keys((99,), "tombstone/none", 5, 1))
+    edit_pointer(bench, markers=Tier(tier.segments, (*tier.inline[:-1], last)))
 
 
 @plants

@@ -1,0 +1,282 @@
+"""Make the golden table: every feature of the format in one small table, as plain files.
+
+    python tests/golden/make.py
+
+writes `tests/golden/v<format version>/table/` and, beside it, `expected.json` with the rows of every
+version that can be read. While the format is version 0 the table is made anew whenever the format
+changes; from version 1 on it stays, and every later library must read it.
+
+Time and randomness are fixed. The bytes of the Parquet files depend on the version of pyarrow, so
+another one makes a table with other bytes and the same rows.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import random
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import inlay
+from inlay.format.snapshot import FORMAT_VERSION, Ref
+from inlay.ops.commit import commit
+from inlay.ops.context import Context, InlineExecutor
+from inlay.ops.ingest import Source, ingest
+from inlay.plan import fit
+from inlay.plan.change import Change, Edit
+from inlay.storage.base import Got, Location
+from inlay.storage.memory import MemoryStore
+
+HERE = Path(__file__).parent
+ROOT = "tables/golden"
+DAY = 86_400
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("name", pa.string()),
+        ("score", pa.float64()),
+        ("price", pa.decimal128(9, 2)),
+        ("born", pa.date32()),
+        ("seen", pa.timestamp("us", tz="UTC")),
+        ("blob", pa.binary()),
+        ("ok", pa.bool_()),
+        ("place", pa.struct([("city", pa.string()), ("at", pa.list_(pa.float32()))])),
+        ("tags", pa.list_(pa.string())),
+        ("counts", pa.map_(pa.string(), pa.int32())),
+    ]
+)
+
+
+class Time:
+    """The store's clock and the writer's durations: nothing waits."""
+
+    seconds = 1_790_000_000.0
+
+    def now_us(self) -> int:
+        return int(self.seconds * 1_000_000)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+def rows(first: int, count: int) -> pa.Table:
+    """Rows with NULLs, NaN, both zeros, empty and nested values."""
+    rng = random.Random(first)
+
+    def some(value: Any) -> Any:
+        return None if rng.random() < 0.15 else value
+
+    made = [
+        {
+            "id": n,
+            "name": some(f"näme-{n % 17}" if n % 13 else ""),
+            "score": some([math.nan, -0.0, 0.0, n / 7, -n / 3][n % 5]),
+            "price": some(Decimal(n * 7 % 10_000) / 100),
+            "born": some(date(1970, 1, 1) + timedelta(days=n * 11)),
+            "seen": some(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=n, microseconds=n)),
+            "blob": some(bytes([n % 256, 0, 255])),
+            "ok": some(n % 3 == 0),
+            "place": some({"city": some(f"city-{n % 5}"), "at": some([n / 2, None])}),
+            "tags": some(["a", None, f"t{n % 4}"][: n % 4]),
+            "counts": some([(f"k{i}", n + i) for i in range(n % 3)]),
+        }
+        for n in range(first, first + count)
+    ]
+    return pa.Table.from_pylist(made, schema=SCHEMA)
+
+
+def build() -> tuple[Time, Context, inlay.Table]:
+    """The table, step by step. Half of it keeps next to nothing inline, so that segments roll."""
+    time = Time()
+    ctx = Context(
+        store=MemoryStore("golden", now_us=time.now_us),
+        root=ROOT,
+        uri=f"memory://golden/{ROOT}",
+        executor=InlineExecutor(),
+        clock=time,
+        random=random.Random(20_26),
+    )
+    t = inlay.create(
+        ctx.uri,
+        SCHEMA,
+        primary_key="id",
+        sort_by="id",
+        properties={"history.days": 3, "ledger.days": 30},
+        context=ctx,
+    )
+    with (
+        patch.object(fit, "POINTER_TARGET_BYTES", 1_000),
+        patch.object(fit, "INLINE_MIN_BYTES", 0, create=True),
+    ):
+        for step in chain(early(t, time), expiry(t, time), deletes(t), maintenance(t)):
+            step.refresh()
+            time.sleep(60)
+    for step in late(t, ctx):
+        step.refresh()
+        time.sleep(60)
+    return time, ctx, t
+
+
+def early(t: inlay.Table, time: Time) -> Iterator[inlay.Table]:
+    for n in range(10):
+        t.append(rows(20 * n, 20), request_id=f"append-{n}")
+        yield t
+    t.set_properties(delete__mode="vector")
+    yield t
+    time.sleep(10 * DAY)
+
+
+def expiry(t: inlay.Table, time: Time) -> Iterator[inlay.Table]:
+    t.append(rows(200, 20))
+    yield t
+    t.expire()
+    yield t
+    t.collect_garbage()
+    t.compact(max_bytes=40_000)
+    time.sleep(9 * DAY)
+    t.collect_garbage()
+    yield t
+
+
+def deletes(t: inlay.Table) -> Iterator[inlay.Table]:
+    t.append(rows(220, 120))
+    yield t
+    t.delete("id >= 230 AND id < 330")  # a deletion vector
+    yield t
+    t.delete("id IN (3, 5)")  # row positions
+    yield t
+    t.delete("id <= 1", mode="tombstone")  # a range
+    yield t
+    t.delete("name LIKE 'näme-1%' AND id < 40", mode="tombstone")  # a predicate
+    yield t
+    t.delete(keys={"id": list(range(40, 140, 2))})
+    yield t
+    t.delete(keys={"id": [21, 23, 999], "name": ["näme-4", None, "x"]})  # a file of keys
+    yield t
+    t.update({"name": "'changed'"}, where="id BETWEEN 150 AND 153")
+    yield t
+    t.upsert(rows(150, 2), on="id")
+    yield t
+
+
+def maintenance(t: inlay.Table) -> Iterator[inlay.Table]:
+    t.delete("id = 165", mode="surgery")
+    yield t
+    t.rewrite(where="id < 20")
+    yield t
+
+
+def late(t: inlay.Table, ctx: Context) -> Iterator[inlay.Table]:
+    t.delete("id = 166", mode="surgery")  # leaves a dead entry in a segment
+    yield t
+    sink = io.BytesIO()
+    pq.write_table(rows(400, 30), sink, row_group_size=10)
+    ctx.store.put("in/landed.parquet", sink.getvalue())
+    ingest(ctx, [Source(Location("memory", "golden", "in/landed.parquet"))])
+    t.refresh()
+    yield t
+    landed = next(f.key for f in t.entries()[0] if f.row_groups == 3)
+    t.delete_row_groups(landed, [1])
+    yield t
+    edit = Edit(refs={"before-summer": Ref(kind="tag", version=t.version)}, stream=("query-1", 41))
+    commit(ctx, Change(operation="tag", edit=edit))
+    yield t
+    t.delete("id >= 425", mode="tombstone", request_id="delete-1")
+    yield t
+    t.delete("id = 400", mode="erase", request_id="erase-1")  # stays open
+    yield t
+
+
+def versions(t: inlay.Table, ctx: Context) -> dict[int, list[dict[str, Any]]]:
+    """The rows of each version that can be read, as JSON values, in the order of their keys."""
+    oldest, newest = t.snapshot.oldest_version, t.version
+    held = {ref.version for ref in t.snapshot.refs.values()}
+    return {
+        version: plain(inlay.open(t.uri, version=version, context=ctx).scan().to_arrow())
+        for version in sorted({*range(oldest, newest + 1), *held})
+    }
+
+
+def plain(found: pa.Table) -> list[dict[str, Any]]:
+    ordered = sorted(found.to_pylist(), key=lambda row: (row["id"], row["name"] or ""))
+    return [{name: _plain(value) for name, value in row.items()} for row in ordered]
+
+
+def _plain(value: Any) -> Any:
+    """JSON that tells NaN from NULL and -0.0 from 0.0."""
+    match value:
+        case float():
+            return repr(value)
+        case bytes():
+            return value.hex()
+        case date() | Decimal():
+            return str(value)
+        case dict():
+            return {k: _plain(v) for k, v in value.items()}
+        case list() | tuple():
+            return [_plain(v) for v in value]
+        case _:
+            return value
+
+
+def write(folder: Path) -> None:
+    """Make the table and what is expected of it in `folder`."""
+    _, ctx, t = build()
+    shutil.rmtree(folder, ignore_errors=True)
+    prefix = ctx.key("")
+    for info in ctx.store.list(prefix):
+        got = ctx.store.get(info.key)
+        assert isinstance(got, Got)
+        path = folder / "table" / info.key[len(prefix) :]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(got.body)
+    expected = {"version": t.version, "rows": _shared(versions(t, ctx))}
+    text = json.dumps(expected, ensure_ascii=False, separators=(",", ":"))
+    (folder / "expected.json").write_text(text.replace('{"id"', '\n{"id"') + "\n", encoding="utf-8")
+
+
+def _shared(found: dict[int, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Each distinct row once, and for each version which of them it has: most versions share most."""
+    texts: dict[str, int] = {}
+    distinct: list[dict[str, Any]] = []
+    of: dict[str, list[int]] = {}
+    for version, held in found.items():
+        places = []
+        for row in held:
+            text = json.dumps(row, sort_keys=True)
+            if text not in texts:
+                texts[text] = len(distinct)
+                distinct.append(row)
+            places.append(texts[text])
+        of[str(version)] = places
+    return {"versions": of, "distinct": distinct}
+
+
+def expected(folder: Path) -> tuple[int, dict[int, list[dict[str, Any]]]]:
+    """What `write` wrote down: the newest version, and the rows of each."""
+    found = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+    distinct = found["rows"]["distinct"]
+    of = found["rows"]["versions"]
+    return found["version"], {int(v): [distinct[n] for n in places] for v, places in of.items()}
+
+
+if __name__ == "__main__":
+    target = HERE / f"v{FORMAT_VERSION}"
+    write(target)
+    sizes = [p.stat().st_size for p in target.rglob("*") if p.is_file()]
+    print(f"{target}: {len(sizes)} files, {sum(sizes):,} bytes")
