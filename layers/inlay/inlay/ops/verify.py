@@ -185,7 +185,7 @@ class _Walk:
         if len(retained) > most:
             self.blind = True
             skipped = len(retained) - most
-            self.found.add("versions_not_checked", None, f"{skipped} older versions")
+            self.found.add("versions_not_checked", None, f"older versions: {skipped}")
         older: Snapshot | None = None
         for done, read in enumerate(self.ctx.map(self._archive, wanted)):
             self.ctx.progress("versions", done + 1, len(wanted))
@@ -399,14 +399,16 @@ class _Walk:
     def rest(self) -> tuple[dict[str, Tally], tuple[str, ...], int]:
         unknown = [k for k in self.listed if classify(k) is ObjectKind.UNKNOWN]
         if unknown:
-            told = f"{len(unknown)} objects, the first is {unknown[0]}"
+            told = f"not of this format: {unknown[0]}" + (
+                f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+            )
             self.found.add("unknown_objects", None, told)
         before_us = self.date_us - self.grace_us
         uploads = [
             u for u in self.ctx.store.list_uploads(self.ctx.key("")) if u.started_us < before_us
         ]
         if uploads:
-            told = f"{len(uploads)} unfinished uploads are older than the grace"
+            told = f"older than the grace: {len(uploads)}, the first of {uploads[0].key}"
             self.found.add("stale_uploads", None, told)
         orphans: dict[str, Tally] = {}
         if self.blind:
@@ -415,7 +417,7 @@ class _Walk:
         else:
             orphans = self._orphans()
         for kind, tally in orphans.items():
-            told = f"{tally.objects} {kind} objects of {tally.bytes} bytes that no version needs"
+            told = f"of kind {kind}, needed by no version: {tally.objects}, {tally.bytes:,} bytes"
             self.found.add("orphans", None, told)
         return orphans, tuple(unknown[:MAX_NAMES]), len(unknown)
 

@@ -19,6 +19,7 @@ from inlay.errors import (
     InlayError,
     NewerFormat,
     ObjectGone,
+    SnapshotGone,
     SourceChanged,
     UnreadableFile,
     UnsupportedFile,
@@ -42,7 +43,15 @@ from inlay.storage.base import ByteRange
 
 Problem = tuple[str, str]
 
-_DAMAGE = (CorruptTable, NewerFormat, ObjectGone, SourceChanged, UnreadableFile, UnsupportedFile)
+_DAMAGE = (
+    CorruptTable,
+    NewerFormat,
+    ObjectGone,
+    SnapshotGone,
+    SourceChanged,
+    UnreadableFile,
+    UnsupportedFile,
+)
 
 
 def check_footer(objects: Objects, entry: DataFile, schema: Schema) -> list[Problem]:
@@ -205,7 +214,7 @@ def check_keys(objects: Objects, keys: Keys, schema: Schema) -> list[Problem]:
 
 def _problem(error: InlayError, what: str) -> Problem:
     match error:
-        case ObjectGone():
+        case ObjectGone() | SnapshotGone():
             return f"{what}_missing", error.message
         case SourceChanged():
             return f"{what}_changed", error.message
