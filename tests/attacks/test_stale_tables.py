@@ -65,3 +65,13 @@ def test_nothing_to_delete_costs_one_look() -> None:
     t.append(pa.table({"id": [2, 3], "name": ["b", "c"]}, schema=SCHEMA))
     done = t.delete("id = 99")
     assert (done.committed, dict(done.usage.requests)) == (False, {"get": 1})
+
+
+@pytest.mark.parametrize("maintain", [Table.rewrite, Table.compact], ids=["rewrite", "compact"])
+def test_maintenance_sees_what_was_deleted_since(maintain: Callable[[Table], object]) -> None:
+    stale = inlay.create(f"memory://attacks/{uuid.uuid4().hex}", SCHEMA, primary_key="id")
+    stale.append(pa.table({"id": [1, 2], "name": ["a", "b"]}, schema=SCHEMA))
+    inlay.open(stale.uri).delete("id = 1")
+    maintain(stale)
+    files, markers = inlay.open(stale.uri).entries()
+    assert ([f.rows for f in files], markers) == ([1], ())

@@ -443,6 +443,7 @@ class Table:
 
     def _maintain(self, operation: Callable[..., R], options: Mapping[str, Any]) -> R:
         self._writable()
+        self.refresh()  # what is there to do stands in the newest version
         result = operation(self._ctx, base=self._loaded, **options)
         self.refresh()
         return result

@@ -91,7 +91,8 @@ class Draft:
             request=change.request.text[:200] if change.request else None,
             added_files=len(added),
             removed_files=self.dropped_files,
-            added_rows=sum(f.rows for f in added),
+            # Rows that surgery or compaction carried over were in the table before.
+            added_rows=sum(f.rows for f in change.add),
             removed_rows=self._deleted_rows(new_markers),
             added_bytes=sum(f.size for f in added),
             added_markers=len(new_markers),
