@@ -329,3 +329,21 @@ def test_a_range_beyond_the_object_is_refused_before_the_store_is_asked() -> Non
     new = Assembly(store, source, "new", InlineExecutor(), lambda: ({}, {}))
     with pytest.raises(ValueError, match="range"):
         new.copy(50, 101)
+
+
+def test_no_range_is_copied_from_an_object_that_s3_would_refuse() -> None:
+    """A small object that makes a large one: its ranges are sent, not copied."""
+    store = MemoryStore("b")
+    old = b"x" * (5 * MIB)
+    etag = store.put("old", old).etag
+    metered = MeteredStore(store)
+    source = Source(metered, Location("memory", "b", "old"), len(old), etag, Traffic())
+    with Assembly(
+        metered, source, "new", InlineExecutor(), lambda: ({}, {}), window_bytes=6 * MIB
+    ) as new:
+        new.copy(0, 100)
+        new.add(b"y" * (9 * MIB))
+        new.copy(100, len(old))
+        new.finish()
+    assert store.get("new").body == old[:100] + b"y" * (9 * MIB) + old[100:]
+    assert "upload_part_copy" not in metered.usage().requests

@@ -118,6 +118,10 @@ class Assembly:
         if not 0 <= start < end <= self.source.size:
             # S3 refuses such a range, but other stores clamp it and write a shorter object.
             raise ValueError(f"range {start}..{end} of an object of {self.source.size} bytes")
+        if self.source.size <= SMALL_OBJECT_BYTES:
+            # S3 copies ranges only from objects over 5 MiB, and these are at hand anyway.
+            self.add(self.source.read(start, end))
+            return
         last = self._pieces[-1] if self._pieces else None
         if isinstance(last, _Copied) and last.end == start:
             self._pieces[-1] = _Copied(last.start, end)

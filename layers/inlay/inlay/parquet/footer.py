@@ -35,7 +35,7 @@ MAGIC = b"PAR1"
 MAGIC_ENCRYPTED = b"PARE"
 # The thrift length (4 bytes) and the magic behind the footer.
 TRAILER_BYTES = 8
-# A file of 500 row groups with 50 columns has a footer of 3 to 4 MiB. Decoded, a footer takes 25
+# A file of 500 row groups with 50 columns has a footer of 3 to 4 MiB. Decoded, a footer takes 16
 # times its size in memory, and the smallest Lambda that runs this has 512 MB.
 MAX_FOOTER_BYTES = 8 * 1024 * 1024
 # Deeper schemas exist only by mistake or malice; recursion over the schema relies on it.
