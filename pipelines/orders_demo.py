@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ class Pipeline:
                 record |= {
                     "custkey": chance.randrange(1, 150_000),
                     "status": chance.choice("FOP"),
-                    "totalprice": f"{chance.randrange(100_000, 50_000_000) / 100:.2f}",
+                    "totalprice": Decimal(chance.randrange(100_000, 50_000_000)).scaleb(-2),
                 }
             yield record
 
@@ -106,27 +107,19 @@ class Pipeline:
         """A share of the changes, out of order and some of them twice."""
         size = -(-len(self.stream) // LANDINGS)
         share = self.stream[turn * size : (turn + 1) * size]
-        self.judge.executemany(
-            "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)",
-            [
-                [
-                    c["op"],
-                    c["orderkey"],
-                    c.get("custkey"),
-                    c.get("status"),
-                    c.get("totalprice"),
-                    c["seq"],
-                ]
-                for c in share
-            ],
-        )
+        records = pa.Table.from_pylist(share, schema=CHANGES)
+        self.judge.register("records", records)
+        self.judge.execute("INSERT INTO log SELECT * FROM records")
+        self.judge.unregister("records")
         sent = share + self.random.sample(share, len(share) // 20)
         if turn:
             # Late: sent again long after newer changes of the same orders were merged.
             sent += self.random.sample(self.stream[: turn * size], size // 20)
         self.random.shuffle(sent)
         for n in range(FILES_PER_LANDING):
-            lines = (json.dumps(record) + "\n" for record in sent[n::FILES_PER_LANDING])
+            lines = (
+                json.dumps(record, default=str) + "\n" for record in sent[n::FILES_PER_LANDING]
+            )
             hidden = self.landing / f".{turn}-{n}.json"
             hidden.write_text("".join(lines))
             hidden.rename(self.landing / f"{turn}-{n}.json")
@@ -207,8 +200,8 @@ def main(arguments: list[str] | None = None) -> None:
     folder = asked.keep or Path(tempfile.mkdtemp(prefix="inlay-orders-"))
     spark = local_session(app="inlay orders pipeline")
     register(spark)
+    pipeline = Pipeline(spark, folder.absolute(), scale=asked.scale, changes=asked.changes)
     try:
-        pipeline = Pipeline(spark, folder.absolute(), scale=asked.scale, changes=asked.changes)
         _step("load", pipeline.load)
         pipeline.check()
         for turn in range(LANDINGS):
@@ -221,6 +214,9 @@ def main(arguments: list[str] | None = None) -> None:
         _step("query", pipeline.query)
     finally:
         spark.stop()
+        # Left to the interpreter's end, DuckDB's connection complains that it was leaked.
+        pipeline.judge.close()
+        del pipeline.judge
         if asked.keep is None:
             shutil.rmtree(folder, ignore_errors=True)
 
