@@ -18,7 +18,7 @@ from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
-from inlay.parquet.conform import check_fits, conform
+from inlay.parquet.conform import check_names, conform
 from inlay.parquet.writer import Layout, Target, write_files
 
 
@@ -64,11 +64,8 @@ def fitted(reader: pa.RecordBatchReader, schema: Schema) -> Iterator[pa.RecordBa
 
 def recorded_as(arrow: pa.Schema, schema: Schema) -> Schema:
     """The schema under which data given by name is read: the table's own. Raises `SchemaMismatch` for
-    columns the table does not have."""
-    known = set(schema.names)
-    extra = [n for n in arrow.names if n not in known]
-    if extra:
-        check_fits(arrow, schema)  # tells which, and what to do
+    columns and nested fields the table does not have, which would be dropped without a word."""
+    check_names(arrow, schema)
     return schema
 
 

@@ -59,9 +59,33 @@ def check_fits(
     _check_fields(list(arrow), schema.fields, (), evidence, extra_columns)
 
 
-def _check_fields(
-    found: list[pa.Field], wanted: tuple[Field, ...], path: Path, evidence: Evidence, extra: bool
-) -> None:
+def check_names(arrow: pa.Schema, schema: Schema) -> None:
+    """Raises SchemaMismatch for columns and nested fields the table lacks, and for two of one name.
+    Types are left to `conform`, which looks at the values."""
+    _names(list(arrow), schema.fields, ())
+
+
+def _names(found: list[pa.Field], wanted: tuple[Field, ...], path: Path) -> None:
+    by_name = _known_by_name(found, wanted, path, extra=False)
+    for field in wanted:
+        if field.name in by_name:
+            _names_within(plain_type(by_name[field.name].type), field, (*path, field.name))
+
+
+def _names_within(arrow: pa.DataType, field: Field, path: Path) -> None:
+    match field.type:
+        case Struct(fields) if pa.types.is_struct(arrow):
+            _names([arrow.field(i) for i in range(arrow.num_fields)], fields, path)
+        case ListOf(element) if is_list(arrow):
+            _names_within(plain_type(arrow.value_type), element, (*path, "element"))
+        case MapOf(key, value) if pa.types.is_map(arrow):
+            _names_within(plain_type(arrow.key_type), key, (*path, "key"))
+            _names_within(plain_type(arrow.item_type), value, (*path, "value"))
+
+
+def _known_by_name(
+    found: list[pa.Field], wanted: tuple[Field, ...], path: Path, *, extra: bool
+) -> dict[str, pa.Field]:
     by_name = {field.name: field for field in found}
     if len(by_name) < len(found):
         raise SchemaMismatch(
@@ -74,6 +98,13 @@ def _check_fields(
             f"the data has {len(unknown)} column(s) the table lacks: {names}",
             next_step="Drop them from the data, or add them to the table first",
         )
+    return by_name
+
+
+def _check_fields(
+    found: list[pa.Field], wanted: tuple[Field, ...], path: Path, evidence: Evidence, extra: bool
+) -> None:
+    by_name = _known_by_name(found, wanted, path, extra=extra)
     for field in wanted:
         source = by_name.get(field.name)
         if source is not None:
