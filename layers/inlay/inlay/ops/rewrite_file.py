@@ -174,7 +174,9 @@ def _narrow(positions: BitMap64) -> BitMap:
     narrow = pa.Array.from_buffers(pa.uint64(), len(wide), [None, pa.py_buffer(wide)]).cast(
         pa.uint32()
     )
-    return BitMap(array.array("I", narrow.to_numpy().tobytes()))
+    # By the buffer, not by NumPy, which pyarrow works without and the layer does not have.
+    values = narrow.buffers()[1]
+    return BitMap(array.array("I", bytes(values)[: 4 * len(narrow)] if len(narrow) else b""))
 
 
 def _touched(kept: BitMap, group_rows: Sequence[int]) -> Touched:
