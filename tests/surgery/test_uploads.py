@@ -20,7 +20,7 @@ from inlay.parquet.footer import decode_footer
 from inlay.parquet.source import Source, Traffic
 from inlay.parquet.surgery import Outcome, Rewritten, plan_edit, rewrite_object
 from inlay.storage.base import Head, IfMatch, Location, Missing, ObjectStore
-from inlay.storage.faults import Fate, FaultyStore, Plan, Sent, once
+from inlay.storage.faults import Fate, FaultyStore, Killed, Plan, Sent, once
 from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore
 
@@ -347,3 +347,50 @@ def test_no_range_is_copied_from_an_object_that_s3_would_refuse() -> None:
         new.finish()
     assert store.get("new").body == old[:100] + b"y" * (9 * MIB) + old[100:]
     assert "upload_part_copy" not in metered.usage().requests
+
+
+FATES = [Fate.UNSENT, Fate.LOST, Fate.REFUSED, Fate.KILLED_BEFORE, Fate.KILLED_AFTER]
+
+
+@pytest.mark.parametrize("fate", FATES, ids=[fate.name.lower() for fate in FATES])
+def test_whatever_befalls_any_request_the_object_is_whole_or_absent(
+    fate: Fate, large: bytes
+) -> None:
+    footer = decode_footer(large, file_size=len(large))
+    edit: surgeon.Edit = dict.fromkeys(range(3, GROUPS))
+    expected: bytes | None = None
+    for number in range(9):
+        store, etag = put(large)
+
+        def plan(sent: Sent, number: int = number) -> Fate:
+            return fate if sent.number == number and fate in sent.possible else Fate.DONE
+
+        process = FaultyStore(store, plan)
+        try:
+            outcome = rewrite_object(
+                process,
+                "old",
+                "new",
+                etag=etag,
+                size=len(large),
+                footer=footer,
+                keep=lambda ordinal, table: None,
+                groups=[],
+                drop_groups=edit,
+                executor=InlineExecutor(),
+            )
+        except (StoreUnavailable, Killed):
+            outcome = None
+        found = store.get("new")
+        body = None if isinstance(found, Missing) else found.body
+        expected = expected or body
+        assert expected is not None, "the first run meets no fault"
+        if outcome is not None:
+            assert isinstance(outcome, Rewritten)
+            assert body is not None and outcome.etag == found.etag
+        assert body in (None, expected)
+        killed = fate in (Fate.KILLED_BEFORE, Fate.KILLED_AFTER)
+        lost_id = fate is Fate.LOST  # of the upload: what Create answered
+        if not killed and not lost_id:
+            assert list(store.list_uploads("")) == []
+    check(large, expected or b"", edit)
