@@ -10,13 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.maintenance.bench import DAY, id_below, id_is, new_bench
-from tests.verify.damage import PLANTS, edit_file, inline_files, overwrite, pointer, rich
+from tests.verify.damage import PLANTS, edit_file, inline_files, overwrite, pointer, remove, rich
 
 import inlay
 from inlay.errors import InvalidRequest, TableNotFound
 from inlay.format import keys
+from inlay.format.predicate import TRUE
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.compact import compact
+from inlay.ops.delete import delete
 from inlay.ops.erase import open_erasure
 from inlay.ops.expire import expire
 from inlay.ops.ingest import Source, ingest
@@ -90,6 +92,18 @@ def test_damage_of_one_object_is_one_error() -> None:
         bench = rich()
         PLANTS[name](bench)
         assert len(verify(bench.ctx, depth="footers").errors) == 1, name
+
+
+def test_a_lost_file_can_be_let_go_of() -> None:
+    """What the finding advises works."""
+    bench = rich()
+    lost = inline_files(bench)[0]
+    remove(bench, lost.key)
+    delete(bench.ctx, TRUE, mode="tombstone", file=lost.key)
+    compact(bench.ctx)
+    assert len(bench.rows()) > 0
+    (found,) = verify(bench.ctx).errors
+    assert "only older versions" in found.message
 
 
 def test_values_that_only_pages_show_are_found_by_reading_pages() -> None:

@@ -165,6 +165,8 @@ class _Walk:
     times: dict[int, int] = field(default_factory=dict)
     contents: Contents = field(default_factory=Contents)
     listed: dict[str, Listed] = field(default_factory=dict)
+    # Files of the newest version; None when they cannot be known.
+    live: set[str] | None = None
     # Objects that are known to be broken, which are not worth reading.
     broken: set[str] = field(default_factory=set)
     # Something is missing, so what the rest of the table needs cannot be known.
@@ -292,6 +294,7 @@ class _Walk:
         state = State(self.current, self.contents)
         if not state.missing_files() and not state.missing_markers():
             self.found.extend(check_state(state))
+            self.live = {f.key for f in state.files()}
 
     # -- 5 listing ----------------------------------------------------------------------------
 
@@ -315,7 +318,9 @@ class _Walk:
     def _present(self, what: str, key: str, size: int | None) -> None:
         item = self.listed.get(key)
         if item is None:
-            self._tell(key, [(f"{what}_missing", "the object is not there")])
+            older = what == "file" and self.live is not None and key not in self.live
+            told = "the object is not there" + ("; only older versions need it" if older else "")
+            self._tell(key, [(f"{what}_missing", told)])
         elif size is not None and item.size != size:
             told = f"has {item.size} bytes, its entry says {size}"
             self._tell(key, [(f"{what}_changed", told)])

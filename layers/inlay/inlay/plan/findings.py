@@ -58,7 +58,10 @@ RULES = {
     "entry_twice": Rule(Severity.ERROR, _REWRITTEN),
     "sequence_wrong": Rule(Severity.ERROR, _REWRITTEN),
     "file_missing": Rule(
-        Severity.ERROR, _BYPASSED + ". If its rows are lost, delete it by `inlay delete --file`"
+        Severity.ERROR,
+        _BYPASSED
+        + ". If it is lost, `inlay delete --where TRUE --file` and a compaction let go of it "
+        "(older versions stay broken until they expire)",
     ),
     "file_changed": Rule(Severity.ERROR, _BYPASSED),
     "file_unreadable": Rule(Severity.ERROR, _BYPASSED),
