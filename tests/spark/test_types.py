@@ -13,6 +13,7 @@ import pytest
 import inlay
 from inlay.errors import UnsupportedType
 from inlay.spark import read
+from inlay.spark.api import TIME_SETTING
 
 from .conftest import load
 
@@ -143,6 +144,19 @@ def test_what_spark_cannot_hold_is_refused_by_name_and_can_be_left_out(
     with pytest.raises(Exception, match=r"'wide' is decimal\(60,2\)"):
         load(spark, table, columns="id, wide")
     assert load(spark, table, columns="id").collect() == [(1,)]
+
+
+def test_a_session_without_times_of_day_is_told_what_to_set(
+    spark: Any, new_table: NewTable
+) -> None:
+    table = new_table(pa.table({"id": [1], "at": pa.array([time(1)], pa.time64("us"))}))
+    spark.conf.set(TIME_SETTING, "false")
+    try:
+        with pytest.raises(UnsupportedType, match=f"'at' is a time of day.*{TIME_SETTING}=true"):
+            read(spark, table.uri)
+        assert read(spark, table.uri, columns=["id"]).collect() == [(1,)]
+    finally:
+        spark.conf.set(TIME_SETTING, "true")
 
 
 def test_a_filter_on_each_type_finds_its_row(either_way: Any, new_table: NewTable) -> None:

@@ -87,17 +87,23 @@ def test_appended_types_come_back(spark: Any, new_table: NewTable) -> None:
     assert sorted(map(str, table.scan().to_arrow().to_pylist())) == sorted(map(str, twice))
 
 
-def test_a_task_that_fails_after_writing_adds_its_rows_once(
-    spark: Any, new_table: NewTable
+@pytest.mark.parametrize("death", ["raises", "is killed"])
+def test_a_task_that_dies_after_writing_adds_its_rows_once(
+    spark: Any, new_table: NewTable, death: str
 ) -> None:
     from inlay.spark.source import InlayDataSource
     from inlay.spark.writer import InlayWriter
 
     class FailsFirst(InlayWriter):
         def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
+            import os
+            import signal
+
             from pyspark import TaskContext
 
             written = super().write(iterator)
+            if TaskContext.get().attemptNumber() == 0 and death == "is killed":
+                os.kill(os.getpid(), signal.SIGKILL)
             if TaskContext.get().attemptNumber() == 0:
                 raise RuntimeError("this attempt dies with its files written")
             return written

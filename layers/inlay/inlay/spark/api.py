@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from inlay.errors import UnsupportedType
 from inlay.ops.scan import Scan
 from inlay.parquet.reader import Wanted, read_tasks
 from inlay.plan.scan import FileTask
@@ -20,8 +21,11 @@ from inlay.spark.partitions import plan_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from inlay.format.schema import Schema
+
+TIME_SETTING = "spark.sql.timeType.enabled"
 
 
 def register(spark: SparkSession) -> None:
@@ -46,7 +50,7 @@ def read(
     state = load_state(uri, version=version)
     # Found wrong here, these raise what they are; in Spark's planning they would come as its errors.
     Scan(connect(uri), state, columns=columns, where=where)
-    spark_schema(state.snapshot.schema, columns)
+    _check_times(spark, spark_schema(state.snapshot.schema, columns))
     reader = (
         spark.read.format("inlay")
         .option("version", state.snapshot.version)
@@ -82,6 +86,18 @@ def _count(uri: str, schema: Schema, tasks: tuple[FileTask, ...]) -> int:
     ctx = connect(uri)
     rows = read_tasks(ctx.objects, tasks, Wanted(schema=schema, columns=()), ctx.executor)
     return sum(batch.num_rows for batch in rows)
+
+
+def _check_times(spark: SparkSession, schema: StructType) -> None:
+    """Spark 4.3 has a type for the time of day, but refuses it unless told not to."""
+    from pyspark.sql.types import TimeType
+
+    times = [field.name for field in schema if isinstance(field.dataType, TimeType)]
+    if times and spark.conf.get(TIME_SETTING, "false") != "true":
+        raise UnsupportedType(
+            f"column {times[0]!r} is a time of day, which this Spark session refuses",
+            next_step=f"Set {TIME_SETTING}=true, or leave the column out with columns=[…]",
+        )
 
 
 def _parallelism(spark: SparkSession) -> int:

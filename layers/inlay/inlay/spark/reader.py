@@ -16,8 +16,6 @@ from pyspark.sql.types import StructType
 
 from inlay.errors import InvalidRequest
 from inlay.format.predicate import TRUE, And, Predicate
-from inlay.ops.scan import Scan
-from inlay.parse import parse_predicate
 from inlay.plan.state import State
 from inlay.spark.connect import connect
 from inlay.spark.filters import predicate_of
@@ -27,7 +25,10 @@ from inlay.spark.tasks import TaskReader
 
 
 class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped here
-    """One scan. Made on the driver, with the table's `state`; sent to each task without it."""
+    """One scan. Made on the driver, with the table's `state`; sent to each task without it.
+
+    What only planning needs is imported there: every Python worker of an executor imports this module.
+    """
 
     def __init__(self, options: ReadOptions, state: State, asked: StructType) -> None:
         if options.is_stream:
@@ -42,6 +43,8 @@ class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped
         self._tasks = TaskReader(options.uri, schema, asked)
         self._where: Predicate = TRUE
         if options.where is not None:
+            from inlay.parse import parse_predicate
+
             self._where = parse_predicate(options.where, schema)
         self._state: State | None = state
 
@@ -62,6 +65,8 @@ class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped
         return filters
 
     def partitions(self) -> list[FilePartition]:
+        from inlay.ops.scan import Scan
+
         assert self._state is not None, "partitions are planned on the driver"
         scan = Scan(connect(self._options.uri), self._state, where=self._where)
         return plan_partitions(
