@@ -195,8 +195,8 @@ class Table:
         return _usage(self._ctx)
 
     def refresh(self) -> Table:
-        """Move to the newest version (one GET)."""
-        self._loaded = load_pointer(self._ctx, carried=self._loaded.state.contents)
+        """Move to the newest version (one GET). Raises `TableReplaced` for another table's."""
+        self._loaded = append_op.current_base(self._ctx, self._loaded)
         self._at = None
         return self
 

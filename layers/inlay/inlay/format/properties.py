@@ -39,7 +39,10 @@ PROPERTIES = {
         ),
         Property("update.mode", "tombstone", "the delete half of `update`", DELETE_MODES),
         Property(
-            "upsert.mode", "tombstone", "the delete half of `upsert`", ("tombstone", "vector")
+            "upsert.mode",
+            "tombstone",
+            "the delete half of `upsert`: by its keys, in constant time",
+            ("tombstone",),
         ),
         Property(
             "isolation", "snapshot", "of row deletes and updates", ("snapshot", "serializable")

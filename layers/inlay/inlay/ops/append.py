@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from inlay.errors import StaleUpload
+from inlay.errors import StaleUpload, TableReplaced
 from inlay.format.entry import DataFile
 from inlay.ops.commit import Committed, Skipped, expect_committed
 from inlay.ops.context import Context
@@ -68,7 +68,10 @@ def fresh_base(ctx: Context, base: Loaded | None) -> Loaded:
 def current_base(ctx: Context, base: Loaded | None) -> Loaded:
     """The pointer as it is now. For changes that look at rows or files: a table object that was opened
     an hour ago would not see what arrived since, and leave it there without a word."""
-    return load_pointer(ctx, carried=None if base is None else base.state.contents)
+    loaded = load_pointer(ctx, carried=None if base is None else base.state.contents)
+    if base is not None and loaded.snapshot.table_id != base.snapshot.table_id:
+        raise TableReplaced(f"{ctx.uri} is another table now", table=ctx.uri)
+    return loaded
 
 
 def _write(ctx: Context, loaded: Loaded, data: Any) -> tuple[DataFile, ...]:

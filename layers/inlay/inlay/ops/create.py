@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from inlay.errors import InvalidRequest, TableExists
 from inlay.format.keys import POINTER
-from inlay.format.properties import Properties, check_properties
+from inlay.format.properties import check_properties
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Commit, Snapshot
 from inlay.ops.commit import create_pointer
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded
 from inlay.parquet.types import schema_from_arrow
+from inlay.plan.stats_columns import choose_stats_columns
 from inlay.storage.base import Head
 
 CREATE = "create"
@@ -83,18 +84,3 @@ def _column_ids(schema: Schema, names: Sequence[str], what: str, table: str) -> 
             )
         found.append(column.id)
     return tuple(found)
-
-
-def choose_stats_columns(
-    schema: Schema,
-    primary_key: tuple[int, ...],
-    sort_by: tuple[int, ...],
-    properties: Mapping[str, str],
-) -> tuple[int, ...]:
-    """Field ids with statistics in the entries: key, sort, then the first columns, up to the
-    `stats.columns` property (design section 2)."""
-    leaves = [f.id for _, f in schema.walk() if isinstance(f.type, Primitive)]
-    inside = {f.id for f in schema.fields if isinstance(f.type, Primitive)}
-    wanted = [*sort_by, *primary_key, *(i for i in leaves if i in inside)]
-    limit = Properties(properties).stats_columns
-    return tuple(dict.fromkeys(wanted))[:limit]

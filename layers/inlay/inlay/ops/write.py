@@ -25,10 +25,13 @@ from inlay.parquet.writer import Layout, Target, write_files
 def layout_of(snapshot: Snapshot) -> Layout:
     """File and row-group sizes, codec, sort order and statistics of the table."""
     properties = Properties(snapshot.properties)
+    target = properties.number("write.target_file_bytes")
     return Layout(
-        target_file_bytes=properties.number("write.target_file_bytes"),
+        target_file_bytes=target,
         row_group_rows=properties.number("write.row_group_rows"),
-        row_group_bytes=properties.number("write.row_group_bytes"),
+        # A file ends with a row group, so none may be far larger than a file. Rows encode to about a
+        # third of what they take in memory.
+        row_group_bytes=min(properties.number("write.row_group_bytes"), 3 * target),
         compression=properties.text("write.compression"),
         sort_by=snapshot.sort_by,
         stats_columns=snapshot.stats_columns,

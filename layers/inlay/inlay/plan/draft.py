@@ -27,6 +27,7 @@ from inlay.plan.change import NO_EDIT, Change, Edit, Unit
 from inlay.plan.prune import all_match, may_match
 from inlay.plan.reach import marker_may_hit, marker_predicate
 from inlay.plan.state import State, count_totals, live_files, live_markers
+from inlay.plan.stats_columns import choose_stats_columns
 from inlay.plan.tiers import bury
 
 
@@ -326,9 +327,16 @@ class Draft:
         if edit.schema is not None:
             schemas = (*schemas, edit.schema)
             schema_id, last = edit.schema.id, max(last, edit.schema.max_id())
+        stats_columns = snapshot.stats_columns
+        if "stats.columns" in edit.properties:
+            schema = next(s for s in schemas if s.id == schema_id)
+            stats_columns = choose_stats_columns(
+                schema, snapshot.primary_key, snapshot.sort_by, properties
+            )
         return dataclasses.replace(
             snapshot,
             properties=properties,
+            stats_columns=stats_columns,
             refs=refs,
             erasures=erasures,
             expired=expired,

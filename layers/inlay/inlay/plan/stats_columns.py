@@ -1,0 +1,24 @@
+"""Which columns have statistics in the entries of files.
+
+Promise: the same columns for the same schema, key, order and properties, at creation and at every
+change of the property.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from inlay.format.properties import Properties
+from inlay.format.schema import Primitive, Schema
+
+
+def choose_stats_columns(
+    schema: Schema,
+    primary_key: tuple[int, ...],
+    sort_by: tuple[int, ...],
+    properties: Mapping[str, str],
+) -> tuple[int, ...]:
+    """Field ids: of the sort columns, the key, then the first columns, up to `stats.columns`."""
+    plain = (f.id for f in schema.fields if isinstance(f.type, Primitive))
+    wanted = [*sort_by, *primary_key, *plain]
+    return tuple(dict.fromkeys(wanted))[: Properties(properties).stats_columns]

@@ -1,0 +1,73 @@
+"""Settings do what they say, whenever they are set."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import inlay
+from inlay.errors import InvalidRequest, TableReplaced
+from inlay.table import Table
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+def location() -> str:
+    return f"memory://attacks/{uuid.uuid4().hex}"
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": list(ids), "name": [f"n{i}" for i in ids]}, schema=SCHEMA)
+
+
+def test_statistics_follow_the_property() -> None:
+    t = inlay.create(location(), SCHEMA, properties={"stats.columns": 1})
+    for wanted, value in [(1, 1), (2, 2), (0, 0), (2, None)]:
+        t.set_properties(stats__columns=value)
+        t.append(rows(1))
+        assert len(t.entries()[0][-1].stats) == wanted
+
+
+def test_files_are_about_as_large_as_asked() -> None:
+    t = inlay.create(location(), SCHEMA, properties={"write.target_file_bytes": 20_000})
+    t.append(rows(*range(0, 10**8, 1000)))
+    sizes = [f.size for f in t.entries()[0]]
+    assert len(sizes) > 5
+    assert max(sizes) < 60_000
+    assert t.count() == 100_000
+
+
+def test_a_mode_that_upsert_does_not_have_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="upsert"):
+        inlay.create(location(), SCHEMA, properties={"upsert.mode": "vector"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.append(rows(1)),
+        lambda t: t.delete("id = 5"),
+        lambda t: t.delete("id = 99"),
+        lambda t: t.delete("id = 5", mode="vector"),
+        lambda t: t.update({"id": "7"}, where="id = 5"),
+        lambda t: t.rewrite(),
+        lambda t: t.refresh(),
+    ],
+    ids=["append", "delete", "delete nothing", "vector", "update", "rewrite", "refresh"],
+)
+def test_another_table_at_the_same_place_is_left_alone(
+    tmp_path: Path, change: Callable[[Table], object]
+) -> None:
+    old = inlay.create(tmp_path / "t", SCHEMA)
+    old.append(rows(1))
+    shutil.rmtree(tmp_path / "t")
+    inlay.create(tmp_path / "t", SCHEMA).append(rows(5, 6))
+    with pytest.raises(TableReplaced):
+        change(old)
+    now = inlay.open(tmp_path / "t")
+    assert (now.version, now.count()) == (2, 2)
