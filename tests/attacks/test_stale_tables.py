@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
 
 import inlay
+from inlay.errors import StaleUpload
 from inlay.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -75,3 +78,17 @@ def test_maintenance_sees_what_was_deleted_since(maintain: Callable[[Table], obj
     maintain(stale)
     files, markers = inlay.open(stale.uri).entries()
     assert ([f.rows for f in files], markers) == ([1], ())
+
+
+def test_a_write_that_garbage_collection_overtook_knows_the_table_next_time() -> None:
+    stale = inlay.create(f"memory://attacks/{uuid.uuid4().hex}", SCHEMA, primary_key="id")
+    stale.append(pa.table({"id": [1, 2], "name": ["a", "b"]}, schema=SCHEMA))
+    read_long_ago = replace(stale._loaded, date_us=stale._loaded.date_us - 60_000_000)
+    stale._loaded = read_long_ago
+    other = inlay.open(stale.uri)
+    other.update({"name": "'c'"}, where="id = 2", mode="rewrite")
+    other.expire(days=0)
+    other.collect_garbage(grace=timedelta(0))
+    with pytest.raises(StaleUpload):
+        stale.upsert(pa.table({"id": [1], "name": ["z"]}, schema=SCHEMA))
+    assert stale.version == other.version

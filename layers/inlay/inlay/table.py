@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from inlay import arguments
-from inlay.errors import InvalidRequest
+from inlay.errors import InvalidRequest, StaleUpload
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import DELETE_MODES
@@ -461,7 +461,11 @@ class Table:
     def _write(self, operation: str, run: Callable[[Loaded], Committed | Skipped]) -> WriteResult:
         self._writable()
         before = _usage(self._ctx)
-        outcome = run(self._loaded)
+        try:
+            outcome = run(self._loaded)
+        except StaleUpload:
+            self.refresh()  # so that the next try uploads after the boundary that it knows then
+            raise
         self._loaded = outcome.loaded
         return write_result(operation, outcome, _usage(self._ctx) - before)
 
