@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.maintenance.bench import DAY, id_below, id_is, new_bench
+from tests.maintenance.bench import DAY, Bench, id_below, id_is, new_bench
 from tests.verify.damage import PLANTS, edit_file, inline_files, overwrite, pointer, remove, rich
 
 import inlay
@@ -18,6 +20,7 @@ from inlay.format import keys
 from inlay.format.predicate import TRUE
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.compact import compact
+from inlay.ops.context import Context
 from inlay.ops.delete import delete
 from inlay.ops.erase import open_erasure
 from inlay.ops.expire import expire
@@ -199,6 +202,50 @@ def _parquet(rows: int, first: int = 0) -> bytes:
     ids = pa.array(range(first, first + rows), pa.int64())
     pq.write_table(pa.table({"id": ids, "name": ["x"] * rows}), sink)
     return sink.getvalue()
+
+
+class Busy:
+    """A store on which others do something when it is listed; `times` says how often."""
+
+    def __init__(self, bench: Bench, act: Callable[[], object], times: int) -> None:
+        self.bench, self.act, self.times = bench, act, times
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.bench.store, name)
+
+    def list(self, prefix: str) -> Any:
+        if self.times:
+            self.times -= 1
+            self.act()
+        return self.bench.store.list(prefix)
+
+    def context(self) -> Context:
+        facts = {name: getattr(self.bench.ctx, name) for name in self.bench.ctx.__slots__}
+        return Context(**{**facts, "store": self})
+
+
+def test_commits_that_land_meanwhile_are_no_damage() -> None:
+    bench = rich()
+    busy = Busy(bench, lambda: [bench.append(1) for _ in range(3)], times=99)
+    found = verify(busy.context(), depth="pages")
+    assert found.findings == ()
+    assert busy.times == 98, "one walk was enough"
+
+
+def test_what_expires_and_is_collected_meanwhile_is_no_damage() -> None:
+    bench = rich()
+    compact(bench.ctx)
+
+    def collect() -> None:
+        expire(bench.ctx, days=0, min_versions=1)
+        for _ in range(2):
+            bench.time.sleep(8 * DAY)
+            collect_garbage(bench.ctx)
+
+    before = len(bench.keys("data/"))
+    found = verify(Busy(bench, collect, times=1).context())
+    assert len(bench.keys("data/")) < before
+    assert found.errors == ()
 
 
 def test_verify_writes_nothing() -> None:

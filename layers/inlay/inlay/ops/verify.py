@@ -59,6 +59,8 @@ from inlay.storage.base import Got, Head, Missing, Refused
 DEPTHS = ("metadata", "footers", "pages")
 # Archives that are looked at, the newest first: one GET each.
 MAX_VERSIONS = 10_000
+# Walks over a table that others change while something seems to be missing.
+MAX_WALKS = 3
 
 Decode = Callable[[bytes, str], tuple[Any, ...]]
 
@@ -106,6 +108,19 @@ def verify(ctx: Context, *, depth: str = "footers", max_versions: int = MAX_VERS
         )
     if max_versions < 1:
         raise InvalidRequest("max_versions must be 1 or more", table=ctx.uri)
+    for _ in range(MAX_WALKS):
+        verified, etag = _walk(ctx, depth, max_versions)
+        if verified.ok or etag is None:
+            break
+        after = read_pointer(ctx)
+        if isinstance(after, BrokenPointer) or after.etag == etag:
+            break
+        # Others were at work: what is missing may have expired and been collected meanwhile.
+    return verified
+
+
+def _walk(ctx: Context, depth: str, max_versions: int) -> tuple[Verified, str | None]:
+    """One walk, and the ETag of the pointer that it began at."""
     found = Findings()
     read = read_pointer(ctx)
     if isinstance(read, BrokenPointer):
@@ -115,7 +130,7 @@ def verify(ctx: Context, *, depth: str = "footers", max_versions: int = MAX_VERS
         newest = read.newest_archive
         told = "there are no archives" if newest is None else f"the newest archive is v{newest}"
         found.add(kind, keys.POINTER, f"{read.reason}; {told}")
-        return _report(found, version=0, depth=depth)
+        return _report(found, version=0, depth=depth), None
     walk = _Walk(ctx, read.snapshot, read.raw, read.date_us, found)
     walk.versions(max_versions)
     walk.segments()
@@ -125,7 +140,7 @@ def verify(ctx: Context, *, depth: str = "footers", max_versions: int = MAX_VERS
         walk.files(pages=depth == "pages")
         walk.marker_objects()
     orphans, unknown, unknown_count = walk.rest()
-    return _report(
+    report = _report(
         found,
         version=read.snapshot.version,
         depth=depth,
@@ -138,6 +153,7 @@ def verify(ctx: Context, *, depth: str = "footers", max_versions: int = MAX_VERS
         unknown=unknown,
         unknown_count=unknown_count,
     )
+    return report, read.etag
 
 
 def _report(found: Findings, **facts: Any) -> Verified:
@@ -336,18 +352,21 @@ class _Walk:
 
     def _archives_ahead(self) -> None:
         """An archive of the current version is left by a writer that crashed before its swap. Commits
-        take it for their own, so it must have the pointer's very bytes."""
-        for key in self.listed:
-            version = archive_version(key)
-            if version is None or version < self.current.version:
-                continue
-            if version > self.current.version:
-                told = f"the pointer is at version {self.current.version}, an archive is beyond it"
-                self.found.add("pointer_behind", key, told)
-                continue
-            answer = self.ctx.store.get(self.ctx.key(key))
+        take it for their own, so it must have the pointer's very bytes. One beyond it says that the
+        pointer went back, unless commits have landed since it was read."""
+        versions = {v: key for key in self.listed if (v := archive_version(key)) is not None}
+        own = versions.get(self.current.version)
+        if own is not None:
+            answer = self.ctx.store.get(self.ctx.key(own))
             if isinstance(answer, Got) and answer.body != self.raw:
-                self.found.add("archive_differs", key, "is not the pointer's version as it is")
+                self.found.add("archive_differs", own, "is not the pointer's version as it is")
+        if max(versions, default=0) <= self.current.version:
+            return
+        now = read_pointer(self.ctx)
+        newest = self.current.version if isinstance(now, BrokenPointer) else now.snapshot.version
+        for version in sorted(v for v in versions if v > newest):
+            told = f"the pointer is at version {newest}, an archive is beyond it"
+            self.found.add("pointer_behind", versions[version], told)
 
     # -- 6 files, 7 markers -------------------------------------------------------------------
 
