@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inlay.errors import UnsupportedType
 from inlay.ops.scan import Scan
@@ -51,11 +51,9 @@ def read(
     # Found wrong here, these raise what they are; in Spark's planning they would come as its errors.
     Scan(connect(uri), state, columns=columns, where=where)
     _check_times(spark, spark_schema(state.snapshot.schema, columns))
-    reader = (
-        spark.read.format("inlay")
-        .option("version", state.snapshot.version)
-        .option("parallelism", _parallelism(spark))
-    )
+    reader = spark.read.format("inlay").option("version", state.snapshot.version)
+    if (context := _context(spark)) is not None:
+        reader = reader.option("parallelism", context.defaultParallelism)
     if columns is not None:
         reader = reader.option("columns", json.dumps(list(columns)))
     if where is not None:
@@ -69,16 +67,20 @@ def count(
     """How many rows: from metadata for files that no delete and no filter touches; the others are
     counted by a Spark job that reads only the columns deletes and filter look at."""
     state = load_state(uri, version=version)
-    tasks = Scan(connect(uri), state, where=where).plan.tasks
+    scan = Scan(connect(uri), state, where=where)
+    context = _context(spark)
+    if context is None:
+        return scan.count()
+    tasks = scan.plan.tasks
     judged = [task for task in tasks if not task.whole]
     known = sum(task.file.rows for task in tasks if task.whole)
     if not judged:
         return known
     parts = plan_partitions(
-        judged, partition_bytes=PARTITION_BYTES, parallelism=_parallelism(spark)
+        judged, partition_bytes=PARTITION_BYTES, parallelism=context.defaultParallelism
     )
     counting = partial(_count, uri, state.snapshot.schema)
-    groups = spark.sparkContext.parallelize([part.tasks for part in parts], len(parts))
+    groups = context.parallelize([part.tasks for part in parts], len(parts))
     return known + int(groups.map(counting).sum())
 
 
@@ -100,5 +102,6 @@ def _check_times(spark: SparkSession, schema: StructType) -> None:
         )
 
 
-def _parallelism(spark: SparkSession) -> int:
-    return int(spark.sparkContext.defaultParallelism)
+def _context(spark: SparkSession) -> Any:
+    """None for a session that is a client of Spark Connect: it has no context."""
+    return getattr(spark, "sparkContext", None)
