@@ -26,10 +26,11 @@ from inlay.format.entry import DataFile, Keys, Vector
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
-from inlay.ops.load import load_entries
+from inlay.ops.load import load_entries, load_segments
 from inlay.parquet.reader import Wanted, read_file
+from inlay.plan.change import NeedSegments, Request
 from inlay.plan.scan import FileTask, plan_scan
-from inlay.plan.state import State
+from inlay.plan.state import State, ledger_records
 from inlay.storage.base import Got
 from inlay.testing.model import Model, Row, Rows, Violation
 
@@ -122,7 +123,8 @@ class Auditor:
         operation, request = snapshot.commit.operation, snapshot.commit.request
         fresh = events if operation == "ingest" else []
         added = self._rows_of([f for f in live if f.key not in known], snapshot)
-        expected = self.model.advance(snapshot.version, operation, request, fresh, added)
+        together = self._requests_of(state) if operation == "append" and request is None else []
+        expected = self.model.advance(snapshot.version, operation, request, fresh, added, together)
         found = self.rows(snapshot)
         if not expected.allows(found):
             raise Violation(
@@ -134,6 +136,16 @@ class Auditor:
         sums = (len(live), sum(f.rows for f in live), sum(f.size for f in live))
         if (totals.files, totals.rows, totals.bytes) != sums:
             raise Violation(f"totals of version {snapshot.version} are {totals}, not {sums}")
+
+    def _requests_of(self, state: State) -> list[str]:
+        """The requests that this version says it applied, by its ledger."""
+        records = state.snapshot.ledger.records
+        state = load_segments(self.ctx, state, NeedSegments(ledger=records.segments))
+        found = list(records.inline)
+        for segment in records.segments:
+            found += ledger_records(segment, state.contents.ledger[segment.id])
+        names = {Request.of(name).id: name for name in self.model.intents}
+        return [names[r.id] for r in found if r.version == state.snapshot.version]
 
     def _files(self, snapshot: Snapshot) -> list[Any]:
         return list(load_entries(self.ctx, State(snapshot)).files())

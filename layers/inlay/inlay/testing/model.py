@@ -9,7 +9,7 @@ linearizable in the order of versions, or the check says at which version it is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,9 +75,11 @@ class Model:
         request: str | None,
         events: list[str],
         added: Rows,
+        together: Sequence[str] = (),
     ) -> Expected:
         """What `version` must hold, by what its commit claims. The caller then sets `rows_at`.
-        `added` are the rows of the files it added: an append without a request id is known by them."""
+        `added` are the rows of the files it added: an append without a request id is known by them.
+        `together` are the requests of an append that bears several (`ops.group`)."""
         before = self.rows_at.get(version - 1, Counter())
         if request is not None:
             if request in self.applied:
@@ -98,11 +100,23 @@ class Model:
                 raise Violation(f"event {token} was applied twice, again in version {version}")
             self.applied[token] = version
             after = after + self.landing[token]
+        if together:
+            for name in together:
+                after = self._once(name, version)(after)
+            return Expected(after, after)
         if operation == "append" and not events:
             return self._anonymous(version, before, added)
         if not events and operation not in MAINTENANCE:
             raise Violation(f"version {version} ({operation}) says of no request whose it is")
         return Expected(after, after)
+
+    def _once(self, name: str, version: int) -> Intent:
+        if name in self.applied:
+            raise Violation(f"{name} was applied in {self.applied[name]} and in {version}")
+        self.applied[name] = version
+        intent = self.intents[name]
+        assert not isinstance(intent, SnapshotDelete), "only appends are committed together"
+        return intent
 
     def _anonymous(self, version: int, before: Rows, added: Rows) -> Expected:
         names = [n for n, rows in self.unnamed.items() if rows == added]

@@ -1,0 +1,85 @@
+"""Groups: processes whose threads share swaps (`ops.group`), beside those that commit alone.
+
+Threads are none of the simulator's: what a turn of them commits is given to `commit_all` by one actor.
+How threads come together is tested with real ones (`tests/commit/test_group.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from inlay.errors import InlayError, Kind, OutcomeUnknown, StoreUnavailable
+from inlay.ops.append import append
+from inlay.ops.commit import Committed, Skipped
+from inlay.ops.context import Context
+from inlay.ops.group import commit_all
+from inlay.ops.load import load_pointer
+from inlay.ops.write import write_data
+from inlay.plan.change import Change, Request
+from inlay.testing import cast, model
+from inlay.testing.model import Row
+from inlay.testing.stage import Simulation
+
+
+def group_cast(sim: Simulation) -> None:
+    acts = {
+        "group-0": group_appender,
+        "group-1": group_appender,
+        "append": cast.appender,
+        "tombstone": cast.tombstone_deleter,
+        "compact": cast.compactor,
+    }
+    for name, act in acts.items():
+        sim.spawn(name, partial(act, sim, name))
+
+
+def group_appender(sim: Simulation, name: str) -> None:
+    """Several appends as one commit; now and then one of them is delivered to another process too."""
+    for n in range(cast.ROUNDS):
+        rows = {f"{name}:{n}.{i}": cast.some_rows(sim, 3) for i in range(sim.rng.randint(2, 4))}
+        for request, its_rows in rows.items():
+            sim.model.intend(request, model.insert(its_rows))
+        sent_us = sim.scheduler.now_us
+        requests = {r: Request.of(r, body=r, time_us=sent_us) for r in rows}
+        if sim.rng.random() < 0.5:
+            twin = sim.rng.choice(sorted(rows))
+            deliver = partial(_append_alone, cast.as_table(rows[twin]), requests[twin])
+            sim.spawn(f"{name}-twin", partial(sim.attempt, f"{name}-twin", twin, deliver))
+        sim.attempt(name, None, partial(_append_together, sim, dict(rows), requests))
+
+
+def _append_alone(table: object, request: Request, ctx: Context) -> Committed | Skipped:
+    return append(ctx, table, request=request)
+
+
+def _append_together(
+    sim: Simulation, left: dict[str, list[Row]], requests: Mapping[str, Request], ctx: Context
+) -> None:
+    """Append those of `left`; whatever was answered is taken out, whatever was not is tried again."""
+    if not left:
+        return
+    base = load_pointer(ctx)
+    changes = {
+        name: Change(
+            operation="append",
+            uploaded_us=base.date_us,
+            request=requests[name],
+            add=tuple(write_data(ctx, base.snapshot, cast.as_table(rows), time_us=base.date_us)),
+        )
+        for name, rows in left.items()
+    }
+    try:
+        answers = commit_all(ctx, list(changes.values()), base=base)
+    except OutcomeUnknown as error:
+        raise StoreUnavailable("delivered again, as its requests have ids") from error
+    for name, answer in zip(changes, answers, strict=True):
+        if isinstance(answer, Committed | Skipped):
+            if isinstance(answer, Committed):
+                sim.model.acknowledge(name, answer.loaded.snapshot.version)
+            elif answer.version is not None:
+                sim.model.acknowledge(name, answer.version)
+            del left[name]
+    for answer in answers:
+        if isinstance(answer, InlayError) and answer.kind in (Kind.RETRY, Kind.REBASE):
+            raise answer

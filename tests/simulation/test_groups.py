@@ -1,0 +1,49 @@
+"""Group commit under every fate: several appends in one version, each request once."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from inlay.ops import group as group_module
+from inlay.plan.apply import Admitted
+from inlay.testing.groups import group_cast
+from inlay.testing.simulation import run_schedule
+
+SECONDS = 8.0
+
+
+def test_appends_that_share_a_swap_are_each_applied_once(capsys):
+    started, seed = time.monotonic(), 0
+    while time.monotonic() - started < SECONDS:
+        report = run_schedule(seed, cast=group_cast)
+        assert report.violation is None, f"seed {seed}: {report.violation}"
+        seed += 1
+    with capsys.disabled():
+        print(f"\n{seed} schedules of group commits, no violation")
+
+
+def test_a_group_that_asks_the_ledger_for_nobody_is_caught(monkeypatch):
+    def admit(ctx, loaded, change):
+        return loaded, Admitted(change, frozenset())
+
+    # The events of the merged change are looked up all the same, and their files have no event to be
+    # known by: the rows of a duplicate come twice.
+    monkeypatch.setattr(group_module, "_admit", admit)
+    caught = next((s for s in range(40) if run_schedule(s, cast=group_cast).violation), None)
+    assert caught is not None
+
+
+@pytest.mark.parametrize("fate", ["lost", "twice", "failed", "late"])
+def test_a_group_whose_requests_all_meet_one_fate_now_and_then(fate):
+    from inlay.testing.fates import Odds
+
+    odds = Odds(
+        **{
+            **dict.fromkeys(("failed", "lost", "twice", "race", "late", "slow", "killed"), 0.0),
+            fate: 0.15,
+        }
+    )
+    for seed in range(2):
+        assert run_schedule(seed, cast=group_cast, odds=odds).violation is None
