@@ -23,6 +23,7 @@ from inlay.ops.erase import advance_erasures
 from inlay.ops.expire import expire
 from inlay.ops.ingest import Source
 from inlay.ops.load import load_pointer
+from inlay.ops.verify import verify
 from inlay.storage.base import Got, Head, Location
 from inlay.storage.memory import MemoryRegion, MemoryStore
 from inlay.testing.auditor import Auditor, find_bytes
@@ -179,6 +180,7 @@ class Simulation:
         while self.world.in_flight:
             self.world.land_one()
         self.model.check_acknowledged()
+        self._check_soundness()
         ctx = self.actor_context("janitor")
         self._finish_erasures(ctx)
         self.scheduler.now_us += 100 * DAY_US
@@ -193,6 +195,13 @@ class Simulation:
         left = self.auditor.orphans()
         if left:
             raise Violation(f"{len(left)} orphans are left after GC: {sorted(left)[:3]}")
+        self._check_soundness()
+
+    def _check_soundness(self) -> None:
+        """`inlay verify` holds every object against the metadata: crashes leave orphans, never damage."""
+        found = verify(self.auditor.ctx)
+        if found.errors:
+            raise Violation(f"verify: {found.errors[0]}")
 
     def _finish_erasures(self, ctx: Context) -> None:
         for _ in range(ERASURE_ROUNDS):
