@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import inlay
@@ -14,7 +15,7 @@ from inlay.ops.load import load_pointer
 from inlay.ops.units import with_entries
 from inlay.plan.compaction import plan_compaction
 from inlay.spark.connect import connect
-from inlay.spark.maintenance import compact, materialize_deletes
+from inlay.spark.maintenance import advance_erasures, compact, materialize_deletes
 from inlay.spark.slim import slim
 
 from .conftest import load, sorted_rows
@@ -69,6 +70,18 @@ def test_deletes_become_absent_rows_file_by_file(spark: Any, scattered: inlay.Ta
     assert scattered.tombstones().num_rows == 0
     assert sum(scattered.files().column("rows").to_pylist()) == len(before)
     assert (result.units, result.commits) == (11, 2)  # waves of 8 on two slots
+
+
+def test_an_erasure_leaves_no_file_with_its_rows(spark: Any, scattered: inlay.Table) -> None:
+    scattered.delete("id IN (7, 293, 1111)", mode="erase")  # 293 and 1111 are hidden by deletes
+    before = live(scattered)
+    result = advance_erasures(spark, scattered.uri)
+    assert not result.failures
+    assert live(scattered) == before
+    for entry in scattered.entries()[0]:
+        data = pq.read_table(Path(scattered.uri.removeprefix("file://")) / entry.key)
+        assert not {7, 293, 1111} & set(data.column("id").to_pylist())
+    assert advance_erasures(spark, scattered.uri).units == 0
 
 
 def test_a_broken_file_costs_only_itself(spark: Any, scattered: inlay.Table) -> None:

@@ -1,6 +1,6 @@
 """Maintenance of large tables: the driver plans and commits, executors do the work.
 
-Promise: the units, the plan and the commits are those of `ops.compact` and `ops.rewrite`; only who
+Promise: units, plans and commits are those of `ops.compact`, `ops.rewrite` and `ops.erase`; only who
 carries a unit out differs. Work goes in waves, one commit each: a crash costs a wave, a unit that fails
 or that another writer got in the way of costs itself, and the next run finds what is left. Nothing but
 entries comes to the driver.
@@ -18,6 +18,7 @@ from inlay.errors import InlayError, Kind
 from inlay.format.predicate import Predicate
 from inlay.ops.compact import carry_out
 from inlay.ops.context import Context, Progress, no_progress
+from inlay.ops.erase import plan_advance
 from inlay.ops.load import Loaded, load_pointer
 from inlay.ops.rewrite import (
     FileWork,
@@ -41,6 +42,7 @@ from inlay.ops.write import layout_of
 from inlay.parquet.writer import Layout
 from inlay.parse import parse_predicate
 from inlay.plan.compaction import CompactionUnit, plan_compaction, worth_merging
+from inlay.plan.state import State
 from inlay.plan.strategy import Strategy
 from inlay.spark.connect import connect
 from inlay.spark.slim import slim
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
 UNITS_PER_SLOT = 4
 
 CarryOut = Callable[[Context, Loaded, Work], Done]
+# What is to be done in a state with these files, best first.
+Plan = Callable[[State, frozenset[str]], Sequence[Work]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,22 +85,13 @@ def compact(
     progress: Progress = no_progress,
 ) -> MaintenanceResult:
     """Pack small files and fold deletes into files, as `Table.compact`."""
-    ctx = replace(connect(uri), progress=progress)
-    loaded = with_entries(ctx, load_pointer(ctx))
+    ctx, loaded = _open(uri, progress)
     layout = layout_of(loaded.snapshot)
     if target_bytes is not None:
         layout = replace(layout, target_file_bytes=target_bytes)
     plan = partial(plan_compaction, target_bytes=target_bytes, small_bytes=small_bytes)
     waves = _Waves(spark, uri, partial(_carry_out_unit, layout=layout))
-    run = run_units(
-        ctx,
-        loaded,
-        operation="compact",
-        plan=lambda state, only: waves.next(plan(state, only=only).units),
-        perform=waves.perform,
-        idle=table_wide,
-        budget=Budget(),
-    )
+    run = waves.run(ctx, loaded, "compact", lambda state, only: plan(state, only=only).units)
     drop_idle(ctx, run, "compact", metadata=worth_merging(run.loaded.snapshot))
     return _result(run)
 
@@ -111,23 +106,29 @@ def materialize_deletes(
 ) -> MaintenanceResult:
     """Turn delete markers into absent rows, as `Table.rewrite`: in all files, or in those that may
     hold a row for which `where` (SQL text) is TRUE."""
-    ctx = replace(connect(uri), progress=progress)
-    loaded = with_entries(ctx, load_pointer(ctx))
+    ctx, loaded = _open(uri, progress)
     predicate: Predicate | None = None
     if where is not None:
         predicate = parse_predicate(where, loaded.snapshot.schema)
     waves = _Waves(spark, uri, partial(_carry_out_file, strategy=strategy))
-    run = run_units(
-        ctx,
-        loaded,
-        operation="rewrite",
-        plan=lambda state, only: waves.next(plan_rewrite(state, only, where=predicate)),
-        perform=waves.perform,
-        idle=table_wide,
-        budget=Budget(),
-    )
+    run = waves.run(ctx, loaded, "rewrite", partial(plan_rewrite, where=predicate))
     drop_idle(ctx, run, "rewrite")
     return _result(run)
+
+
+def advance_erasures(
+    spark: SparkSession, uri: str, *, progress: Progress = no_progress
+) -> MaintenanceResult:
+    """Rewrite the files that hold rows of open erasures. Deleting what is then left of them is
+    `collect_garbage`'s alone, and so is the receipt."""
+    ctx, loaded = _open(uri, progress)
+    waves = _Waves(spark, uri, partial(_carry_out_file, strategy="auto"))
+    return _result(waves.run(ctx, loaded, "erase", plan_advance))
+
+
+def _open(uri: str, progress: Progress) -> tuple[Context, Loaded]:
+    ctx = replace(connect(uri), progress=progress)
+    return ctx, with_entries(ctx, load_pointer(ctx))
 
 
 def _result(run: Run) -> MaintenanceResult:
@@ -167,27 +168,41 @@ class _Waves:
 
     def __init__(self, spark: SparkSession, uri: str, carry_out: CarryOut) -> None:
         self._spark = spark
-        self._run = partial(_on_executor, uri, carry_out)
+        self._carry_out = partial(_on_executor, uri, carry_out)
         self._size = min(COMMIT_UNITS, UNITS_PER_SLOT * spark.sparkContext.defaultParallelism)
         self._tries: Counter[str] = Counter()
         self._wave: list[_InWave] = []
         self._done: dict[tuple[str, ...], Done | InlayError] = {}
 
-    def next(self, works: Sequence[Work]) -> list[Work]:
+    def run(self, ctx: Context, loaded: Loaded, operation: str, plan: Plan) -> Run:
+        """Everything `plan` finds to do, wave after wave."""
+        return run_units(
+            ctx,
+            loaded,
+            operation=operation,
+            plan=lambda state, only: self._next(plan(state, only)),
+            perform=self._perform,
+            idle=table_wide,
+            budget=Budget(),
+        )
+
+    def _next(self, works: Sequence[Work]) -> list[Work]:
         # What was tried often enough would else stand at the head of every wave to come.
         fresh = [w for w in works if all(self._tries[key] < MAX_TRIES for key in w.inputs)]
         self._wave = [_InWave(work) for work in fresh[: self._size]]
         self._done = {}
         return list(self._wave)
 
-    def perform(self, loaded: Loaded, work: Work) -> Done:
+    def _perform(self, loaded: Loaded, work: Work) -> Done:
         if not self._done:
             jobs = [
                 (part, w.work) for part, w in zip(slim(loaded, self._wave), self._wave, strict=True)
             ]
             for wave_work in self._wave:
                 self._tries.update(wave_work.inputs)
-            found = self._spark.sparkContext.parallelize(jobs, len(jobs)).map(self._run).collect()
+            found = (
+                self._spark.sparkContext.parallelize(jobs, len(jobs)).map(self._carry_out).collect()
+            )
             self._done = {w.inputs: done for w, done in zip(self._wave, found, strict=True)}
         done = self._done[work.inputs]
         if isinstance(done, InlayError):
