@@ -366,3 +366,26 @@ def test_an_interrupted_waiter_does_not_keep_the_others_waiting(monkeypatch):
     leader.join(30)
     last.join(30)
     assert sorted(told) == ["last", "leader"]
+
+
+def test_one_interrupted_at_its_turn_leaves_the_turn_to_the_next(monkeypatch):
+    turns: Turns[str, str, None] = Turns()
+
+    def interrupted(event, timeout=None):
+        raise KeyboardInterrupt
+
+    def work(items, kept):
+        return items, None
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Event, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            turns.take("interrupted", work=work, fits=lambda *_: True)
+    told: list[str] = []
+    after = threading.Thread(
+        target=lambda: told.append(turns.take("after", work=work, fits=lambda *_: True)),
+        daemon=True,
+    )
+    after.start()
+    after.join(10)
+    assert told == ["after"]
