@@ -90,3 +90,21 @@ def test_a_range_delete_of_a_large_table_is_two_small_puts():
     commit(ctx, Change(operation="delete", add_markers=(marker,)), base=loaded)
     used = store.usage() - before
     assert dict(used.requests) == {"put": 2} and used.bytes_up <= 10_000
+
+
+def test_a_bulk_commit_that_loses_the_race_writes_no_segment_of_its_own_again():
+    ctx, store, base = table(3)
+    base = commit(ctx, Change(operation="append", add=(file(9001, 3),)), base=base).loaded
+    commit(ctx, Change(operation="append", add=(file(9000, 3),)), base=base)
+    before = store.usage()
+    many = tuple(file(n, 3) for n in range(5000))
+    events = tuple(Request.of(f"e{n}") for n in range(5000))
+    change = Change(operation="ingest", add=many, events=events)
+    after = commit(ctx, change, base=base).loaded
+    puts = (store.usage() - before).requests["put"]
+    # 3 segments of files, 3 of the ledger, and what was inline before on each of the two bases; then
+    # an archive and a swap, twice.
+    assert puts <= 6 + 2 + 4
+    state = load_entries(ctx, load_pointer(ctx).state)
+    assert {f.sequence for f in state.files() if f.key in {m.key for m in many}} == {4}
+    assert after.snapshot.totals.files == 5002

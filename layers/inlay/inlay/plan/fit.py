@@ -33,7 +33,12 @@ class _Files(Packing[DataFile]):
         self.columns = columns
 
     def encode(self, entries: tuple[DataFile, ...]) -> bytes:
-        return encode_files(entries, self.types)
+        # New entries take their sequence from the reference: their version may change on a rebase.
+        told = (dataclasses.replace(f, sequence=None) if self.is_new(f) else f for f in entries)
+        return encode_files(tuple(told), self.types)
+
+    def is_new(self, entry: DataFile) -> bool:
+        return entry.sequence == self.state.snapshot.version + 1
 
     def describe(self, segment: Segment, entries: Sequence[DataFile]) -> Segment:
         return dataclasses.replace(
@@ -55,7 +60,11 @@ class _Markers(Packing[Marker]):
         self.types = Types(state.snapshot.schemas)
 
     def encode(self, entries: tuple[Marker, ...]) -> bytes:
-        return encode_markers(entries, self.types)
+        told = (dataclasses.replace(m, sequence=None) if self.is_new(m) else m for m in entries)
+        return encode_markers(tuple(told), self.types)
+
+    def is_new(self, entry: Marker) -> bool:
+        return entry.sequence == self.state.snapshot.version + 1
 
     def describe(self, segment: Segment, entries: Sequence[Marker]) -> Segment:
         return segment
@@ -71,6 +80,9 @@ class _Records(Packing[LedgerRecord]):
 
     def encode(self, entries: tuple[LedgerRecord, ...]) -> bytes:
         return encode_ledger(entries)
+
+    def is_new(self, entry: LedgerRecord) -> bool:
+        return entry.version is None
 
     def describe(self, segment: Segment, entries: Sequence[LedgerRecord]) -> Segment:
         times = [r.time_us for r in entries if r.time_us is not None]

@@ -25,6 +25,9 @@ from inlay.format.snapshot import (
 )
 from inlay.plan.change import NewSegment
 
+# A commit that adds this many entries packs them apart from those of its base.
+BULK_ENTRIES = 256
+
 T = TypeVar("T")
 
 
@@ -34,6 +37,10 @@ class Packing(Protocol[T]):
     def encode(self, entries: tuple[T, ...]) -> bytes: ...
 
     def describe(self, segment: Segment, entries: Sequence[T]) -> Segment: ...
+
+    def is_new(self, entry: T) -> bool:
+        """Whether the commit being planned adds it."""
+        ...
 
     def live(self, segment: Segment) -> list[T] | None:
         """The live entries of a segment, resolved; None when it is not loaded."""
@@ -55,7 +62,10 @@ def roll(
     tier: Tier[T], packing: Packing[T], *, version: int, new_id: Callable[[], str]
 ) -> Rolled[T] | Missing:
     """All inline entries into new segments, then merge what has grown together."""
-    made, written = _pack(tier.inline, packing, version=version, new_id=new_id)
+    first = _committed(tier, packing)
+    made, written = _pack(first, packing, version=version, new_id=new_id)
+    more, bulk = _pack(tier.inline[len(first) :], packing, version=version, new_id=new_id)
+    made, written = made + more, written + bulk
     segments = (*tier.segments, *made)
     run = _run_to_merge(segments)
     if run == 0:
@@ -70,6 +80,13 @@ def roll(
     entries = [e for s in old for e in contents[s.id] or ()] + list(tier.inline)
     remade, rewritten = _pack(entries, packing, version=version, new_id=new_id)
     return Rolled(Tier((*kept, *remade), ()), tuple(rewritten))
+
+
+def _committed(tier: Tier[T], packing: Packing[T]) -> tuple[T, ...]:
+    """The inline entries to pack apart from the new ones: those of the base, when the commit adds many.
+    The segments of the new ones are then the same bytes on every rebase, and are not written again."""
+    before = tuple(e for e in tier.inline if not packing.is_new(e))
+    return before if len(tier.inline) - len(before) >= BULK_ENTRIES else tier.inline
 
 
 def merge_all(
