@@ -37,6 +37,9 @@ demo: $(READY) $(TOOLS) ## run the whole product on this machine and check every
 up: $(READY) $(TOOLS) ## keep the local AWS running: S3, SQS, the functions, the schedules
 	$(BIN)/inlay local up
 
+pipeline: $(READY) ## run the change-data pipeline on TPC-H orders through Spark, checked step by step
+	$(BIN)/python -m pipelines.orders_demo
+
 ##@ Work on it
 test: test-python test-spark ## run the tests, without the slow ones
 
@@ -125,5 +128,5 @@ $(TOOLS): .ci/sam-requirements.txt | $(UV)
 	@$(UV) pip sync --quiet --python .tools/sam/bin/python .ci/sam-requirements.txt
 	@touch $@
 
-.PHONY: demo up simulate mutations test test-python test-spark test-all lint types format build deploy setup tools \
+.PHONY: demo up pipeline simulate mutations test test-python test-spark test-all lint types format build deploy setup tools \
 	sam-lock layer-lock clean distclean help
