@@ -64,7 +64,12 @@ class _Handler(MotoRequestHandler):  # type: ignore[misc]
         if "wsgi.input_terminated" in environ:
             body = environ["wsgi.input"].read()
         else:
-            body = self.rfile.read(int(environ.get("CONTENT_LENGTH") or 0))
+            length = int(environ.get("CONTENT_LENGTH") or 0)
+            body = self.rfile.read(length)
+            if len(body) < length:
+                # The client died while it sent. S3 stores nothing of a request that did not arrive whole.
+                self.close_connection = True
+                return
         try:
             answer = self.server.aws(environ, body)
         except Exception as error:  # the server must outlive any fault of moto's

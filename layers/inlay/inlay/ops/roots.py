@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from inlay.errors import CorruptTable
+from inlay.errors import CorruptTable, SnapshotGone
 from inlay.format import keys
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
@@ -47,6 +47,7 @@ class Roots:
         self._seen: set[int] = set()
         self._newest: Snapshot | None = None
         self._needed: frozenset[str] = frozenset()
+        self._promised: set[str] = set()  # segments of versions that can still be opened
 
     def add(self, state: State) -> None:
         """Make the current snapshot and all that it keeps roots."""
@@ -55,10 +56,14 @@ class Roots:
         between = range(self.gone_through + 1, current.version)
         for snapshot in self._load(current, self._present(current, between)):
             self._take_next(snapshot)
+            if snapshot.version >= current.oldest_version:
+                self._promise(snapshot)
         self._take_next(current)
+        self._promise(current)
         self.kept |= named(current)
         for snapshot in self._load(current, sorted(self.kept - self._seen)):
             self._take(snapshot)
+            self._promise(snapshot)
         self._resolve(state)
 
     def _present(self, current: Snapshot, versions: range) -> list[int]:
@@ -77,6 +82,9 @@ class Roots:
             self.kept |= named_until(self._newest, snapshot, since_us=self.since_us)
         self._newest = snapshot
         self._take(snapshot)
+
+    def _promise(self, snapshot: Snapshot) -> None:
+        self._promised |= {s.id for t in (snapshot.files, snapshot.markers) for s in t.segments}
 
     def _take(self, snapshot: Snapshot) -> None:
         self._seen.add(snapshot.version)
@@ -106,6 +114,7 @@ class Roots:
         contents = Contents(
             {**known.files, **self._contents.files}, {**known.markers, **self._contents.markers}
         )
+        contents = self._load_ending(state, contents)
         files, markers = self._reach.files, self._reach.markers
         need = NeedSegments(
             files=tuple(s for i, s in files.items() if i not in contents.files),
@@ -117,6 +126,25 @@ class Roots:
         self._needed = frozenset(
             name.removeprefix(inside) for name in self._reach.resolve(self._contents)
         )
+
+    def _load_ending(self, state: State, contents: Contents) -> Contents:
+        """Segments that only expired versions need, as far as they are still there: an erasure ends such
+        versions before their grace is over, and an archive that was long on its way may land since."""
+        reach = self._reach
+        known = contents.files.keys() | contents.markers.keys() | self._promised
+        ending = [
+            (segments, NeedSegments(**{kind: (segment,)}))
+            for kind, segments in (("files", reach.files), ("markers", reach.markers))
+            for segment in segments.values()
+            if segment.id not in known
+        ]
+        for segments, need in ending:
+            try:
+                contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
+            except (CorruptTable, SnapshotGone):
+                for segment in (*need.files, *need.markers):
+                    del segments[segment.id]
+        return contents
 
     def plan(self, listed: Iterable[Listed], boundary_us: int) -> GarbagePlan:
         return plan_garbage(

@@ -57,6 +57,9 @@ class Walk:
     date_us: int
     found: Findings
     reach: Reach = field(default_factory=Reach)
+    ending: Reach = field(
+        default_factory=Reach
+    )  # of versions in their grace: nothing is promised of them
     ledgers: dict[str, Segment] = field(default_factory=dict)
     data: dict[str, DataFile] = field(default_factory=dict)
     marks: dict[str, Marker] = field(default_factory=dict)
@@ -123,13 +126,13 @@ class Walk:
         self.marks |= {m.id: m for m in snapshot.markers.inline}
 
     def _expired(self, most: int) -> None:
-        """Versions that expired less than the grace ago: their objects are no orphans yet. Their
-        archives may be gone, if a collection ran with a shorter grace."""
+        """Versions that expired less than the grace ago: what is left of their objects is no orphan yet.
+        Any of it may be gone, archives too: a collection with a shorter grace or an erasure ended them."""
         first = gone_through(self.current, before_us=self.date_us - self.grace_us + 1) + 1
         young = [v for v in range(first, self.current.oldest_version) if v not in self.times]
         for read in self.ctx.map(self._archive, young[-most:]):
             if isinstance(read, Snapshot):
-                self.reach.add(read)
+                self.ending.add(read)
 
     # -- 3 segments ---------------------------------------------------------------------------
 
@@ -327,9 +330,30 @@ class Walk:
             self.found.add("orphans", None, told)
         return orphans, tuple(unknown[:MAX_NAMES]), len(unknown)
 
+    def _needed_by_ending(self) -> frozenset[str]:
+        types = Types(self.current.schemas)
+        contents: list[dict[str, Any]] = [dict(self.contents.files), dict(self.contents.markers)]
+        decoders: list[tuple[dict[str, Segment], dict[str, Any], Decode]] = [
+            (self.ending.files, contents[0], lambda d, key: decode_files(d, key=key, types=types)),
+            (
+                self.ending.markers,
+                contents[1],
+                lambda d, key: decode_markers(d, key=key, types=types),
+            ),
+        ]
+        for segments, known, decode in decoders:
+            for segment in [s for i, s in segments.items() if i not in known]:
+                read = self._segment(decode, segment)
+                if isinstance(read, tuple):
+                    known[segment.id] = read
+                else:
+                    del segments[segment.id]
+        return self.ending.resolve(Contents(contents[0], contents[1]))
+
     def _orphans(self) -> dict[str, Tally]:
         inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
         needed = {name.removeprefix(inside) for name in self.reach.resolve(self.contents)}
+        needed |= {name.removeprefix(inside) for name in self._needed_by_ending()}
         found: dict[str, Tally] = {}
         for item in self.listed.values():
             kind = classify(item.key)

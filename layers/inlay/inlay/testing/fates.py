@@ -41,6 +41,9 @@ WRITES = (
 # Answers a writer may send again without harm by the protocol's own rules; a late one is only possible
 # where nothing in the answer is needed.
 _LATE = ("put", "delete", "copy")
+# A request that has not arrived by then never will: connections do not live for ever. What an erasure
+# waits for (the longest life of a writer) is longer.
+MAX_FLIGHT_US = 15 * 60 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class World:
     rng: random.Random
     odds: Odds
     after_write: Callable[[str, tuple[Any, ...]], None]
-    in_flight: list[Callable[[], None]] = field(default_factory=list)
+    in_flight: list[tuple[int, Callable[[], None]]] = field(default_factory=list)  # (sent, request)
     requests: int = 0
     # For exhaustive runs: the fate of the n-th request of one actor, instead of chance.
     planned: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -98,7 +101,9 @@ class World:
     def land_one(self) -> None:
         """A request that its sender gave up long ago arrives."""
         if self.in_flight:
-            self.in_flight.pop(self.rng.randrange(len(self.in_flight)))()
+            sent_us, request = self.in_flight.pop(self.rng.randrange(len(self.in_flight)))
+            if self.scheduler.now_us - sent_us <= MAX_FLIGHT_US:
+                request()
 
 
 class FatedStore:
@@ -134,7 +139,8 @@ class FatedStore:
         if fate == "race":
             return Refused("race", world.scheduler.now_us)
         if fate == "late":
-            world.in_flight.append(lambda: self._apply(method, args, kwargs))
+            sent_us = world.scheduler.now_us
+            world.in_flight.append((sent_us, lambda: self._apply(method, args, kwargs)))
             raise StoreUnavailable(f"simulated: {method} is still on its way")
         answer = self._apply(method, args, kwargs)
         if fate == "twice":
