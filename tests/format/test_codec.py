@@ -138,6 +138,7 @@ files = st.builds(
     data_change=st.booleans(),
     origin=st.none() | _texts,
     arrived=st.none() | _counts,
+    cluster=st.none() | _counts,
 )
 _positions = st.sets(st.integers(0, 2**33), max_size=6).map(lambda s: tuple(sorted(s)))
 bodies = st.one_of(

@@ -54,6 +54,7 @@ class DataFile:
     data_change: bool = True  # False for outputs of maintenance: readers of changes skip it
     origin: str | None = None  # key of the file this is a 1:1 rewrite of
     arrived: int | None = None  # outputs of maintenance: version in which their newest rows came
+    cluster: int | None = None  # files written in one order by one unit of clustering share it
 
     @property
     def newest_rows(self) -> int:

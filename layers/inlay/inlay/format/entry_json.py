@@ -84,6 +84,7 @@ def file_to_json(entry: DataFile, types: Types) -> list[Any]:
             entry.spec_id or None,
             [_plain(v) for v in entry.partition] or None,
             entry.arrived,
+            entry.cluster,
         ]
     )
 
@@ -91,8 +92,8 @@ def file_to_json(entry: DataFile, types: Types) -> list[Any]:
 def file_from_json(found: list[Any], types: Types) -> DataFile:
     (
         key, size, footer_size, rows, row_groups, schema_id, sequence, stats, flags, event, origin,
-        etag, spec_id, partition, arrived,
-    ) = pad(found, 15)  # fmt: skip
+        etag, spec_id, partition, arrived, cluster,
+    ) = pad(found, 16)  # fmt: skip
     return DataFile(
         key=as_text(key),
         size=as_count(size),
@@ -110,6 +111,7 @@ def file_from_json(found: list[Any], types: Types) -> DataFile:
         spec_id=spec_id or 0,
         partition=tuple(_from_plain(v) for v in partition or ()),
         arrived=optional(as_count, arrived),
+        cluster=optional(as_count, cluster),
     )
 
 
