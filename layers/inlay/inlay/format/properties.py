@@ -68,6 +68,31 @@ PROPERTIES = {
         Property(
             "compact.small_file_bytes", str(32 * 2**20), "files below this are packed", minimum=0
         ),
+        Property(
+            "compact.strategy",
+            "auto",
+            "how compaction lays rows: pack (files of full size, rows as they come), sort or zorder (by "
+            "`compact.columns`, so that a lookup opens few files), auto (sort when there is an order to "
+            "sort by, else pack)",
+            choices=("auto", "pack", "sort", "zorder"),
+        ),
+        Property(
+            "compact.columns",
+            "",
+            "columns that `compact.strategy` orders by, with commas between; empty: the table's sort_by",
+        ),
+        Property(
+            "compact.unit_bytes",
+            str(256 * 2**20),
+            "bytes of files that one unit of clustering sorts at once, in about eight times the memory",
+            minimum=1024,
+        ),
+        Property(
+            "compact.handover_bytes",
+            str(64 * 2**30),
+            "when compaction leaves more than this undone, the table is handed over to Spark",
+            minimum=0,
+        ),
     )
 }
 

@@ -1,21 +1,23 @@
-"""Compact: fewer, fuller files, without the rows that were deleted; fewer metadata segments.
+"""Compact: fewer, fuller files, in order, without the rows that were deleted; fewer metadata segments.
 
 Promise: every reader sees the same rows before and after. Work is done in units, each committing or
 failing alone beside other writers, the best first, within what the caller gives of bytes and time; what
 is left is found again by the next run. The ledger of requests is not touched.
 
-`plan.compaction` says what is worth doing; `pack` units are carried out here, `fold` units are file
-rewrites (`ops.rewrite`).
+`plan.compaction` says what is worth doing; `pack` and `cluster` units are carried out here, `fold` units
+are file rewrites (`ops.rewrite`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 
+from inlay.errors import ConcurrentChange
+from inlay.format.properties import Properties
 from inlay.ops.append import fresh_base
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded
@@ -28,9 +30,11 @@ from inlay.ops.rewrite import (
 )
 from inlay.ops.units import Budget, Done, Failure, Work, run_units, with_entries
 from inlay.ops.write import layout_of, target_of
+from inlay.parquet.arrange import in_order
 from inlay.parquet.reader import Wanted, read_tasks
 from inlay.parquet.writer import Layout, write_files
 from inlay.plan.change import Unit
+from inlay.plan.clustering import order_of
 from inlay.plan.compaction import (
     CompactionPlan,
     CompactionUnit,
@@ -39,11 +43,16 @@ from inlay.plan.compaction import (
     worth_merging,
 )
 
+# Memory of sorting a unit, per byte of its files: rows decode to about four times their size, and are
+# there twice while they are put in order.
+MEMORY_PER_BYTE = 10
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactResult:
-    """`units` were committed, `left` were out of the budget, `skipped` kept being changed by others,
-    `failures` cannot be read. For a dry run only `version` and `plan` are set."""
+    """`units` were committed, `left` (that would read `left_bytes`) were out of the budget, `skipped`
+    kept being changed by others, `failures` cannot be read. `hand_over` says that what is left is more
+    than `compact.handover_bytes`: work for Spark. For a dry run only `version` and `plan` are set."""
 
     version: int
     commit_id: str | None = None
@@ -57,6 +66,8 @@ class CompactResult:
     written_bytes: int = 0
     merged_metadata: bool = False
     left: int = 0
+    left_bytes: int = 0
+    hand_over: bool = False
     skipped: int = 0
     failures: tuple[Failure, ...] = ()
     plan: CompactionPlan | None = None
@@ -68,16 +79,25 @@ def compact(
     base: Loaded | None = None,
     max_bytes: int | None = None,
     deadline_seconds: float | None = None,
+    memory_bytes: int | None = None,
     target_bytes: int | None = None,
     small_bytes: int | None = None,
     dry_run: bool = False,
 ) -> CompactResult:
     """Pack files below `small_bytes` into files of `target_bytes` (the table's properties unless
-    given), fold deletes into files, drop what covers nothing. `max_bytes` bounds what is read; no unit
-    is begun after `deadline_seconds`."""
+    given), cluster as `compact.strategy` says, fold deletes into files, drop what covers nothing.
+
+    `max_bytes` bounds what is read; no unit is begun that would not end within `deadline_seconds`, and
+    none is planned that needs more than `memory_bytes`.
+    """
     loaded = with_entries(ctx, fresh_base(ctx, base))
 
-    plan = partial(plan_compaction, target_bytes=target_bytes, small_bytes=small_bytes)
+    plan = partial(
+        plan_compaction,
+        target_bytes=target_bytes,
+        small_bytes=small_bytes,
+        unit_bytes=None if memory_bytes is None else memory_bytes // MEMORY_PER_BYTE,
+    )
     if dry_run:
         whole = plan(loaded.state, max_bytes=max_bytes)
         return CompactResult(version=loaded.snapshot.version, plan=whole)
@@ -99,6 +119,7 @@ def compact(
         budget=Budget(
             max_bytes=max_bytes,
             deadline=None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds,
+            seconds=lambda work: work.seconds,
         ),
     )
     merge = worth_merging(run.loaded.snapshot)
@@ -116,6 +137,9 @@ def compact(
         written_bytes=sum(d.written_bytes for d in run.done),
         merged_metadata=merge,
         left=run.left,
+        left_bytes=run.left_bytes,
+        hand_over=run.left_bytes
+        > Properties(run.loaded.snapshot.properties).number("compact.handover_bytes"),
         skipped=run.skipped,
         failures=tuple(run.failures),
     )
@@ -126,7 +150,7 @@ def carry_out(ctx: Context, loaded: Loaded, unit: CompactionUnit, layout: Layout
     wanted = set(unit.inputs)
     entries = [f for f in loaded.state.files() if f.key in wanted]
     tasks = live_tasks(loaded.state, entries, loaded.state.markers())
-    if unit.kind != "pack":
+    if unit.kind in ("drop", "fold"):
         work = FileWork(tasks.get(unit.inputs[0]), entries[0])
         return carry_out_file(ctx, loaded, work)[1]
     # In the order the plan gave them: neighbours by sort column stay neighbours.
@@ -134,6 +158,18 @@ def carry_out(ctx: Context, loaded: Loaded, unit: CompactionUnit, layout: Layout
     schema = loaded.snapshot.schema
     columns = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
     rows = _Counted(read_tasks(ctx.objects, ordered, columns, ctx.executor))
+    batches: Iterable[pa.RecordBatch] = rows
+    layout = replace(layout, split=None)
+    clusters = {f.cluster for f in entries}
+    cluster = clusters.pop() if len(clusters) == 1 else None
+    if unit.kind == "cluster":
+        order = order_of(loaded.snapshot)
+        if order is None:
+            raise ConcurrentChange("clustering was switched off meanwhile", table=ctx.uri)
+        batches = in_order(rows, order, schema)
+        # The rows are in order across files: a file of its own order would undo a z-order.
+        layout = replace(layout, sort_by=order.columns if order.kind == "sort" else ())
+        cluster = ctx.random.getrandbits(31)
     target = target_of(ctx, loaded.date_us)
     outputs = tuple(
         replace(
@@ -142,8 +178,9 @@ def carry_out(ctx: Context, loaded: Loaded, unit: CompactionUnit, layout: Layout
             spec_id=entries[0].spec_id,
             partition=entries[0].partition,
             data_change=False,
+            cluster=cluster,
         )
-        for output in write_files(target, rows, schema, replace(layout, split=None))
+        for output in write_files(target, batches, schema, layout)
     )
     return Done(
         unit=Unit(
@@ -153,7 +190,7 @@ def carry_out(ctx: Context, loaded: Loaded, unit: CompactionUnit, layout: Layout
             applied=frozenset(m.id for t in ordered for m in t.markers if m.file is not None),
             erased=tuple(e for t in ordered for e in count_erased(ctx, loaded, t.file, t)),
         ),
-        method="pack",
+        method=unit.kind,
         removed_rows=sum(f.rows for f in entries) - rows.rows,
         read_bytes=sum(f.size for f in entries),
         written_bytes=sum(f.size for f in outputs),

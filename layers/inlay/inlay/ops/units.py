@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from inlay.errors import InlayError, Kind, StaleUpload
 from inlay.ops.commit import Committed, Conflicted, commit
@@ -62,16 +62,25 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """`deadline` by the context's monotonic clock: no unit is begun after it."""
+    """`deadline` by the context's monotonic clock: no unit but the first is begun after it, and none
+    that takes longer than what is left. `seconds` says what a unit takes; by default that is not known."""
 
     max_bytes: int | None = None
     deadline: float | None = None
+    seconds: Callable[[Any], float] = lambda work: 0.0
+
+    def is_over(self, ctx: Context) -> bool:
+        return self.deadline is not None and ctx.clock.monotonic() >= self.deadline
+
+    def has_time(self, ctx: Context, work: Work) -> bool:
+        takes = self.seconds(work)
+        return not takes or self.deadline is None or ctx.clock.monotonic() + takes < self.deadline
 
 
 @dataclass(slots=True)
 class Run:
-    """What came of a run: `done` was committed, `left` units were not begun, `skipped` were given up
-    because others kept changing their files."""
+    """What came of a run: `done` was committed, `left` units (that would read `left_bytes`) were not
+    begun, `skipped` were given up because others kept changing their files."""
 
     loaded: Loaded
     done: list[Done] = field(default_factory=list)
@@ -79,8 +88,12 @@ class Run:
     commits: int = 0
     removed_markers: int = 0
     left: int = 0
+    left_bytes: int = 0
     skipped: int = 0
     input_bytes: int = 0
+
+    def leave(self, works: Sequence[Work]) -> None:
+        self.left, self.left_bytes = len(works), sum(w.bytes for w in works)
 
     def committed(self, outcome: Committed) -> None:
         self.commits += 1
@@ -109,16 +122,21 @@ def run_units(
             for w in plan(run.loaded.state, known)
             if all(tries[key] < MAX_TRIES for key in w.inputs)
         ]
-        batch = _affordable(works, run, budget)
+        in_time = [w for w in works if budget.has_time(ctx, w)]
+        batch = _affordable(in_time, run, budget)
         if not batch:
-            run.left = len(works)
+            run.leave(works)
             return run
         uploaded_us = run.loaded.date_us
         carried_out: list[Done] = []
+        begun: set[tuple[str, ...]] = set()
         try:
             for work in batch:
-                if carried_out and _late(ctx, budget):
+                if carried_out and budget.is_over(ctx):
                     break
+                if not budget.has_time(ctx, work):
+                    continue  # a smaller one may still fit
+                begun.add(work.inputs)
                 tries.update(work.inputs)
                 done = _try(run, perform, work)
                 if done is None:
@@ -133,8 +151,8 @@ def run_units(
             # Also when the store failed in between: what is done need not be done again.
             if carried_out:
                 _commit(ctx, run, operation, carried_out, idle, uploaded_us)
-        if _late(ctx, budget):
-            run.left = max(len(works) - len(carried_out), 0)
+        if budget.is_over(ctx):
+            run.leave([w for w in works if w.inputs not in begun])
             return run
 
 
@@ -162,10 +180,6 @@ def _affordable(works: Sequence[Work], run: Run, budget: Budget) -> list[Work]:
         found.append(work)
         size += work.bytes
     return found
-
-
-def _late(ctx: Context, budget: Budget) -> bool:
-    return budget.deadline is not None and ctx.clock.monotonic() >= budget.deadline
 
 
 def _commit(

@@ -17,6 +17,7 @@ from inlay.format.entry import DataFile, Marker, RowGroups, Rows, Vector
 from inlay.format.properties import Properties
 from inlay.format.snapshot import SEGMENT_MAX_ENTRIES, Segment, Snapshot
 from inlay.format.values import order_key
+from inlay.plan.clustering import cluster_units, order_of, runs_of
 from inlay.plan.scan import FileTask, plan_scan
 from inlay.plan.state import State
 
@@ -24,6 +25,8 @@ from inlay.plan.state import State
 DELETED_SHARE = 0.5
 # What a delete that must be evaluated costs every scan, in files: small next to a file to open.
 EVALUATED_DELETE = 0.25
+# One scan in four is taken to look up a range of the order: the others gain nothing by clustering.
+LOOKUP_SHARE = 0.25
 # A unit that does not fill a file must bring its largest input this share of its own size, else each
 # run would rewrite the same large file for a few new rows.
 WORTH_SHARE = 1 / 8
@@ -32,19 +35,28 @@ WORTH_FILES = 8
 # Segments beyond what the entries need, before metadata is merged.
 SPARE_SEGMENTS = 3
 
-Kind = Literal["drop", "pack", "fold"]
+# Work on a file of this size is fetching, decoding, encoding and sending it, one after the other.
+SECONDS_PER_MIB = 0.05
+
+Kind = Literal["drop", "pack", "fold", "cluster"]
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionUnit:
-    """`inputs` become one file (`pack`), a file without its deletes (`fold`), or nothing (`drop`).
-    `bytes` are read; `score` is what it gives for them, in files a scan need not open per MiB."""
+    """`inputs` become one file (`pack`), a file without its deletes (`fold`), files in one order
+    (`cluster`), or nothing (`drop`). `bytes` are read; `score` is what it gives for them, in files a
+    scan need not open per MiB."""
 
     kind: Kind
     inputs: tuple[str, ...]
     bytes: int
     score: float
     rows: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """About what it takes one worker."""
+        return self.bytes / 2**20 * SECONDS_PER_MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +83,14 @@ def plan_compaction(
     target_bytes: int | None = None,
     small_bytes: int | None = None,
     max_bytes: int | None = None,
+    unit_bytes: int | None = None,
     only: frozenset[str] | None = None,
 ) -> CompactionPlan:
     """What to compact in `state`, whose entries must all be loaded.
 
     `target_bytes` and `small_bytes` default to the table's properties. `max_bytes` bounds what all
-    units together read; the best come first, and one unit is always allowed. `only` leaves all other
-    files alone.
+    units together read; the best come first, and one unit is always allowed. `unit_bytes` bounds what
+    one unit sorts in memory. `only` leaves all other files alone.
     """
     snapshot = state.snapshot
     properties = Properties(snapshot.properties)
@@ -92,6 +105,14 @@ def plan_compaction(
     for bin_ in _bins(tasks.values(), snapshot, target=target, small=min(small, target)):
         packed.update(f.key for f in bin_)
         units.append(_unit("pack", bin_, len(bin_) - 1))
+    order = order_of(snapshot)
+    if order is not None:
+        bound = min(unit_bytes or 2**62, properties.number("compact.unit_bytes"))
+        rest = [t.file for t in tasks.values() if t.file.key not in packed]
+        for files in _by_partition(rest).values():
+            for unit in cluster_units(files, order, snapshot, unit_bytes=bound):
+                packed.update(f.key for f in unit)
+                units.append(_unit("cluster", unit, LOOKUP_SHARE * (runs_of(unit) - 1)))
     for task in tasks.values():
         if task.file.key not in packed and _worth_folding(task):
             units.append(_unit("fold", [task.file], _gain(task)))
@@ -174,11 +195,8 @@ def _bins(
     tasks: Iterable[FileTask], snapshot: Snapshot, *, target: int, small: int
 ) -> Iterator[list[DataFile]]:
     """Small files of one partition, neighbours in sort order or age together, up to `target` bytes."""
-    groups: dict[tuple[object, ...], list[DataFile]] = defaultdict(list)
-    for task in tasks:
-        if task.file.size < small:
-            groups[(task.file.spec_id, *task.file.partition)].append(task.file)
-    for files in groups.values():
+    few = (task.file for task in tasks if task.file.size < small)
+    for files in _by_partition(few).values():
         files.sort(key=lambda f: _place(f, snapshot))
         bin_: list[DataFile] = []
         for entry in files:
@@ -189,6 +207,13 @@ def _bins(
             bin_.append(entry)
         if _worth_packing(bin_):
             yield bin_
+
+
+def _by_partition(files: Iterable[DataFile]) -> Mapping[tuple[object, ...], list[DataFile]]:
+    groups: dict[tuple[object, ...], list[DataFile]] = defaultdict(list)
+    for entry in files:
+        groups[(entry.spec_id, *entry.partition)].append(entry)
+    return groups
 
 
 def _place(entry: DataFile, snapshot: Snapshot) -> tuple[bool, object, int, str]:
