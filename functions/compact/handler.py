@@ -1,6 +1,8 @@
-"""Packs small files and folds deletes in, table by table, beside running ingestion.
+"""Packs small files, sorts rows across files and folds deletes in, table by table, beside ingestion.
 
-Runs by schedule on every table, or on the one that the event names: `{"table": "orders"}`.
+Runs by schedule on every table, or on the one that the event names: `{"table": "orders"}`. The units that
+give most come first, as many as time and memory allow; a backlog beyond `compact.handover_bytes` is handed
+over to Spark, which does the same units.
 """
 
 from __future__ import annotations
@@ -8,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inlay.functions.observe import observed, tell_failures, tell_work
+from inlay.functions import settings
+from inlay.functions.messages import hand_over
+from inlay.functions.observe import count, observed, tell_failures, tell_work
 from inlay.functions.requests import MaintenanceRequest
 from inlay.functions.rounds import run_round
 from inlay.functions.tables import table_context, usage_of
@@ -22,8 +26,16 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 
     def work(table: str, seconds: float) -> Mapping[str, Any]:
         ctx = table_context(table)
-        result = compact(ctx, deadline_seconds=seconds, dry_run=asked.dry_run)
+        result = compact(
+            ctx,
+            deadline_seconds=seconds,
+            memory_bytes=settings.memory_bytes(),
+            dry_run=asked.dry_run,
+        )
         tell_failures(result.failures)
+        if result.hand_over:
+            hand_over(table, result.left, result.left_bytes)
+        count(table, {"CompactionBacklogBytes": result.left_bytes})
         return tell_work(table, "compact", result, usage_of(ctx))
 
     return run_round(asked.table, context, work)

@@ -150,6 +150,7 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
         "INLAY_BUCKET": f"memory://{BUCKET}",
         "INLAY_DEAD_LETTERS": "dead-letters",
         "INLAY_REWRITE_QUEUE": "rewrite",
+        "INLAY_HANDOVER_QUEUE": "handover",
         "INLAY_GRACE_DAYS": "7",
         "INLAY_ERASURE_KEY": "a key for tests",
         "POWERTOOLS_TRACE_DISABLED": "true",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import inlay.errors
 from inlay.errors import StoreUnavailable
 from inlay.functions import rounds
 
-from .conftest import BUCKET, EVENTS, ORDERS, Functions, event
+from .conftest import BUCKET, EVENTS, ORDERS, Functions, LambdaContext, event
 
 
 def fill(functions: Functions, table: str) -> inlay.Table:
@@ -190,3 +191,27 @@ class Patient:
 
     def get_remaining_time_in_millis(self) -> float:
         return self._seconds * 1_000
+
+
+def test_a_backlog_that_outgrew_the_function_is_handed_over_to_spark(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    functions.create_orders(**{"compact.handover_bytes": 1})
+    for _ in range(3):
+        functions.orders().append(pq.read_table(pa.BufferReader(ORDERS)))
+    size = sum(functions.orders().files()["bytes"].to_pylist())
+    functions.replay("compact.one_table")
+    assert functions.queues.bodies("handover") == []
+    functions.orders().append(pq.read_table(pa.BufferReader(ORDERS)))
+    functions.orders().append(pq.read_table(pa.BufferReader(ORDERS)))
+    monkeypatch.setattr(LambdaContext, "get_remaining_time_in_millis", staticmethod(lambda: 1))
+    told = functions.replay("compact.one_table")["orders"]
+    assert (told["units"], told["left"]) == (0, 1)
+    [body] = functions.queues.bodies("handover")
+    assert json.loads(body) == {
+        "table": "orders",
+        "left_units": 1,
+        "left_bytes": told["left_bytes"],
+    }
+    assert 0 < told["left_bytes"] < 2 * size
+    assert functions.rows() == 500

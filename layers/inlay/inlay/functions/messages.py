@@ -85,6 +85,12 @@ def tell_rewrite(table: str) -> None:
     )
 
 
+def hand_over(table: str, left_units: int, left_bytes: int) -> None:
+    """Tell whoever runs Spark that a table's backlog of compaction outgrew this function."""
+    body = {"table": table, "left_units": left_units, "left_bytes": left_bytes}
+    sqs().send_message(QueueUrl=settings.handover_queue_url(), MessageBody=json.dumps(body))
+
+
 def sent_time_us(record: SQSRecord) -> int:
     """When the message was sent, by SQS's clock; a redelivery keeps it."""
     return int(record.attributes.sent_timestamp or 0) * 1_000

@@ -30,7 +30,7 @@ tracer = Tracer(auto_patch=False)
 
 Handler = Callable[[Any, Any], Any]
 
-_BYTES = ("BytesUp", "BytesDown")
+_BYTES = ("BytesUp", "BytesDown", "CompactionBacklogBytes")
 
 
 class Told(Exception):

@@ -35,6 +35,16 @@ def rewrite_queue_url() -> str:
     return _variable("INLAY_REWRITE_QUEUE")
 
 
+def handover_queue_url() -> str:
+    return _variable("INLAY_HANDOVER_QUEUE")
+
+
+def memory_bytes() -> int | None:
+    """What Lambda gives this function; None elsewhere."""
+    megabytes = os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE")
+    return int(megabytes) * 2**20 if megabytes else None
+
+
 def grace_days() -> int:
     return int(_variable("INLAY_GRACE_DAYS"))
 
