@@ -20,6 +20,7 @@ from inlay.errors import UnreadableFile
 from inlay.format.schema import Schema
 from inlay.parquet.conform import conform
 from inlay.parquet.groups import Group
+from inlay.parquet.mask import GroupDeletes
 from inlay.parquet.opened import OpenFile, chunk_range, reading
 from inlay.parquet.pagewise import SparseColumn, index_range, sparse_column
 from inlay.parquet.pipeline import Steps
@@ -76,12 +77,12 @@ class _GroupReader:
         by, and with them, in the same round trip, what finds single pages afterwards."""
         found: list[ByteRange] = []
         for group in groups:
-            if not group.fields:
+            if not group.fields and group.only is None:
                 found += self._chunk_ranges(group, self.wanted.columns)
                 continue
             found += self._chunk_ranges(group, self._judged_by(group))
             # Deletes alone leave most rows: then every page is needed.
-            if group.filters and self.file.body is None:
+            if group.is_picked and self.file.body is None:
                 found += self._index_ranges(group)
         return found
 
@@ -155,14 +156,19 @@ class _GroupReader:
 
     def _judge(self, group: Group) -> Survivors:
         keep = group.deletes.keep_positions(group.rows)
+        spared = None if group.only is None else group.only.keep_positions(group.rows)
         table: pa.Table | None = None
         tops = self._judged_by(group)
         if group.fields:
             schema = subschema(self.wanted.schema, tops)
             batches = self._decode(group, schema)
             by_value = pa.concat_arrays([_wanted_rows(group, b, schema) for b in batches])
-            keep = by_value if keep is None else pc.and_(keep, by_value)
+            keep = _both(keep, by_value)
+            if group.only is not None:
+                spared = _both(spared, _spared_by_value(group.only, batches, schema))
             table = pa.Table.from_batches(batches)
+        if spared is not None:
+            keep = _both(keep, pc.invert(spared))
         rows = group.rows if keep is None else keep.true_count
         if rows == group.rows:
             keep = None
@@ -254,6 +260,20 @@ def _wanted_rows(group: Group, batch: pa.RecordBatch, schema: Schema) -> pa.Bool
         hit = found.selected(batch, schema)
         keep = hit if keep is None else pc.and_(keep, hit)
     return pa.repeat(pa.scalar(True), batch.num_rows) if keep is None else keep
+
+
+def _spared_by_value(
+    only: GroupDeletes, batches: Sequence[pa.RecordBatch], schema: Schema
+) -> pa.BooleanArray | None:
+    """Which rows no predicate and no key of `only` hits; None is all."""
+    spared = [only.keep_values(batch, schema) for batch in batches]
+    return None if spared[0] is None else pa.concat_arrays(spared)
+
+
+def _both(left: pa.BooleanArray | None, right: pa.BooleanArray | None) -> pa.BooleanArray | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return pc.and_(left, right)
 
 
 def _positions(survivors: Survivors) -> pa.Array:

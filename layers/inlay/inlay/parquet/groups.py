@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from inlay.format.predicate import TRUE
-from inlay.parquet.mask import GroupDeletes
+from inlay.parquet.mask import NO_DELETES, GroupDeletes
 from inlay.parquet.opened import OpenFile
 from inlay.parquet.stats import Leaf, absent_fields, group_stats, leaves_of
 from inlay.parquet.wanted import PredicateFilter, RowFilter, Wanted, top_columns
@@ -23,17 +23,25 @@ _DECODED_BYTES = {"BYTE_ARRAY": 24, "FIXED_LEN_BYTE_ARRAY": 16}
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A row group that may have rows to give, and what must be asked of them."""
+    """A row group that may have rows to give, and what must be asked of them: that `filters` select
+    them, that `deletes` delete none of them, that `only`, unless None, would delete each of them."""
 
     ordinal: int
     first_row: int
     rows: int
     filters: tuple[RowFilter, ...]
     deletes: GroupDeletes
+    only: GroupDeletes | None = None
 
     @property
     def fields(self) -> frozenset[int]:
-        return self.deletes.fields.union(*(f.fields for f in self.filters))
+        only = frozenset[int]() if self.only is None else self.only.fields
+        return self.deletes.fields.union(only, *(f.fields for f in self.filters))
+
+    @property
+    def is_picked(self) -> bool:
+        """Whether few of its rows may be wanted: then single pages are worth finding."""
+        return bool(self.filters) or self.only is not None
 
 
 def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
@@ -42,7 +50,8 @@ def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
     filters: list[RowFilter] = [] if task.predicate == TRUE else [PredicateFilter(task.predicate)]
     if wanted.where is not None:
         filters.append(wanted.where)
-    fields = file.deletes.fields.union(*(f.fields for f in filters))
+    only = (file.only or NO_DELETES).fields
+    fields = file.deletes.fields.union(only, *(f.fields for f in filters))
     leaves = leaves_of(file.metadata, file.columns, wanted.schema, fields)
     absent = absent_fields(file.columns, wanted.schema, fields)
     chosen = None if task.row_groups is None else frozenset(task.row_groups)
@@ -78,7 +87,12 @@ def _plan_group(
     deletes = file.deletes.of_group(ordinal, first_row, rows, stats)
     if deletes is None:
         return None
-    return Group(ordinal, first_row, rows, tuple(left), deletes)
+    only: GroupDeletes | None = None
+    if file.only is not None:
+        only = file.only.of_group(ordinal, first_row, rows, stats)
+        if only is not None and not only.any:
+            return None
+    return Group(ordinal, first_row, rows, tuple(left), deletes, only)
 
 
 def in_units(

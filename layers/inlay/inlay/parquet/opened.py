@@ -45,7 +45,8 @@ class FooterOf:
 @dataclass(frozen=True)
 class OpenFile:
     """A file about to be read: its footer, where its columns are (`arrow` is its schema as Arrow sees
-    it), what is deleted. `body` is all of it, when it was so small that it came with the footer."""
+    it), what is deleted, what alone is wanted (`only`, None for any row). `body` is all of it, when it
+    was so small that it came with the footer."""
 
     task: FileTask
     source: Source
@@ -54,6 +55,7 @@ class OpenFile:
     arrow: pa.Schema
     columns: FileColumns
     deletes: FileDeletes = NO_DELETES
+    only: FileDeletes | None = None
     body: bytes | None = None
 
     @cached_property
@@ -81,12 +83,14 @@ class OpenFile:
 def open_file(objects: Objects, task: FileTask, wanted: Wanted) -> Steps[OpenFile]:
     """Fetch and parse the footer and load the marker objects."""
     loads = marker_jobs(objects, task.markers, wanted.schema, task.file.rows)
-    (source, footer, body), *loaded = yield [partial(_load_footer, objects, task), *loads]
-    deletes = combine_markers(task.markers, loaded, wanted.schema)
+    more = marker_jobs(objects, task.only, wanted.schema, task.file.rows)
+    (source, footer, body), *loaded = yield [partial(_load_footer, objects, task), *loads, *more]
+    deletes = combine_markers(task.markers, loaded[: len(loads)], wanted.schema)
+    only = combine_markers(task.only, loaded[len(loads) :], wanted.schema) if task.only else None
     with reading(task.file.key):
         arrow = footer.metadata.schema.to_arrow_schema()
     columns = locate_columns(arrow, task.schema)
-    return OpenFile(task, source, footer.metadata, footer.tail, arrow, columns, deletes, body)
+    return OpenFile(task, source, footer.metadata, footer.tail, arrow, columns, deletes, only, body)
 
 
 def _load_footer(objects: Objects, task: FileTask) -> tuple[Source, FooterOf, bytes | None]:

@@ -40,19 +40,23 @@ class FileTask:
     """One data file to read at one snapshot.
 
     `schema` is the one its entry records: the file's names mean what they meant there. `predicate` is
-    what must still be checked on its rows; `row_groups` None is all of them.
+    what must still be checked on its rows; `row_groups` None is all of them. `only`, unless empty,
+    leaves just the rows that at least one of these markers deletes (`plan.feed` asks what a commit
+    deleted).
     """
 
     file: DataFile
     schema: Schema
     markers: tuple[Marker, ...] = ()
+    only: tuple[Marker, ...] = ()
     predicate: Predicate = TRUE
     row_groups: tuple[int, ...] | None = None
 
     @property
     def whole(self) -> bool:
         """Whether every row of the file is a row of the task's result."""
-        return not self.markers and self.predicate == TRUE and self.row_groups is None
+        anything = not self.markers and not self.only and self.predicate == TRUE
+        return anything and self.row_groups is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
