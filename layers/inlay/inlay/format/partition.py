@@ -1,0 +1,289 @@
+"""Partition transforms: from a column's value to the partition a row lies in.
+
+Promise: transforms give what Apache Iceberg's specification says ("Partition Transforms", and its
+appendix B for the hash), so that a bucket means the same to every engine; every transform but bucket is
+monotone, and `values_of` bounds the values that share a partition. NULL is in the partition NULL.
+
+Three things Iceberg leaves open are fixed here: truncating a number near the least value of its type
+gives that least value; times finer or coarser than microseconds hash as their microseconds; -0.0 is in
+the partition of 0.0, and NaN in one of its own.
+
+A partition value is kept *as written*: as its JSON (`format.values`), so that it can be a key and NaN
+equals itself. Its type follows from transform and source column; `decode_partition` reads it.
+
+Pure, one value at a time. `inlay.parquet.partition` does the same to columns.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+
+from inlay.errors import NewerFormat
+from inlay.format.murmur3 import murmur3
+from inlay.format.schema import Primitive, Value
+from inlay.format.values import (
+    EXACT,
+    NANOS_PER_DAY,
+    NANOS_PER_UNIT,
+    decode_value,
+    encode_value,
+    integer_range,
+    successor,
+)
+
+MAX_WIDTH = 2**31 - 1
+# Values of one partition tuple stand in every file's entry.
+MAX_FIELDS = 8
+# Specs stay with a table for ever, in its pointer.
+MAX_SPECS = 64
+
+# A partition value as written: what JSON holds, never bytes or a decimal.
+Written = bool | int | float | str
+Partition = tuple[Value | None, ...]
+
+CALENDAR = ("year", "month", "day", "hour")
+_INT = Primitive("int32")
+_TRANSFORM = re.compile(r"(bucket|truncate)\[([1-9][0-9]{0,9})\]")
+_HOUR_NANOS = 3600 * 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """`width`: the number of buckets, or how much of a value truncate keeps."""
+
+    name: str
+    width: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name}[{self.width}]" if self.width else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The values of one partition: `lower` <= value, and value <= `upper` or, if `below`,
+    value < `upper`; None is unbounded."""
+
+    lower: Value | None
+    upper: Value | None
+    below: bool = False
+
+
+# -- transforms -----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def parse_transform(text: str) -> Transform:
+    """`"bucket[16]"` as a partition spec says it.
+
+    >>> parse_transform("bucket[16]").width
+    16
+    """
+    if text in ("identity", *CALENDAR):
+        return Transform(text)
+    match = _TRANSFORM.fullmatch(text)
+    if match is None or int(match[2]) > MAX_WIDTH:
+        raise NewerFormat(f"a partition spec names an unknown transform {text[:40]!r}")
+    return Transform(match[1], int(match[2]))
+
+
+def result_type(transform: Transform, source: Primitive) -> Primitive | None:
+    """The type of the partition values; None when the transform does not take the type."""
+    match transform.name:
+        case "identity":
+            return source
+        case "truncate":
+            takes = source.is_integer or source.name in ("decimal", "string", "binary")
+            return source if takes else None
+        case "bucket":
+            return None if source.name in ("bool", "float", "double") else _INT
+        case "hour":
+            return _INT if source.name in ("timestamp", "timestamptz") else None
+        case "day":
+            return Primitive("date") if _has_days(source) else None
+        case _:
+            return _INT if _has_days(source) else None
+
+
+def _has_days(source: Primitive) -> bool:
+    return source.name in ("date", "timestamp", "timestamptz")
+
+
+def partition_of(transform: Transform, source: Primitive, value: Value | None) -> Written | None:
+    """The partition value, as written, of a value in physical form."""
+    if value is None:
+        return None
+    return _partition_of(transform, source, value, type(value).__name__)
+
+
+# Equal values of different types (True, 1, 1.0) must not share a line of the cache.
+@lru_cache(maxsize=4096)
+def _partition_of(transform: Transform, source: Primitive, value: Value, _: str) -> Written:
+    match transform.name:
+        case "identity":
+            return written(source, value)
+        case "truncate":
+            return written(source, _truncate(source, value, transform.width))
+        case "bucket":
+            return (murmur3(hashed_bytes(source, value)) & 0x7FFFFFFF) % transform.width
+        case "hour":
+            return _as_int(value) * NANOS_PER_UNIT[source.unit] // _HOUR_NANOS
+        case "day":
+            return day_of(source, value)
+        case "month":
+            year, month = civil(day_of(source, value))
+            return (year - 1970) * 12 + month - 1
+        case _:
+            return civil(day_of(source, value))[0] - 1970
+
+
+def written(kind: Primitive, value: Value) -> Written:
+    """A value as partition values are kept: one text or number for all values that are equal."""
+    plain = 0.0 if isinstance(value, float) and value == 0 else value
+    found: Written = encode_value(kind, plain)
+    return found
+
+
+def decode_partition(transform: Transform, source: Primitive, value: Value | None) -> Value | None:
+    """A partition value as written, in physical form of `result_type`. Raises `CorruptTable`."""
+    kind = result_type(transform, source)
+    if value is None or kind is None:
+        return None
+    if kind == source:
+        return decode_value(kind, value)
+    return decode_value(Primitive("int64"), value)
+
+
+def values_of(transform: Transform, source: Primitive, value: Value) -> Bounds:
+    """Bounds of the values whose partition is `value` (decoded, not NULL). Bucket bounds nothing."""
+    match transform.name:
+        case "identity":
+            return Bounds(value, value)
+        case "truncate":
+            return _truncated(source, value, transform.width)
+        case "bucket":
+            return Bounds(None, None)
+    at = _as_int(value)
+    match transform.name:
+        case "hour":
+            first, after = at * _HOUR_NANOS, (at + 1) * _HOUR_NANOS
+        case "day":
+            first, after = at * NANOS_PER_DAY, (at + 1) * NANOS_PER_DAY
+        case "month":
+            first, after = (_month_start(n) * NANOS_PER_DAY for n in (at, at + 1))
+        case _:
+            first, after = (_month_start(12 * n) * NANOS_PER_DAY for n in (at, at + 1))
+    unit = NANOS_PER_DAY if source.name == "date" else NANOS_PER_UNIT[source.unit]
+    least, greatest = _limits(source)
+    # Units divide hours, so both divisions are exact.
+    return Bounds(max(least, first // unit), min(greatest, after // unit - 1))
+
+
+def _as_int(value: Value) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _limits(source: Primitive) -> tuple[int, int]:
+    found = integer_range(source)
+    assert found is not None
+    return found
+
+
+# -- truncate -------------------------------------------------------------------------------------
+
+
+def _truncate(source: Primitive, value: Value, width: int) -> Value:
+    if isinstance(value, str | bytes):
+        return value[:width]
+    if isinstance(value, Decimal):
+        unscaled = _unscaled(source, value)
+        return _decimal(source, max(_least_unscaled(source), unscaled - unscaled % width))
+    number = _as_int(value)
+    return max(_limits(source)[0], number - number % width)
+
+
+def _truncated(source: Primitive, value: Value, width: int) -> Bounds:
+    if isinstance(value, str | bytes):
+        return Bounds(value, value) if len(value) < width else Bounds(value, successor(value), True)
+    if isinstance(value, Decimal):
+        unscaled = _unscaled(source, value)
+        last = unscaled - unscaled % width + width - 1
+        return Bounds(value, _decimal(source, min(last, -_least_unscaled(source))))
+    number = _as_int(value)
+    # The first partition may begin within a step, at the least value of the type.
+    return Bounds(number, min(_limits(source)[1], number - number % width + width - 1))
+
+
+def _unscaled(source: Primitive, value: Decimal) -> int:
+    return int(value.scaleb(source.scale, context=EXACT))
+
+
+def _decimal(source: Primitive, unscaled: int) -> Decimal:
+    return Decimal(unscaled).scaleb(-source.scale, context=EXACT)
+
+
+def _least_unscaled(source: Primitive) -> int:
+    least: int = 1 - 10**source.precision
+    return least
+
+
+# -- calendar -------------------------------------------------------------------------------------
+
+
+def day_of(source: Primitive, value: Value) -> int:
+    """Days since 1970-01-01; before it, negative."""
+    number = _as_int(value)
+    if source.name == "date":
+        return number
+    return number * NANOS_PER_UNIT[source.unit] // NANOS_PER_DAY
+
+
+def civil(day: int) -> tuple[int, int]:
+    """Year and month of a day since 1970-01-01, in the proleptic Gregorian calendar, for any day.
+
+    Years are counted from March, so that the leap day is a year's last; 400 years are 146,097 days.
+
+    >>> civil(-1), civil(19_782)
+    ((1969, 12), (2024, 2))
+    """
+    era, day_of_era = divmod(day + 719_468, 146_097)
+    leap_days = day_of_era // 1_460 - day_of_era // 36_524 + day_of_era // 146_096
+    year_of_era = (day_of_era - leap_days) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    from_march = (5 * day_of_year + 2) // 153
+    month = from_march + 3 if from_march < 10 else from_march - 9
+    return era * 400 + year_of_era + (month <= 2), month
+
+
+def _month_start(months: int) -> int:
+    """The first day of a month since 1970-01."""
+    year, month = 1970 + months // 12, months % 12 + 1
+    era, year_of_era = divmod(year - (month <= 2), 400)
+    from_march = (month + 9) % 12
+    day_of_year = (153 * from_march + 2) // 5
+    day_of_era = 365 * year_of_era + year_of_era // 4 - year_of_era // 100 + day_of_year
+    return era * 146_097 + day_of_era - 719_468
+
+
+# -- bucket ---------------------------------------------------------------------------------------
+
+
+def hashed_bytes(source: Primitive, value: Value) -> bytes:
+    """What of a value is hashed: the same for all integer types, for all precisions of a decimal, and
+    for all units of a time, so that widening a column moves no row to another bucket."""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, Decimal):
+        unscaled = _unscaled(source, value)
+        # As Java's BigInteger: the fewest bytes that hold the number and its sign.
+        bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length() + 1
+        return unscaled.to_bytes((bits + 7) // 8, "big", signed=True)
+    number = _as_int(value)
+    if source.unit:
+        number = number * NANOS_PER_UNIT[source.unit] // 1_000
+    return (number & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "little")

@@ -1,0 +1,77 @@
+"""Evidence: what metadata makes sure of the rows of a file, for pruning and for deletes by metadata.
+
+Promise: whoever asks what a predicate or a delete can do to a file asks here, never `entry.stats`: those
+are written under the schema the entry records, and say nothing of the file's partition. A field's
+statistics are worked out when they are asked for; most files are ruled out by one or two fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from inlay.format.entry import ColumnStats, DataFile
+from inlay.format.schema import Schema
+from inlay.format.snapshot import PartitionSpec, Snapshot
+from inlay.plan.partitions import with_partition
+from inlay.plan.prune import Stats
+
+
+class Evidence:
+    """Reads entries of the files of one table. `schema` is what predicates and markers are bound to."""
+
+    def __init__(
+        self, schema: Schema, schemas: Iterable[Schema] = (), specs: Iterable[PartitionSpec] = ()
+    ) -> None:
+        self.schema = schema
+        self.schemas: Mapping[int, Schema] = {s.id: s for s in (*schemas, schema)}
+        self._fields = {s.id: {f.id for _, f in s.walk()} for s in self.schemas.values()}
+        self._specs = {spec.id: spec for spec in specs if spec.fields}
+        self._sources = {i: {f.source for f in spec.fields} for i, spec in self._specs.items()}
+
+    @staticmethod
+    def of_snapshot(snapshot: Snapshot) -> Evidence:
+        return Evidence(snapshot.schema, snapshot.schemas, snapshot.specs)
+
+    def of(self, entry: DataFile) -> Stats:
+        """What is known of a file's columns, by field id."""
+        return _Known(self, entry)
+
+    def column(self, entry: DataFile, field_id: int) -> ColumnStats | None:
+        found = entry.stats.get(field_id)
+        spec = self._specs.get(entry.spec_id)
+        if spec is not None and field_id in self._sources[spec.id]:
+            recorded = self.schemas[entry.schema_id]
+            found = with_partition(found or ColumnStats(), entry, recorded, spec, field_id)
+        if found is None and field_id not in self._fields[entry.schema_id]:
+            # Written before the column was added: it is NULL in each row.
+            return ColumnStats(null_count=entry.rows, has_nan=False)
+        return found
+
+    def listed(self, entry: DataFile) -> set[int]:
+        return set(entry.stats) | self._sources.get(entry.spec_id, set())
+
+
+class _Known(Mapping[int, ColumnStats]):
+    """A file's evidence as a mapping. Columns that the file was written without can be asked for, but are
+    not listed: there is no end of them."""
+
+    __slots__ = ("_entry", "_evidence", "_found")
+
+    def __init__(self, evidence: Evidence, entry: DataFile) -> None:
+        self._evidence = evidence
+        self._entry = entry
+        self._found: dict[int, ColumnStats | None] = {}
+
+    def __getitem__(self, field_id: int) -> ColumnStats:
+        if field_id not in self._found:
+            self._found[field_id] = self._evidence.column(self._entry, field_id)
+        found = self._found[field_id]
+        if found is None:
+            raise KeyError(field_id)
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._evidence.listed(self._entry))
+
+    def __len__(self) -> int:
+        return len(self._evidence.listed(self._entry))

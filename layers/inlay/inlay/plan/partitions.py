@@ -1,0 +1,239 @@
+"""Partitions: what the partition of a file says of its rows, and which partition statistics say it is in.
+
+Promise: what a partition value says holds for every row of the file, so that pruning by it is never
+wrong; a file is put into a partition by statistics only when each of its rows surely lies there. A file
+that lies in no one partition is a file of the unpartitioned spec: nothing is concluded from it.
+
+Partition values mean what they mean under the spec *and* the schema that the file's entry records; both
+stay with the table for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from inlay.errors import InvalidRequest
+from inlay.format.entry import ColumnStats, DataFile
+from inlay.format.partition import (
+    MAX_SPECS,
+    Partition,
+    Transform,
+    decode_partition,
+    parse_transform,
+    partition_of,
+    result_type,
+    values_of,
+)
+from inlay.format.schema import Primitive, Schema, Value
+from inlay.format.snapshot import UNPARTITIONED, PartitionField, PartitionSpec, Snapshot
+from inlay.format.values import is_nan, order_key
+
+GroupKey = tuple[int, Partition]
+
+
+def sources(snapshot: Snapshot) -> frozenset[int]:
+    """Field ids that the current spec is made of: columns that may not be dropped."""
+    return frozenset(field.source for field in current_spec(snapshot).fields)
+
+
+def current_spec(snapshot: Snapshot) -> PartitionSpec:
+    return next(spec for spec in snapshot.specs if spec.id == snapshot.spec_id)
+
+
+def group_key(entry: DataFile) -> GroupKey:
+    """Files with equal keys may be packed together without a loss of pruning."""
+    return entry.spec_id, entry.partition
+
+
+def next_spec(snapshot: Snapshot, fields: tuple[PartitionField, ...]) -> PartitionSpec:
+    """The table's spec of these fields, or a new one. Raises `InvalidRequest` when it has too many."""
+    same = next((spec for spec in snapshot.specs if spec.fields == fields), None)
+    if same is not None:
+        return same
+    if len(snapshot.specs) >= MAX_SPECS:
+        raise InvalidRequest(
+            f"the table has been partitioned in {MAX_SPECS} ways, which is all it can remember",
+            next_step="Go back to one of them, or copy the table into a new one",
+        )
+    return PartitionSpec(max(spec.id for spec in snapshot.specs) + 1, fields)
+
+
+# -- what a partition value says ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Each value of a column, none NULL, has this partition value (as written)."""
+
+    transform: Transform
+    source: Primitive
+    value: Value
+
+    def admits(self, kind: Primitive, value: Value) -> bool:
+        """False only when no value of the column equals `value`."""
+        return self.admits_any(kind, (value,))
+
+    def admits_any(self, kind: Primitive, values: tuple[Value, ...]) -> bool:
+        """False only when no value of the column is one of these. `kind` may be wider than the type the
+        file was partitioned under."""
+        comparable = kind == self.source or (
+            self.transform.name == "bucket" and _hash_alike(kind, self.source)
+        )
+        return not comparable or self.value in _partitions(self.transform, kind, values)
+
+    def admits_prefix(self, prefix: str) -> bool:
+        """False only when no value of the column starts so."""
+        if self.transform.name not in ("identity", "truncate") or not isinstance(self.value, str):
+            return True
+        whole = self.transform.name == "identity" or len(self.value) < self.transform.width
+        return self.value.startswith(prefix) or (not whole and prefix.startswith(self.value))
+
+
+def _hash_alike(a: Primitive, b: Primitive) -> bool:
+    """Whether equal values of these types are in the same bucket."""
+    return (
+        (a.is_integer and b.is_integer)
+        or (a.name == b.name and a.scale == b.scale)
+        or {a.name, b.name} == {"fixed", "binary"}
+    )
+
+
+# The same few literals are asked about for each file that bounds do not rule out.
+@lru_cache(maxsize=256)
+def _partitions(
+    transform: Transform, kind: Primitive, values: tuple[Value, ...]
+) -> frozenset[Value | None]:
+    return frozenset(partition_of(transform, kind, value) for value in values)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedStats(ColumnStats):
+    """Statistics of a column in one partition: besides bounds, which single values can be there."""
+
+    facts: tuple[Fact, ...] = ()
+
+
+def with_partition(
+    stats: ColumnStats, entry: DataFile, recorded: Schema, spec: PartitionSpec, field_id: int
+) -> ColumnStats:
+    """`stats` of a field of a file, narrowed by what its partition says; in the types of `recorded`."""
+    column = recorded.by_id(field_id)
+    if column is None or not isinstance(column.type, Primitive):
+        return stats
+    if len(entry.partition) != len(spec.fields):
+        return stats
+    for field, value in zip(spec.fields, entry.partition, strict=True):
+        if field.source == field_id:
+            transform = parse_transform(field.transform)
+            if value is None:
+                return ColumnStats(null_count=entry.rows, has_nan=False)
+            stats = _narrowed(stats, Fact(transform, column.type, value))
+    return stats
+
+
+def _narrowed(stats: ColumnStats, fact: Fact) -> ColumnStats:
+    decoded = decode_partition(fact.transform, fact.source, fact.value)
+    if decoded is None:
+        return stats
+    facts = (*stats.facts, fact) if isinstance(stats, PartitionedStats) else (fact,)
+    if is_nan(decoded):
+        # Bounds are not about NaN, so there are none.
+        return PartitionedStats(null_count=0, has_nan=True, facts=facts)
+    bounds = values_of(fact.transform, fact.source, decoded)
+    lower = _greater(stats.lower, bounds.lower)
+    upper = _less(stats.upper, bounds.upper)
+    kept = (lower, upper) == (stats.lower, stats.upper)
+    return PartitionedStats(
+        lower=lower,
+        upper=upper,
+        null_count=0,
+        exact=fact.transform.name == "identity" or (kept and stats.exact),
+        has_nan=False,
+        facts=facts,
+    )
+
+
+def _greater(a: Value | None, b: Value | None) -> Value | None:
+    known = [v for v in (a, b) if v is not None]
+    return max(known, key=order_key, default=None)
+
+
+def _less(a: Value | None, b: Value | None) -> Value | None:
+    known = [v for v in (a, b) if v is not None]
+    return min(known, key=order_key, default=None)
+
+
+# -- which partition a file is in -----------------------------------------------------------------
+
+
+def partition_from_stats(
+    spec: PartitionSpec, schema: Schema, stats: Mapping[int, ColumnStats], rows: int
+) -> Partition | None:
+    """The one partition of `spec` in which all rows of a file lie, by bounds of its columns in the types
+    of `schema`; None when they lie in several or that cannot be told."""
+    found: list[Value | None] = []
+    for field in spec.fields:
+        column = schema.by_id(field.source)
+        known = stats.get(field.source)
+        if column is None or not isinstance(column.type, Primitive) or known is None:
+            return None
+        if known.null_count == rows:
+            found.append(None)
+            continue
+        transform = parse_transform(field.transform)
+        value = _one_partition(transform, column.type, known)
+        if value is None:
+            return None
+        found.append(value)
+    return tuple(found)
+
+
+def _one_partition(transform: Transform, kind: Primitive, stats: ColumnStats) -> Value | None:
+    unsure_of_nan = kind.is_float and stats.has_nan is not False
+    if stats.null_count != 0 or unsure_of_nan or stats.lower is None or stats.upper is None:
+        return None
+    if transform.name == "bucket" and stats.lower != stats.upper:
+        return None
+    # The other transforms are monotone: what lies between two values of one partition lies there too.
+    first, last = (partition_of(transform, kind, v) for v in (stats.lower, stats.upper))
+    return first if first == last else None
+
+
+def carried_over(
+    entry: DataFile, old: Schema, new: Schema, specs: Iterable[PartitionSpec]
+) -> tuple[int, Partition]:
+    """Spec and partition of a file that holds rows of `entry`, to be recorded under schema `new`. It has
+    no partition where the values written under `old` would mean something else."""
+    spec = next((s for s in specs if s.id == entry.spec_id), UNPARTITIONED)
+    same = old.id == new.id or all(_means_the_same(f, old, new) for f in spec.fields)
+    return (entry.spec_id, entry.partition) if same else (UNPARTITIONED.id, ())
+
+
+def _means_the_same(field: PartitionField, old: Schema, new: Schema) -> bool:
+    before, after = old.by_id(field.source), new.by_id(field.source)
+    if before is None or after is None:
+        return False
+    kinds = before.type, after.type
+    if not isinstance(kinds[0], Primitive) or not isinstance(kinds[1], Primitive):
+        return False
+    if kinds[0] == kinds[1]:
+        return True
+    integers = kinds[0].is_integer and kinds[1].is_integer
+    decimals = kinds[0].name == kinds[1].name == "decimal" and kinds[0].scale == kinds[1].scale
+    return integers or decimals
+
+
+def applies_to(fields: tuple[PartitionField, ...], schema: Schema) -> bool:
+    """Whether the columns of a spec are there, with types its transforms take."""
+
+    def applies(field: PartitionField) -> bool:
+        column = schema.by_id(field.source)
+        return (
+            column is not None
+            and isinstance(column.type, Primitive)
+            and result_type(parse_transform(field.transform), column.type) is not None
+        )
+
+    return all(map(applies, fields))
