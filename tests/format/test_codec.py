@@ -13,6 +13,7 @@ from pyroaring import FrozenBitMap
 
 from inlay.errors import CorruptTable, InlayError, NewerFormat
 from inlay.format import codec
+from inlay.format.content import content_of, view
 from inlay.format.entry import (
     ColumnStats,
     DataFile,
@@ -33,6 +34,7 @@ from inlay.format.snapshot import (
     Commit,
     Erasure,
     Expiration,
+    HeadObject,
     Ledger,
     LedgerRecord,
     PartitionField,
@@ -203,6 +205,7 @@ snapshots = st.builds(
         operation=_texts,
         time_us=_counts,
         request=st.none() | _texts,
+        branch=st.none() | _texts,
         added_rows=st.none() | _counts,
         removed_rows=st.none() | _counts,
         added_files=_counts,
@@ -219,7 +222,13 @@ snapshots = st.builds(
     refs=st.dictionaries(
         _texts,
         st.builds(
-            Ref, kind=st.sampled_from(["tag", "branch"]), version=_counts, hold=st.booleans()
+            Ref,
+            kind=st.sampled_from(["tag", "branch"]),
+            version=_counts,
+            hold=st.booleans(),
+            head=st.none() | st.builds(HeadObject, _texts, _counts),
+            base=_counts,
+            since=_counts,
         ),
         max_size=2,
     ),
@@ -236,6 +245,8 @@ snapshots = st.builds(
     expired=st.lists(st.builds(Expiration, _counts, _counts), max_size=2).map(tuple),
     time_index=st.lists(st.tuples(_counts, _counts), max_size=4).map(tuple),
     totals=st.builds(Totals, _counts, _counts, _counts, _counts),
+    changed=_counts,
+    replaced=_counts,
 )
 
 
@@ -245,6 +256,15 @@ def test_a_snapshot_comes_back_as_it_went(snapshot):
     data = codec.encode_snapshot(snapshot)
     assert codec.decode_snapshot(data, key="k") == snapshot
     assert codec.encode_snapshot(codec.decode_snapshot(data, key="k")) == data
+
+
+@settings(deadline=None, max_examples=50)
+@given(snapshots)
+def test_a_head_comes_back_as_it_went_and_makes_a_snapshot_again(snapshot):
+    content = content_of(snapshot)
+    data = codec.encode_head(content, TYPES)
+    assert codec.decode_head(data, key="k", types=TYPES) == content
+    assert view(replace(snapshot, files=Tier(), totals=Totals(), changed=0), content) == snapshot
 
 
 @settings(deadline=None, max_examples=100)
@@ -334,11 +354,16 @@ def test_a_corrupt_table_says_what_to_do():
     assert caught.value.next_step
 
 
-def test_the_time_index_stays_short_and_keeps_the_oldest_point():
+def test_the_time_index_stays_short_and_finds_a_sixteenth_with_each_hop():
+    kept: dict[int, tuple[tuple[int, int], ...]] = {}
     points: tuple[tuple[int, int], ...] = ()
-    for version in range(1, 3000):
-        points = thin_time_index((*points, (version, version * 7)), version)
-        assert len(points) <= 24
-        assert points[0] == (1, 7), "an as-of read of the first version must be able to start there"
+    for version in range(1, 5000):
+        points = kept[version] = thin_time_index((*points, (version, version * 7)), version)
+        assert len(points) <= 15 * 4
         assert points[-1] == (version, version * 7)
-        assert list(points) == sorted(points)
+    for version in range(1, 5000, 97):
+        at, hops = 4999, 0
+        while version not in (known := [v for v, _ in kept[at]]):
+            at = min(v for v in known if v > version) - 1
+            hops += 1
+        assert hops <= 3, "versions below 16^4"

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pyroaring import FrozenBitMap
 
 from inlay.errors import CorruptTable, InlayError, NewerFormat
+from inlay.format.content import Content
 from inlay.format.entry import DataFile, Marker
 from inlay.format.entry_json import (
     Types,
@@ -43,6 +44,7 @@ from inlay.format.snapshot import (
     Commit,
     Erasure,
     Expiration,
+    HeadObject,
     Ledger,
     LedgerRecord,
     PartitionField,
@@ -70,6 +72,7 @@ _KEYS = frozenset(
         *("table", "version", "commit", "schemas", "schema", "last_field_id", "specs", "spec"),
         *("primary_key", "sort_by", "stats_columns", "properties", "refs", "files", "markers"),
         *("ledger", "erasures", "boundary", "expired", "time_index", "totals"),
+        *("changed", "replaced"),
     )
 )
 
@@ -107,6 +110,8 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
             snapshot.totals.bytes,
             snapshot.totals.markers,
         ],
+        "changed": snapshot.changed,
+        "replaced": snapshot.replaced,
     }
     return encode_frame("snapshot", body)
 
@@ -151,10 +156,53 @@ def _snapshot_from_json(body: dict[str, Any]) -> Snapshot:
         expired=tuple(Expiration(as_count(t), optional(as_count, us)) for t, us in body["expired"]),
         time_index=tuple((as_count(v), as_count(us)) for v, us in body["time_index"]),
         totals=Totals(as_count(files), as_count(rows), as_count(data_bytes), as_count(markers)),
+        changed=as_count(body["changed"]),
+        replaced=as_count(body["replaced"]),
     )
     if snapshot.version < 1 or all(s.id != snapshot.schema_id for s in schemas):
         raise CorruptTable("the snapshot names a version or schema that cannot be")
     return snapshot
+
+
+def encode_head(content: Content, types: Types) -> bytes:
+    """The content of a ref, as the immutable object that its head names."""
+    totals = content.totals
+    body = {
+        "version": content.version,
+        "schema": content.schema_id,
+        "spec": content.spec_id,
+        "primary_key": list(content.primary_key),
+        "sort_by": list(content.sort_by),
+        "stats_columns": list(content.stats_columns),
+        "files": _tier_to_json(content.files, lambda f: file_to_json(f, types), types),
+        "markers": _tier_to_json(content.markers, lambda m: marker_to_json(m, types), types),
+        "totals": [totals.files, totals.rows, totals.bytes, totals.markers],
+        "changed": content.changed,
+        "replaced": content.replaced,
+    }
+    return encode_frame("head", body)
+
+
+def decode_head(data: bytes, *, key: str, types: Types) -> Content:
+    body = decode_frame("head", data, key=key)
+    return _guarded(key, lambda: _content_from_json(body, types))
+
+
+def _content_from_json(body: dict[str, Any], types: Types) -> Content:
+    files, rows, data_bytes, markers = body["totals"]
+    return Content(
+        version=as_count(body["version"]),
+        schema_id=as_count(body["schema"]),
+        spec_id=as_count(body["spec"]),
+        primary_key=tuple(as_count(i) for i in body["primary_key"]),
+        sort_by=tuple(as_count(i) for i in body["sort_by"]),
+        stats_columns=tuple(as_count(i) for i in body["stats_columns"]),
+        files=_tier_from_json(body["files"], lambda f: file_from_json(f, types), types),
+        markers=_tier_from_json(body["markers"], lambda m: marker_from_json(m, types), types),
+        totals=Totals(as_count(files), as_count(rows), as_count(data_bytes), as_count(markers)),
+        changed=as_count(body["changed"]),
+        replaced=as_count(body["replaced"]),
+    )
 
 
 def encode_files(entries: tuple[DataFile, ...], types: Types) -> bytes:
@@ -243,6 +291,8 @@ def _commit_to_json(commit: Commit) -> dict[str, Any]:
     }
     if commit.request is not None:
         found["request"] = commit.request
+    if commit.branch is not None:
+        found["branch"] = commit.branch
     # Null counts are said (a constant-time delete does not know its rows), zeroes are not.
     found |= {n: getattr(commit, n) for n in _COMMIT_COUNTS if getattr(commit, n) != 0}
     return found
@@ -254,6 +304,7 @@ def _commit_from_json(found: dict[str, Any]) -> Commit:
         operation=as_text(found["operation"]),
         time_us=as_count(found["time_us"]),
         request=optional(as_text, found.get("request")),
+        branch=optional(as_text, found.get("branch")),
         **{n: optional(as_count, found.get(n, 0)) for n in _COMMIT_COUNTS},  # type: ignore[arg-type]
     )
 
@@ -293,14 +344,25 @@ def _erasure_from_json(found: dict[str, Any]) -> Erasure:
 
 
 def _ref_to_json(ref: Ref) -> dict[str, Any]:
-    return {"kind": ref.kind, "version": ref.version} | ({"hold": True} if ref.hold else {})
+    found: dict[str, Any] = {"kind": ref.kind, "version": ref.version}
+    if ref.hold:
+        found["hold"] = True
+    if ref.head is not None:
+        found["head"] = [ref.head.id, ref.head.size]
+    return found | {n: getattr(ref, n) for n in ("base", "since") if getattr(ref, n)}
 
 
 def _ref_from_json(found: dict[str, Any]) -> Ref:
     if found["kind"] not in ("tag", "branch"):
         raise NewerFormat(f"a ref of an unknown kind {found['kind']!r}")
+    head = found.get("head")
     return Ref(
-        kind=found["kind"], version=as_count(found["version"]), hold=found.get("hold", False)
+        kind=found["kind"],
+        version=as_count(found["version"]),
+        hold=found.get("hold", False),
+        head=None if head is None else HeadObject(as_text(head[0]), as_count(head[1])),
+        base=as_count(found.get("base", 0)),
+        since=as_count(found.get("since", 0)),
     )
 
 

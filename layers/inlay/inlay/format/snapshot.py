@@ -32,8 +32,9 @@ SEGMENT_MAX_ENTRIES = 2_048
 SEGMENT_FANOUT = 8
 # Names that point at versions, in the pointer (design section 2).
 MAX_REFS = 64
-# Points of the as-of index kept in a snapshot.
-TIME_INDEX_POINTS = 24
+# Points of the time index in each block of versions: an as-of read finds one more digit of the version, in
+# this base, with each hop, so that any of a million versions is found in six requests.
+TIME_INDEX_FANOUT = 16
 
 NO_DEAD = FrozenBitMap()
 
@@ -109,6 +110,7 @@ class Commit:
     operation: str
     time_us: int = 0
     request: str | None = None
+    branch: str | None = None  # whose content it changed (None: main's)
     added_files: int = 0
     removed_files: int = 0
     added_rows: int | None = 0
@@ -136,13 +138,30 @@ class Expiration:
     time_us: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class HeadObject:
+    """An immutable object that holds the content of a ref (`format.content`)."""
+
+    id: str
+    size: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ref:
-    """A tag or a branch: a name for a version, held against expiry. `hold` is a legal hold."""
+    """A tag or a branch: a name for a content, held against expiry. `hold` is a legal hold.
+
+    The content is main's at `version`, or, with a `head`, that of the commit `version` as the head has
+    it. `base` is the version of main that a branch was made from, or last made even with; 0 for none
+    that could be compared with. `since` is the version that gave the ref a content which does not
+    follow from the one before: what was planned on that is planned again.
+    """
 
     kind: Literal["tag", "branch"]
     version: int
     hold: bool = False
+    head: HeadObject | None = None
+    base: int = 0
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +242,9 @@ class Snapshot:
     expired: tuple[Expiration, ...] = ()
     time_index: tuple[tuple[int, int], ...] = ()  # (version, commit time), ascending, sparse
     totals: Totals = field(default_factory=Totals)
+    # Versions that last changed the content's rows or columns, and that last replaced it whole.
+    changed: int = 0
+    replaced: int = 0
 
     @property
     def schema(self) -> Schema:
@@ -260,17 +282,17 @@ def observed(snapshot: Snapshot, seen_us: int) -> Snapshot:
 def thin_time_index(
     points: tuple[tuple[int, int], ...], newest: int
 ) -> tuple[tuple[int, int], ...]:
-    """Keep at most TIME_INDEX_POINTS points, denser near `newest`: for each power of two of distance
-    at most two points, so that an as-of read from any snapshot halves the distance at each hop.
+    """The points to keep: of the block of 16 versions that `newest` is in all, of its block of 256 every
+    16th, and so on. From the end of any block one hop tells in which sixteenth of it a time lies.
 
-    >>> [v for v, _ in thin_time_index(tuple((v, v) for v in range(1, 41)), 40)]
-    [8, 15, 24, 31, 32, 35, 36, 37, 38, 39, 40]
+    >>> [v for v, _ in thin_time_index(tuple((v, v) for v in range(1, 564)), 563)]
+    [256, 512, 528, 544, 560, 561, 562, 563]
     """
-    kept: dict[tuple[int, int], tuple[int, int]] = {}
-    for version, time_us in points:
-        distance = newest - version
-        power = distance.bit_length()
-        half = (distance >> (power - 2)) & 1 if power >= 2 else 0
-        # Within a bucket the oldest stays: it keeps its place until it moves to the next bucket.
-        kept.setdefault((power, half), (version, time_us))
-    return tuple(sorted(kept.values()))[-TIME_INDEX_POINTS:]
+
+    def kept(version: int) -> bool:
+        step = 1
+        while version // (step * TIME_INDEX_FANOUT) != newest // (step * TIME_INDEX_FANOUT):
+            step *= TIME_INDEX_FANOUT
+        return version % step == 0
+
+    return tuple(point for point in sorted(set(points)) if kept(point[0]))
