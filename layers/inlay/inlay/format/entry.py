@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from inlay.format.predicate import Predicate
-from inlay.format.schema import Value
+from inlay.format.schema import Primitive, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,8 @@ class ColumnStats:
     `lower` <= every value <= `upper`; None means unknown. `exact` False means a bound may have been
     truncated or widened: it still bounds, but is not itself a value of the column. `null_count` None is
     unknown. `has_nan` None is unknown; NaN sorts above every number and is outside the bounds.
+    `kind` is the type whose physical form the bounds have: a column may have been widened since. None
+    is the type of whatever they are compared with.
     """
 
     lower: Value | None = None
@@ -28,6 +30,7 @@ class ColumnStats:
     null_count: int | None = None
     exact: bool = True
     has_nan: bool | None = None
+    kind: Primitive | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +82,15 @@ class RowGroups:
 @dataclass(frozen=True, slots=True)
 class KeyRange:
     """Rows whose `field_id` lies in a range; None is unbounded. NULL and NaN keys are never inside
-    a bounded side (NaN is above every number, so it is inside when `upper` is None)."""
+    a bounded side (NaN is above every number, so it is inside when `upper` is None). `kind` is the type
+    the column had when the range was written; None is the one it has."""
 
     field_id: int
     lower: Value | None = None
     upper: Value | None = None
     lower_inclusive: bool = True
     upper_inclusive: bool = True
+    kind: Primitive | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +103,15 @@ class Where:
 @dataclass(frozen=True, slots=True)
 class Keys:
     """Equality delete: rows whose `field_ids`, in order, equal a row of the Parquet object `key`.
-    A NULL equals nothing. `stats` bounds the keys."""
+    A NULL equals nothing. `stats` bounds the keys, in the types of schema `schema_id` (None: of the
+    newest)."""
 
     field_ids: tuple[int, ...]
     key: str
     size: int
     rows: int
     stats: Mapping[int, ColumnStats] = field(default_factory=dict)
+    schema_id: int | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,8 +135,8 @@ def _body_to_json(body: MarkerBody, types: Types) -> tuple[str, Any]:
     match body:
         case RowGroups(ordinals):
             return "row_groups", list(ordinals)
-        case KeyRange(field_id, lower, upper, lower_inclusive, upper_inclusive):
-            kind = types.of(types.newest, field_id)
+        case KeyRange(field_id, lower, upper, lower_inclusive, upper_inclusive, written):
+            kind = written or types.of(types.newest, field_id)
             return "range", [
                 field_id,
                 str(kind),
@@ -147,10 +147,11 @@ def _body_to_json(body: MarkerBody, types: Types) -> tuple[str, Any]:
             ]
         case Where(predicate):
             return "where", predicate_to_json(predicate)
-        case Keys(field_ids, key, size, rows, stats):
+        case Keys(field_ids, key, size, rows, stats, written_under):
+            schema_id = types.newest if written_under is None else written_under
             return "keys", [
-                list(field_ids), key, size, rows, types.newest,
-                stats_to_json(stats, types.newest, types),
+                list(field_ids), key, size, rows, schema_id,
+                stats_to_json(stats, schema_id, types),
             ]  # fmt: skip
         case Vector(key, offset, length, rows):
             return "vector", [key, offset, length, rows]
@@ -171,6 +172,7 @@ def _body_from_json(kind: str, body: Any, types: Types) -> MarkerBody:
                 optional(partial(decode_value, value_type), upper),
                 bool(lower_inclusive),
                 bool(upper_inclusive),
+                value_type,
             )
         case "where":
             return Where(predicate_from_json(body))
@@ -181,7 +183,8 @@ def _body_from_json(kind: str, body: Any, types: Types) -> MarkerBody:
                 as_text(key),
                 as_count(size),
                 as_count(rows),
-                stats_from_json(stats or {}, schema_id, types),
+                stats_from_json(stats or {}, as_count(schema_id), types),
+                as_count(schema_id),
             )
         case "vector":
             key, offset, length, rows = body
@@ -248,6 +251,7 @@ def stats_from_json(
             null_count=optional(as_count, null_count),
             exact=not flags & _INEXACT,
             has_nan=True if flags & _HAS_NAN else False if flags & _NO_NAN else None,
+            kind=kind,
         )
     return stats
 

@@ -1,12 +1,14 @@
 """Which types hold every value of which others.
 
 Promise: where `widens` says yes, a cast loses nothing and changes no value's order. It is the rule for
-files at the door, for reading old files under a newer schema, and for one column assigned to another.
+files at the door, for columns that are widened, for reading old files under a newer schema, and for one
+column assigned to another.
 """
 
 from __future__ import annotations
 
-from inlay.format.schema import Primitive
+from inlay.format.schema import Primitive, Value
+from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT, integer_range, scaled
 
 _SIGNED = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
@@ -16,7 +18,7 @@ _UNITS = ("s", "ms", "us", "ns")
 def widens(source: Primitive, target: Primitive) -> bool:
     """Whether every value of `source` is also a value of `target`.
 
-    One case is left to the cast: a finer timestamp unit reaches fewer years.
+    One case is left to the cast: a finer timestamp unit reaches fewer years (`reach`).
     """
     if source == target:
         return True
@@ -30,4 +32,44 @@ def widens(source: Primitive, target: Primitive) -> bool:
         return whole and target.scale >= source.scale
     if target.unit and source.name == target.name:
         return _UNITS.index(source.unit) <= _UNITS.index(target.unit)
-    return (source.name, target.name) in (("float", "double"), ("fixed", "binary"))
+    pair = (source.name, target.name)
+    return pair in (("float", "double"), ("fixed", "binary"), ("date", "timestamp"))
+
+
+def nanos_per_step(kind: Primitive) -> int:
+    """Nanoseconds that 1 stands for in the physical form of a temporal type."""
+    return NANOS_PER_DAY if kind.name == "date" else NANOS_PER_UNIT[kind.unit]
+
+
+def widened(value: Value, source: Primitive, target: Primitive) -> Value:
+    """A value of `source` in the physical form of `target`, where `widens(source, target)`.
+
+    >>> widened(1, Primitive("date"), Primitive("timestamp", unit="ms"))
+    86400000
+    """
+    if source == target:
+        return value
+    if source.is_temporal and isinstance(value, int):
+        return value * nanos_per_step(source) // nanos_per_step(target)
+    if target.name == "decimal" and not isinstance(value, bool | int | float | str | bytes):
+        found = scaled(value, target.scale)
+        return value if found is None else found
+    return value
+
+
+def reach(source: Primitive, target: Primitive) -> tuple[int, int] | None:
+    """The least and the greatest value of `source` that `target` has, where it widens all but the
+    farthest years; None where it has them all.
+
+    >>> reach(Primitive("date"), Primitive("timestamp", unit="ns"))
+    (-106751, 106751)
+    >>> reach(Primitive("date"), Primitive("timestamp", unit="ms")) is None
+    True
+    """
+    if not source.is_temporal or source == target:
+        return None
+    least, greatest = integer_range(source) or (0, 0)
+    low, high = integer_range(target) or (0, 0)
+    steps = nanos_per_step(source) // nanos_per_step(target)
+    found = max(least, -(-low // steps)), min(greatest, high // steps)
+    return None if found == (least, greatest) else found

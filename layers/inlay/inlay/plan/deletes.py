@@ -40,6 +40,7 @@ def _narrow(found: KeyRange, part: Predicate) -> KeyRange | None:
         return None
     value: Value = part.literal.value
     free_below, free_above = found.lower is None, found.upper is None
+    found = replace(found, kind=part.literal.type)
     match part.op:
         case "=" if free_below and free_above:
             return replace(found, lower=value, upper=value)
