@@ -37,7 +37,7 @@ from inlay.format.plain import (
     trim,
 )
 from inlay.format.predicate_json import predicate_from_json, predicate_to_json
-from inlay.format.schema import schema_from_json, schema_to_json
+from inlay.format.schema_json import schema_from_json, schema_to_json
 from inlay.format.snapshot import (
     NO_DEAD,
     Boundary,

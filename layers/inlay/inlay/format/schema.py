@@ -31,9 +31,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
-from inlay.errors import CorruptTable, InvalidRequest
+from inlay.errors import InvalidRequest
 
 Value = bool | int | float | Decimal | str | bytes
 
@@ -98,21 +97,27 @@ Type = Primitive | Struct | ListOf | MapOf
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column or nested field. `nullable` False promises no nulls."""
+    """One column or nested field. `nullable` False promises no nulls.
+
+    `default` is what a file without the column has in each row: NULL unless said. Only primitives have
+    one, and it never changes, or rows written before would."""
 
     id: int
     name: str
     type: Type
     nullable: bool = True
     doc: str = ""
+    default: Value | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The columns of a table as of schema `id` (ids count from 0)."""
+    """The columns of a table as of schema `id` (ids count from 0). `version` is the table's version that
+    brought it."""
 
     id: int
     fields: tuple[Field, ...]
+    version: int = 1
 
     def walk(self) -> Iterator[tuple[tuple[str, ...], Field]]:
         """Every field with its path, depth first; list elements are "element", map sides "key" and
@@ -168,7 +173,7 @@ def _walk(prefix: tuple[str, ...], field: Field) -> Iterator[tuple[tuple[str, ..
             pass
 
 
-# -- JSON -----------------------------------------------------------------------------------------
+# -- types as text --------------------------------------------------------------------------------
 
 
 def parse_primitive(text: str) -> Primitive:
@@ -194,56 +199,3 @@ def parse_primitive(text: str) -> Primitive:
     raise InvalidRequest(
         f"unknown type {text[:80]!r}", next_step="docs/FORMAT.md lists the types a column can have"
     )
-
-
-def type_to_json(kind: Type) -> Any:
-    match kind:
-        case Primitive():
-            return str(kind)
-        case Struct(fields):
-            return {"struct": [field_to_json(f) for f in fields]}
-        case ListOf(element):
-            return {"list": field_to_json(element)}
-        case MapOf(key, value):
-            return {"map": [field_to_json(key), field_to_json(value)]}
-
-
-def field_to_json(field: Field) -> dict[str, Any]:
-    found: dict[str, Any] = {"id": field.id, "name": field.name, "type": type_to_json(field.type)}
-    if not field.nullable:
-        found["required"] = True
-    if field.doc:
-        found["doc"] = field.doc
-    return found
-
-
-def schema_to_json(schema: Schema) -> dict[str, Any]:
-    return {"id": schema.id, "fields": [field_to_json(f) for f in schema.fields]}
-
-
-def type_from_json(found: Any) -> Type:
-    if isinstance(found, str):
-        return parse_primitive(found)
-    if isinstance(found, dict) and len(found) == 1:
-        if "struct" in found:
-            return Struct(tuple(field_from_json(f) for f in found["struct"]))
-        if "list" in found:
-            return ListOf(field_from_json(found["list"]))
-        if "map" in found:
-            key, value = found["map"]
-            return MapOf(field_from_json(key), field_from_json(value))
-    raise CorruptTable(f"not a type: {str(found)[:80]}")
-
-
-def field_from_json(found: dict[str, Any]) -> Field:
-    return Field(
-        id=int(found["id"]),
-        name=str(found["name"]),
-        type=type_from_json(found["type"]),
-        nullable=not found.get("required", False),
-        doc=str(found.get("doc", "")),
-    )
-
-
-def schema_from_json(found: dict[str, Any]) -> Schema:
-    return Schema(int(found["id"]), tuple(field_from_json(f) for f in found["fields"]))
