@@ -24,6 +24,7 @@ from inlay.ops.ingest import Source, ingest
 from inlay.ops.load import load_entries, load_pointer
 from inlay.parquet.reader import Wanted, read_tasks
 from inlay.plan.change import Change, Request
+from inlay.plan.evidence import Evidence
 from inlay.plan.scan import plan_scan
 from inlay.storage.base import Location
 from inlay.storage.memory import MemoryStore
@@ -135,8 +136,7 @@ class People:
         plan = plan_scan(
             state.files(),
             state.markers(),
-            schema=snapshot.schema,
-            schemas={s.id: s for s in snapshot.schemas},
+            evidence=Evidence.of_snapshot(snapshot),
         )
         wanted = Wanted(schema=snapshot.schema, columns=(1,))
         batches = read_tasks(self.ctx.objects, plan.tasks, wanted, self.ctx.executor)

@@ -17,6 +17,7 @@ from inlay.ops.create import create
 from inlay.ops.delete import delete, find_positions
 from inlay.ops.load import Loaded, load_entries, load_pointer, load_version
 from inlay.parquet.reader import Wanted, read_tasks
+from inlay.plan.evidence import Evidence
 from inlay.plan.scan import plan_scan
 from inlay.plan.state import State
 from inlay.storage.memory import MemoryStore
@@ -87,8 +88,7 @@ class Bench:
         plan = plan_scan(
             state.files(),
             state.markers(),
-            schema=snapshot.schema,
-            schemas={s.id: s for s in snapshot.schemas},
+            evidence=Evidence.of_snapshot(snapshot),
         )
         wanted = Wanted(schema=snapshot.schema, columns=tuple(f.id for f in snapshot.schema.fields))
         found: list[tuple[int, str]] = []

@@ -265,14 +265,14 @@ def test_a_delete_by_copy_on_write_is_whole_or_not_at_all(ctx, base):
 
 
 def test_a_tombstone_misses_what_is_inserted_after_it_and_what_is_inserted_with_it(ctx, base):
+    from inlay.plan.evidence import Evidence
     from inlay.plan.reach import marker_may_hit
 
     after = done(commit(ctx, update(base), base=base))
     later = done(commit(ctx, append(after, low=0), base=after))
     (tombstone,) = later.state.markers()
-    hit = {
-        f.key for f in later.state.files() if marker_may_hit(tombstone, f, later.snapshot.schema)
-    }
+    evidence = Evidence.of_snapshot(later.snapshot)
+    hit = {f.key for f in later.state.files() if marker_may_hit(tombstone, f, evidence)}
     assert hit == {"a"}, "neither the updated rows nor the later append may be hit"
 
 

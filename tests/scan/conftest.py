@@ -22,6 +22,7 @@ from inlay.parquet.reader import Wanted, read_tasks
 from inlay.parquet.stats import describe
 from inlay.parquet.types import schema_from_arrow
 from inlay.parquet.writer import Layout, Target, write_files
+from inlay.plan.evidence import Evidence
 from inlay.plan.scan import ScanPlan, plan_scan
 from inlay.storage.base import ByteRange, Got
 from inlay.storage.memory import MemoryStore
@@ -135,8 +136,7 @@ class Lake:
         schemas: Iterable[Schema] = (),
         **options: Any,
     ) -> ScanPlan:
-        known = {s.id: s for s in (*schemas, schema)}
-        return plan_scan(files, markers, schema=schema, schemas=known, **options)
+        return plan_scan(files, markers, evidence=Evidence(schema, schemas), **options)
 
     def read(
         self,

@@ -11,6 +11,7 @@ from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, RowGroup
 from inlay.format.predicate import TRUE, And, Comparison, IsNull, Literal, Operator
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.snapshot import PartitionField, PartitionSpec
+from inlay.plan.evidence import Evidence
 from inlay.plan.scan import plan_scan, split_task
 
 LONG, DOUBLE = Primitive("int64"), Primitive("double")
@@ -33,9 +34,8 @@ def is_(field: int, op: Operator, value: Any, kind: Primitive = LONG) -> Compari
     return Comparison(field, op, Literal(kind, value))
 
 
-def plan(files: Any, markers: Any = (), predicate: Any = TRUE, **options: Any) -> Any:
-    options.setdefault("schemas", {0: SCHEMA})
-    return plan_scan(files, markers, predicate, schema=SCHEMA, **options)
+def plan(files: Any, markers: Any = (), predicate: Any = TRUE, **known: Any) -> Any:
+    return plan_scan(files, markers, predicate, evidence=Evidence(SCHEMA, **known))
 
 
 def gone(body: Any, **options: Any) -> Marker:
@@ -90,7 +90,7 @@ def test_files_deleted_whole_are_not_read() -> None:
 def test_a_column_the_file_was_written_without_is_null() -> None:
     old = Schema(7, SCHEMA.fields[:1])
     entry = replace(FILE, schema_id=7)
-    schemas = {0: SCHEMA, 7: old}
+    schemas = (SCHEMA, old)
     assert plan([entry], predicate=is_(3, "=", 5, Primitive("date")), schemas=schemas).pruned == 1
     [task] = plan([entry], predicate=IsNull(3), schemas=schemas).tasks
     assert task.predicate == TRUE and task.schema == old
@@ -99,16 +99,15 @@ def test_a_column_the_file_was_written_without_is_null() -> None:
 def test_partition_values_prune() -> None:
     spec = PartitionSpec(2, (PartitionField(3, "identity", "day"),))
     entry = replace(FILE, spec_id=2, partition=(100,))
-    specs = {2: spec}
+    specs = (spec,)
     day = Primitive("date")
     assert plan([entry], predicate=is_(3, "=", 99, day), specs=specs).pruned == 1
     [task] = plan([entry], predicate=is_(3, "=", 100, day), specs=specs).tasks
     assert task.predicate == TRUE
     null = replace(entry, partition=(None,))
     assert plan([null], predicate=is_(3, "=", 99, day), specs=specs).pruned == 1
-    # A transform that is not understood says nothing.
-    other = {2: PartitionSpec(2, (PartitionField(3, "bucket[4]", "day_bucket"),))}
-    assert plan([entry], predicate=is_(3, "=", 99, day), specs=other).pruned == 0
+    # Of a spec that is not known nothing is concluded.
+    assert plan([entry], predicate=is_(3, "=", 99, day)).pruned == 0
 
 
 def test_a_task_is_cut_along_row_groups() -> None:

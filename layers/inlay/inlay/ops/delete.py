@@ -45,6 +45,7 @@ from inlay.parquet.reader import read_positions
 from inlay.parquet.types import arrow_primitive, to_physical
 from inlay.plan.change import Change, Reads, Request, Unit
 from inlay.plan.deletes import marker_body
+from inlay.plan.evidence import Evidence
 from inlay.plan.reach import marker_may_hit
 from inlay.plan.scan import plan_scan
 from inlay.storage.base import IF_ABSENT
@@ -302,9 +303,10 @@ class _RowDelete:
                 add_markers=tuple(vector_markers(self.ctx, loaded, marked)),
             )
         units: list[Unit] = []
+        evidence = Evidence.of_snapshot(snapshot)
         for key, positions in found.items():
             entry = live[key]
-            hits = [m for m in markers if marker_may_hit(m, entry, snapshot.schema)]
+            hits = [m for m in markers if marker_may_hit(m, entry, evidence)]
             units.append(
                 rewrite_file(
                     self.ctx,
@@ -328,9 +330,7 @@ def find_positions(
         entries,
         loaded.state.markers(),
         predicate,
-        schema=snapshot.schema,
-        schemas={s.id: s for s in snapshot.schemas},
-        specs={s.id: s for s in snapshot.specs},
+        evidence=Evidence.of_snapshot(snapshot),
     )
     for task, positions in read_positions(ctx.objects, plan.tasks, snapshot.schema, ctx.executor):
         yield task.file.key, positions

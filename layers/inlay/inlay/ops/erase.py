@@ -41,6 +41,7 @@ from inlay.plan.erasure import (
     landing_prefix,
     unclean_files,
 )
+from inlay.plan.evidence import Evidence
 from inlay.plan.prune import may_match
 from inlay.plan.state import State
 
@@ -138,7 +139,8 @@ def _refuse_holds(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> Non
     for name in holds(snapshot):
         held = load_version(ctx, snapshot, snapshot.refs[name].version)
         state = load_entries(ctx, State(held))
-        if any(may_match(predicate, f.stats, f.rows) for f in state.files()):
+        evidence = Evidence.of_snapshot(held)
+        if any(may_match(predicate, evidence.of(f), f.rows) for f in state.files()):
             raise InvalidRequest(
                 f"the legal hold {name!r} keeps version {held.version}, which may hold such rows",
                 next_step="Lift the hold first; an erasure and a hold cannot both be obeyed",

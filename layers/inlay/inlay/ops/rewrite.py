@@ -25,6 +25,7 @@ from inlay.ops.units import Budget, Done, Failure, Run, Work, run_units, with_en
 from inlay.parquet.reader import read_positions
 from inlay.plan.change import Change
 from inlay.plan.compaction import idle_markers, live_tasks
+from inlay.plan.evidence import Evidence
 from inlay.plan.prune import all_match, may_match
 from inlay.plan.scan import FileTask
 from inlay.plan.state import State
@@ -121,10 +122,11 @@ def plan_rewrite(
     state: State, only: frozenset[str], *, where: Predicate | None = None
 ) -> list[FileWork]:
     """Those of the files `only` that markers may hit, first the ones without a live row."""
+    evidence = Evidence.of_snapshot(state.snapshot)
     entries = [
         f
         for f in state.files()
-        if f.key in only and (where is None or may_match(where, f.stats, max(f.rows, 1)))
+        if f.key in only and (where is None or may_match(where, evidence.of(f), max(f.rows, 1)))
     ]
     tasks = live_tasks(state, entries, state.markers())
     dead = [FileWork(None, f) for f in entries if f.key not in tasks]
@@ -195,7 +197,8 @@ def count_erased(
             continue
         if task is None:
             older = (entry.sequence or 0) < erasure.opened_version
-            whole = older and all_match(predicate, entry.stats, entry.rows)
+            known = Evidence.of_snapshot(loaded.snapshot).of(entry)
+            whole = older and all_match(predicate, known, entry.rows)
             rows = entry.rows if whole else 0
         elif any(m.erasure == erasure.id for m in task.markers):
             looked = FileTask(file=entry, schema=task.schema, predicate=predicate)

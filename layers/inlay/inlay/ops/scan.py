@@ -32,7 +32,8 @@ from inlay.parquet.reader import (
 )
 from inlay.parse import format_predicate, parse_predicate
 from inlay.plan.change import NeedSegments
-from inlay.plan.scan import FileTask, ScanPlan, known_stats, plan_scan, segment_may_match
+from inlay.plan.evidence import Evidence
+from inlay.plan.scan import FileTask, ScanPlan, plan_scan, segment_may_match
 from inlay.plan.state import State, live_files
 
 _HIDDEN = (POSITION_COLUMN, FILE_COLUMN)
@@ -128,24 +129,18 @@ class Scan:
         return self._plan
 
     def _make_plan(self) -> ScanPlan:
-        snapshot = self._state.snapshot
-        specs = {spec.id: spec for spec in snapshot.specs}
+        evidence = Evidence.of_snapshot(self._state.snapshot)
         files, skipped, markers = self._entries()
         found = plan_scan(
             files,
             markers,
             self._predicate,
-            schema=self._schema,
-            schemas={schema.id: schema for schema in snapshot.schemas},
-            specs=specs,
+            evidence=evidence,
         )
         found = replace(found, files=found.files + skipped, pruned=found.pruned + skipped)
         if self._expression is None or not found.tasks:
             return found
-        known = [
-            (known_stats(t.file, t.schema, specs.get(t.file.spec_id), TRUE), t.file.rows)
-            for t in found.tasks
-        ]
+        known = [(evidence.of(task.file), task.file.rows) for task in found.tasks]
         may = self._expression.may_match(known)
         tasks = tuple(task for task, hit in zip(found.tasks, may, strict=True) if hit)
         return replace(found, tasks=tasks, pruned=found.pruned + may.count(False))

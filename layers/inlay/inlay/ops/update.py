@@ -32,6 +32,7 @@ from inlay.parquet.reader import Wanted, read_tasks
 from inlay.parquet.types import schema_to_arrow
 from inlay.parse import Assignments
 from inlay.plan.change import Change, Reads, Request
+from inlay.plan.evidence import Evidence
 from inlay.plan.reach import marker_may_hit
 from inlay.plan.scan import plan_scan
 
@@ -78,13 +79,12 @@ def _plan_update(
 
     snapshot = loaded.snapshot
     schema = snapshot.schema
+    evidence = Evidence.of_snapshot(snapshot)
     plan = plan_scan(
         loaded.state.files(),
         loaded.state.markers(),
         predicate,
-        schema=schema,
-        schemas={s.id: s for s in snapshot.schemas},
-        specs={s.id: s for s in snapshot.specs},
+        evidence=evidence,
     )
     wanted = Wanted(
         schema=schema, columns=tuple(f.id for f in schema.fields), position=True, file=True
@@ -130,7 +130,7 @@ def _plan_update(
             ctx,
             loaded,
             live[key],
-            [m for m in markers if marker_may_hit(m, live[key], schema)],
+            [m for m in markers if marker_may_hit(m, live[key], evidence)],
             extra_deleted=positions,
             strategy="surgery" if mode == "surgery" else "rewrite",
         )

@@ -18,6 +18,7 @@ from inlay.format.properties import Properties
 from inlay.format.snapshot import SEGMENT_MAX_ENTRIES, Segment, Snapshot
 from inlay.format.values import order_key
 from inlay.plan.clustering import cluster_units, order_of, runs_of
+from inlay.plan.evidence import Evidence
 from inlay.plan.scan import FileTask, plan_scan
 from inlay.plan.state import State
 
@@ -134,9 +135,7 @@ def live_tasks(
     plan = plan_scan(
         entries,
         markers,
-        schema=snapshot.schema,
-        schemas={s.id: s for s in snapshot.schemas},
-        specs={s.id: s for s in snapshot.specs},
+        evidence=Evidence.of_snapshot(snapshot),
     )
     return {task.file.key: task for task in plan.tasks}
 

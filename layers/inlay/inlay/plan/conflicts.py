@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from inlay.format.entry import DataFile, Marker, Rows
 from inlay.plan.change import Change, Conflict, Reads, Unit
 from inlay.plan.erasure import validate_erasure
+from inlay.plan.evidence import Evidence
 from inlay.plan.prune import may_match
 from inlay.plan.reach import marker_may_hit
 from inlay.plan.state import State
@@ -53,22 +54,24 @@ def validate(state: State, change: Change) -> Conflict | None:
 def _validate_reads(state: State, reads: Reads) -> Conflict | None:
     """Update and merge insert rows derived from rows they read: nothing of that may have changed."""
     read: list[DataFile] = []
+    evidence = Evidence.of_snapshot(state.snapshot)
     for entry in state.files():
         if entry.key in reads.files:
             read.append(entry)
             continue
         # Not the file's own age: compaction may have packed an arrival together with old rows.
         arrived = entry.newest_rows > reads.version
-        matches = reads.predicate is None or may_match(reads.predicate, entry.stats, entry.rows)
-        if arrived and matches:
+        if not arrived:
+            continue
+        known = evidence.of(entry)
+        if reads.predicate is None or may_match(reads.predicate, known, entry.rows):
             return Conflict(f"{entry.key} arrived and may hold rows this operation had to read")
     gone = reads.files - {f.key for f in read}
     if gone:
         return Conflict("files that were read have been replaced", frozenset(gone))
-    schema = state.snapshot.schema
     for marker in state.markers():
         landed = (marker.sequence or 0) > reads.version
-        if landed and any(marker_may_hit(marker, entry, schema) for entry in read):
+        if landed and any(marker_may_hit(marker, entry, evidence) for entry in read):
             return Conflict("rows that were read have been deleted or changed")
     return None
 

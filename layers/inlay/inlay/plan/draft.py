@@ -24,6 +24,7 @@ from inlay.format.snapshot import (
     Totals,
 )
 from inlay.plan.change import NO_EDIT, Change, Edit, Unit
+from inlay.plan.evidence import Evidence
 from inlay.plan.prune import all_match, may_match
 from inlay.plan.reach import marker_may_hit, marker_predicate
 from inlay.plan.state import State, count_totals, live_files, live_markers
@@ -44,6 +45,7 @@ class Draft:
     ) -> None:
         self.state = state
         self.base = state.snapshot
+        self.evidence = Evidence.of_snapshot(state.snapshot)
         self.change = change
         self.units = units
         self.remapped = remapped
@@ -155,7 +157,7 @@ class Draft:
             predicate = marker_predicate(marker, self.base.schema)
             if marker.file is not None or predicate is None:
                 continue
-            covered = {f.key for f in tier.inline if _covers(predicate, f)}
+            covered = {f.key for f in tier.inline if self._covers(predicate, f)}
             self._count(f for f in tier.inline if f.key in covered)
             segments: list[Segment] = []
             dead: dict[str, set[int]] = {}
@@ -163,7 +165,7 @@ class Draft:
                 contents = self.state.contents.files.get(segment.id)
                 if contents is not None:
                     for ordinal, entry in live_files(segment, contents):
-                        if _covers(predicate, entry):
+                        if self._covers(predicate, entry):
                             dead.setdefault(segment.id, set()).add(ordinal)
                             self._count((entry,))
                 elif not segment.dead and all_match(predicate, segment.stats, segment.rows):
@@ -175,6 +177,9 @@ class Draft:
             tier = Tier(bury(segments, dead), tuple(f for f in tier.inline if f.key not in covered))
         return tier
 
+    def _covers(self, predicate: Predicate, entry: DataFile) -> bool:
+        return entry.rows > 0 and all_match(predicate, self.evidence.of(entry), entry.rows)
+
     def _worth_keeping(
         self, files: Tier[DataFile], markers: tuple[Marker, ...]
     ) -> tuple[Marker, ...]:
@@ -185,14 +190,16 @@ class Draft:
         )
 
     def _may_hit(self, marker: Marker, files: Tier[DataFile]) -> bool:
-        schema = self.base.schema
-        if any(marker_may_hit(marker, f, schema) for f in files.inline):
+        evidence = self.evidence
+        if any(marker_may_hit(marker, f, evidence) for f in files.inline):
             return True
-        predicate = marker_predicate(marker, schema)
+        predicate = marker_predicate(marker, evidence.schema)
         for segment in files.segments:
             contents = self.state.contents.files.get(segment.id)
             if contents is not None:
-                if any(marker_may_hit(marker, f, schema) for _, f in live_files(segment, contents)):
+                if any(
+                    marker_may_hit(marker, f, evidence) for _, f in live_files(segment, contents)
+                ):
                     return True
             elif predicate is None or may_match(predicate, segment.stats, segment.rows):
                 return True
@@ -352,10 +359,6 @@ def _without_predicate(edit: Edit) -> str | None:
     if edit.erasure is not None and edit.erasure.predicate is None:
         return edit.erasure.id
     return edit.close_erasure
-
-
-def _covers(predicate: Predicate, entry: DataFile) -> bool:
-    return entry.rows > 0 and all_match(predicate, entry.stats, entry.rows)
 
 
 def _is_live(state: State, files: Tier[DataFile], key: str) -> bool:

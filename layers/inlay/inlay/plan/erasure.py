@@ -32,6 +32,7 @@ from inlay.format.predicate import Predicate
 from inlay.format.predicate_json import predicate_to_json
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.plan.change import Conflict, Edit
+from inlay.plan.evidence import Evidence
 from inlay.plan.reach import marker_may_hit
 from inlay.plan.state import State
 
@@ -89,9 +90,9 @@ def concerns(marker: Marker, erasure: Erasure) -> bool:
 
 def unclean_files(state: State, erasure: Erasure) -> list[DataFile]:
     """Files that may still hold rows of the erasure, or rows that older deletes hide."""
-    schema = state.snapshot.schema
+    evidence = Evidence.of_snapshot(state.snapshot)
     markers = [m for m in state.markers() if concerns(m, erasure)]
-    return [f for f in state.files() if any(marker_may_hit(m, f, schema) for m in markers)]
+    return [f for f in state.files() if any(marker_may_hit(m, f, evidence) for m in markers)]
 
 
 def holds(snapshot: Snapshot) -> list[str]:

@@ -128,7 +128,7 @@ def with_partition(
         if field.source == field_id:
             transform = parse_transform(field.transform)
             if value is None:
-                return ColumnStats(null_count=entry.rows, has_nan=False)
+                return ColumnStats(null_count=entry.rows, has_nan=False, kind=column.type)
             stats = _narrowed(stats, Fact(transform, column.type, value))
     return stats
 
@@ -140,7 +140,7 @@ def _narrowed(stats: ColumnStats, fact: Fact) -> ColumnStats:
     facts = (*stats.facts, fact) if isinstance(stats, PartitionedStats) else (fact,)
     if is_nan(decoded):
         # Bounds are not about NaN, so there are none.
-        return PartitionedStats(null_count=0, has_nan=True, facts=facts)
+        return PartitionedStats(null_count=0, has_nan=True, kind=fact.source, facts=facts)
     bounds = values_of(fact.transform, fact.source, decoded)
     lower = _greater(stats.lower, bounds.lower)
     upper = _less(stats.upper, bounds.upper)
@@ -151,6 +151,7 @@ def _narrowed(stats: ColumnStats, fact: Fact) -> ColumnStats:
         null_count=0,
         exact=fact.transform.name == "identity" or (kept and stats.exact),
         has_nan=False,
+        kind=fact.source,
         facts=facts,
     )
 

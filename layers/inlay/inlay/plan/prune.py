@@ -10,13 +10,16 @@ the answer may be too wide, never too narrow.
 
 Bounds hold for values that are neither NULL nor NaN, so NaN, which is above every number, is looked
 at apart. A shortened bound (`exact` False) still bounds; nothing here takes a bound for a value.
+
+A column may have been widened since the file or the predicate was written. Numbers, texts and bytes of
+both types compare as they are; dates and timestamps are compared in nanoseconds (`_alike`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inlay.format.entry import ColumnStats, KeyRange, Keys
 from inlay.format.like import like_exact, like_prefix
@@ -35,6 +38,8 @@ from inlay.format.predicate import (
 )
 from inlay.format.schema import Primitive, Value
 from inlay.format.values import compare, is_nan, order_key
+from inlay.format.widening import nanos_per_step
+from inlay.plan.partitions import PartitionedStats
 
 Stats = Mapping[int, ColumnStats]
 
@@ -98,7 +103,7 @@ def keys_may_match(keys: Keys, stats: Stats, rows: int) -> bool:
 def combine(parts: Iterable[tuple[Stats, int]]) -> dict[int, ColumnStats]:
     """Statistics that hold for the rows of all parts (each with its number of rows) together.
 
-    A column is kept if every part with rows has it.
+    A column is kept if every part with rows has it, in one type.
     """
     found: dict[int, ColumnStats] | None = None
     total = 0
@@ -111,7 +116,7 @@ def combine(parts: Iterable[tuple[Stats, int]]) -> dict[int, ColumnStats]:
             found = {
                 field_id: _union(column, total, stats[field_id], rows)
                 for field_id, column in found.items()
-                if field_id in stats
+                if field_id in stats and stats[field_id].kind == column.kind
             }
         total += rows
     return found or {}
@@ -145,6 +150,26 @@ def _outcomes(node: Predicate, stats: Stats, rows: int) -> _Outcomes:
             return _of_values(column, rows, *_like(column, pattern))
 
 
+def _alike(
+    column: ColumnStats, kind: Primitive, values: tuple[Value, ...]
+) -> tuple[ColumnStats, tuple[Value, ...]]:
+    """Bounds and values of `kind` that can be compared with each other."""
+    if column.kind is None or column.kind == kind or not kind.is_temporal:
+        return column, values
+    in_kind = nanos_per_step(kind)
+    return in_nanos(column), tuple(v * in_kind for v in values if isinstance(v, int))
+
+
+def in_nanos(column: ColumnStats) -> ColumnStats:
+    """The bounds of a date or timestamp column in nanoseconds; of any other column as they are."""
+    if column.kind is None or not column.kind.is_temporal:
+        return column
+    steps = nanos_per_step(column.kind)
+    lower = column.lower * steps if isinstance(column.lower, int) else None
+    upper = column.upper * steps if isinstance(column.upper, int) else None
+    return replace(column, lower=lower, upper=upper, kind=None)
+
+
 def _not(found: _Outcomes) -> _Outcomes:
     return _Outcomes(found.false, found.true, found.null)
 
@@ -171,13 +196,15 @@ def _some_value(column: ColumnStats, op: Operator, literal: Literal) -> bool:
     may_have_nan = kind.is_float and column.has_nan is not False
     if may_have_nan and _holds(kind, op, float("nan"), wanted):
         return True
-    low = None if column.lower is None else compare(kind, column.lower, wanted)
-    high = None if column.upper is None else compare(kind, column.upper, wanted)
+    bounds, (value,) = _alike(column, kind, (wanted,))
+    low = None if bounds.lower is None else compare(kind, bounds.lower, value)
+    high = None if bounds.upper is None else compare(kind, bounds.upper, value)
     if is_nan(wanted):
         low = high = -1  # every number is below NaN, bounded or not
     match op:
         case "=":
-            return (low is None or low <= 0) and (high is None or high >= 0)
+            inside = (low is None or low <= 0) and (high is None or high >= 0)
+            return inside and _admits(column, kind, (wanted,))
         case "!=":
             return not (low == 0 and high == 0)
         case "<":
@@ -188,6 +215,12 @@ def _some_value(column: ColumnStats, op: Operator, literal: Literal) -> bool:
             return high is None or high > 0
         case ">=":
             return high is None or high >= 0
+
+
+def _admits(column: ColumnStats, kind: Primitive, values: tuple[Value, ...]) -> bool:
+    """False only when the partition rules out each of these values."""
+    facts = column.facts if isinstance(column, PartitionedStats) else ()
+    return all(fact.admits_any(kind, values) for fact in facts)
 
 
 def _holds(kind: Primitive, op: Operator, left: Value, right: Value) -> bool:
@@ -210,18 +243,18 @@ def _holds(kind: Primitive, op: Operator, left: Value, right: Value) -> bool:
 def _in(column: ColumnStats, kind: Primitive, values: tuple[Value, ...]) -> tuple[bool, bool]:
     may_have_nan = kind.is_float and column.has_nan is not False
     takes_nan = is_nan(values[-1])  # values are sorted, NaN is last
-    numbers = values[:-1] if takes_nan else values
-    low = column.lower
+    bounds, numbers = _alike(column, kind, values[:-1] if takes_nan else values)
+    low = bounds.lower
     at = 0 if low is None else bisect_left(numbers, order_key(low), key=order_key)
     inside = at < len(numbers) and (
-        column.upper is None or compare(kind, numbers[at], column.upper) <= 0
+        bounds.upper is None or compare(kind, numbers[at], bounds.upper) <= 0
     )
     one_value = (
         column.lower is not None
         and column.upper is not None
         and compare(kind, column.lower, column.upper) == 0
     )
-    true = inside or (may_have_nan and takes_nan)
+    true = (inside or (may_have_nan and takes_nan)) and _admits(column, kind, values)
     false = not (one_value and inside) or (may_have_nan and not takes_nan)
     return true, false
 
@@ -233,10 +266,13 @@ def _like(column: ColumnStats, pattern: str) -> tuple[bool, bool]:
     exact = like_exact(pattern)
     if exact is not None:
         inside = (low is None or low <= exact) and (high is None or exact <= high)
+        inside = inside and _admits(column, Primitive("string"), (exact,))
         return inside, not (low == high == exact)
     prefix, all_with_prefix = like_prefix(pattern)
     # Strings with a prefix lie together in the order: it is enough to compare as many characters.
     inside = (low is None or low[: len(prefix)] <= prefix) and (high is None or prefix <= high)
+    if isinstance(column, PartitionedStats):
+        inside = inside and all(fact.admits_prefix(prefix) for fact in column.facts)
     covered = not prefix or (
         low is not None and high is not None and low.startswith(prefix) and high.startswith(prefix)
     )
@@ -249,6 +285,8 @@ def _like(column: ColumnStats, pattern: str) -> tuple[bool, bool]:
 def _may_meet(left: ColumnStats, left_rows: int, right: ColumnStats, right_rows: int) -> bool:
     if left.null_count == left_rows or right.null_count == right_rows:
         return False  # NULL equals nothing
+    if left.kind != right.kind and left.kind is not None and right.kind is not None:
+        left, right = in_nanos(left), in_nanos(right)
     both_may_have_nan = left.has_nan is not False and right.has_nan is not False
     bounds = (left.lower, left.upper, right.lower, right.upper)
     if both_may_have_nan and any(isinstance(bound, float) for bound in bounds):
@@ -276,7 +314,7 @@ def _union(a: ColumnStats, a_rows: int, b: ColumnStats, b_rows: int) -> ColumnSt
             upper=_pick(max, a.upper, b.upper),
             exact=a.exact and b.exact,
         )
-    return ColumnStats(bounds.lower, bounds.upper, nulls, bounds.exact, has_nan)
+    return ColumnStats(bounds.lower, bounds.upper, nulls, bounds.exact, has_nan, a.kind)
 
 
 def _pick(choose: Callable[..., Value], a: Value | None, b: Value | None) -> Value | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Where
 from inlay.format.predicate import Predicate
 from inlay.format.schema import Primitive, Schema
+from inlay.plan.evidence import Evidence
 from inlay.plan.prune import keys_may_match, may_match, range_predicate
 
 
@@ -20,19 +21,19 @@ def marker_predicate(marker: Marker, schema: Schema) -> Predicate | None:
             found = schema.by_id(key_range.field_id)
             if found is None or not isinstance(found.type, Primitive):
                 return None
-            return range_predicate(key_range, found.type)
+            return range_predicate(key_range, key_range.kind or found.type)
         case _:
             return None
 
 
-def marker_may_hit(marker: Marker, entry: DataFile, schema: Schema) -> bool:
-    """By file, sequence (design section 2: a table-wide marker at S hits sequence < S) and statistics."""
+def marker_may_hit(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
+    """By file, sequence (design section 2: a table-wide marker at S hits sequence < S) and evidence."""
     if marker.file is not None:
         return marker.file == entry.key
     committed_later = marker.sequence is None or (entry.sequence or 0) < marker.sequence
     if not committed_later:
         return False
     if isinstance(marker.body, Keys):
-        return keys_may_match(marker.body, entry.stats, entry.rows)
-    predicate = marker_predicate(marker, schema)
-    return predicate is None or may_match(predicate, entry.stats, entry.rows)
+        return keys_may_match(marker.body, evidence.of(entry), entry.rows)
+    predicate = marker_predicate(marker, evidence.schema)
+    return predicate is None or may_match(predicate, evidence.of(entry), entry.rows)

@@ -12,12 +12,11 @@ another process.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from inlay.format.entry import (
-    ColumnStats,
     DataFile,
     KeyRange,
     Keys,
@@ -27,11 +26,12 @@ from inlay.format.entry import (
     Vector,
     Where,
 )
-from inlay.format.predicate import TRUE, And, Comparison, In, Predicate, field_ids
-from inlay.format.schema import Schema, Value
-from inlay.format.snapshot import PartitionSpec, Segment
+from inlay.format.predicate import TRUE, And, Comparison, In, Predicate
+from inlay.format.schema import Primitive, Schema, Value
+from inlay.format.snapshot import Segment
 from inlay.format.values import is_nan
-from inlay.plan.prune import all_match, may_match
+from inlay.plan.evidence import Evidence
+from inlay.plan.prune import Stats, all_match, may_match
 from inlay.plan.reach import marker_may_hit, marker_predicate
 
 
@@ -90,15 +90,10 @@ def plan_scan(
     markers: Iterable[Marker],
     predicate: Predicate = TRUE,
     *,
-    schema: Schema,
-    schemas: Mapping[int, Schema],
-    specs: Mapping[int, PartitionSpec] | None = None,
+    evidence: Evidence,
 ) -> ScanPlan:
-    """Tasks for the rows of `files` that `markers` leave and `predicate` selects.
-
-    `schema` is the snapshot's, to which predicate and markers are bound; `schemas` those that the
-    files' entries record.
-    """
+    """Tasks for the rows of `files` that `markers` leave and `predicate` selects. Predicate and markers
+    are bound to the schema of `evidence`, which knows the files' table."""
     of_file: dict[str, list[Marker]] = defaultdict(list)
     of_table: list[_Bounded] = []
     for marker in markers:
@@ -110,24 +105,23 @@ def plan_scan(
     total = pruned = deleted = 0
     for entry in files:
         total += 1
-        recorded = schemas[entry.schema_id]
-        spec = (specs or {}).get(entry.spec_id)
-        stats = known_stats(entry, recorded, spec, predicate)
+        stats = evidence.of(entry)
         if not entry.rows or not may_match(predicate, stats, entry.rows):
             pruned += 1
             continue
         hits = tuple(
             marker
             for marker in (
-                *(found.marker for found in of_table if found.may_touch(entry)),
+                *(found.marker for found in of_table if found.may_touch(stats)),
                 *of_file.get(entry.key, ()),
             )
-            if marker_may_hit(marker, entry, schema)
+            if marker_may_hit(marker, entry, evidence)
         )
-        if any(_deletes_all(marker, entry, schema) for marker in hits):
+        if any(_deletes_all(marker, entry, evidence) for marker in hits):
             deleted += 1
             continue
         left = residual(predicate, stats, entry.rows)
+        recorded = evidence.schemas[entry.schema_id]
         tasks.append(FileTask(file=entry, schema=recorded, markers=hits, predicate=left))
     return ScanPlan(tasks=tuple(tasks), files=total, pruned=pruned, deleted=deleted)
 
@@ -137,7 +131,7 @@ def segment_may_match(segment: Segment, predicate: Predicate) -> bool:
     return may_match(predicate, segment.stats, segment.rows)
 
 
-def residual(predicate: Predicate, stats: Mapping[int, ColumnStats], rows: int) -> Predicate:
+def residual(predicate: Predicate, stats: Stats, rows: int) -> Predicate:
     """The part of `predicate` that rows with these statistics can still fail."""
     if all_match(predicate, stats, rows):
         return TRUE
@@ -146,23 +140,6 @@ def residual(predicate: Predicate, stats: Mapping[int, ColumnStats], rows: int) 
         left = tuple(p for p in predicate.parts if not all_match(p, stats, rows))
         return left[0] if len(left) == 1 else And(left)
     return predicate
-
-
-def known_stats(
-    entry: DataFile, recorded: Schema, spec: PartitionSpec | None, predicate: Predicate
-) -> Mapping[int, ColumnStats]:
-    """A file's statistics, with what its partition values and its schema say about the predicate's
-    fields: an identity partition fixes the value, a field it was written without is NULL."""
-    stats = dict(entry.stats)
-    if spec is not None:
-        for field, value in zip(spec.fields, entry.partition, strict=False):
-            if field.transform == "identity" and not is_nan(value):
-                nulls = entry.rows if value is None else 0
-                stats[field.source] = ColumnStats(value, value, nulls, has_nan=False)
-    for field_id in field_ids(predicate):
-        if field_id not in stats and recorded.by_id(field_id) is None:
-            stats[field_id] = ColumnStats(null_count=entry.rows, has_nan=False)
-    return stats
 
 
 def split_task(task: FileTask, pieces: int) -> tuple[FileTask, ...]:
@@ -187,11 +164,14 @@ class _Bounded:
     field_id: int | None = None
     lower: Value | None = None
     upper: Value | None = None
+    kind: Primitive | None = None
 
-    def may_touch(self, entry: DataFile) -> bool:
-        stats = None if self.field_id is None else entry.stats.get(self.field_id)
+    def may_touch(self, known: Stats) -> bool:
+        stats = None if self.field_id is None else known.get(self.field_id)
         if stats is None or stats.lower is None or stats.upper is None:
             return True
+        if stats.kind is not None and stats.kind.is_temporal and stats.kind != self.kind:
+            return True  # widened since: the exact look compares them
         if isinstance(stats.lower, float) and stats.has_nan is not False:
             return True  # NaN lies outside of the file's bounds and above every number
         above = self.lower is not None and stats.upper < self.lower  # type: ignore[operator]
@@ -200,38 +180,43 @@ class _Bounded:
 
 
 def _bounded(marker: Marker) -> _Bounded:
-    found: tuple[int | None, Value | None, Value | None]
+    found: tuple[int, Value | None, Value | None, Primitive | None] | None
     match marker.body:
-        case KeyRange(field_id=field_id, lower=lower, upper=upper):
-            found = (field_id, lower, upper)
+        case KeyRange(field_id=field_id, lower=lower, upper=upper, kind=kind):
+            found = (field_id, lower, upper, kind)
         case Keys(field_ids=(field_id, *_), stats=stats) if field_id in stats:
-            found = (field_id, stats[field_id].lower, stats[field_id].upper)
+            bounds = stats[field_id]
+            found = (field_id, bounds.lower, bounds.upper, bounds.kind)
         case Where(predicate):
-            found = _bounds(predicate) or (None, None, None)
+            found = _bounds(predicate)
         case _:
-            return _Bounded(marker)
+            found = None
     # A NaN bounds nothing: it compares false with everything.
-    return _Bounded(marker) if any(map(is_nan, found[1:])) else _Bounded(marker, *found)
+    if found is None or is_nan(found[1]) or is_nan(found[2]):
+        return _Bounded(marker)
+    return _Bounded(marker, *found)
 
 
-def _bounds(predicate: Predicate) -> tuple[int, Value | None, Value | None] | None:
+def _bounds(
+    predicate: Predicate,
+) -> tuple[int, Value | None, Value | None, Primitive | None] | None:
     """A field and bounds that its value has wherever the predicate is TRUE; None for none known."""
     match predicate:
         case Comparison(field_id, "=", literal):
-            return field_id, literal.value, literal.value
+            return field_id, literal.value, literal.value, literal.type
         case Comparison(field_id, "<" | "<=", literal):
-            return field_id, None, literal.value
+            return field_id, None, literal.value, literal.type
         case Comparison(field_id, ">" | ">=", literal):
-            return field_id, literal.value, None
-        case In(field_id, _, values):
-            return field_id, values[0], values[-1]
+            return field_id, literal.value, None, literal.type
+        case In(field_id, kind, values):
+            return field_id, values[0], values[-1], kind
         case And(parts):
             return next((found for part in parts if (found := _bounds(part))), None)
         case _:
             return None
 
 
-def _deletes_all(marker: Marker, entry: DataFile, schema: Schema) -> bool:
+def _deletes_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
     """Whether a marker that applies to a file surely deletes every row of it."""
     match marker.body:
         case RowGroups(ordinals):
@@ -241,5 +226,5 @@ def _deletes_all(marker: Marker, entry: DataFile, schema: Schema) -> bool:
         case Rows(positions):
             return len(positions) == entry.rows
         case _:
-            predicate = marker_predicate(marker, schema)
-            return predicate is not None and all_match(predicate, entry.stats, entry.rows)
+            predicate = marker_predicate(marker, evidence.schema)
+            return predicate is not None and all_match(predicate, evidence.of(entry), entry.rows)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from inlay.format.snapshot import Ledger, Tier
 from inlay.ops.load import Loaded
 from inlay.ops.units import Work
+from inlay.plan.evidence import Evidence
 from inlay.plan.reach import marker_may_hit
 from inlay.plan.state import State
 
@@ -26,11 +27,11 @@ def bare(loaded: Loaded) -> Loaded:
 def slim(loaded: Loaded, works: Sequence[Work]) -> Iterator[Loaded]:
     """For each work its files, and the deletes that may hit them."""
     base = bare(loaded)
-    schema = loaded.snapshot.schema
+    evidence = Evidence.of_snapshot(loaded.snapshot)
     files = {f.key: f for f in loaded.state.files()}
     markers = tuple(loaded.state.markers())
     for work in works:
         own = tuple(files[key] for key in work.inputs)
-        hits = tuple(m for m in markers if any(marker_may_hit(m, f, schema) for f in own))
+        hits = tuple(m for m in markers if any(marker_may_hit(m, f, evidence) for f in own))
         snapshot = replace(base.snapshot, files=Tier((), own), markers=Tier((), hits))
         yield replace(base, state=State(snapshot))

@@ -36,6 +36,7 @@ from inlay.format.predicate import TRUE, Predicate
 from inlay.ops.load import load_entries, load_pointer, load_version
 from inlay.ops.scan import Scan
 from inlay.parse import parse_predicate
+from inlay.plan.evidence import Evidence
 from inlay.plan.prune import may_match
 from inlay.plan.scan import FileTask
 from inlay.plan.state import State
@@ -143,13 +144,13 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         snapshot = state.snapshot
         if not snapshot.commit.added_files:
             return ()
-        schemas = {schema.id: schema for schema in snapshot.schemas}
+        evidence = Evidence.of_snapshot(snapshot)
         return tuple(
-            FileTask(file=entry, schema=schemas[entry.schema_id], predicate=self._where)
+            FileTask(file=entry, schema=evidence.schemas[entry.schema_id], predicate=self._where)
             for entry in load_entries(ctx, state).files()
             if entry.sequence == version
             and entry.data_change
-            and may_match(self._where, entry.stats, entry.rows)
+            and may_match(self._where, evidence.of(entry), entry.rows)
         )
 
     # -- on the executors ---------------------------------------------------------------------

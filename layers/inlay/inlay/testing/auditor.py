@@ -29,6 +29,7 @@ from inlay.ops.context import Context
 from inlay.ops.load import load_entries, load_segments
 from inlay.parquet.reader import Wanted, read_file
 from inlay.plan.change import NeedSegments, Request
+from inlay.plan.evidence import Evidence
 from inlay.plan.scan import FileTask, plan_scan
 from inlay.plan.state import State, ledger_records
 from inlay.storage.base import Got
@@ -158,9 +159,7 @@ class Auditor:
     def _rows_of(self, files: Iterable[DataFile], snapshot: Snapshot) -> Rows:
         state = load_entries(self.ctx, State(snapshot))
         schema = snapshot.schema
-        plan = plan_scan(
-            files, state.markers(), schema=schema, schemas={s.id: s for s in snapshot.schemas}
-        )
+        plan = plan_scan(files, state.markers(), evidence=Evidence.of_snapshot(snapshot))
         found: Rows = Counter()
         for task in plan.tasks:
             known = (task.file.key, task.file.sequence, tuple(m.id for m in task.markers))
