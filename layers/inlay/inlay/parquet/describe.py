@@ -8,18 +8,19 @@ that says why; its pages are not decoded (that would read the object).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inlay.errors import UnreadableFile
-from inlay.format.entry import ColumnStats, DataFile
+from inlay.format.entry import DataFile
 from inlay.format.schema import Schema
 from inlay.parquet.columns import locate_columns
 from inlay.parquet.conform import check_fits
 from inlay.parquet.footer import Footer, decode_footer
-from inlay.parquet.stats import file_stats, total_rows
+from inlay.parquet.stats import describe as describe_metadata
+from inlay.parquet.stats import total_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +68,18 @@ def entry_of(
 ) -> DataFile:
     """The entry of an object whose columns fit `schema`. Raises `SchemaMismatch`."""
     columns = locate_columns(described.arrow, schema)
-    # Columns the file does not have are of use as well: they are all NULL.
-    fields = {*columns.leaves, *stats_columns}
-    evidence = file_stats(described.metadata, columns, schema, fields)
-
-    def of(field_id: int) -> ColumnStats | None:
-        return evidence.get(field_id)
-
-    check_fits(described.arrow, schema, evidence=of)
-    return DataFile(
+    entry = describe_metadata(
+        described.metadata,
         key=key,
         size=size,
+        schema=schema,
+        # Columns the file does not have are of use as well: they are all NULL.
+        stats_columns={*columns.leaves, *stats_columns},
         footer_size=described.footer_bytes,
-        rows=described.rows,
-        row_groups=int(described.metadata.num_row_groups),
-        schema_id=schema.id,
-        stats={i: evidence[i] for i in stats_columns if i in evidence},
-        event=event,
     )
+    check_fits(described.arrow, schema, evidence=entry.stats.get)
+    stats = {i: entry.stats[i] for i in stats_columns if i in entry.stats}
+    return replace(entry, stats=stats, event=event)
 
 
 # Enough for the footer of nearly every file; a longer one takes a second request.
