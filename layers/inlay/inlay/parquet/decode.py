@@ -122,8 +122,11 @@ class _GroupReader:
         return [self._indexes[at] for at in self._indexes if at[0] == group.ordinal]
 
     def _plan_pages(self, survivors: Survivors, rest: Iterable[int]) -> None:
-        footer, keep, ordinal = self.file.footer, survivors.keep, survivors.group.ordinal
-        if footer is None or keep is None or not self._indexes:
+        keep, ordinal = survivors.keep, survivors.group.ordinal
+        if keep is None or not self._indexes:
+            return  # before the footer is looked at: Inlay's own decoder takes its time
+        footer = self.file.footer
+        if footer is None:
             return
         for top in rest:
             for leaf in self.file.leaves([top]):
