@@ -45,6 +45,7 @@ from inlay.ops import update as update_op
 from inlay.ops import verify as verify_op
 from inlay.ops.commit import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context, Progress, Workers, no_progress
+from inlay.ops.feed import Changes
 from inlay.ops.group import shared_turns
 from inlay.ops.load import (
     Loaded,
@@ -223,6 +224,33 @@ class Table:
     def count(self, *, where: str | None = None) -> int:
         """How many rows; answered from metadata alone where that is possible."""
         return self.scan(where=where).count()
+
+    def changes(
+        self,
+        since_version: int,
+        to_version: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | Predicate | Any | None = None,
+        net: bool = False,
+    ) -> Changes:
+        """The rows added and removed after version `since_version` (0: since the table was made), up to
+        and with `to_version` (None: this one); see `inlay.ops.feed.Changes`.
+
+        ::
+
+            for batch in t.changes(last_seen, where="country = 'CH'").to_reader(): ...
+
+        `net` cancels rows that came and went. Raises `VersionNotFound` for expired versions.
+        """
+        since = arguments.whole_number(since_version, "since_version")
+        to = self.snapshot
+        if to_version is not None:
+            wanted = arguments.whole_number(to_version, "to_version")
+            to = load_version(self._ctx, self._loaded.snapshot, wanted)
+        return Changes(
+            self._ctx, self._loaded.snapshot, to, since, columns=columns, where=where, net=net
+        )
 
     def history(self, *, limit: int = history_op.HISTORY_LIMIT) -> pa.Table:
         return history_op.history(self._ctx, self._loaded.snapshot, limit=limit)

@@ -98,23 +98,10 @@ class Scan:
         self._ctx = ctx
         self._state = state
         self._schema = state.snapshot.schema
-        self._columns = _checked(columns, self._schema)
+        self._columns = checked_columns(columns, self._schema, hidden=_HIDDEN)
         self._limit = limit
         self._read_ahead_bytes = read_ahead_bytes
-        self._predicate: Predicate = TRUE
-        self._expression: ExpressionFilter | None = None
-        if isinstance(where, pc.Expression):
-            self._expression = ExpressionFilter(where, self._schema)
-            self._expression.check()
-        elif isinstance(where, str):
-            self._predicate = parse_predicate(where, self._schema)
-        elif isinstance(where, Predicate):
-            self._predicate = where
-        elif where is not None:
-            raise InvalidRequest(
-                f"where cannot be a {type(where).__name__}",
-                next_step="Give SQL text or a pyarrow expression",
-            )
+        self._predicate, self._expression = row_filter(where, self._schema)
         self._plan: ScanPlan | None = None
 
     # -- the plan -----------------------------------------------------------------------------
@@ -245,12 +232,12 @@ class Scan:
 
     def to_pandas(self, **options: Any) -> Any:
         """All rows as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""
-        _needs("pandas")
+        needed("pandas")
         return self.to_arrow().to_pandas(**options)
 
     def to_polars(self) -> Any:
         """All rows as a Polars DataFrame."""
-        return _needs("polars").from_arrow(self.to_arrow())
+        return needed("polars").from_arrow(self.to_arrow())
 
     def count(self) -> int:
         """How many rows there are: by metadata where no delete and no filter is in the way, else by
@@ -280,7 +267,30 @@ class Scan:
         return f"<Scan of {self._ctx.uri}: {', '.join(self._columns)}>"
 
 
-def _checked(columns: Iterable[str] | None, schema: Schema) -> tuple[str, ...]:
+def row_filter(
+    where: str | Predicate | pc.Expression | None, schema: Schema
+) -> tuple[Predicate, ExpressionFilter | None]:
+    """What `where` asks of rows: a predicate, and an expression of pyarrow's where it is one."""
+    if where is None:
+        return TRUE, None
+    if isinstance(where, str):
+        return parse_predicate(where, schema), None
+    if isinstance(where, pc.Expression):
+        expression = ExpressionFilter(where, schema)
+        expression.check()
+        return TRUE, expression
+    if isinstance(where, Predicate):
+        return where, None
+    raise InvalidRequest(
+        f"where cannot be a {type(where).__name__}",
+        next_step="Give SQL text or a pyarrow expression",
+    )
+
+
+def checked_columns(
+    columns: Iterable[str] | None, schema: Schema, *, hidden: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """The columns asked for, by name (None: all of the table's); `hidden` ones can be asked for too."""
     if columns is None:
         return schema.names
     if isinstance(columns, str):
@@ -288,7 +298,7 @@ def _checked(columns: Iterable[str] | None, schema: Schema) -> tuple[str, ...]:
     if not isinstance(columns, Iterable):
         raise InvalidRequest(f"columns cannot be a {type(columns).__name__}")
     asked = tuple(columns)
-    unknown = [name for name in asked if name not in (*schema.names, *_HIDDEN)]
+    unknown = [name for name in asked if name not in (*schema.names, *hidden)]
     if unknown:
         raise InvalidRequest(
             f"the table has no column {str(unknown[0])[:100]!r}",
@@ -303,7 +313,7 @@ def _checked(columns: Iterable[str] | None, schema: Schema) -> tuple[str, ...]:
     return asked
 
 
-def _needs(module: str) -> Any:
+def needed(module: str) -> Any:
     import importlib
 
     try:

@@ -306,12 +306,13 @@ def load_keys(objects: Objects, keys: Keys, schema: Schema) -> KeySet:
         column.cast(_arrow_type_of(schema, field_id)).combine_chunks()
         for column, field_id in zip(table.columns, keys.field_ids, strict=True)
     ]
-    found = _key_set(keys.field_ids, columns)
+    found = key_set(keys.field_ids, columns)
     objects.cache.put(keys.key, found, sum(column.nbytes for column in found.columns))
     return found
 
 
-def _key_set(fields: tuple[int, ...], columns: Sequence[pa.Array]) -> KeySet:
+def key_set(fields: tuple[int, ...], columns: Sequence[pa.Array]) -> KeySet:
+    """Keys to look rows up in: a key with a NULL in it equals nothing, and is left out."""
     whole = columns[0].is_valid()
     for column in columns[1:]:
         whole = pc.and_(whole, column.is_valid())

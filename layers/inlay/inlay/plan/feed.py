@@ -1,0 +1,387 @@
+"""Feed: which rows a commit added and removed, told from the states before and after it.
+
+Promise: for a step from one state to another, the rows of all units' `after` less those of their
+`before`, as multisets, are exactly the rows of the later state less those of the earlier. It follows
+from the states alone; no commit is believed but those that by their kind change no row.
+
+What both states share is never looked at: segments that both refer to, with the same ordinals dead,
+cancel without being read. Of files that stay, only those that a new or vanished marker may hit are
+read, and of those only the rows that it hits. Files that came with new rows are read whole, and nothing
+else with them. Files that were replaced are compared with what replaced them.
+
+Pure. A step is a frozen value that pickles, so that its units can be read in other processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Where
+from inlay.format.predicate import TRUE, Predicate, field_ids
+from inlay.format.schema import Field, ListOf, MapOf, Schema, Struct, Type
+from inlay.format.snapshot import Segment, Snapshot, Tier
+from inlay.plan.change import NeedSegments
+from inlay.plan.evidence import Evidence
+from inlay.plan.reach import marker_may_hit, marker_predicate
+from inlay.plan.scan import FileTask, plan_scan, segment_may_match
+from inlay.plan.state import State, live_files, live_markers
+
+# Operations that by their promise change no row.
+MAINTENANCE = frozenset(("compact", "rewrite", "expire", "collect_garbage", "set_properties"))
+# Operations that put rows in the place of others: told as such where a primary key pairs them.
+UPDATES = frozenset(("update", "upsert", "merge"))
+
+# Of a schema that no commit made.
+_NO_ID = -1
+
+T = TypeVar("T", bound=DataFile | Marker)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedUnit:
+    """Rows to compare: those of `before` that are not in `after` were removed, those of `after` that are
+    not in `before` were added."""
+
+    before: tuple[FileTask, ...] = ()
+    after: tuple[FileTask, ...] = ()
+
+    @property
+    def in_order(self) -> bool:
+        """Whether one side is a file and the other its 1:1 rewrite: the same rows in the same order, but
+        for those that one side lacks."""
+        if len(self.before) != 1 or len(self.after) != 1:
+            return False
+        old, new = self.before[0].file, self.after[0].file
+        return new.origin == old.key or old.origin == new.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one version (or several, as one) did to rows. `schema` is what tasks are read under: the one
+    asked for, and whatever else the deletes look at."""
+
+    version: int
+    time_us: int
+    operation: str
+    schema: Schema
+    units: tuple[FeedUnit, ...] = ()
+
+    @property
+    def updates(self) -> bool:
+        return self.operation in UPDATES
+
+
+@dataclass(frozen=True, slots=True)
+class NeedMore:
+    """The plan depends on the content of these segments of the two states: load them, ask again."""
+
+    before: NeedSegments
+    after: NeedSegments
+
+
+def keeps_rows(before: Snapshot, after: Snapshot) -> bool:
+    """Whether the commit of `after` surely left every row of `before` as it was."""
+    commit = after.commit
+    counts_none = commit.added_rows == 0 and commit.removed_rows == 0
+    is_maintenance = commit.operation in MAINTENANCE and counts_none
+    return is_maintenance or (after.files, after.markers) == (before.files, before.markers)
+
+
+def plan_step(
+    before: State | None, after: State, schema: Schema, predicate: Predicate = TRUE
+) -> Step | NeedMore:
+    """The step from `before` (None: the empty table) to `after`, for rows that `predicate` selects.
+
+    `schema` is what rows are told in: that of the newest version, to which `predicate` is bound.
+    """
+    if before is None:
+        before = State(_emptied(after.snapshot))
+    files = _difference(_files_of(before), _files_of(after))
+    if isinstance(files, _Missing):
+        return NeedMore(NeedSegments(files=files.before), NeedSegments(files=files.after))
+    markers = _difference(_markers_of(before), _markers_of(after))
+    if isinstance(markers, _Missing):
+        return NeedMore(NeedSegments(markers=markers.before), NeedSegments(markers=markers.after))
+    changed = (*markers.gone.values(), *markers.come.values())
+    kept = _touched(after, changed, schema, {*files.gone, *files.come})
+    if isinstance(kept, _Missing):
+        return NeedMore(NeedSegments(), NeedSegments(files=kept.after))
+    # A file whose sequence alone was moved on is the same file, hit by other markers.
+    moved = {key for key in files.gone if key in files.come}
+    kept_before = {**kept, **{key: files.gone[key] for key in moved}}
+    kept_after = {**kept, **{key: files.come[key] for key in moved}}
+    gone = [f for key, f in files.gone.items() if key not in moved]
+    come = [f for key, f in files.come.items() if key not in moved]
+
+    old_rows = [f for f in come if not _is_new(f, after.snapshot)]
+    need_before = before.missing_markers() if gone or kept_before else ()
+    need_after = after.missing_markers() if old_rows or kept_after else ()
+    if need_before or need_after:
+        return NeedMore(NeedSegments(markers=need_before), NeedSegments(markers=need_after))
+
+    all_before = list(before.markers()) if gone or kept_before else []
+    all_after = list(after.markers()) if old_rows or kept_after else list(markers.come.values())
+    reading = _reading_schema(schema, (*all_before, *all_after), before.snapshot, after.snapshot)
+    newest = after.snapshot  # it knows every schema and spec that the older one does
+    planner = _Planner(Evidence(reading, newest.schemas, newest.specs))
+    gone_tasks = planner.tasks(gone, all_before, predicate)
+    come_tasks = planner.tasks(come, all_after, predicate)
+    units = [
+        *planner.lost(kept_before, all_before, kept_after, all_after, predicate),
+        *_paired(gone_tasks, come_tasks, after.snapshot),
+    ]
+    commit = after.snapshot.commit
+    return Step(
+        version=after.snapshot.version,
+        time_us=commit.time_us,
+        operation=commit.operation,
+        schema=reading,
+        units=tuple(units),
+    )
+
+
+def _emptied(snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, version=0, files=Tier(), markers=Tier())
+
+
+def _is_new(entry: DataFile, after: Snapshot) -> bool:
+    """Whether the rows of a file surely came with this very commit: then only markers that name it can
+    hit it, and none of its rows was there before."""
+    return entry.data_change and entry.origin is None and entry.sequence == after.version
+
+
+# -- what two states do not share -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference(Generic[T]):
+    """Entries of one state only, by key or id. An entry that differs between the states is in both."""
+
+    gone: Mapping[str, T]
+    come: Mapping[str, T]
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """Segments to load."""
+
+    before: tuple[Segment, ...] = ()
+    after: tuple[Segment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Side(Generic[T]):
+    """The entries of one kind that one state has."""
+
+    tier: Tier[T]
+    loaded: Mapping[str, tuple[T, ...]]
+    resolve: Callable[[Segment, tuple[T, ...]], Iterator[tuple[int, T]]]
+
+    def apart(self, shared: set[str]) -> tuple[Segment, ...]:
+        """Its segments beside those that both states have."""
+        return tuple(s for s in self.tier.segments if s.id not in shared)
+
+    def entries(self, shared: set[str]) -> dict[str, T]:
+        """Its entries beside those of shared segments, by name."""
+        found = [e for s in self.apart(shared) for _, e in self.resolve(s, self.loaded[s.id])]
+        return {_name(entry): entry for entry in (*found, *self.tier.inline)}
+
+
+def _files_of(state: State) -> _Side[DataFile]:
+    return _Side(state.snapshot.files, state.contents.files, live_files)
+
+
+def _markers_of(state: State) -> _Side[Marker]:
+    return _Side(state.snapshot.markers, state.contents.markers, live_markers)
+
+
+def _difference(before: _Side[T], after: _Side[T]) -> _Difference[T] | _Missing:
+    dead = {segment.id: segment.dead for segment in before.tier.segments}
+    shared = {s.id for s in after.tier.segments if dead.get(s.id) == s.dead}
+    absent = [
+        tuple(s for s in side.apart(shared) if s.id not in side.loaded) for side in (before, after)
+    ]
+    if any(absent):
+        return _Missing(*absent)
+    gone, come = before.entries(shared), after.entries(shared)
+    same = {name for name, entry in gone.items() if name in come and _same(entry, come[name])}
+    return _Difference(
+        {name: entry for name, entry in gone.items() if name not in same},
+        {name: entry for name, entry in come.items() if name not in same},
+    )
+
+
+def _name(entry: DataFile | Marker) -> str:
+    # A rewrite that moves a marker on to its output keeps the marker's id.
+    return entry.key if isinstance(entry, DataFile) else f"{entry.id} {entry.file}"
+
+
+def _same(left: DataFile | Marker, right: DataFile | Marker) -> bool:
+    """Of one name, so of the same rows or deletes: what is left to differ is whom they hit."""
+    return left.sequence == right.sequence
+
+
+def _touched(
+    after: State, markers: Iterable[Marker], schema: Schema, others: set[str]
+) -> dict[str, DataFile] | _Missing:
+    """The files both states have that one of `markers` may hit; `others` are looked after elsewhere."""
+    named = {m.file for m in markers if m.file is not None} - others
+    of_table = [m for m in markers if m.file is None]
+    if not named and not of_table:
+        return {}
+    tier, loaded = after.snapshot.files, after.contents.files
+    found = {f.key: f for f in tier.inline if f.key not in others}
+    for segment in tier.segments:
+        if segment.id in loaded:
+            entries = (f for _, f in live_files(segment, loaded[segment.id]))
+            found |= {f.key: f for f in entries if f.key not in others}
+    absent = [segment for segment in tier.segments if segment.id not in loaded]
+    if not named <= found.keys():
+        wanted = absent
+    else:
+        predicates = [marker_predicate(marker, schema) or TRUE for marker in of_table]
+        wanted = [s for s in absent if any(segment_may_match(s, p) for p in predicates)]
+    if wanted:
+        return _Missing(after=tuple(wanted))
+    evidence = Evidence(schema, after.snapshot.schemas, after.snapshot.specs)
+    return {
+        key: entry
+        for key, entry in found.items()
+        if key in named or any(marker_may_hit(marker, entry, evidence) for marker in of_table)
+    }
+
+
+# -- units ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    evidence: Evidence
+
+    def tasks(
+        self, files: Iterable[DataFile], markers: Iterable[Marker], predicate: Predicate
+    ) -> list[FileTask]:
+        """The live rows of `files` that `predicate` selects."""
+        return list(plan_scan(files, markers, predicate, evidence=self.evidence).tasks)
+
+    def lost(
+        self,
+        before: Mapping[str, DataFile],
+        before_markers: list[Marker],
+        after: Mapping[str, DataFile],
+        after_markers: list[Marker],
+        predicate: Predicate,
+    ) -> list[FeedUnit]:
+        """What files that stay lost to markers, and got back from markers that went."""
+
+        def only(
+            mine: Mapping[str, DataFile],
+            markers: list[Marker],
+            theirs: Mapping[str, DataFile],
+            other: list[Marker],
+        ) -> list[FileTask]:
+            there = {t.file.key: t for t in self.tasks(theirs.values(), other, TRUE)}
+            found = []
+            for task in self.tasks(mine.values(), markers, predicate):
+                twin = there.get(task.file.key)
+                if twin is None:  # deleted whole over there
+                    found.append(task)
+                    continue
+                applied = {marker.id for marker in task.markers}
+                more = tuple(m for m in twin.markers if m.id not in applied)
+                if more:
+                    found.append(replace(task, only=more))
+            return found
+
+        return [
+            *(FeedUnit((t,)) for t in only(before, before_markers, after, after_markers)),
+            *(FeedUnit((), (t,)) for t in only(after, after_markers, before, before_markers)),
+        ]
+
+
+def _paired(gone: list[FileTask], come: list[FileTask], after: Snapshot) -> list[FeedUnit]:
+    """Removed files beside what took their place."""
+    units: list[FeedUnit] = []
+    by_key = {task.file.key: task for task in gone}
+    rest: list[FileTask] = []
+    for task in come:
+        origin = by_key.pop(task.file.origin, None) if task.file.origin is not None else None
+        if origin is not None:
+            units.append(FeedUnit((origin,), (task,)))
+        elif _is_new(task.file, after):
+            units.append(FeedUnit((), (task,)))
+        else:
+            rest.append(task)
+    left = {task.file.origin: task for task in by_key.values() if task.file.origin is not None}
+    for task in [t for t in rest if t.file.key in left]:
+        # The other way round: a file comes back in the place of its own rewrite.
+        rewrite = left.pop(task.file.key)
+        units.append(FeedUnit((by_key.pop(rewrite.file.key),), (task,)))
+        rest.remove(task)
+    if by_key and rest:
+        units.append(FeedUnit(tuple(by_key.values()), tuple(rest)))
+    else:
+        units += [FeedUnit((task,)) for task in by_key.values()]
+        units += [FeedUnit((), (task,)) for task in rest]
+    return units
+
+
+# -- the schema rows are read under ---------------------------------------------------------------
+
+
+def _reading_schema(
+    schema: Schema, markers: Iterable[Marker], before: Snapshot, after: Snapshot
+) -> Schema:
+    """`schema`, and with it, where a delete looks at a column that was dropped since, the columns of
+    these states."""
+    looked_at = frozenset[int]().union(*map(_looked_at, markers))
+    if looked_at <= {found.id for _, found in schema.walk()}:
+        return schema
+    fields = schema.fields
+    for older in (after.schema, before.schema):
+        fields = _union(fields, older.fields)
+    return Schema(_NO_ID, fields)
+
+
+def _looked_at(marker: Marker) -> frozenset[int]:
+    match marker.body:
+        case Where(predicate):
+            return field_ids(predicate)
+        case KeyRange(field_id=field_id):
+            return frozenset((field_id,))
+        case Keys(field_ids=ids):
+            return frozenset(ids)
+        case _:
+            return frozenset()
+
+
+def _union(fields: tuple[Field, ...], older: tuple[Field, ...]) -> tuple[Field, ...]:
+    """`fields`, with what they lack of `older` at every level, under names that nothing else has."""
+    by_id = {field.id: field for field in older}
+    found = [
+        replace(field, type=_union_of(field.type, by_id[field.id].type))
+        if field.id in by_id
+        else field
+        for field in fields
+    ]
+    known = {field.id for field in fields}
+    dropped = (field for field in older if field.id not in known)
+    return (*found, *(replace(f, name=f"{f.name} (dropped, field {f.id})") for f in dropped))
+
+
+def _union_of(newer: Type, older: Type) -> Type:
+    match newer, older:
+        case Struct(fields), Struct(others):
+            return Struct(_union(fields, others))
+        case ListOf(element), ListOf(other):
+            return ListOf(_merged(element, other))
+        case MapOf(key, value), MapOf(other_key, other_value):
+            return MapOf(_merged(key, other_key), _merged(value, other_value))
+        case _:
+            return newer
+
+
+def _merged(newer: Field, older: Field) -> Field:
+    return replace(newer, type=_union_of(newer.type, older.type))
