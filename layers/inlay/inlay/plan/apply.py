@@ -25,6 +25,7 @@ from inlay.plan.change import (
 )
 from inlay.plan.conflicts import settle_units, validate
 from inlay.plan.draft import Draft
+from inlay.plan.evolving import is_evolved, looks_at
 from inlay.plan.fit import fit
 from inlay.plan.once import look_up, without_duplicates
 from inlay.plan.state import State
@@ -38,6 +39,8 @@ def apply(state: State, change: Change, *, commit_id: str, new_id: Callable[[], 
         return admitted
     change = admitted.change
 
+    if change.edit.schema is not None and is_evolved(state.snapshot, change.edit.schema):
+        return Unchanged()
     needed = _needed(state, change)
     if needed is not None:
         return needed
@@ -138,9 +141,12 @@ def _needed(state: State, change: Change) -> NeedSegments | None:
         or change.edit.recount
         or any(m.file is not None for m in change.add_markers)
     )
-    if not names_files and change.reads is None:
-        return None
-    files, markers = state.missing_files(), state.missing_markers()
+    every_file = every_marker = names_files or change.reads is not None
+    if change.edit.schema is not None:
+        schema_files, schema_markers = looks_at(state.snapshot, change.edit.schema)
+        every_file, every_marker = every_file or schema_files, every_marker or schema_markers
+    files = state.missing_files() if every_file else ()
+    markers = state.missing_markers() if every_marker else ()
     return NeedSegments(files, markers) if files or markers else None
 
 

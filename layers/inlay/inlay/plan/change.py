@@ -13,8 +13,8 @@ from hashlib import blake2b
 
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import Predicate
-from inlay.format.schema import Schema
 from inlay.format.snapshot import Erasure, Ref, Segment, Snapshot
+from inlay.plan.evolution import Evolution
 from inlay.plan.positions import PositionMap
 
 # 96 bits: ten million ids in the ledger collide with a probability of about 1e-15.
@@ -79,12 +79,22 @@ class Unit:
     erased: tuple[tuple[str, int], ...] = ()  # (erasure, rows of it that were removed here)
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaEdit:
+    """`evolution` of the schema with id `planned_on`. Its result and the ids of new fields come from the
+    base. `proven` are files that were read to see that they fit."""
+
+    planned_on: int
+    evolution: Evolution
+    proven: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
     """Changes of the snapshot that are about no file or marker."""
 
     properties: Mapping[str, str | None] = field(default_factory=dict)  # None removes
-    schema: Schema | None = None
+    schema: SchemaEdit | None = None
     boundary_us: int | None = None
     boundary_at_commit: bool = False  # erasure: whatever began before this commit landed
     expire_through: int | None = None

@@ -31,6 +31,7 @@ from inlay.format.entry import DataFile, Marker, Rows
 from inlay.plan.change import Change, Conflict, Reads, Unit
 from inlay.plan.erasure import validate_erasure
 from inlay.plan.evidence import Evidence
+from inlay.plan.evolving import validate_schema
 from inlay.plan.prune import may_match
 from inlay.plan.reach import marker_may_hit
 from inlay.plan.state import State
@@ -43,7 +44,7 @@ def validate(state: State, change: Change) -> Conflict | None:
         gone = named - {f.key for f in state.files()}
         if gone:
             return Conflict("files whose rows were to be deleted were replaced", frozenset(gone))
-    moved_on = validate_erasure(state, change.edit)
+    moved_on = validate_erasure(state, change.edit) or validate_schema(state, change)
     if moved_on is not None:
         return moved_on
     if change.reads is not None:

@@ -25,6 +25,7 @@ from inlay.format.snapshot import (
 )
 from inlay.plan.change import NO_EDIT, Change, Edit, Unit
 from inlay.plan.evidence import Evidence
+from inlay.plan.evolving import evolved
 from inlay.plan.prune import all_match, may_match
 from inlay.plan.reach import marker_may_hit, marker_predicate
 from inlay.plan.state import State, count_totals, live_files, live_markers
@@ -332,10 +333,11 @@ class Draft:
             boundary = Boundary(snapshot.version, edit.boundary_us)
         schemas, schema_id, last = snapshot.schemas, snapshot.schema_id, snapshot.last_field_id
         if edit.schema is not None:
-            schemas = (*schemas, edit.schema)
-            schema_id, last = edit.schema.id, max(last, edit.schema.max_id())
+            schema = evolved(self.base, edit.schema)
+            schemas = (*schemas, schema)
+            schema_id, last = schema.id, max(last, schema.max_id())
         stats_columns = snapshot.stats_columns
-        if "stats.columns" in edit.properties:
+        if "stats.columns" in edit.properties or edit.schema is not None:
             schema = next(s for s in schemas if s.id == schema_id)
             stats_columns = choose_stats_columns(
                 schema, snapshot.primary_key, snapshot.sort_by, properties
