@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyroaring import FrozenBitMap
 
 from inlay.errors import CorruptTable, InlayError, NewerFormat
-from inlay.format import codec
+from inlay.format import codec, leaves
 from inlay.format.content import content_of, view
 from inlay.format.entry import (
     ColumnStats,
@@ -270,15 +270,13 @@ def test_a_head_comes_back_as_it_went_and_makes_a_snapshot_again(snapshot):
 @settings(deadline=None, max_examples=100)
 @given(st.lists(files, max_size=4), st.lists(markers, max_size=4), st.lists(records, max_size=4))
 def test_segments_come_back_as_they_went(some_files, some_markers, some_records):
-    assert codec.decode_files(
-        codec.encode_files(tuple(some_files), TYPES), key="k", types=TYPES
-    ) == tuple(some_files)
-    assert codec.decode_markers(
-        codec.encode_markers(tuple(some_markers), TYPES), key="k", types=TYPES
-    ) == tuple(some_markers)
-    assert codec.decode_ledger(codec.encode_ledger(tuple(some_records)), key="k") == tuple(
-        some_records
-    )
+    data = leaves.encode_files(some_files, TYPES)
+    assert leaves.decode_files(data, key="k") == tuple(some_files)
+    assert leaves.encode_files(leaves.decode_files(data, key="k"), TYPES) == data
+    data = leaves.encode_markers(some_markers, TYPES)
+    assert leaves.decode_markers(data, key="k", types=TYPES) == tuple(some_markers)
+    data = leaves.encode_ledger(some_records)
+    assert leaves.decode_ledger(data, key="k") == tuple(some_records)
 
 
 def minimal() -> Snapshot:

@@ -1,4 +1,4 @@
-"""Snapshots and segments to bytes and back.
+"""Snapshots to bytes and back (`format.leaves`: segments).
 
 Promise: `decode(encode(x)) == x`, equal values give equal bytes, and anything that is not exactly what
 docs/FORMAT.md describes raises `CorruptTable` or `NewerFormat` naming the object. Dicts live here and in
@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 from pyroaring import FrozenBitMap
 
-from inlay.errors import CorruptTable, InlayError, NewerFormat
+from inlay.errors import CorruptTable, NewerFormat
 from inlay.format.content import Content
-from inlay.format.entry import DataFile, Marker
 from inlay.format.entry_json import (
     Types,
     file_from_json,
@@ -26,7 +25,7 @@ from inlay.format.entry_json import (
     stats_from_json,
     stats_to_json,
 )
-from inlay.format.frame import decode_frame, encode_frame
+from inlay.format.frame import decode_frame, encode_frame, guarded
 from inlay.format.plain import (
     as_count,
     as_text,
@@ -46,7 +45,6 @@ from inlay.format.snapshot import (
     Expiration,
     HeadObject,
     Ledger,
-    LedgerRecord,
     PartitionField,
     PartitionSpec,
     Ref,
@@ -121,7 +119,7 @@ def decode_snapshot(data: bytes, *, key: str) -> Snapshot:
     unknown = body.keys() - _KEYS
     if unknown:
         raise NewerFormat(f"{key} has parts this library does not know: {sorted(unknown)}", key=key)
-    return _guarded(key, lambda: _snapshot_from_json(body))
+    return guarded(key, lambda: _snapshot_from_json(body))
 
 
 def _snapshot_from_json(body: dict[str, Any]) -> Snapshot:
@@ -185,7 +183,7 @@ def encode_head(content: Content, types: Types) -> bytes:
 
 def decode_head(data: bytes, *, key: str, types: Types) -> Content:
     body = decode_frame("head", data, key=key)
-    return _guarded(key, lambda: _content_from_json(body, types))
+    return guarded(key, lambda: _content_from_json(body, types))
 
 
 def _content_from_json(body: dict[str, Any], types: Types) -> Content:
@@ -203,33 +201,6 @@ def _content_from_json(body: dict[str, Any], types: Types) -> Content:
         changed=as_count(body["changed"]),
         replaced=as_count(body["replaced"]),
     )
-
-
-def encode_files(entries: tuple[DataFile, ...], types: Types) -> bytes:
-    return encode_frame("files", {"entries": [file_to_json(e, types) for e in entries]})
-
-
-def decode_files(data: bytes, *, key: str, types: Types) -> tuple[DataFile, ...]:
-    body = decode_frame("files", data, key=key)
-    return _guarded(key, lambda: tuple(file_from_json(e, types) for e in body["entries"]))
-
-
-def encode_markers(entries: tuple[Marker, ...], types: Types) -> bytes:
-    return encode_frame("markers", {"entries": [marker_to_json(e, types) for e in entries]})
-
-
-def decode_markers(data: bytes, *, key: str, types: Types) -> tuple[Marker, ...]:
-    body = decode_frame("markers", data, key=key)
-    return _guarded(key, lambda: tuple(marker_from_json(e, types) for e in body["entries"]))
-
-
-def encode_ledger(entries: tuple[LedgerRecord, ...]) -> bytes:
-    return encode_frame("ledger", {"entries": [record_to_json(e) for e in entries]})
-
-
-def decode_ledger(data: bytes, *, key: str) -> tuple[LedgerRecord, ...]:
-    body = decode_frame("ledger", data, key=key)
-    return _guarded(key, lambda: tuple(record_from_json(e) for e in body["entries"]))
 
 
 def _tier_to_json(tier: Tier[T], entry: Callable[[T], Any], types: Types) -> dict[str, Any]:
@@ -375,15 +346,3 @@ def _spec_from_json(found: dict[str, Any]) -> PartitionSpec:
         as_count(found["id"]),
         tuple(PartitionField(as_count(s), as_text(t), as_text(n)) for s, t, n in found["fields"]),
     )
-
-
-def _guarded(key: str, decode: Callable[[], T]) -> T:
-    """A well-formed frame whose content is not what it should be is corrupt, whatever broke."""
-    try:
-        return decode()
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise CorruptTable(f"{key} does not hold what the format says: {error}", key=key) from error
-    except NewerFormat as error:
-        raise error.about(key=key) from error
-    except InlayError as error:
-        raise CorruptTable(f"{key}: {error.message}", key=key) from error

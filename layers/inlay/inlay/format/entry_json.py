@@ -38,7 +38,7 @@ from inlay.format.snapshot import LedgerRecord
 from inlay.format.values import decode_value, encode_value
 
 _INEXACT, _HAS_NAN, _NO_NAN = 1, 2, 4
-_ADOPTED, _NO_DATA_CHANGE = 1, 2
+ADOPTED, NO_DATA_CHANGE = 1, 2
 
 
 class Types:
@@ -66,7 +66,7 @@ class Types:
 
 
 def file_to_json(entry: DataFile, types: Types) -> list[Any]:
-    flags = (_ADOPTED if entry.adopted else 0) | (0 if entry.data_change else _NO_DATA_CHANGE)
+    flags = (ADOPTED if entry.adopted else 0) | (0 if entry.data_change else NO_DATA_CHANGE)
     return trim(
         [
             entry.key,
@@ -103,8 +103,8 @@ def file_from_json(found: list[Any], types: Types) -> DataFile:
         schema_id=as_count(schema_id),
         sequence=optional(as_count, sequence),
         stats=stats_from_json(stats or {}, schema_id, types),
-        adopted=bool((flags or 0) & _ADOPTED),
-        data_change=not (flags or 0) & _NO_DATA_CHANGE,
+        adopted=bool((flags or 0) & ADOPTED),
+        data_change=not (flags or 0) & NO_DATA_CHANGE,
         event=optional(as_text, event),
         origin=optional(as_text, origin),
         etag=optional(as_text, etag),
@@ -223,8 +223,7 @@ def stats_to_json(
     for field_id in sorted(stats):
         column = stats[field_id]
         kind = types.of(schema_id, field_id)
-        flags = 0 if column.exact else _INEXACT
-        flags |= {None: 0, True: _HAS_NAN, False: _NO_NAN}[column.has_nan]
+        flags = flags_of(column)
         found[str(field_id)] = trim(
             [
                 optional(partial(encode_value, kind), column.lower),
@@ -244,16 +243,26 @@ def stats_from_json(
         field_id = int(name)
         kind = types.of(schema_id, field_id)
         lower, upper, null_count, flags = pad(column, 4)
-        flags = flags or 0
-        stats[field_id] = ColumnStats(
-            lower=optional(partial(decode_value, kind), lower),
-            upper=optional(partial(decode_value, kind), upper),
-            null_count=optional(as_count, null_count),
-            exact=not flags & _INEXACT,
-            has_nan=True if flags & _HAS_NAN else False if flags & _NO_NAN else None,
-            kind=kind,
+        stats[field_id] = stats_of(
+            optional(partial(decode_value, kind), lower),
+            optional(partial(decode_value, kind), upper),
+            optional(as_count, null_count),
+            flags or 0,
+            kind,
         )
     return stats
+
+
+def flags_of(column: ColumnStats) -> int:
+    flags = 0 if column.exact else _INEXACT
+    return flags | {None: 0, True: _HAS_NAN, False: _NO_NAN}[column.has_nan]
+
+
+def stats_of(
+    lower: Value | None, upper: Value | None, null_count: int | None, flags: int, kind: Primitive
+) -> ColumnStats:
+    has_nan = True if flags & _HAS_NAN else False if flags & _NO_NAN else None
+    return ColumnStats(lower, upper, null_count, not flags & _INEXACT, has_nan, kind)
 
 
 def _plain(value: Value | None) -> Any:

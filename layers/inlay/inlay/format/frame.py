@@ -8,13 +8,13 @@ Encoding is deterministic: equal values give equal bytes (docs/FORMAT.md, "Frame
 
 from __future__ import annotations
 
-import gzip
 import json
 import zlib
+from collections.abc import Callable
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
-from inlay.errors import CorruptTable, NewerFormat
+from inlay.errors import CorruptTable, InlayError, NewerFormat
 from inlay.format.snapshot import FORMAT_VERSION
 
 # Small tables stay readable by eye; beyond this gzip saves more than plain text is worth.
@@ -22,6 +22,10 @@ PLAIN_MAX_BYTES = 2_048
 # No honest metadata object is larger; a bomb is refused before it fills memory.
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 
+T = TypeVar("T")
+
+# Kinds that are laid out by name, not by column.
+_OBJECTS = ("snapshot", "head", "erasure")
 _GZIP_MAGIC = b"\x1f\x8b"
 _DIGEST_BYTES = 8
 _TAIL_BYTES = len(',"digest":""}\n') + 2 * _DIGEST_BYTES
@@ -39,7 +43,11 @@ def encode_frame(kind: str, body: dict[str, Any]) -> bytes:
     plain = head + f',"digest":"{_digest(head)}"}}\n'.encode("ascii")
     if len(plain) <= PLAIN_MAX_BYTES:
         return plain
-    return gzip.compress(plain, compresslevel=6, mtime=0)
+    # Columns of numbers gain from Huffman codes; the short matches that digits have by chance cost more
+    # than they save.
+    strategy = zlib.Z_DEFAULT_STRATEGY if kind in _OBJECTS else zlib.Z_FILTERED
+    packer = zlib.compressobj(6, zlib.DEFLATED, 31, zlib.DEF_MEM_LEVEL, strategy)
+    return packer.compress(plain) + packer.flush()
 
 
 def decode_frame(kind: str, data: bytes, *, key: str) -> dict[str, Any]:
@@ -90,3 +98,15 @@ def _inflate(data: bytes, key: str) -> bytes:
     if not inflater.eof or inflater.unused_data:
         raise CorruptTable(f"{key} was cut short, is too large or has a tail", key=key)
     return plain
+
+
+def guarded(key: str, decode: Callable[[], T]) -> T:
+    """A well-formed frame whose content is not what it should be is corrupt, whatever broke."""
+    try:
+        return decode()
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise CorruptTable(f"{key} does not hold what the format says: {error}", key=key) from error
+    except NewerFormat as error:
+        raise error.about(key=key) from error
+    except InlayError as error:
+        raise CorruptTable(f"{key}: {error.message}", key=key) from error

@@ -45,13 +45,9 @@ from inlay.errors import (
     TableReplaced,
 )
 from inlay.format import keys
-from inlay.format.codec import (
-    decode_files,
-    decode_ledger,
-    decode_markers,
-    encode_snapshot,
-)
+from inlay.format.codec import encode_snapshot
 from inlay.format.entry_json import Types
+from inlay.format.leaves import decode_files, decode_ledger, decode_markers
 from inlay.format.snapshot import Commit, Snapshot, Tier, observed
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded, find_version, load_pointer, load_segments, retain
@@ -379,7 +375,7 @@ def _now(
     for segment in proposal.segments:
         key = keys.segment_key(segment.id)
         if any(s.id == segment.id for s in snapshot.files.segments):
-            files[segment.id] = decode_files(segment.data, key=key, types=types)
+            files[segment.id] = decode_files(segment.data, key=key)
         elif any(s.id == segment.id for s in snapshot.markers.segments):
             markers[segment.id] = decode_markers(segment.data, key=key, types=types)
         else:

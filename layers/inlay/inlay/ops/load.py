@@ -17,13 +17,9 @@ from inlay.errors import (
     VersionNotFound,
 )
 from inlay.format import keys
-from inlay.format.codec import (
-    decode_files,
-    decode_ledger,
-    decode_markers,
-    decode_snapshot,
-)
+from inlay.format.codec import decode_snapshot
 from inlay.format.entry_json import Types
+from inlay.format.leaves import decode_files, decode_ledger, decode_markers
 from inlay.format.snapshot import Segment, Snapshot, observed
 from inlay.ops.context import Context
 from inlay.plan.change import NeedSegments
@@ -162,7 +158,7 @@ def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:
         entries: tuple[object, ...]
         match kind:
             case "files":
-                entries = decode_files(answer.body, key=key, types=types)
+                entries = decode_files(answer.body, key=key)
             case "markers":
                 entries = decode_markers(answer.body, key=key, types=types)
             case _:

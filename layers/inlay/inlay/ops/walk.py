@@ -13,14 +13,10 @@ from typing import Any
 
 from inlay.errors import CorruptTable, NewerFormat
 from inlay.format import keys
-from inlay.format.codec import (
-    decode_files,
-    decode_ledger,
-    decode_markers,
-)
 from inlay.format.entry import DataFile, Keys, Marker, Vector
 from inlay.format.entry_json import Types
 from inlay.format.keys import ObjectKind, archive_version, classify, segment_key
+from inlay.format.leaves import decode_files, decode_ledger, decode_markers
 from inlay.format.properties import Properties
 from inlay.format.snapshot import Segment, Snapshot
 from inlay.ops.context import Context
@@ -29,6 +25,7 @@ from inlay.ops.pointer import BrokenPointer, read_archive, read_pointer
 from inlay.ops.roots import list_objects
 from inlay.parquet.check import Problem, check_footer, check_keys, check_pages, check_vector
 from inlay.parquet.ranges import Objects
+from inlay.plan.evidence import Evidence
 from inlay.plan.findings import Finding, Findings, finding
 from inlay.plan.retention import gone_through
 from inlay.plan.roots import MAX_NAMES, Listed, Reach, Tally
@@ -143,7 +140,7 @@ class Walk:
     def segments(self) -> None:
         types = Types(self.current.schemas)
         decoders: list[tuple[dict[str, Segment], Decode]] = [
-            (self.reach.files, lambda data, key: decode_files(data, key=key, types=types)),
+            (self.reach.files, lambda data, key: decode_files(data, key=key)),
             (self.reach.markers, lambda data, key: decode_markers(data, key=key, types=types)),
             (self.ledgers, lambda data, key: decode_ledger(data, key=key)),
         ]
@@ -164,9 +161,10 @@ class Walk:
                     self.found.extend([read])
             loaded.append(entries)
         self.contents = Contents(*loaded)
+        evidence = Evidence.of_snapshot(self.current)
         for id_, files in self.contents.files.items():
             segment = self.reach.files[id_]
-            self.found.extend(check_file_segment(segment, files, self.current.schemas))
+            self.found.extend(check_file_segment(segment, files, evidence))
             self.data |= {files[n].key: files[n] for n in self.reach.live(segment)}
         for id_, marks in self.contents.markers.items():
             live = self.reach.live(self.reach.markers[id_])
@@ -334,7 +332,7 @@ class Walk:
         types = Types(self.current.schemas)
         contents: list[dict[str, Any]] = [dict(self.contents.files), dict(self.contents.markers)]
         decoders: list[tuple[dict[str, Segment], dict[str, Any], Decode]] = [
-            (self.ending.files, contents[0], lambda d, key: decode_files(d, key=key, types=types)),
+            (self.ending.files, contents[0], lambda d, key: decode_files(d, key=key)),
             (
                 self.ending.markers,
                 contents[1],

@@ -7,13 +7,19 @@ statistics are worked out when they are asked for; most files are ruled out by o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from inlay.format.entry import ColumnStats, DataFile
-from inlay.format.schema import Schema
+from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import PartitionSpec, Snapshot
+from inlay.format.values import truncate_lower, truncate_upper
+from inlay.format.widening import widened, widens
 from inlay.plan.partitions import with_partition
-from inlay.plan.prune import Stats
+from inlay.plan.prune import Stats, combine
+
+# Characters or bytes of a bound in a reference: there are many references, and some are in the pointer.
+REFERENCE_TEXT = 16
 
 
 class Evidence:
@@ -25,6 +31,10 @@ class Evidence:
         self.schema = schema
         self.schemas: Mapping[int, Schema] = {s.id: s for s in (*schemas, schema)}
         self._fields = {s.id: {f.id for _, f in s.walk()} for s in self.schemas.values()}
+        self._types = {
+            s.id: {f.id: f.type for _, f in s.walk() if isinstance(f.type, Primitive)}
+            for s in self.schemas.values()
+        }
         self._specs = {spec.id: spec for spec in specs if spec.fields}
         self._sources = {i: {f.source for f in spec.fields} for i, spec in self._specs.items()}
 
@@ -47,8 +57,56 @@ class Evidence:
             return ColumnStats(null_count=entry.rows, has_nan=False)
         return found
 
+    def together(
+        self, entries: Sequence[DataFile], columns: Iterable[int]
+    ) -> tuple[int, dict[int, ColumnStats]]:
+        """(schema id, bounds in its types) of columns over the rows of many files: what a reference says
+        of all that is under it. A column that one of them does not bound has none."""
+        newest = max(e.schema_id for e in entries)
+        wanted = [i for i in columns if i in self._types[newest]]
+
+        def known(entry: DataFile) -> dict[int, ColumnStats]:
+            found: dict[int, ColumnStats] = {}
+            for field_id in wanted:
+                column = self.column(entry, field_id)
+                recorded = self._types[entry.schema_id].get(field_id)
+                if column is not None:
+                    kind = self._types[newest][field_id]
+                    found[field_id] = _widened(column, column.kind or recorded or kind, kind)
+            return found
+
+        found = combine((known(e), e.rows) for e in entries)
+        return newest, {i: _shortened(c) for i, c in found.items() if _bounds(c)}
+
     def listed(self, entry: DataFile) -> set[int]:
         return set(entry.stats) | self._sources.get(entry.spec_id, set())
+
+
+def _widened(column: ColumnStats, source: Primitive, target: Primitive) -> ColumnStats:
+    """In the type `target`; unknown where that is no wider one."""
+    if source == target:
+        return column if column.kind == target else replace(column, kind=target)
+    if not widens(source, target):
+        return ColumnStats(null_count=column.null_count, has_nan=column.has_nan, kind=target)
+    lower, upper = (
+        None if bound is None else widened(bound, source, target)
+        for bound in (column.lower, column.upper)
+    )
+    return ColumnStats(lower, upper, column.null_count, column.exact, column.has_nan, target)
+
+
+def _bounds(column: ColumnStats) -> bool:
+    return column.lower is not None or column.upper is not None
+
+
+def _shortened(column: ColumnStats) -> ColumnStats:
+    lower, upper = column.lower, column.upper
+    if isinstance(lower, str | bytes):
+        lower = truncate_lower(lower, REFERENCE_TEXT)
+    if isinstance(upper, str | bytes):
+        upper = truncate_upper(upper, REFERENCE_TEXT)
+    exact = column.exact and (lower, upper) == (column.lower, column.upper)
+    return ColumnStats(lower, upper, column.null_count, exact, column.has_nan, column.kind)
 
 
 class _Known(Mapping[int, ColumnStats]):

@@ -10,13 +10,15 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from inlay.format.codec import encode_files, encode_ledger, encode_markers, encode_snapshot
+from inlay.format.codec import encode_snapshot
 from inlay.format.entry import DataFile, Marker
 from inlay.format.entry_json import Types
+from inlay.format.leaves import encode_files, encode_ledger, encode_markers
 from inlay.format.snapshot import POINTER_TARGET_BYTES, LedgerRecord, Segment, Snapshot, Tier
 from inlay.plan.change import NeedSegments, NewSegment
+from inlay.plan.evidence import Evidence
 from inlay.plan.state import State, ledger_records, live_files, live_markers
-from inlay.plan.tiers import Missing, Packing, Rolled, bounds, merge_all, roll
+from inlay.plan.tiers import Missing, Packing, Rolled, merge_all, roll
 
 # Columns bounded in a segment's reference: the leading sort and key columns prune best, and every
 # column costs about 30 bytes in each reference.
@@ -31,6 +33,7 @@ class _Files(Packing[DataFile]):
         self.state = state
         self.types = Types(state.snapshot.schemas)
         self.columns = columns
+        self.evidence = Evidence.of_snapshot(state.snapshot)
 
     def encode(self, entries: tuple[DataFile, ...]) -> bytes:
         # New entries take their sequence from the reference: their version may change on a rebase.
@@ -41,12 +44,13 @@ class _Files(Packing[DataFile]):
         return entry.sequence == self.state.snapshot.version + 1
 
     def describe(self, segment: Segment, entries: Sequence[DataFile]) -> Segment:
+        schema_id, stats = self.evidence.together(entries, self.columns)
         return dataclasses.replace(
             segment,
             rows=sum(f.rows for f in entries),
             bytes=sum(f.size for f in entries),
-            stats=bounds(entries, self.columns),
-            schema_id=entries[0].schema_id,
+            stats=stats,
+            schema_id=schema_id,
         )
 
     def live(self, segment: Segment) -> list[DataFile] | None:

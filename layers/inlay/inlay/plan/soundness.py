@@ -27,9 +27,9 @@ from inlay.format.predicate import field_ids
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import LedgerRecord, Segment, Snapshot
 from inlay.format.values import compare
+from inlay.plan.evidence import Evidence
 from inlay.plan.findings import Finding, finding
 from inlay.plan.state import State, count_totals
-from inlay.plan.tiers import bounds
 
 # -- from one version to the next -----------------------------------------------------------------
 
@@ -96,7 +96,7 @@ def check_reference(segment: Segment, version: int) -> Iterator[Finding]:
 
 
 def check_file_segment(
-    segment: Segment, entries: Sequence[DataFile], schemas: Sequence[Schema]
+    segment: Segment, entries: Sequence[DataFile], evidence: Evidence
 ) -> Iterator[Finding]:
     """Sums and bounds of a reference against all entries: readers skip segments by them."""
     key = keys.segment_key(segment.id)
@@ -110,8 +110,8 @@ def check_file_segment(
         )
     if not segment.stats:
         return
-    schema = next((s for s in schemas if s.id == segment.schema_id), None)
-    actual = bounds(entries, segment.stats)
+    schema = evidence.schemas.get(segment.schema_id)
+    _, actual = evidence.together(entries, segment.stats)
     for field_id, claimed in segment.stats.items():
         name, kind = column_of(schema, field_id)
         if kind is None or field_id not in actual:

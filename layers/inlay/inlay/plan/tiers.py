@@ -15,8 +15,6 @@ from typing import Generic, Protocol, TypeVar
 
 from pyroaring import FrozenBitMap
 
-from inlay.format.entry import ColumnStats, DataFile
-from inlay.format.schema import Value
 from inlay.format.snapshot import (
     SEGMENT_FANOUT,
     SEGMENT_MAX_ENTRIES,
@@ -149,28 +147,3 @@ def _pack(
         made.append(packing.describe(segment, chunk))
         written.append(NewSegment(segment.id, data))
     return made, written
-
-
-def bounds(entries: Sequence[DataFile], field_ids: Iterable[int]) -> dict[int, ColumnStats]:
-    """What is known of columns over all entries together; nothing for a column that any entry does
-    not bound. All entries must be of one schema for their values to be comparable."""
-    found: dict[int, ColumnStats] = {}
-    if len({e.schema_id for e in entries}) != 1:
-        return found
-    for field_id in field_ids:
-        columns = [e.stats.get(field_id) for e in entries]
-        known = [c for c in columns if c is not None]
-        lowers: list[Value] = [c.lower for c in known if c.lower is not None]
-        uppers: list[Value] = [c.upper for c in known if c.upper is not None]
-        if len(lowers) != len(entries) or len(uppers) != len(entries):
-            continue
-        nulls = [c.null_count for c in known if c.null_count is not None]
-        nans = {c.has_nan for c in known}
-        found[field_id] = ColumnStats(
-            lower=min(lowers),
-            upper=max(uppers),
-            null_count=sum(nulls) if len(nulls) == len(entries) else None,
-            exact=False,
-            has_nan=False if nans == {False} else True if True in nans else None,
-        )
-    return found

@@ -1,0 +1,222 @@
+"""Columns: many values of one kind as one JSON value, for leaves that hold a thousand entries.
+
+Promise: exact both ways, and deterministic. Whoever reads a column says how many values it must have,
+and anything else raises `TypeError` or `ValueError`, which the codec turns into `CorruptTable`.
+
+========================== ====================================================================
+null, or left out          no entry has a value
+`{"all": v}`               every entry has this value
+`[v, ...]`                 one for each entry, null for none
+`{"steps": [n, ...]}`      running sums: each value is the sum of all up to it; nulls are skipped
+`{"above": [n, ...]}`      (upper bounds) how far each is above the lower bound of its entry
+`{"around": [p, s],        text that begins with p and ends with s; between them is what is said
+"texts": [t, ...]}`
+========================== ====================================================================
+
+Whole columns are checked at once where that is possible: reading a leaf must not take a function call
+for each of its twenty thousand bounds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from itertools import accumulate
+from typing import Any, TypeVar
+
+from inlay.format.plain import as_text
+from inlay.format.schema import Primitive, Value
+from inlay.format.values import EXACT, decode_value, encode_value, integer_range
+
+T = TypeVar("T")
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def column(values: Sequence[Any]) -> Any:
+    """Plain JSON values (null for none)."""
+    if all(v is None for v in values):
+        return None
+    return {"all": values[0]} if _are_one(values) else list(values)
+
+
+def _are_one(values: Sequence[Any]) -> bool:
+    first = values[0]
+    if isinstance(first, int | str):
+        return all(type(v) is type(first) and v == first for v in values)
+    # 1 == True and 0.0 == -0.0 in Python, not in JSON.
+    text = json.dumps(first)
+    return all(json.dumps(v) == text for v in values)
+
+
+def numbers(values: Sequence[int | None]) -> Any:
+    """Whole numbers, as they are or as steps, whichever is shorter."""
+    plain = column(values)
+    return _shortest([plain, {"steps": _steps(values)}]) if isinstance(plain, list) else plain
+
+
+def texts(values: Sequence[str | None]) -> Any:
+    plain = column(values)
+    known = [v for v in values if v is not None]
+    if not isinstance(plain, list) or len(known) < 2:
+        return plain
+    prefix = _shared_prefix(known)
+    rest = [v[len(prefix) :] for v in known]
+    suffix = _shared_prefix([v[::-1] for v in rest])[::-1]
+    if not prefix and not suffix:
+        return plain
+    end = len(suffix)
+    between = [None if v is None else v[len(prefix) : len(v) - end] for v in values]
+    return {"around": [prefix, suffix], "texts": between}
+
+
+def _shared_prefix(found: Sequence[str]) -> str:
+    first, last = min(found), max(found)  # whatever these two share, all between them do
+    same = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), None)
+    return first[:same]
+
+
+def bounds(
+    kind: Primitive, lowers: Sequence[Value | None], uppers: Sequence[Value | None]
+) -> tuple[Any, Any]:
+    """Lower and upper bounds of a column of data, in one type."""
+    low = [None if v is None else _to_plain(kind, v) for v in lowers]
+    high = [None if v is None else _to_plain(kind, v) for v in uppers]
+    if not _is_whole(kind):
+        return column(low), column(high)
+    upper = numbers(high)
+    if isinstance(upper, list | dict) and "all" not in upper:
+        above = [
+            None if b is None else b if a is None else b - a for a, b in zip(low, high, strict=True)
+        ]
+        upper = _shortest([upper, {"above": above}])
+    return numbers(low), upper
+
+
+def _steps(values: Sequence[int | None]) -> list[int | None]:
+    found: list[int | None] = []
+    before = 0
+    for value in values:
+        found.append(None if value is None else value - before)
+        before = before if value is None else value
+    return found
+
+
+def _shortest(candidates: Sequence[Any]) -> Any:
+    return min(candidates, key=lambda c: len(json.dumps(c, separators=(",", ":"))))
+
+
+def _is_whole(kind: Primitive) -> bool:
+    return kind.name == "decimal" or integer_range(kind) is not None
+
+
+def _to_plain(kind: Primitive, value: Value) -> Any:
+    if isinstance(value, Decimal):
+        return int(value.scaleb(kind.scale, EXACT))
+    return encode_value(kind, value)
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def read_column(found: Any, count: int) -> Sequence[Any]:
+    """Plain JSON values, not yet checked."""
+    match found:
+        case None:
+            return [None] * count
+        case {"all": value} if len(found) == 1:
+            return [value] * count
+        case list() if len(found) == count:
+            return found
+    raise ValueError(f"a column is not {count} values")
+
+
+def read_numbers(found: Any, count: int) -> Sequence[int | None]:
+    """Whole numbers, of either sign."""
+    if isinstance(found, dict) and found.keys() == {"steps"}:
+        steps = _whole(read_column(found["steps"], count))
+        if None not in steps:
+            return list(accumulate(steps))
+        sums = accumulate(s or 0 for s in steps)
+        return [None if s is None else n for s, n in zip(steps, sums, strict=True)]
+    return _whole(read_column(found, count))
+
+
+def read_counts(found: Any, count: int) -> Sequence[int | None]:
+    values = read_numbers(found, count)
+    if any(v is not None and v < 0 for v in values):
+        raise TypeError("expected counts")
+    return values
+
+
+def read_texts(found: Any, count: int) -> Sequence[str | None]:
+    if isinstance(found, dict) and found.keys() == {"around", "texts"}:
+        prefix, suffix = (as_text(part) for part in found["around"])
+        inner = read_texts(found["texts"], count)
+        return [None if v is None else f"{prefix}{v}{suffix}" for v in inner]
+    values = read_column(found, count)
+    if not {type(v) for v in values} <= {str, type(None)}:
+        raise TypeError("expected texts")
+    return values
+
+
+def read_all(found: Sequence[T | None]) -> Sequence[T]:
+    """A column in which every entry must have a value."""
+    if None in found:
+        raise TypeError("an entry lacks a value it must have")
+    return found  # type: ignore[return-value]
+
+
+def read_bounds(
+    kind: Primitive, lower: Any, upper: Any, count: int
+) -> tuple[Sequence[Value | None], Sequence[Value | None]]:
+    if not _is_whole(kind):
+        decode = _decoder(kind)
+        return decode(read_column(lower, count)), decode(read_column(upper, count))
+    low = read_numbers(lower, count)
+    if isinstance(upper, dict) and upper.keys() == {"above"}:
+        above = read_numbers(upper["above"], count)
+        high: Sequence[int | None] = [
+            None if b is None else b + (a or 0) for a, b in zip(low, above, strict=True)
+        ]
+    else:
+        high = read_numbers(upper, count)
+    return _from_whole(kind, low), _from_whole(kind, high)
+
+
+def _whole(values: Sequence[Any]) -> Sequence[int | None]:
+    if not {type(v) for v in values} <= {int, type(None)}:
+        raise TypeError("expected whole numbers")
+    return values
+
+
+def _from_whole(kind: Primitive, values: Sequence[int | None]) -> Sequence[Value | None]:
+    known = [v for v in values if v is not None]
+    if kind.name == "decimal":
+        # As text, since that is how a decimal is checked.
+        return [None if v is None else _decimal(kind, v) for v in values]
+    limits = integer_range(kind)
+    if known and limits is not None and not limits[0] <= min(known) <= max(known) <= limits[1]:
+        raise ValueError(f"a bound is no value of type {kind}")
+    return values
+
+
+def _decimal(kind: Primitive, unscaled: int) -> Value:
+    return decode_value(kind, format(Decimal(unscaled).scaleb(-kind.scale, EXACT), "f"))
+
+
+def _decoder(kind: Primitive) -> Callable[[Sequence[Any]], Sequence[Value | None]]:
+    """Values of a type that is no whole number; those that are common are checked all at once."""
+
+    def decode(values: Sequence[Any]) -> Sequence[Value | None]:
+        kinds = {type(v) for v in values} - {type(None)}
+        if kind.name == "double" and kinds <= {float}:
+            return values
+        if kind.name == "string" and kinds <= {str}:
+            "".join(v for v in values if v is not None).encode()  # surrogates are no characters
+            return values
+        return [None if v is None else decode_value(kind, v) for v in values]
+
+    return decode

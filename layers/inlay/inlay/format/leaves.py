@@ -1,0 +1,395 @@
+"""Leaves and nodes: the objects that entries roll into, to bytes and back.
+
+Promise: `decode(encode(x)) == x`, equal values give equal bytes, and whatever is not exactly what
+docs/FORMAT.md says raises `CorruptTable` or `NewerFormat` naming the object. Entries are laid out by
+column (`format.columns`): neighbours differ little, and what all of them share is said once. A leaf of
+data files says the type of each bound itself, so that it can be read without a schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
+from typing import Any, TypeVar
+
+from pyroaring import FrozenBitMap
+
+from inlay.errors import NewerFormat
+from inlay.format import columns
+from inlay.format.entry import ColumnStats, DataFile, Marker
+from inlay.format.entry_json import (
+    ADOPTED,
+    NO_DATA_CHANGE,
+    Types,
+    flags_of,
+    marker_from_json,
+    marker_to_json,
+    stats_of,
+)
+from inlay.format.frame import decode_frame, encode_frame, guarded
+from inlay.format.plain import as_count, bytes_from_text, bytes_to_text, optional, pad
+from inlay.format.schema import Primitive, Value, parse_primitive
+from inlay.format.snapshot import NO_DEAD, LedgerRecord, Segment
+
+T = TypeVar("T")
+
+# No honest leaf or node holds more: a constant column must not grow into memory without bound.
+MAX_ENTRIES = 1 << 20
+IDENTITY_BYTES = 12
+BODY_BYTES = 8
+
+_FILES = frozenset(
+    (
+        *("count", "key", "size", "footer", "rows", "groups", "schema", "sequence", "stats"),
+        *("flags", "event", "origin", "etag", "spec", "partition", "arrived", "cluster"),
+    )
+)
+_MARKERS = frozenset(("count", "id", "what", "body", "sequence", "file", "erasure"))
+_LEDGER = frozenset(("count", "ids", "versions", "times", "runs", "bodies"))
+_REFERENCES = frozenset(
+    (
+        *("count", "id", "entries", "size", "dead", "sequence", "rows", "bytes"),
+        *("first", "last", "stats", "schema"),
+    )
+)
+
+
+# -- data files -----------------------------------------------------------------------------------
+
+
+def encode_files(entries: Sequence[DataFile], types: Types) -> bytes:
+    numbers, texts = columns.numbers, columns.texts
+    body = {
+        "key": texts([f.key for f in entries]),
+        "size": numbers([f.size for f in entries]),
+        "footer": numbers([f.footer_size for f in entries]),
+        "rows": numbers([f.rows for f in entries]),
+        "groups": numbers([f.row_groups for f in entries]),
+        "schema": numbers([f.schema_id for f in entries]),
+        "sequence": numbers([f.sequence for f in entries]),
+        "flags": numbers(
+            [
+                (ADOPTED if f.adopted else 0) | (0 if f.data_change else NO_DATA_CHANGE) or None
+                for f in entries
+            ]
+        ),
+        "event": texts([f.event for f in entries]),
+        "origin": texts([f.origin for f in entries]),
+        "etag": texts([f.etag for f in entries]),
+        "spec": numbers([f.spec_id or None for f in entries]),
+        "partition": columns.column([list(f.partition) or None for f in entries]),
+        "arrived": numbers([f.arrived for f in entries]),
+        "cluster": numbers([f.cluster for f in entries]),
+        "stats": _stats_to_json([f.stats for f in entries], [f.schema_id for f in entries], types),
+    }
+    return _encode("files", len(entries), body)
+
+
+def decode_files(data: bytes, *, key: str) -> tuple[DataFile, ...]:
+    return _decode("files", data, key, _FILES, _files_from_json)
+
+
+def _files_from_json(body: Mapping[str, Any], count: int) -> tuple[DataFile, ...]:
+    def counts(name: str) -> Sequence[int]:
+        return columns.read_all(columns.read_counts(body.get(name), count))
+
+    def maybe(name: str) -> Sequence[int | None]:
+        return columns.read_counts(body.get(name), count)
+
+    def texts(name: str) -> Sequence[str | None]:
+        return columns.read_texts(body.get(name), count)
+
+    rows = zip(
+        columns.read_all(texts("key")),
+        counts("size"),
+        counts("footer"),
+        counts("rows"),
+        counts("groups"),
+        counts("schema"),
+        maybe("sequence"),
+        maybe("spec"),
+        [_partition(p) for p in columns.read_column(body.get("partition"), count)],
+        _stats_from_json(body.get("stats"), count),
+        texts("etag"),
+        maybe("flags"),
+        texts("event"),
+        texts("origin"),
+        maybe("arrived"),
+        maybe("cluster"),
+        strict=True,
+    )
+    return tuple(
+        DataFile(
+            key=key,
+            size=size,
+            footer_size=footer,
+            rows=rows_,
+            row_groups=groups,
+            schema_id=schema,
+            sequence=sequence,
+            spec_id=spec or 0,
+            partition=partition,
+            stats=stats,
+            etag=etag,
+            adopted=bool((flags or 0) & ADOPTED),
+            event=event,
+            data_change=not (flags or 0) & NO_DATA_CHANGE,
+            origin=origin,
+            arrived=arrived,
+            cluster=cluster,
+        )
+        for (
+            key, size, footer, rows_, groups, schema, sequence, spec, partition, stats, etag, flags,
+            event, origin, arrived, cluster,
+        ) in rows
+    )  # fmt: skip
+
+
+def _partition(found: Any) -> tuple[Value | None, ...]:
+    values = found or ()
+    if any(v is not None and not isinstance(v, int | str) for v in values):
+        raise TypeError("a partition value must be an integer, text or null")
+    return tuple(values)
+
+
+# -- markers --------------------------------------------------------------------------------------
+
+
+def encode_markers(entries: Sequence[Marker], types: Types) -> bytes:
+    rows = [pad(marker_to_json(m, types), 6) for m in entries]
+    ids, kinds, bodies, sequences, files, erasures = ([r[n] for r in rows] for n in range(6))
+    body = {
+        "id": columns.texts(ids),
+        "what": columns.texts(kinds),
+        "body": columns.column(bodies),
+        "sequence": columns.numbers(sequences),
+        "file": columns.texts(files),
+        "erasure": columns.texts(erasures),
+    }
+    return _encode("markers", len(entries), body)
+
+
+def decode_markers(data: bytes, *, key: str, types: Types) -> tuple[Marker, ...]:
+    def read(body: Mapping[str, Any], count: int) -> tuple[Marker, ...]:
+        rows = zip(
+            columns.read_texts(body.get("id"), count),
+            columns.read_texts(body.get("what"), count),
+            columns.read_column(body.get("body"), count),
+            columns.read_counts(body.get("sequence"), count),
+            columns.read_texts(body.get("file"), count),
+            columns.read_texts(body.get("erasure"), count),
+            strict=True,
+        )
+        return tuple(marker_from_json(list(row), types) for row in rows)
+
+    return _decode("markers", data, key, _MARKERS, read)
+
+
+# -- ledger ---------------------------------------------------------------------------------------
+
+
+def encode_ledger(entries: Sequence[LedgerRecord]) -> bytes:
+    """Digests are random: what can be saved is all but them. So they stand together, as one text, and
+    of the records of one version this is said once for all."""
+    runs: list[tuple[int | None, int | None, int]] = []
+    for record in entries:
+        if len(record.id) != IDENTITY_BYTES or len(record.body or bytes(BODY_BYTES)) != BODY_BYTES:
+            raise ValueError("a digest in the ledger has another length than the format says")
+        version, time_us, many = runs[-1] if runs else (None, None, 0)
+        if many and (version, time_us) == (record.version, record.time_us):
+            runs[-1] = version, time_us, many + 1
+        else:
+            runs.append((record.version, record.time_us, 1))
+    bodies = [(n, r.body) for n, r in enumerate(entries) if r.body is not None]
+    body = {
+        "ids": bytes_to_text(b"".join(r.id for r in entries)),
+        "versions": columns.numbers([version for version, _, _ in runs]),
+        "times": columns.numbers([time_us for _, time_us, _ in runs]),
+        "runs": [many for _, _, many in runs],
+        "bodies": None
+        if not bodies
+        else [
+            columns.numbers([n for n, _ in bodies]),
+            bytes_to_text(b"".join(b for _, b in bodies)),
+        ],
+    }
+    return _encode("ledger", len(entries), body)
+
+
+def decode_ledger(data: bytes, *, key: str) -> tuple[LedgerRecord, ...]:
+    return _decode("ledger", data, key, _LEDGER, _ledger_from_json)
+
+
+def _ledger_from_json(body: Mapping[str, Any], count: int) -> tuple[LedgerRecord, ...]:
+    ids = _digests(body["ids"], count, IDENTITY_BYTES)
+    runs = [as_count(many) for many in body["runs"]]
+    if sum(runs) != count:
+        raise ValueError("the runs of versions are not as many records as there are")
+    versions = columns.read_counts(body.get("versions"), len(runs))
+    times = columns.read_counts(body.get("times"), len(runs))
+    bodies: dict[int, bytes] = {}
+    if body.get("bodies") is not None:
+        places, digests = body["bodies"]
+        text = bytes_from_text(digests)
+        where = columns.read_all(columns.read_counts(places, len(text) // BODY_BYTES))
+        bodies = dict(zip(where, _digests(digests, len(where), BODY_BYTES), strict=True))
+        if len(bodies) < len(where) or max(bodies, default=0) >= count:
+            raise ValueError("bodies of records that are not there")
+    told = (
+        each
+        for version, time_us, many in zip(versions, times, runs, strict=True)
+        for each in repeat((version, time_us), many)
+    )
+    return tuple(
+        LedgerRecord(id_, bodies.get(n), version, time_us)
+        for n, (id_, (version, time_us)) in enumerate(zip(ids, told, strict=True))
+    )
+
+
+def _digests(text: Any, count: int, width: int) -> list[bytes]:
+    found = bytes_from_text(text)
+    if len(found) != count * width:
+        raise ValueError(f"{len(found)} bytes are not {count} digests of {width}")
+    return [found[at : at + width] for at in range(0, len(found), width)]
+
+
+# -- references -----------------------------------------------------------------------------------
+
+
+def encode_references(leaves: Sequence[Segment], types: Types) -> bytes:
+    """A node: references to leaves."""
+    numbers = columns.numbers
+    body = {
+        "id": columns.texts([s.id for s in leaves]),
+        "entries": numbers([s.count for s in leaves]),
+        "size": numbers([s.size for s in leaves]),
+        "dead": columns.texts(
+            [bytes_to_text(s.dead.serialize()) if s.dead else None for s in leaves]
+        ),
+        "sequence": numbers([s.sequence for s in leaves]),
+        "rows": numbers([s.rows or None for s in leaves]),
+        "bytes": numbers([s.bytes or None for s in leaves]),
+        "first": numbers([s.first_us for s in leaves]),
+        "last": numbers([s.last_us for s in leaves]),
+        "stats": _stats_to_json([s.stats for s in leaves], [s.schema_id for s in leaves], types),
+        "schema": numbers([s.schema_id or None for s in leaves]),
+    }
+    return _encode("references", len(leaves), body)
+
+
+def decode_references(data: bytes, *, key: str) -> tuple[Segment, ...]:
+    return _decode("references", data, key, _REFERENCES, _references_from_json)
+
+
+def _references_from_json(body: Mapping[str, Any], count: int) -> tuple[Segment, ...]:
+    def counts(name: str) -> Sequence[int | None]:
+        return columns.read_counts(body.get(name), count)
+
+    rows = zip(
+        columns.read_all(columns.read_texts(body.get("id"), count)),
+        columns.read_all(counts("entries")),
+        columns.read_all(counts("size")),
+        columns.read_texts(body.get("dead"), count),
+        counts("sequence"),
+        counts("rows"),
+        counts("bytes"),
+        counts("first"),
+        counts("last"),
+        _stats_from_json(body.get("stats"), count),
+        counts("schema"),
+        strict=True,
+    )
+    return tuple(
+        Segment(
+            id=id_,
+            count=entries,
+            size=size,
+            dead=optional(dead_from_text, dead) or NO_DEAD,
+            sequence=sequence,
+            rows=rows_ or 0,
+            bytes=bytes_ or 0,
+            first_us=first,
+            last_us=last,
+            stats=stats,
+            schema_id=schema or 0,
+        )
+        for (id_, entries, size, dead, sequence, rows_, bytes_, first, last, stats, schema) in rows
+    )
+
+
+def dead_from_text(text: str) -> FrozenBitMap:
+    return FrozenBitMap.deserialize(bytes_from_text(text))
+
+
+# -- statistics -----------------------------------------------------------------------------------
+
+
+def _stats_to_json(
+    found: Sequence[Mapping[int, ColumnStats]], schema_ids: Sequence[int], types: Types
+) -> list[Any] | None:
+    """One array for each column and type: `[field id, type, lower, upper, null counts, flags]`. An
+    entry without flags has no statistics of the column."""
+    per_column: dict[tuple[int, str], tuple[Primitive, list[ColumnStats | None]]] = {}
+    for ordinal, (stats, schema_id) in enumerate(zip(found, schema_ids, strict=True)):
+        for field_id, column in stats.items():
+            kind = column.kind or types.of(schema_id, field_id)
+            place = (field_id, str(kind))
+            if place not in per_column:
+                per_column[place] = kind, [None] * len(found)
+            per_column[place][1][ordinal] = column
+    made: list[Any] = []
+    for (field_id, kind_text), (kind, stats_) in sorted(per_column.items()):
+        lower, upper = columns.bounds(
+            kind,
+            [None if c is None else c.lower for c in stats_],
+            [None if c is None else c.upper for c in stats_],
+        )
+        nulls = columns.numbers([None if c is None else c.null_count for c in stats_])
+        flags = columns.numbers([None if c is None else flags_of(c) for c in stats_])
+        made.append([field_id, kind_text, lower, upper, nulls, flags])
+    return made or None
+
+
+def _stats_from_json(found: Any, count: int) -> Sequence[Mapping[int, ColumnStats]]:
+    made: list[dict[int, ColumnStats]] = [{} for _ in range(count)]
+    for field_id, kind_text, lower, upper, null_counts, flag_column in found or ():
+        as_count(field_id)
+        kind = parse_primitive(kind_text)
+        lowers, uppers = columns.read_bounds(kind, lower, upper, count)
+        nulls = columns.read_counts(null_counts, count)
+        flags = columns.read_counts(flag_column, count)
+        for into, low, high, null_count, flag in zip(
+            made, lowers, uppers, nulls, flags, strict=True
+        ):
+            if flag is not None:
+                into[field_id] = stats_of(low, high, null_count, flag, kind)
+    return made
+
+
+# -- frames ---------------------------------------------------------------------------------------
+
+
+def _encode(kind: str, count: int, body: Mapping[str, Any]) -> bytes:
+    told = {name: value for name, value in body.items() if value is not None}
+    return encode_frame(kind, {"count": count, **told})
+
+
+def _decode(
+    kind: str,
+    data: bytes,
+    key: str,
+    known: frozenset[str],
+    read: Callable[[Mapping[str, Any], int], tuple[T, ...]],
+) -> tuple[T, ...]:
+    body = decode_frame(kind, data, key=key)
+    unknown = body.keys() - known
+    if unknown:
+        raise NewerFormat(f"{key} has parts this library does not know: {sorted(unknown)}", key=key)
+
+    def decode() -> tuple[T, ...]:
+        count = as_count(body["count"])
+        if count > MAX_ENTRIES:
+            raise ValueError(f"{count} entries are more than an object may hold")
+        return read(body, count)
+
+    return guarded(key, decode)
