@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -99,35 +98,6 @@ def test_sorted_rows_split_into_files_keep_every_row(lake: Any) -> None:
     entries = lake.write(TABLE, sort_by=(1,), target_file_bytes=20_000, row_group_rows=1000)
     assert len(entries) > 1
     assert sorted(all_rows(lake, entries)["word"].to_pylist()) == TABLE["word"].to_pylist()
-
-
-def test_partitions_get_files_of_their_own(lake: Any) -> None:
-    def by_last_digit(batch: pa.RecordBatch) -> Any:
-        digit = pc.utf8_slice_codeunits(batch.column("word"), 4)
-        for value in sorted(set(digit.to_pylist())):
-            yield (value,), batch.filter(pc.equal(digit, value))
-
-    batches = TABLE.to_batches(max_chunksize=1000)
-    layout = Layout(split=by_last_digit, spec_id=3)
-    entries = list(write_files(lake.target(), batches, SCHEMA, layout))
-    assert sorted(e.partition for e in entries) == [(str(n),) for n in range(10)]
-    assert {e.spec_id for e in entries} == {3}
-    for entry in entries:
-        words = parquet(lake, entry).read()["word"].to_pylist()
-        assert len(words) == 1000 and {w[-1] for w in words} == set(entry.partition)
-
-
-def test_many_partitions_do_not_stay_open(lake: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("inlay.parquet.writer.OPEN_PARTITIONS", 2)
-
-    def each(batch: pa.RecordBatch) -> Any:
-        for n in range(batch.num_rows):
-            yield (n % 4,), batch.slice(n, 1)
-
-    layout = Layout(split=each)
-    entries = list(write_files(lake.target(), TABLE.slice(0, 8).to_batches(), SCHEMA, layout))
-    assert len(entries) == 8
-    assert sorted(all_rows(lake, entries)["word"].to_pylist()) == TABLE["word"].to_pylist()[:8]
 
 
 def test_no_rows_make_no_file(lake: Any) -> None:

@@ -159,7 +159,6 @@ def carry_out(ctx: Context, loaded: Loaded, unit: CompactionUnit, layout: Layout
     columns = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
     rows = _Counted(read_tasks(ctx.objects, ordered, columns, ctx.executor))
     batches: Iterable[pa.RecordBatch] = rows
-    layout = replace(layout, split=None)
     clusters = {f.cluster for f in entries}
     cluster = clusters.pop() if len(clusters) == 1 else None
     if unit.kind == "cluster":
@@ -175,8 +174,6 @@ def carry_out(ctx: Context, loaded: Loaded, unit: CompactionUnit, layout: Layout
         replace(
             output,
             sequence=loaded.snapshot.version,
-            spec_id=entries[0].spec_id,
-            partition=entries[0].partition,
             data_change=False,
             cluster=cluster,
         )

@@ -22,6 +22,7 @@ from inlay.errors import InvalidRequest, SourceChanged, UnsupportedFile
 from inlay.format import keys
 from inlay.format.entry import DataFile, Marker
 from inlay.format.schema import Schema
+from inlay.format.snapshot import UNPARTITIONED
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded
 from inlay.ops.units import Done
@@ -32,6 +33,7 @@ from inlay.parquet.stats import describe
 from inlay.parquet.surgery import Rewritten, rewrite_object
 from inlay.parquet.writer import write_files
 from inlay.plan.change import Unit
+from inlay.plan.partitions import carried_over
 from inlay.plan.positions import PositionMap
 from inlay.plan.scan import FileTask
 from inlay.plan.strategy import STRATEGIES, Choice, Strategy, Touched, choose
@@ -120,12 +122,15 @@ def rewrite_task(
                 output = _as_a_whole(ctx, loaded, task, looked)
         case _:
             output = _as_a_whole(ctx, loaded, task, looked)
+    snapshot = loaded.snapshot
+    written_under = snapshot.schema_by_id(output.schema_id)
+    spec_id, partition = carried_over(entry, task.schema, written_under, snapshot.specs)
     output = replace(
         output,
         # Every marker of the planned version that may hit the file was applied.
-        sequence=loaded.snapshot.version,
-        spec_id=entry.spec_id,
-        partition=entry.partition,
+        sequence=snapshot.version,
+        spec_id=spec_id,
+        partition=partition,
         data_change=extra is not None,
         origin=entry.key,
     )
@@ -246,8 +251,14 @@ def _by_surgery(ctx: Context, loaded: Loaded, task: FileTask, looked: Looked) ->
 def _as_a_whole(ctx: Context, loaded: Loaded, task: FileTask, looked: Looked) -> DataFile:
     """Write the rows that stay as one new file, in the same order, under the current schema."""
     schema = loaded.snapshot.schema
-    # Sorting again would break the position map; the rows come in the file's own order.
-    layout = replace(layout_of(loaded.snapshot), sort_by=(), target_file_bytes=_NO_TARGET)
+    # Sorting again would break the position map; the rows come in the file's own order, and stay in its
+    # partition, which may be of an older spec.
+    layout = replace(
+        layout_of(loaded.snapshot),
+        sort_by=(),
+        spec=UNPARTITIONED,
+        target_file_bytes=_NO_TARGET,
+    )
     target = target_of(ctx, loaded.date_us)
     [output] = write_files(target, _kept_rows(ctx, task, looked, schema), schema, layout)
     if output.rows != len(looked.kept):

@@ -20,6 +20,7 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.parquet.conform import check_names, conform
 from inlay.parquet.writer import Layout, Target, write_files
+from inlay.plan.partitions import current_spec
 
 
 def layout_of(snapshot: Snapshot) -> Layout:
@@ -35,7 +36,7 @@ def layout_of(snapshot: Snapshot) -> Layout:
         compression=properties.text("write.compression"),
         sort_by=snapshot.sort_by,
         stats_columns=snapshot.stats_columns,
-        spec_id=snapshot.spec_id,
+        spec=current_spec(snapshot),
     )
 
 

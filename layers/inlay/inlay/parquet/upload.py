@@ -47,6 +47,11 @@ class Upload:
         self._flying: deque[Future[Part]] = deque()
         self._parts: list[Part] = []
 
+    @property
+    def held(self) -> int:
+        """Bytes in memory now."""
+        return self._pending_bytes + PART_BYTES * len(self._flying)
+
     # -- the file that Arrow sees -------------------------------------------------------------
 
     def write(self, data: Any) -> int:

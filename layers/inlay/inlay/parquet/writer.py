@@ -1,9 +1,15 @@
 """Writing data files: Parquet that is good to prune, to read in part, and to cut groups out of.
 
 Promise: `write_files` yields an entry for each file once it is whole in the store; together the files
-hold exactly the rows given, in the order given (within each file by `sort_by`, if set). Files have
-field ids, page indexes, page checksums and statistics; memory is bounded by a row group, or with
-`sort_by` by `SORT_BYTES`, for each open partition.
+hold exactly the rows given, each file rows of one partition only, in the order given or, with
+`sort_by`, in that order throughout the file. Files have field ids, page indexes, page checksums and
+statistics.
+
+Memory: `HELD_BYTES` at most, in rows and in what is on its way to the store, whatever the number of
+partitions (sorting takes as much again). When more would be held, the files that hold most are finished,
+so rows that come in any order give files of at least `HELD_BYTES` / (2 x partitions) of rows each; rows
+clustered by partition give full ones. A sorted file is at most what `HELD_BYTES` of rows encode to: files
+of one write may overlap, clustering (`ops.compact`) puts them in order.
 """
 
 from __future__ import annotations
@@ -19,7 +25,10 @@ import pyarrow.parquet as pq
 
 from inlay.errors import InlayError
 from inlay.format.entry import DataFile
-from inlay.format.schema import Field, Primitive, Schema, Value
+from inlay.format.partition import Partition
+from inlay.format.schema import Field, Primitive, Schema
+from inlay.format.snapshot import UNPARTITIONED, PartitionSpec
+from inlay.parquet.partition import Split
 from inlay.parquet.ranges import Objects
 from inlay.parquet.stats import describe
 from inlay.parquet.types import schema_to_arrow
@@ -34,14 +43,14 @@ ROW_GROUP_BYTES = 16 * 1024 * 1024
 DICTIONARY_BYTES = 128 * 1024
 # Rows of a page, the least that a lookup reads of a column. Arrow's 20,000 gain 0.5 % of size.
 PAGE_ROWS = 10_000
-# Rows held in memory to be sorted; a file is at most what these encode to.
-SORT_BYTES = 256 * 1024 * 1024
-# Partitions written to side by side; beyond it the least recently used file is finished.
-OPEN_PARTITIONS = 16
-
-Partition = tuple[Value | None, ...]
-# Cuts a batch into its partitions: values of the partition spec's fields, and their rows.
-Split = Callable[[pa.RecordBatch], Iterable[tuple[Partition, pa.RecordBatch]]]
+# Rows waiting for a row group (or, to be sorted, for a file), and parts of files that are not sent yet.
+HELD_BYTES = 256 * 1024 * 1024
+# What Arrow takes for a column of a batch, however few its rows.
+COLUMN_BYTES = 512
+# Files being sent side by side; beyond it the least recently used one is finished.
+OPEN_FILES = 16
+# Small batches of a partition become one at this number.
+SMALL_BATCHES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +64,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How files are laid out. `sort_by` and `stats_columns` are field ids; `split` cuts batches into
-    the partitions of `spec_id`."""
+    """How files are laid out. `sort_by` and `stats_columns` are field ids."""
 
     target_file_bytes: int = TARGET_FILE_BYTES
     row_group_rows: int = ROW_GROUP_ROWS
@@ -64,8 +72,7 @@ class Layout:
     compression: str = "zstd"
     sort_by: tuple[int, ...] = ()
     stats_columns: tuple[int, ...] = ()
-    spec_id: int = 0
-    split: Split | None = None
+    spec: PartitionSpec = UNPARTITIONED
     key_values: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -77,32 +84,46 @@ def write_files(
     Entries have no sequence, event or origin: the caller says what the files are for. When the
     generator is closed early or fails, files not yet yielded are dropped or left to garbage collection.
     """
-    open_files: dict[Partition, _File] = {}
+    open_files: dict[Partition, _File] = {}  # the most recently used last
+    split = Split(layout.spec, schema)
+    held = 0
     try:
         for batch in batches:
-            for partition, rows in layout.split(batch) if layout.split else [((), batch)]:
-                if not rows.num_rows:
-                    continue
-                file = open_files.pop(partition, None)
-                if file is None and len(open_files) >= OPEN_PARTITIONS:
-                    yield open_files.pop(next(iter(open_files))).finish()
-                file = file or _File(target, schema, layout, partition)
-                # Last in the dict is the most recently used.
-                open_files[partition] = file
+            for partition, rows in split(batch):
                 for slab in _slabs(rows, layout):
+                    file = open_files.pop(partition, None)
+                    file = file or _File(target, schema, layout, partition)
+                    open_files[partition] = file
+                    held -= file.held
                     file.add(slab)
-                    if file.full:
-                        open_files.pop(partition)
-                        yield file.finish()
-                        file = open_files[partition] = _File(target, schema, layout, partition)
+                    held += file.held
+                    for done in _to_finish(open_files, file, held):
+                        held -= open_files[done].held
+                        yield open_files.pop(done).finish()
         while open_files:
-            file = open_files.pop(next(iter(open_files)))
-            if file.rows:
-                yield file.finish()
+            yield open_files.pop(next(iter(open_files))).finish()
     except BaseException:
         for file in open_files.values():
             file.abort()
         raise
+
+
+def _to_finish(open_files: Mapping[Partition, _File], last: _File, held: int) -> list[Partition]:
+    """The partitions whose files have to end now that `last` got rows."""
+    done = [last.partition] if last.full else []
+    held -= last.held if done else 0
+    if held > HELD_BYTES:
+        # Down to half, so that not every batch of many partitions ends the next file.
+        for partition, file in sorted(open_files.items(), key=lambda item: -item[1].held):
+            if held <= HELD_BYTES // 2:
+                break
+            if partition not in done:
+                done.append(partition)
+                held -= file.held
+    if last.sending:
+        sending = [p for p, file in open_files.items() if file.sending and p not in done]
+        done += sending[: max(0, len(sending) - OPEN_FILES)]
+    return done
 
 
 def _slabs(batch: pa.RecordBatch, layout: Layout) -> Iterator[pa.RecordBatch]:
@@ -120,16 +141,17 @@ class _File:
         self, target: Target, schema: Schema, layout: Layout, partition: Partition
     ) -> None:
         self.rows = 0
+        self.partition = partition
         self._schema = schema
         self._arrow = schema_to_arrow(schema)
         self._layout = layout
-        self._partition = partition
         self._key = target.new_key()
         source = target.objects.source(self._key)
         self._upload = Upload(source.store, source.key, target.executor)
         self._footers: list[pq.FileMetaData] = []
         self._writer: pq.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []
+        self._small: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
         self._nan = {f.name: False for f in schema.fields if _is_float(f)}
@@ -138,7 +160,7 @@ class _File:
     def full(self) -> bool:
         if self._layout.sort_by:
             # Compressed size is only known once sorted; rows encode to no more than they take.
-            return self._pending_bytes >= min(SORT_BYTES, self._sort_bytes)
+            return self._pending_bytes >= min(HELD_BYTES, self._sort_bytes)
         return self._upload.size >= self._layout.target_file_bytes
 
     @property
@@ -146,9 +168,22 @@ class _File:
         # Columns of rows in order encode to a third of their memory or less.
         return 3 * self._layout.target_file_bytes
 
+    @property
+    def sending(self) -> bool:
+        return self._writer is not None
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory: rows, what Arrow takes for their batches, and parts that are not sent yet."""
+        batches = len(self._pending) + len(self._small)
+        return self._pending_bytes + batches * len(self._arrow) * COLUMN_BYTES + self._upload.held
+
     def add(self, batch: pa.RecordBatch) -> None:
         self.rows += batch.num_rows
-        self._pending.append(batch)
+        self._small.append(batch)
+        if len(self._small) >= SMALL_BATCHES:
+            self._pending += self._joined(self._small).combine_chunks().to_batches()
+            self._small = []
         self._pending_rows += batch.num_rows
         # `get_total_buffer_size` would count what a slice shares with others.
         self._pending_bytes += batch.nbytes
@@ -169,13 +204,16 @@ class _File:
         table = self._table()
         self._write(table.slice(0, rows))
         rest = table.slice(rows)
-        self._pending = rest.to_batches() if rest.num_rows else []
+        self._pending, self._small = rest.to_batches() if rest.num_rows else [], []
         self._pending_rows = rest.num_rows
         self._pending_bytes = rest.nbytes
 
     def _table(self) -> pa.Table:
+        return self._joined([*self._pending, *self._small])
+
+    def _joined(self, batches: Iterable[pa.RecordBatch]) -> pa.Table:
         return pa.Table.from_batches(
-            [pa.RecordBatch.from_arrays(b.columns, schema=self._arrow) for b in self._pending],
+            [pa.RecordBatch.from_arrays(b.columns, schema=self._arrow) for b in batches],
             schema=self._arrow,
         )
 
@@ -215,9 +253,9 @@ class _File:
     def finish(self) -> DataFile:
         """Write what is left, the footer, and the object; describe it."""
         try:
-            if self._layout.sort_by and self._pending:
+            if self._layout.sort_by and self._pending_rows:
                 self._write_sorted()
-            elif self._pending:
+            elif self._pending_rows:
                 self._write_group(self._pending_rows)
             self._open().close()
             self._upload.finish()
@@ -240,8 +278,8 @@ class _File:
         }
         return replace(
             entry,
-            spec_id=self._layout.spec_id,
-            partition=self._partition,
+            spec_id=self._layout.spec.id,
+            partition=self.partition,
             stats={**entry.stats, **known},
         )
 
@@ -255,7 +293,8 @@ class _File:
         rows = max(1, min(self._layout.row_group_rows, self._layout.row_group_bytes // width))
         for start in range(0, table.num_rows, rows):
             self._write(table.slice(start, rows))
-        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+        self._pending, self._small = [], []
+        self._pending_rows = self._pending_bytes = 0
 
     def abort(self) -> None:
         """Drop the file: nothing of it becomes visible."""

@@ -56,10 +56,12 @@ def _field(text: str, schema: Schema) -> PartitionField:
 
 
 def _parsed(text: str, schema: Schema) -> tuple[Transform, str]:
-    if schema.column(text) is not None:
-        return Transform("identity"), text
     match = _CALL.fullmatch(text)
-    if match is None:
+    # A column may be called like a transform, of no column.
+    just_a_name = match is None or (
+        schema.column(match[3]) is None and schema.column(text) is not None
+    )
+    if match is None or just_a_name:
         return Transform("identity"), text
     name = _PLURALS.get(match[1].lower(), match[1].lower())
     width = int(match[2] or 0)
@@ -98,6 +100,7 @@ def _text(field: PartitionField, schema: Schema) -> str:
     name = ".".join(path) if path else f"field {field.source}"
     transform = parse_transform(field.transform)
     if transform.name == "identity":
-        return name
+        # A column may be called like a transform of another.
+        return f"identity({name})" if _CALL.fullmatch(name) else name
     width = f"{transform.width}, " if transform.width else ""
     return f"{transform.name}({width}{name})"
