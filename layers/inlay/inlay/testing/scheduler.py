@@ -37,14 +37,17 @@ class Actor:
     run: Callable[[], None]
     baton: threading.Lock = field(default_factory=threading.Lock)
     wake_us: int = 0
-    done: bool = False
     killed: bool = False
     error: BaseException | None = None
     thread: threading.Thread | None = None
 
 
 class Scheduler:
-    """Runs actors to their end. `now_us` is the time of the world they share."""
+    """Runs actors to their end. `now_us` is the time of the world they share.
+
+    Whoever pauses chooses who is next and hands over to him directly, or simply goes on when it is he
+    himself: switching threads is what costs. The thread that called `run` sleeps until all is over.
+    """
 
     def __init__(self, rng: random.Random, *, start_us: int) -> None:
         self.rng = rng
@@ -52,74 +55,98 @@ class Scheduler:
         self.steps = 0
         self.trace: list[str] = []
         self.before_step: Callable[[], None] = lambda: None
-        self._actors: list[Actor] = []
+        self._busy: list[Actor] = []
         self._main = threading.Lock()
         self._main.acquire()
         self._current: Actor | None = None
         self._stopping = False
-        self._hung = False
+        self._failure: BaseException | None = None
 
     def spawn(self, name: str, run: Callable[[], None]) -> Actor:
         actor = Actor(name, run)
         actor.baton.acquire()
         actor.thread = threading.Thread(target=self._body, args=(actor,), name=name, daemon=True)
-        self._actors.append(actor)
+        self._busy.append(actor)
         actor.thread.start()
         return actor
 
     def run(self) -> None:
         """Until every actor is done. Raises the first error that is not an actor's own business."""
-        try:
-            while True:
-                waiting = [a for a in self._actors if not a.done]
-                if not waiting:
-                    return
-                if self.steps >= MAX_STEPS:
-                    raise Stuck(f"{len(waiting)} actors still busy after {self.steps} steps")
-                self.before_step()
-                ready = [a for a in waiting if a.wake_us <= self.now_us]
-                if not ready:
-                    self.now_us = min(a.wake_us for a in waiting)
-                    continue
-                self._hand_over(self.rng.choice(ready))
-        finally:
-            if not self._hung:
-                self._release_all()
+        self._hand_over()
+        self._wait()
+        self._release_all()
+        if self._failure is not None:
+            raise self._failure
 
     def pause(self, what: str = "") -> None:
         """Called by the running actor: others may go on here."""
-        actor = self._current
-        if actor is None or threading.current_thread() is not actor.thread:
+        actor = self._running()
+        if actor is None:
             return  # the world itself (checks, set-up) is not scheduled
+        if self._stopping:
+            raise Killed
         self.steps += 1
         self.now_us += STEP_US
         if what:
             self.trace.append(f"{actor.name}: {what}")
-        self._main.release()
-        actor.baton.acquire()
+        if self._hand_over() is not actor:
+            actor.baton.acquire()
         if self._stopping:
             raise Killed
 
     def sleep(self, seconds: float) -> None:
-        actor = self._current
-        if actor is None or threading.current_thread() is not actor.thread:
-            return
-        actor.wake_us = self.now_us + int(seconds * 1_000_000)
-        self.pause()
+        actor = self._running()
+        if actor is not None:
+            actor.wake_us = self.now_us + int(seconds * 1_000_000)
+            self.pause()
 
     @property
     def actor_name(self) -> str:
         return self._current.name if self._current is not None else "world"
 
-    def _hand_over(self, actor: Actor) -> None:
-        self._current = actor
-        actor.baton.release()
-        if not self._main.acquire(timeout=STUCK_SECONDS):
-            self._hung = True  # its thread, a daemon, cannot be ended
-            raise Stuck(f"{actor.name} waits for something that only another actor can give")
-        self._current = None
-        if actor.done and actor.error is not None:
-            raise actor.error
+    @property
+    def stopping(self) -> bool:
+        """Actors are being ended, whatever they were doing."""
+        return self._stopping
+
+    def _running(self) -> Actor | None:
+        actor = self._current
+        return actor if actor is not None and threading.current_thread() is actor.thread else None
+
+    def _hand_over(self) -> Actor | None:
+        """Wake who is next, or the main thread when nobody is."""
+        giver, self._current = self._current, None
+        following: Actor | None = None
+        try:
+            following = self._choose()
+        except BaseException as error:
+            self._failure = error
+        self._current = following
+        if following is None:
+            self._main.release()
+        elif following is not giver:
+            following.baton.release()
+        return following
+
+    def _choose(self) -> Actor | None:
+        while self._busy:
+            if self.steps >= MAX_STEPS:
+                raise Stuck(f"{len(self._busy)} actors still busy after {self.steps} steps")
+            self.before_step()
+            ready = [a for a in self._busy if a.wake_us <= self.now_us]
+            if ready:
+                return self.rng.choice(ready)
+            self.now_us = min(a.wake_us for a in self._busy)
+        return None
+
+    def _wait(self) -> None:
+        """Until nobody is next. Raises when an actor takes no step for too long."""
+        before = -1
+        while not self._main.acquire(timeout=STUCK_SECONDS):
+            if self.steps == before:
+                name = self.actor_name  # its thread, a daemon, cannot be ended
+                raise Stuck(f"{name} waits for something that only another actor can give")
+            before = self.steps
 
     def _body(self, actor: Actor) -> None:
         actor.baton.acquire()
@@ -130,18 +157,23 @@ class Scheduler:
             actor.killed = True
         except BaseException as error:
             actor.error = error
-        actor.done = True
-        self._main.release()
+        if self._stopping:
+            self._main.release()
+            return
+        self._busy.remove(actor)
+        if actor.error is None:
+            self._hand_over()
+        else:
+            self._failure, self._current = actor.error, None
+            self._main.release()
 
     def _release_all(self) -> None:
         self._stopping = True
-        for actor in self._actors:
-            while not actor.done:
-                actor.baton.release()
-                self._main.acquire()
-        for actor in self._actors:
-            if actor.thread is not None:
-                actor.thread.join()
+        for actor in self._busy:
+            self._current = actor
+            actor.baton.release()
+            self._main.acquire()
+        self._current = None
 
 
 @dataclass(frozen=True, slots=True)

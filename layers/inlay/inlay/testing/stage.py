@@ -141,7 +141,7 @@ class Simulation:
             try:
                 outcome = operation(ctx)
             except Killed:
-                if self.scheduler._stopping:
+                if self.scheduler.stopping:
                     raise
                 ctx = self.actor_context(name)
             except OutcomeUnknown:
