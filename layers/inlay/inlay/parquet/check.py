@@ -90,8 +90,8 @@ def _footer_problems(objects: Objects, entry: DataFile, schema: Schema) -> Itera
         (group_stats(metadata, n, leaves), metadata.row_group(n).num_rows)
         for n in range(metadata.num_row_groups)
     )
-    for field_id in absent_fields(columns, schema, entry.stats):
-        whole[field_id] = ColumnStats(null_count=found[0], has_nan=False)
+    for field_id, absent in absent_fields(columns, schema, entry.stats).items():
+        whole[field_id] = absent.stats(found[0])
     for field_id, actual in whole.items():
         name, kind = column_of(schema, field_id)
         # A bound that the file's writer cut short is no value: the entry's may well be narrower.

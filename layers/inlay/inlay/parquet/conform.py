@@ -28,6 +28,7 @@ from inlay.parquet.types import (
     plain_type,
     primitive_from_arrow,
     schema_to_arrow,
+    to_arrow_scalar,
     unsupported,
 )
 
@@ -51,7 +52,8 @@ def check_fits(
 ) -> None:
     """Raises SchemaMismatch unless every file of this Arrow schema can be read as `schema`.
 
-    Order does not matter; nullable columns may be absent. `evidence` gives what the footer's
+    Order does not matter; columns that are nullable or have a default may be absent. `evidence` gives what
+    the footer's
     statistics say of a field: a nullable column fits a required one if its null count is 0, and a
     coarser timestamp fits one in nanoseconds if its bounds do. `extra_columns` True lets columns
     the table lacks pass; they are then never read.
@@ -109,7 +111,7 @@ def _check_fields(
         source = by_name.get(field.name)
         if source is not None:
             _check_field(source, field, (*path, field.name), evidence, extra)
-        elif not field.nullable:
+        elif not field.nullable and field.default is None:
             raise _missing((*path, field.name))
 
 
@@ -188,7 +190,7 @@ def conform(
 ) -> pa.RecordBatch:
     """`batch`, laid out as in a file recorded under `recorded`, as rows of `target`.
 
-    Columns are picked by id, ordered, widened; a nullable column the file lacks is null. The
+    Columns are picked by id, ordered, widened; a column the file lacks has its default, or is null. The
     result's schema is `schema_to_arrow(target)`. `by_value` also takes narrower types where these
     very values survive (an int64 array of small numbers for an int32 column): for data handed over
     in memory. Raises SchemaMismatch.
@@ -220,6 +222,8 @@ def _conform_fields(
         here = (*path, field.name)
         if was is not None and array is not None:
             found.append(_conform_array(array, was, field, here, by_value))
+        elif field.default is not None and isinstance(field.type, Primitive):
+            found.append(pa.repeat(to_arrow_scalar(field.type, field.default), rows))
         elif field.nullable:
             found.append(_nulls(rows, arrow_field(field, with_ids=True).type))
         else:

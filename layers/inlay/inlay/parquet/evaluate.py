@@ -234,23 +234,22 @@ def _in(values: pa.Array, node: In) -> pa.Array:
 @lru_cache(maxsize=8)
 def _value_set(kind: Primitive, values: tuple[object, ...], wanted: pa.DataType) -> pa.Array:
     """Kept between the batches of a scan: a long list costs more to convert than to look up."""
-    found = to_arrow_array(kind, values)  # type: ignore[arg-type]
+    return cast_or_null(to_arrow_array(kind, values), wanted).drop_null()  # type: ignore[arg-type]
+
+
+def cast_or_null(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The values in another type; NULL for those it does not reach (a finer timestamp unit)."""
     try:
-        return found.cast(wanted)
+        return values.cast(wanted)
     except pa.ArrowInvalid:
-        return pa.array([v for v in map(_cast_or_none(wanted), found) if v is not None], wanted)
+        return pa.array([_cast(value, wanted) for value in values], wanted)
 
 
-def _cast_or_none(wanted: pa.DataType) -> Callable[[pa.Scalar], pa.Scalar | None]:
-    """A scalar in another type; None if that type does not reach it (a finer timestamp unit)."""
-
-    def cast(scalar: pa.Scalar) -> pa.Scalar | None:
-        try:
-            return scalar.cast(wanted)
-        except pa.ArrowInvalid:
-            return None
-
-    return cast
+def _cast(value: pa.Scalar, wanted: pa.DataType) -> pa.Scalar | None:
+    try:
+        return value.cast(wanted)
+    except pa.ArrowInvalid:
+        return None
 
 
 def _like(values: pa.Array, pattern: str) -> pa.Array:

@@ -14,6 +14,7 @@ from inlay.parquet.mask import NO_DELETES, GroupDeletes
 from inlay.parquet.opened import OpenFile
 from inlay.parquet.stats import Leaf, absent_fields, group_stats, leaves_of
 from inlay.parquet.wanted import PredicateFilter, RowFilter, Wanted, top_columns
+from inlay.plan.absent import Absent
 
 # Units that fit the budget side by side, so that one is fetched while another is decoded.
 UNITS_IN_BUDGET = 4
@@ -69,7 +70,7 @@ def _plan_group(
     file: OpenFile,
     filters: Sequence[RowFilter],
     leaves: Mapping[int, Leaf],
-    absent: Sequence[int],
+    absent: Mapping[int, Absent],
     ordinal: int,
     first_row: int,
     rows: int,

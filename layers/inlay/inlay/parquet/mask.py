@@ -35,7 +35,7 @@ from inlay.format.entry import (
 from inlay.format.predicate import Predicate, field_ids
 from inlay.format.puffin import decode_vector
 from inlay.format.schema import Primitive, Schema
-from inlay.parquet.evaluate import columns_of, selected
+from inlay.parquet.evaluate import cast_or_null, columns_of, selected
 from inlay.parquet.pipeline import Job
 from inlay.parquet.ranges import Objects, fetch
 from inlay.parquet.types import arrow_primitive
@@ -288,7 +288,10 @@ def load_vector(objects: Objects, vector: Vector, file_rows: int) -> BitMap64:
 
 def load_keys(objects: Objects, keys: Keys, schema: Schema) -> KeySet:
     """The keys of an equality delete: one GET of the whole object, or the cache."""
-    cached: KeySet | None = objects.cache.get(keys.key)
+    types = [_arrow_type_of(schema, field_id) for field_id in keys.field_ids]
+    # In the types the columns have now: they may have been widened since the keys were written.
+    name = f"{keys.key}#{types}"
+    cached: KeySet | None = objects.cache.get(name)
     if cached is not None:
         return cached
     source = objects.source(keys.key, keys.size)
@@ -303,11 +306,11 @@ def load_keys(objects: Objects, keys: Keys, schema: Schema) -> KeySet:
             key=keys.key,
         )
     columns = [
-        column.cast(_arrow_type_of(schema, field_id)).combine_chunks()
-        for column, field_id in zip(table.columns, keys.field_ids, strict=True)
+        cast_or_null(column.combine_chunks(), kind)
+        for column, kind in zip(table.columns, types, strict=True)
     ]
     found = key_set(keys.field_ids, columns)
-    objects.cache.put(keys.key, found, sum(column.nbytes for column in found.columns))
+    objects.cache.put(name, found, sum(column.nbytes for column in found.columns))
     return found
 
 

@@ -23,6 +23,7 @@ from inlay.format.entry import ColumnStats, DataFile
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.values import (
     EXACT,
+    NANOS_PER_DAY,
     NANOS_PER_UNIT,
     compare,
     integer_range,
@@ -32,8 +33,10 @@ from inlay.format.values import (
     truncate_upper,
 )
 from inlay.parquet.columns import FileColumns, locate_columns
+from inlay.plan.absent import Absent, absent
 from inlay.plan.prune import combine
 
+NOTHING_ABSENT: Mapping[int, Absent] = {}
 # Bounds of strings and binaries keep this many code points or bytes: an entry must stay small.
 BOUND_LENGTH = 16
 
@@ -75,13 +78,16 @@ def leaves_of(
 
 
 def group_stats(
-    metadata: pq.FileMetaData, ordinal: int, leaves: Mapping[int, Leaf], absent: Iterable[int] = ()
+    metadata: pq.FileMetaData,
+    ordinal: int,
+    leaves: Mapping[int, Leaf],
+    absent: Mapping[int, Absent] = NOTHING_ABSENT,
 ) -> dict[int, ColumnStats]:
-    """Statistics of one row group; `absent` are fields the file does not have: all NULL."""
+    """Statistics of one row group, of columns it has and of columns it lacks."""
     group = metadata.row_group(ordinal)
     stats = {field_id: _chunk_stats(group.column(f.ordinal), f) for field_id, f in leaves.items()}
-    for field_id in absent:
-        stats[field_id] = ColumnStats(null_count=group.num_rows, has_nan=False)
+    for field_id, found in absent.items():
+        stats[field_id] = found.stats(group.num_rows)
     return stats
 
 
@@ -121,8 +127,8 @@ def file_stats(
         for ordinal in range(metadata.num_row_groups)
     )
     stats = {field_id: shorten(stats) for field_id, stats in whole.items()}
-    for field_id in absent_fields(columns, schema, field_ids):
-        stats[field_id] = ColumnStats(null_count=total_rows(metadata), has_nan=False)
+    for field_id, found in absent_fields(columns, schema, field_ids).items():
+        stats[field_id] = shorten(found.stats(total_rows(metadata)))
     return stats
 
 
@@ -134,15 +140,14 @@ def total_rows(metadata: pq.FileMetaData) -> int:
 
 def absent_fields(
     columns: FileColumns, schema: Schema, field_ids: Iterable[int]
-) -> tuple[int, ...]:
-    """Those of `field_ids` whose column the file does not have: they are NULL in each of its rows."""
-    tops = {f.name: f.id for f in schema.fields}
-    paths = {field_id: schema.path_of(field_id) for field_id in field_ids}
-    return tuple(
-        field_id
-        for field_id, path in paths.items()
-        if path is not None and tops[path[0]] not in columns.tops
-    )
+) -> dict[int, Absent]:
+    """Those of `field_ids` whose column the file does not have, and what each of its rows has instead."""
+    tops = {field.id for field in schema.fields}
+    found = {
+        field_id: absent(schema, field_id, lambda f: f.id not in tops or f.id in columns.tops)
+        for field_id in field_ids
+    }
+    return {field_id: each for field_id, each in found.items() if each is not None}
 
 
 def shorten(stats: ColumnStats, length: int = BOUND_LENGTH) -> ColumnStats:
@@ -165,22 +170,22 @@ def shorten(stats: ColumnStats, length: int = BOUND_LENGTH) -> ColumnStats:
 
 def _chunk_stats(chunk: pq.ColumnChunkMetaData, leaf: Leaf) -> ColumnStats:
     if chunk.num_values == 0:
-        return ColumnStats(null_count=0, has_nan=False)
+        return ColumnStats(null_count=0, has_nan=False, kind=leaf.type)
     has_nan = None if leaf.type.is_float else False
     raw = chunk.statistics if chunk.is_stats_set else None
     if raw is None:
-        return ColumnStats(has_nan=has_nan)
+        return ColumnStats(has_nan=has_nan, kind=leaf.type)
     nulls = raw.null_count if raw.has_null_count else None
     if nulls == chunk.num_values:
-        return ColumnStats(null_count=nulls, has_nan=False)
+        return ColumnStats(null_count=nulls, has_nan=False, kind=leaf.type)
     if not raw.has_min_max:
-        return ColumnStats(null_count=nulls, has_nan=has_nan)
+        return ColumnStats(null_count=nulls, has_nan=has_nan, kind=leaf.type)
     lower, upper = leaf.lower(raw.min_raw), leaf.upper(raw.max_raw)
     broken = lower is None or upper is None or is_nan(lower) or is_nan(upper)
     if broken or compare(leaf.type, lower, upper) > 0:  # type: ignore[arg-type]
         # A bound nobody can use, or two that contradict each other: neither is to be believed.
-        return ColumnStats(null_count=nulls, has_nan=has_nan)
-    return ColumnStats(lower, upper, nulls, leaf.exact, has_nan)
+        return ColumnStats(null_count=nulls, has_nan=has_nan, kind=leaf.type)
+    return ColumnStats(lower, upper, nulls, leaf.exact, has_nan, leaf.type)
 
 
 # -- how a file stores a value --------------------------------------------------------------------
@@ -220,6 +225,8 @@ def _reader(
         return _decimal_reader(kind, column.scale)
     if kind.name == "date" and annotation == "Date":
         return _same
+    if kind.name == "timestamp" and annotation == "Date":
+        return lambda days: int(days) * NANOS_PER_DAY // NANOS_PER_UNIT[kind.unit]
     if kind.name in ("time", "timestamp", "timestamptz") and is_integer:
         unit = _UNITS.get(logical.get("timeUnit", "")) or _ENCODED_UNITS.get(column.converted_type)
         return _unit_reader(unit, kind.unit, upwards=upwards) if unit else _unknown
