@@ -1,6 +1,7 @@
-"""Makes `partition_values` importable, whatever the import mode."""
+"""Makes `partition_values`, and the oracle and strategies of predicates, importable."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "predicate")]

@@ -63,12 +63,11 @@ class Transform:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The values of one partition: `lower` <= value, and value <= `upper` or, if `below`,
-    value < `upper`; None is unbounded."""
+    """The values of one partition: `lower` <= value <= `upper`; None is unbounded. No value need be as
+    great as `upper`: of texts with a prefix it is the next prefix."""
 
     lower: Value | None
     upper: Value | None
-    below: bool = False
 
 
 # -- transforms -----------------------------------------------------------------------------------
@@ -207,7 +206,7 @@ def _truncate(source: Primitive, value: Value, width: int) -> Value:
 
 def _truncated(source: Primitive, value: Value, width: int) -> Bounds:
     if isinstance(value, str | bytes):
-        return Bounds(value, value) if len(value) < width else Bounds(value, successor(value), True)
+        return Bounds(value, value) if len(value) < width else Bounds(value, successor(value))
     if isinstance(value, Decimal):
         unscaled = _unscaled(source, value)
         last = unscaled - unscaled % width + width - 1
