@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from inlay.format.entry import ColumnStats, DataFile
-from inlay.format.schema import Primitive, Schema
+from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.snapshot import PartitionSpec, Snapshot
 from inlay.format.values import truncate_lower, truncate_upper
 from inlay.format.widening import widened, widens
+from inlay.plan.absent import Absent, absent
 from inlay.plan.partitions import with_partition
 from inlay.plan.prune import Stats, combine
 
@@ -23,18 +24,16 @@ REFERENCE_TEXT = 16
 
 
 class Evidence:
-    """Reads entries of the files of one table. `schema` is what predicates and markers are bound to."""
+    """Reads entries of the files of one table. `schema` is what predicates and markers are bound to, and
+    whose types the statistics of columns have that were widened since."""
 
     def __init__(
         self, schema: Schema, schemas: Iterable[Schema] = (), specs: Iterable[PartitionSpec] = ()
     ) -> None:
         self.schema = schema
         self.schemas: Mapping[int, Schema] = {s.id: s for s in (*schemas, schema)}
-        self._fields = {s.id: {f.id for _, f in s.walk()} for s in self.schemas.values()}
-        self._types = {
-            s.id: {f.id: f.type for _, f in s.walk() if isinstance(f.type, Primitive)}
-            for s in self.schemas.values()
-        }
+        self._fields: dict[int, dict[int, Field]] = {}
+        self._absent: dict[tuple[int, int, int], Absent | None] = {}
         self._specs = {spec.id: spec for spec in specs if spec.fields}
         self._sources = {i: {f.source for f in spec.fields} for i, spec in self._specs.items()}
 
@@ -47,36 +46,53 @@ class Evidence:
         return _Known(self, entry)
 
     def column(self, entry: DataFile, field_id: int) -> ColumnStats | None:
+        """What is known of a column, in the type that `schema` gives it."""
+        return self._column(entry, field_id, self.schema)
+
+    def _column(self, entry: DataFile, field_id: int, schema: Schema) -> ColumnStats | None:
         found = entry.stats.get(field_id)
         spec = self._specs.get(entry.spec_id)
         if spec is not None and field_id in self._sources[spec.id]:
             recorded = self.schemas[entry.schema_id]
             found = with_partition(found or ColumnStats(), entry, recorded, spec, field_id)
-        if found is None and field_id not in self._fields[entry.schema_id]:
-            # Written before the column was added: it is NULL in each row.
-            return ColumnStats(null_count=entry.rows, has_nan=False)
-        return found
+        if found is None:
+            # Written before the column was added: it is NULL in each row, or has its default.
+            lacks = self._lacks(entry.schema_id, field_id, schema)
+            return None if lacks is None else lacks.stats(entry.rows)
+        was = self._type(entry.schema_id, field_id)
+        now = self._type(schema.id, field_id)
+        return found if was is None or now is None else _widened(found, was, now)
+
+    def _lacks(self, schema_id: int, field_id: int, schema: Schema) -> Absent | None:
+        place = (schema_id, schema.id, field_id)
+        if place not in self._absent:
+            has = self._fields_of(schema_id)
+            self._absent[place] = absent(schema, field_id, lambda field: field.id in has)
+        return self._absent[place]
+
+    def _fields_of(self, schema_id: int) -> Mapping[int, Field]:
+        if schema_id not in self._fields:
+            self._fields[schema_id] = {f.id: f for _, f in self.schemas[schema_id].walk()}
+        return self._fields[schema_id]
+
+    def _type(self, schema_id: int, field_id: int) -> Primitive | None:
+        found = self._fields_of(schema_id).get(field_id)
+        return found.type if found is not None and isinstance(found.type, Primitive) else None
 
     def together(
         self, entries: Sequence[DataFile], columns: Iterable[int]
     ) -> tuple[int, dict[int, ColumnStats]]:
         """(schema id, bounds in its types) of columns over the rows of many files: what a reference says
         of all that is under it. A column that one of them does not bound has none."""
-        newest = max(e.schema_id for e in entries)
-        wanted = [i for i in columns if i in self._types[newest]]
+        newest = self.schemas[max(e.schema_id for e in entries)]
+        wanted = [i for i in columns if self._type(newest.id, i) is not None]
 
         def known(entry: DataFile) -> dict[int, ColumnStats]:
-            found: dict[int, ColumnStats] = {}
-            for field_id in wanted:
-                column = self.column(entry, field_id)
-                recorded = self._types[entry.schema_id].get(field_id)
-                if column is not None:
-                    kind = self._types[newest][field_id]
-                    found[field_id] = _widened(column, column.kind or recorded or kind, kind)
-            return found
+            found = ((i, self._column(entry, i, newest)) for i in wanted)
+            return {i: column for i, column in found if column is not None}
 
         found = combine((known(e), e.rows) for e in entries)
-        return newest, {i: _shortened(c) for i, c in found.items() if _bounds(c)}
+        return newest.id, {i: _shortened(c) for i, c in found.items() if _bounds(c)}
 
     def listed(self, entry: DataFile) -> set[int]:
         return set(entry.stats) | self._sources.get(entry.spec_id, set())
@@ -92,7 +108,7 @@ def _widened(column: ColumnStats, source: Primitive, target: Primitive) -> Colum
         None if bound is None else widened(bound, source, target)
         for bound in (column.lower, column.upper)
     )
-    return ColumnStats(lower, upper, column.null_count, column.exact, column.has_nan, target)
+    return replace(column, lower=lower, upper=upper, kind=target)
 
 
 def _bounds(column: ColumnStats) -> bool:
