@@ -237,6 +237,28 @@ class VersionNotFound(InputError):
     default_next_step = "List what can still be read with `inlay history`"
 
 
+class RefNotFound(InputError):
+    """No tag or branch has this name."""
+
+    default_next_step = "List them with `inlay refs`"
+
+
+class RefExists(InputError):
+    """A tag or branch has this name already."""
+
+    default_next_step = "Take another name, or drop that one first with `inlay drop-ref`"
+
+
+class RefHeld(InputError):
+    """A legal hold keeps a tag as it is."""
+
+    default_next_step = "Lift the hold first: `inlay tag TABLE NAME --release`"
+
+
+class MergeConflict(InputError):
+    """A branch and main have changed the same file in ways that cannot be put together."""
+
+
 class ObjectGone(InputError):
     """An object a request names no longer exists."""
 

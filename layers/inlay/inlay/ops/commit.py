@@ -45,24 +45,36 @@ from inlay.errors import (
     TableReplaced,
 )
 from inlay.format import keys
-from inlay.format.codec import encode_snapshot
+from inlay.format.codec import encode_head, encode_snapshot
+from inlay.format.content import content_of
 from inlay.format.entry_json import Types
 from inlay.format.leaves import decode_files, decode_ledger, decode_markers
-from inlay.format.snapshot import Commit, Snapshot, Tier, observed
+from inlay.format.snapshot import Commit, HeadObject, Snapshot, Tier, observed
 from inlay.ops.context import Context
-from inlay.ops.load import Loaded, find_version, load_pointer, load_segments, retain
+from inlay.ops.load import (
+    CONTENT_BYTES,
+    Loaded,
+    find_version,
+    load_pointer,
+    load_segments,
+    on_branch,
+    read_main,
+    retain,
+)
 from inlay.plan.apply import apply, seal
 from inlay.plan.change import (
     AlreadyApplied,
     Change,
     Conflict,
     NeedSegments,
+    NewSegment,
     Proposal,
     Refused,
     Stale,
     Unchanged,
     Unit,
 )
+from inlay.plan.refs import with_head
 from inlay.plan.state import Contents, State
 from inlay.storage.base import IF_ABSENT, IfMatch, Missing, Written
 from inlay.storage.base import Refused as StoreRefused
@@ -230,6 +242,8 @@ def _attempt(ctx: Context, loaded: Loaded, proposal: Proposal, effort: _Effort) 
     # can read again, and a writer who lost its answer could not find its commit.
     objects = [(keys.archive_key(base.version), loaded.raw)]
     objects += [(keys.segment_key(s.id), s.data) for s in to_write]
+    head = _plan_head(ctx, proposal.snapshot)
+    objects += [] if head is None else [(keys.segment_key(head.id), head.data)]
     dates = list(ctx.map(write, objects))
     for segment in to_write:
         effort.segments[segment.data] = (segment.id, loaded.date_us)
@@ -239,7 +253,19 @@ def _attempt(ctx: Context, loaded: Loaded, proposal: Proposal, effort: _Effort) 
         date_us=max([loaded.date_us, *dates]),
         previous_us=base.commit.time_us,
     )
-    return _swap(ctx, loaded, snapshot, proposal, effort)
+    if head is None or ctx.branch is None:
+        return _swap(ctx, loaded, snapshot, None, proposal, effort)
+    written = HeadObject(head.id, len(head.data))
+    ctx.cache.put(keys.segment_key(head.id), content_of(snapshot), CONTENT_BYTES * len(head.data))
+    stored = with_head(snapshot, loaded.pointer, ctx.branch, written)
+    return _swap(ctx, loaded, snapshot, stored, proposal, effort)
+
+
+def _plan_head(ctx: Context, snapshot: Snapshot) -> NewSegment | None:
+    """The object for the content of a branch. It bears the version it is for: a rebase makes another."""
+    if ctx.branch is None:
+        return None
+    return NewSegment(ctx.new_id(), encode_head(content_of(snapshot), Types(snapshot.schemas)))
 
 
 def _reuse(
@@ -291,9 +317,15 @@ def _put_once(ctx: Context, relative: str, data: bytes) -> int:
 
 
 def _swap(
-    ctx: Context, loaded: Loaded, snapshot: Snapshot, proposal: Proposal, effort: _Effort
+    ctx: Context,
+    loaded: Loaded,
+    snapshot: Snapshot,
+    own: Snapshot | None,
+    proposal: Proposal,
+    effort: _Effort,
 ) -> Loaded | _Lost:
-    data = encode_snapshot(snapshot)
+    """`snapshot` is what this writer sees when it has won; `own`, on a branch, what the pointer says."""
+    data = encode_snapshot(own or snapshot)
     for swap in range(MAX_SWAPS):
         try:
             answer = ctx.store.put(ctx.key(keys.POINTER), data, condition=IfMatch(loaded.etag))
@@ -301,7 +333,8 @@ def _swap(
             pass  # outcome unknown: look
         else:
             if isinstance(answer, Written):
-                return _now(ctx, loaded, snapshot, proposal, data, answer.etag, answer.date_us)
+                won = (data, answer.etag, answer.date_us)
+                return _now(ctx, loaded, snapshot, own, proposal, *won)
             # Wait before the look, not after it: what it sees is then as fresh as it can be, and is
             # the base of the next attempt.
             _back_off(ctx, effort.attempts + swap, effort.started)
@@ -309,7 +342,7 @@ def _swap(
         if isinstance(seen, _Lost):
             return seen
         if seen is not None:
-            return _now(ctx, loaded, snapshot, proposal, data, *seen)
+            return _now(ctx, loaded, snapshot, own, proposal, data, *seen)
         _back_off(ctx, effort.attempts + swap, effort.started)  # unchanged: the same swap again
     raise OutcomeUnknown(
         f"the pointer of {ctx.uri} could not be swapped in {MAX_SWAPS} tries",
@@ -322,7 +355,7 @@ def _look(ctx: Context, loaded: Loaded, mine: Snapshot) -> tuple[str, int] | _Lo
     """Did my commit land? (ETag, date) when it did, `_Lost` when another has its version, None when
     the pointer is still the base."""
     try:
-        current = load_pointer(ctx, carried=loaded.state.contents)
+        current = read_main(ctx)
     except TableNotFound as error:
         raise TableReplaced(f"the table at {ctx.uri} is gone", table=ctx.uri) from error
     except StoreUnavailable as error:
@@ -337,7 +370,7 @@ def _look(ctx: Context, loaded: Loaded, mine: Snapshot) -> tuple[str, int] | _Lo
     if found.version == mine.version:
         if found.commit.id == mine.commit.id:
             return current.etag, current.date_us
-        return _Lost(current)
+        return _lost(ctx, loaded, current)
     if found.version == mine.version - 1 and current.etag == loaded.etag:
         return None
     if found.version > mine.version:
@@ -345,7 +378,7 @@ def _look(ctx: Context, loaded: Loaded, mine: Snapshot) -> tuple[str, int] | _Lo
         if archived is not None:
             # Mine landed, and others on top of it: the swap is done, the base to go on from is not.
             if archived.commit.id != mine.commit.id:
-                return _Lost(current)
+                return _lost(ctx, loaded, current)
             return "", current.date_us
         raise OutcomeUnknown(
             f"version {mine.version} has expired before this writer could look at it",
@@ -358,10 +391,15 @@ def _look(ctx: Context, loaded: Loaded, mine: Snapshot) -> tuple[str, int] | _Lo
     )
 
 
+def _lost(ctx: Context, loaded: Loaded, current: Loaded) -> _Lost:
+    return _Lost(on_branch(ctx, current, carried=loaded.state.contents))
+
+
 def _now(
     ctx: Context,
     loaded: Loaded,
     snapshot: Snapshot,
+    own: Snapshot | None,
     proposal: Proposal,
     data: bytes,
     etag: str,
@@ -381,7 +419,8 @@ def _now(
         else:
             ledger[segment.id] = decode_ledger(segment.data, key=key)
     state = State(observed(snapshot, date_us), retain(Contents(files, markers, ledger), snapshot))
-    return Loaded(state, etag, data, date_us, ctx.clock.monotonic())
+    table = None if own is None else observed(own, date_us)
+    return Loaded(state, etag, data, date_us, ctx.clock.monotonic(), table)
 
 
 def _back_off(ctx: Context, attempt: int, since: float | None = None) -> None:

@@ -100,6 +100,8 @@ class Context:
     progress: Progress = no_progress
     parallel: int = 16
     cache: ObjectCache = field(default_factory=ObjectCache)
+    # Whose content is read and written: a branch's (inside an erasure also a tag's); None is main.
+    branch: str | None = None
     # Contexts of one process on one table share it (`ops.group`): their commits go in turns.
     turns: Turns[Any, Any, Any] = field(default_factory=Turns)
 

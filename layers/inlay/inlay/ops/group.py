@@ -69,15 +69,20 @@ def commit_together(ctx: Context, change: Change, *, base: Loaded) -> CommitResu
 
 def _fits(members: Sequence[_Member], member: _Member) -> bool:
     same_table = member.base.snapshot.table_id == members[0].base.snapshot.table_id
-    return same_table and may_join([m.change for m in members], member.change)
+    same_branch = member.ctx.branch == members[0].ctx.branch
+    return same_table and same_branch and may_join([m.change for m in members], member.change)
+
+
+_Kept = tuple[str | None, Loaded]  # a branch, and how a turn left the table seen from it
 
 
 def _take_turn(
-    members: Sequence[_Member], kept: Loaded | None
-) -> tuple[Sequence[Answer], Loaded | None]:
+    members: Sequence[_Member], kept: _Kept | None
+) -> tuple[Sequence[Answer], _Kept | None]:
     """Commit for all of them, on the newest base any of them knows."""
     ctx = members[0].ctx
-    base = _newest([m.base for m in members], kept)
+    known = kept[1] if kept is not None and kept[0] == ctx.branch else None
+    base = _newest([m.base for m in members], known)
     answers: Sequence[Answer]
     try:
         if len(members) == 1:
@@ -87,7 +92,9 @@ def _take_turn(
     except InlayError as error:
         return [error, *(copy.copy(error) for _ in members[1:])], None
     ends = [a.loaded for a in answers if not isinstance(a, InlayError) and a.loaded.etag]
-    return answers, max(ends, key=lambda loaded: loaded.snapshot.version, default=None)
+    if not ends:
+        return answers, None
+    return answers, (ctx.branch, max(ends, key=lambda loaded: loaded.snapshot.version))
 
 
 def _newest(bases: Sequence[Loaded], kept: Loaded | None) -> Loaded:

@@ -1,7 +1,8 @@
 """Load: the pointer, an archived version, the segments a plan asks for.
 
-Promise: opening a table is one GET; a version by number is one more. What is read is decoded whole or
-refused (`CorruptTable`, `NewerFormat`); segments are immutable, so those loaded once are carried along.
+Promise: opening a table is one GET; a version, a tag or a branch is one more. What is read is decoded
+whole or refused (`CorruptTable`, `NewerFormat`); segments are immutable, so those loaded once are
+carried along.
 """
 
 from __future__ import annotations
@@ -12,22 +13,34 @@ from dataclasses import dataclass, replace
 from inlay.errors import (
     CorruptTable,
     InlayError,
+    RefNotFound,
     SnapshotGone,
     TableNotFound,
     VersionNotFound,
 )
 from inlay.format import keys
-from inlay.format.codec import decode_snapshot
+from inlay.format.codec import decode_head, decode_snapshot
+from inlay.format.content import Content, content_of
 from inlay.format.entry_json import Types
 from inlay.format.leaves import decode_files, decode_ledger, decode_markers
-from inlay.format.snapshot import Segment, Snapshot, observed
+from inlay.format.snapshot import (
+    POINTER_TARGET_BYTES,
+    HeadObject,
+    Ref,
+    Segment,
+    Snapshot,
+    observed,
+)
 from inlay.ops.context import Context
 from inlay.plan.change import NeedSegments
+from inlay.plan.refs import MAIN, held_versions, seen
 from inlay.plan.state import Contents, State
-from inlay.storage.base import Got, Missing, Refused
+from inlay.storage.base import Missing, Refused
 
-# An as-of read halves the distance at each hop; a table of 2^40 versions needs no more.
-MAX_HOPS = 44
+# An as-of read finds a hexadecimal digit of the version with each hop.
+MAX_HOPS = 16
+# What a decoded content takes in memory, for each byte of its object.
+CONTENT_BYTES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,12 @@ class Loaded:
     raw: bytes
     date_us: int
     read_at: float
+    own: Snapshot | None = None  # what the pointer itself says, where `state` shows a branch
+
+    @property
+    def pointer(self) -> Snapshot:
+        """The snapshot as the pointer has it, with main's content."""
+        return self.own or self.state.snapshot
 
     @property
     def snapshot(self) -> Snapshot:
@@ -53,23 +72,68 @@ class Loaded:
 
 
 def load_pointer(ctx: Context, *, carried: Contents | None = None) -> Loaded:
-    """The current snapshot, one GET. `carried` are segment contents known from earlier loads."""
+    """The current snapshot as this context sees it: one GET, and on a branch one more for its content,
+    unless that is known. `carried` are segment contents known from earlier loads."""
+    return on_branch(ctx, read_main(ctx), carried=carried)
+
+
+def read_main(ctx: Context) -> Loaded:
+    """The pointer as it is, whatever the context's branch; without contents of segments."""
     answer = ctx.store.get(ctx.key(keys.POINTER))
     if isinstance(answer, Missing | Refused):
         raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
-    return _loaded(ctx, answer, keys.POINTER, carried)
-
-
-def _loaded(ctx: Context, answer: Got, key: str, carried: Contents | None) -> Loaded:
     # What the pointer leaves open ("from now on") had surely landed by the time of this answer.
-    snapshot = observed(decode_snapshot(answer.body, key=ctx.key(key)), answer.date_us)
-    return Loaded(
-        State(snapshot, retain(carried, snapshot)),
-        answer.etag,
-        answer.body,
-        answer.date_us,
-        ctx.clock.monotonic(),
-    )
+    snapshot = observed(decode_snapshot(answer.body, key=ctx.key(keys.POINTER)), answer.date_us)
+    return Loaded(State(snapshot), answer.etag, answer.body, answer.date_us, ctx.clock.monotonic())
+
+
+def on_branch(ctx: Context, main: Loaded, *, carried: Contents | None = None) -> Loaded:
+    """What `read_main` has read, with the content of the context's branch."""
+    table = main.pointer
+    if ctx.branch is None:
+        return replace(main, state=State(table, retain(carried, table)), own=None)
+    ref = find_ref(ctx, table, ctx.branch)
+    snapshot = seen(table, load_content(ctx, table, ref), ref.since)
+    return replace(main, state=State(snapshot, retain(carried, snapshot)), own=table)
+
+
+def find_ref(ctx: Context, table: Snapshot, name: str) -> Ref:
+    ref = table.refs.get(name)
+    if ref is None:
+        raise RefNotFound(
+            f"{ctx.uri} has no tag or branch {name!r}",
+            next_step=f"It has: {', '.join([MAIN, *sorted(table.refs)])}",
+            table=ctx.uri,
+        )
+    return ref
+
+
+def load_content(ctx: Context, table: Snapshot, ref: Ref) -> Content:
+    """What a ref of `table` holds, as it was written: one GET, none where it is known."""
+    if ref.head is not None:
+        return load_head(ctx, table, ref.head)
+    if ref.version == table.version:
+        return content_of(table)
+    name = f"{table.table_id}/{ref.version}"
+    known: Content | None = ctx.cache.get(name)
+    if known is None:
+        found = load_version(ctx, table, ref.version)
+        known = content_of(found)
+        ctx.cache.put(name, known, CONTENT_BYTES * POINTER_TARGET_BYTES)
+    return known
+
+
+def load_head(ctx: Context, table: Snapshot, head: HeadObject) -> Content:
+    key = keys.segment_key(head.id)
+    known: Content | None = ctx.cache.get(key)
+    if known is not None:
+        return known
+    answer = ctx.store.get(ctx.key(key))
+    if isinstance(answer, Missing | Refused):
+        raise _missing_segment(ctx, table, ctx.key(key))
+    found = decode_head(answer.body, key=ctx.key(key), types=Types(table.schemas))
+    ctx.cache.put(key, found, CONTENT_BYTES * head.size)
+    return found
 
 
 def find_version(ctx: Context, version: int) -> Snapshot | None:
@@ -94,8 +158,7 @@ def load_version(ctx: Context, current: Snapshot, version: int) -> Snapshot:
             table=ctx.uri,
             version=version,
         )
-    held = any(ref.version == version for ref in current.refs.values())
-    if version < current.oldest_version and not held:
+    if version < current.oldest_version and version not in held_versions(current):
         raise VersionNotFound(
             f"version {version} of {ctx.uri} has expired; the oldest is {current.oldest_version}",
             table=ctx.uri,
@@ -120,7 +183,7 @@ def load_version(ctx: Context, current: Snapshot, version: int) -> Snapshot:
 
 def load_as_of(ctx: Context, current: Snapshot, time_us: int) -> Snapshot:
     """The newest version committed at or before `time_us`, by hops along the snapshots' time indexes:
-    each index is dense near its own version, so every hop at least halves what is left."""
+    each tells in which sixteenth of what is left the time lies."""
     at = current
     for _ in range(MAX_HOPS):
         if at.commit.time_us <= time_us:
@@ -184,7 +247,7 @@ def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:
 def _missing_segment(ctx: Context, snapshot: Snapshot, key: str) -> InlayError:
     """Whoever reads a snapshot for longer than the grace period may find it collected; a segment that
     the newest snapshot needs must be there."""
-    if load_pointer(ctx).snapshot.version != snapshot.version:
+    if read_main(ctx).snapshot.version != snapshot.version:
         return SnapshotGone(
             f"a segment of version {snapshot.version} is gone", table=ctx.uri, key=key
         )

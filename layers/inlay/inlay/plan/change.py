@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from inlay.format.content import Content
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure, Ref, Segment, Snapshot
 from inlay.plan.evolution import Evolution
 from inlay.plan.positions import PositionMap
 
+# In a planned ref: the version of the commit that will write it.
+THIS_VERSION = -1
 # 96 bits: ten million ids in the ledger collide with a probability of about 1e-15.
 IDENTITY_BYTES = 12
 BODY_BYTES = 8
@@ -102,8 +105,14 @@ class Edit:
     erasure: Erasure | None = None  # opened or moved on
     erasure_phase: str | None = None  # ... from this phase; None: it must not be open
     close_erasure: str | None = None
-    expire_all: bool = False  # every version before this commit, and refs that are no legal hold
+    expire_all: bool = False  # every version before this commit; branches lose what they came from
     refs: Mapping[str, Ref | None] = field(default_factory=dict)
+    refs_were: Mapping[str, Ref | None] = field(default_factory=dict)  # when this was planned
+    content: Content | None = None  # instead of that of the base
+    source: Ref | None = (
+        None  # what holds `content`, or what new refs are to hold, until the commit
+    )
+    changed_was: int | None = None  # the content's `changed` that this was planned on
     stream: tuple[str, int] | None = None
     recount: bool = False  # repair: totals from the live entries, not from the base's totals
 
@@ -126,6 +135,9 @@ class Change:
     units: tuple[Unit, ...] = ()
     drop_markers: tuple[str, ...] = ()
     reads: Reads | None = None
+    planned: int | None = (
+        None  # the version whose rows it was planned on, where `reads` does not say
+    )
     deleted_rows: int | None = 0  # exact when the op counted them, None when unknown
     compact_metadata: bool = False
     # Files that were made from other objects: when those were uploaded. An erasure looks at it.

@@ -34,10 +34,17 @@ from inlay.plan.evidence import Evidence
 from inlay.plan.evolving import validate_schema
 from inlay.plan.prune import may_match
 from inlay.plan.reach import marker_may_hit
+from inlay.plan.refs import validate_refs
 from inlay.plan.state import State
 
 
 def validate(state: State, change: Change) -> Conflict | None:
+    moved = validate_refs(state.snapshot, change.edit)
+    if moved is not None:
+        return moved
+    planned = change.planned if change.reads is None else change.reads.version
+    if planned is not None and planned < state.snapshot.replaced:
+        return Conflict("the content was replaced since: by a restore, a merge or a fast-forward")
     named = {m.file for m in change.add_markers if m.file is not None} | set(change.remove)
     named -= {f.key for f in change.add}
     if named:
@@ -96,7 +103,9 @@ def settle_units(
             m for key in unit.inputs for m in by_file.get(key, ()) if m.id not in unit.applied
         ]
         moved = _remap(unit, landed)
-        if all(key in live for key in unit.inputs) and moved is not None:
+        # What replaced the content may have brought deletes that are older than the unit's version.
+        in_place = unit.version >= state.snapshot.replaced
+        if in_place and all(key in live for key in unit.inputs) and moved is not None:
             held.append(_with_arrival(unit, [live[key] for key in unit.inputs]))
             remapped.extend(moved)
         else:

@@ -28,6 +28,7 @@ from inlay.plan.evidence import Evidence
 from inlay.plan.evolving import evolved
 from inlay.plan.prune import all_match, may_match
 from inlay.plan.reach import marker_may_hit, marker_predicate
+from inlay.plan.refs import edited_refs, net_counts, seen
 from inlay.plan.state import State, count_totals, live_files, live_markers
 from inlay.plan.stats_columns import choose_stats_columns
 from inlay.plan.tiers import bury
@@ -122,6 +123,15 @@ class Draft:
             totals = count_totals(live.files(), live.markers())
             snapshot = dataclasses.replace(snapshot, totals=totals)
         return self._edit(_stamp_sequences(snapshot))
+
+    def _follow(self, snapshot: Snapshot) -> Snapshot:
+        """With what the content says of its own changes."""
+        if self.change.edit.content is not None:
+            version = snapshot.version
+            return dataclasses.replace(snapshot, changed=version, replaced=version)
+        if _rows_and_columns(snapshot) == _rows_and_columns(self.base):
+            return snapshot
+        return dataclasses.replace(snapshot, changed=snapshot.version)
 
     def _deleted_rows(self, kept: tuple[Marker, ...]) -> int | None:
         """What the operation counted; for a constant-time delete what metadata makes sure, else
@@ -311,7 +321,10 @@ class Draft:
         properties = {
             k: v for k, v in {**snapshot.properties, **edit.properties}.items() if v is not None
         }
-        refs = {k: v for k, v in {**snapshot.refs, **edit.refs}.items() if v is not None}
+        if edit.content is not None:
+            commit = net_counts(snapshot.commit, self.base.totals, edit.content.totals)
+            snapshot = dataclasses.replace(seen(snapshot, edit.content), commit=commit)
+        refs = edited_refs(snapshot, edit)
         erasures = self._erasures(edit)
         expired = snapshot.expired
         if edit.forget_expired_before_us is not None:
@@ -325,7 +338,7 @@ class Draft:
             expired += (Expiration(edit.expire_through, None),)
         if edit.expire_all:
             expired += (Expiration(self.base.version, None),)
-            refs = {k: r for k, r in refs.items() if r.hold or r.version > self.base.version}
+            refs = {k: dataclasses.replace(r, base=0) for k, r in refs.items()}
         boundary = snapshot.boundary
         if edit.boundary_at_commit:
             boundary = Boundary(snapshot.version, None)
@@ -342,7 +355,7 @@ class Draft:
             stats_columns = choose_stats_columns(
                 schema, snapshot.primary_key, snapshot.sort_by, properties
             )
-        return dataclasses.replace(
+        edited = dataclasses.replace(
             snapshot,
             properties=properties,
             stats_columns=stats_columns,
@@ -354,6 +367,12 @@ class Draft:
             schema_id=schema_id,
             last_field_id=last,
         )
+        return self._follow(edited)
+
+
+def _rows_and_columns(snapshot: Snapshot) -> tuple[object, ...]:
+    shape = (snapshot.schema_id, snapshot.spec_id, snapshot.primary_key, snapshot.sort_by)
+    return (*shape, snapshot.files, snapshot.markers)
 
 
 def _without_predicate(edit: Edit) -> str | None:
