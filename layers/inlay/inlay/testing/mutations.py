@@ -29,7 +29,7 @@ from inlay.plan.change import Change, Proposal, Unit
 from inlay.testing.simulation import run_schedule
 
 # A mutation must be caught within this many schedules.
-SEEDS = 400
+SEEDS = 800
 
 Mutation = Callable[[ExitStack], None]
 MUTATIONS: dict[str, Mutation] = {}
