@@ -6,66 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 import pytest
 
 import inlay
 from inlay.spark import count, read
 
-from .conftest import load, sorted_rows
+from .conftest import ROWS_PER_FILE, load, rows, sorted_rows, three_files
 
 pytestmark = pytest.mark.spark
 
 NewTable = Callable[..., inlay.Table]
-
-# 3 files of 4 row groups each.
-ROWS_PER_FILE = 400
-
-
-def rows(start: int, number: int = ROWS_PER_FILE) -> pa.Table:
-    ids = range(start, start + number)
-    return pa.table(
-        {
-            "id": pa.array(ids, pa.int64()),
-            "name": pa.array([None if i % 7 == 0 else f"name {i % 50}" for i in ids]),
-            "amount": pa.array([i / 4 for i in ids], pa.float64()),
-        },
-        schema=pa.schema(
-            [
-                pa.field("id", pa.int64(), nullable=False),
-                pa.field("name", pa.string()),
-                pa.field("amount", pa.float64()),
-            ]
-        ),
-    )
-
-
-def three_files(new_table: NewTable) -> inlay.Table:
-    table = new_table(
-        rows(0).schema, primary_key="id", properties={"write.row_group_rows": ROWS_PER_FILE // 4}
-    )
-    for start in range(0, 3 * ROWS_PER_FILE, ROWS_PER_FILE):
-        table.append(rows(start))
-    return table
-
-
-@pytest.fixture
-def with_every_delete(new_table: NewTable) -> inlay.Table:
-    """Files from 0, 400 and 800 with a delete of each kind, and a file that came after most of them."""
-    table = three_files(new_table)
-    first, second, third = table.files().column("key").to_pylist()
-    table.delete("id BETWEEN 10 AND 19")  # a range of the key
-    table.delete("name = 'name 3'")  # any predicate, no rows without a name
-    table.delete(keys=pa.table({"id": pa.array(range(450, 800, 3), pa.int64())}))  # a file of keys
-    table.delete("id IN (401, 402, 403)", mode="vector")  # positions in the marker
-    table.delete("amount > 225 AND amount < 260", mode="vector")  # a bitmap in a Puffin file
-    table.delete_row_groups(third, [3])
-    table.delete("id = 30", file=first)
-    table.delete("id = 420", file=first)  # hits nothing: the row is in the second file
-    table.append(rows(10, 5))  # rows that came after the deletes are there again
-    table.delete("id = 12", mode="rewrite")
-    assert second in table.files().column("key").to_pylist()
-    return table
 
 
 def test_every_kind_of_delete_is_masked(spark: Any, with_every_delete: inlay.Table) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from inlay.spark.api import count, read, register
+    from inlay.spark.api import count, explain, read, register
     from inlay.spark.session import local_session
 
-__all__ = ["count", "local_session", "read", "register"]
+__all__ = ["count", "explain", "local_session", "read", "register"]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,15 +7,19 @@ version) are raised here, typed, and not from within a Spark job.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, Literal
 
-from inlay.errors import UnsupportedType
+from inlay.errors import InvalidRequest, UnsupportedType
+from inlay.format.predicate import TRUE, Predicate
 from inlay.ops.scan import Scan
 from inlay.parquet.reader import Wanted, read_tasks
+from inlay.parse import parse_predicate
 from inlay.plan.scan import FileTask
 from inlay.spark.connect import connect, load_state
+from inlay.spark.native import Split, native_frames, split
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
 
@@ -24,8 +28,45 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from inlay.format.schema import Schema
+    from inlay.plan.state import State
 
 TIME_SETTING = "spark.sql.timeType.enabled"
+
+Native = Literal["auto", "never"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """Of the files that may hold wanted rows, `native_files` are read by Spark's own Parquet reader and
+    `source_files` through Python, for the reasons in `why` (reason to number of files)."""
+
+    version: int
+    native_files: int
+    native_bytes: int
+    source_files: int
+    source_bytes: int
+    why: Mapping[str, int]
+
+    def __str__(self) -> str:
+        why = ", ".join(f"{count} {reason}" for reason, count in sorted(self.why.items()))
+        return (
+            f"version    {self.version}\n"
+            f"by Spark   {self.native_files} files, {self.native_bytes:,} bytes\n"
+            f"by Python  {self.source_files} files, {self.source_bytes:,} bytes"
+            + (f" ({why})" if why else "")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    state: State
+    split: Split
+    columns: tuple[int, ...]
+    predicate: Predicate
+
+    @property
+    def schema(self) -> Schema:
+        return self.state.snapshot.schema
 
 
 def register(spark: SparkSession) -> None:
@@ -42,23 +83,41 @@ def read(
     columns: Sequence[str] | None = None,
     where: str | None = None,
     version: int | None = None,
+    native: Native = "auto",
 ) -> DataFrame:
     """A DataFrame of one snapshot: only these columns are read, only files that may match `where`
-    (SQL text) are opened, and only rows that do come out."""
-    from inlay.spark.types import spark_schema
+    (SQL text) are opened, and only rows that do come out.
 
-    state = load_state(uri, version=version)
-    # Found wrong here, these raise what they are; in Spark's planning they would come as its errors.
-    Scan(connect(uri), state, columns=columns, where=where)
-    _check_times(spark, spark_schema(state.snapshot.schema, columns))
-    reader = spark.read.format("inlay").option("version", state.snapshot.version)
-    if (context := _context(spark)) is not None:
-        reader = reader.option("parallelism", context.defaultParallelism)
-    if columns is not None:
-        reader = reader.option("columns", json.dumps(list(columns)))
-    if where is not None:
-        reader = reader.option("where", where)
-    return reader.load(uri)
+    Files are read by Spark's own Parquet reader where that gives the very same rows (`explain` tells
+    how many), the others through Python; with `native="never"` all of them.
+    """
+    found = _plan(spark, uri, columns, where, version, native)
+    frames = native_frames(spark, found.split, found.schema, found.columns, found.predicate)
+    if found.split.rest or not frames:
+        frames.append(_through_source(spark, uri, found, columns, where))
+    return reduce(lambda one, other: one.union(other), frames)
+
+
+def explain(
+    spark: SparkSession,
+    uri: str,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    version: int | None = None,
+    native: Native = "auto",
+) -> Explained:
+    """How `read` with these arguments would read; nothing but metadata and footers is read for it."""
+    found = _plan(spark, uri, columns, where, version, native)
+    split = found.split
+    return Explained(
+        version=found.state.snapshot.version,
+        native_files=len(split.native),
+        native_bytes=sum(task.file.size for task in split.native),
+        source_files=len(split.rest),
+        source_bytes=sum(task.file.size for task in split.rest),
+        why=dict(split.why),
+    )
 
 
 def count(
@@ -88,6 +147,51 @@ def _count(uri: str, schema: Schema, tasks: tuple[FileTask, ...]) -> int:
     ctx = connect(uri)
     rows = read_tasks(ctx.objects, tasks, Wanted(schema=schema, columns=()), ctx.executor)
     return sum(batch.num_rows for batch in rows)
+
+
+def _plan(
+    spark: SparkSession,
+    uri: str,
+    columns: Sequence[str] | None,
+    where: str | None,
+    version: int | None,
+    native: Native,
+) -> _Plan:
+    from inlay.spark.types import spark_schema
+
+    if native not in ("auto", "never"):
+        raise InvalidRequest(f"native={str(native)[:50]!r}", next_step='Say "auto" or "never"')
+    state = load_state(uri, version=version)
+    schema = state.snapshot.schema
+    # Found wrong here, these raise what they are; in Spark's planning they would come as its errors.
+    scan = Scan(connect(uri), state, columns=columns, where=where)
+    _check_times(spark, spark_schema(schema, columns))
+    ids = {found.name: found.id for found in schema.fields}
+    wanted = tuple(ids[name] for name in (schema.names if columns is None else columns))
+    predicate = TRUE if where is None else parse_predicate(where, schema)
+    if native == "never":
+        return _Plan(state, Split(rest=scan.plan.tasks), wanted, predicate)
+    found = split(spark, uri, scan.plan.tasks, schema, wanted, predicate)
+    return _Plan(state, found, wanted, predicate)
+
+
+def _through_source(
+    spark: SparkSession,
+    uri: str,
+    found: _Plan,
+    columns: Sequence[str] | None,
+    where: str | None,
+) -> DataFrame:
+    reader = spark.read.format("inlay").option("version", found.state.snapshot.version)
+    if (context := _context(spark)) is not None:
+        reader = reader.option("parallelism", context.defaultParallelism)
+    if columns is not None:
+        reader = reader.option("columns", json.dumps(list(columns)))
+    if where is not None:
+        reader = reader.option("where", where)
+    if found.split.native:
+        reader = reader.option("leaveOut", json.dumps([t.file.key for t in found.split.native]))
+    return reader.load(uri)
 
 
 def _check_times(spark: SparkSession, schema: StructType) -> None:

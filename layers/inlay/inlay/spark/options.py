@@ -25,6 +25,7 @@ _READ = (
     "asOf",
     "partitionBytes",
     "parallelism",
+    "leaveOut",
     "startVersion",
     "startTime",
     "maxFilesPerTrigger",
@@ -38,9 +39,9 @@ _OF_SPARK = ("checkpointLocation", "queryName", "outputMode")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """`columns` are names in the order of the result; `where` is SQL text. `parallelism` is how many
-    tasks run side by side: small tables are cut into as many partitions. The last four are a
-    stream's: where it starts (`start_version` is the first whose rows it sees) and how much of the
-    table one micro-batch takes."""
+    tasks run side by side: small tables are cut into as many partitions. `leave_out` are keys of files
+    that someone else reads (`spark.native`). The last four are a stream's: where it starts
+    (`start_version` is the first whose rows it sees) and how much of the table one micro-batch takes."""
 
     uri: str
     columns: tuple[str, ...] | None = None
@@ -49,6 +50,7 @@ class ReadOptions:
     as_of_us: int | None = None
     partition_bytes: int = PARTITION_BYTES
     parallelism: int | None = None
+    leave_out: tuple[str, ...] = ()
     start_version: int | None = None
     start_us: int | None = None
     max_files: int | None = None
@@ -92,6 +94,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         as_of_us=_time_us(found, "asOf"),
         partition_bytes=_number(found, "partitionBytes") or PARTITION_BYTES,
         parallelism=_number(found, "parallelism"),
+        leave_out=_columns(found["leaveOut"]) if "leaveOut" in found else (),
         start_version=_number(found, "startVersion"),
         start_us=_time_us(found, "startTime"),
         max_files=_number(found, "maxFilesPerTrigger"),

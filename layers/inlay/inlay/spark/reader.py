@@ -69,8 +69,9 @@ class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped
 
         assert self._state is not None, "partitions are planned on the driver"
         scan = Scan(connect(self._options.uri), self._state, where=self._where)
+        left_out = frozenset(self._options.leave_out)
         return plan_partitions(
-            scan.plan.tasks,
+            [task for task in scan.plan.tasks if task.file.key not in left_out],
             partition_bytes=self._options.partition_bytes,
             parallelism=self._options.slots,
         )

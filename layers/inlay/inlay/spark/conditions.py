@@ -1,0 +1,153 @@
+"""Predicates as conditions of Spark, for files that Spark reads by itself.
+
+Promise: the condition is TRUE for exactly the rows the predicate selects. Spark's logic of NULL, its
+order of strings, bytes and NaN and its LIKE are those of docs/format/predicates.md; a node for which that
+is not sure has no condition, and then the whole predicate has none.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from inlay.format.like import Wildcard, parse_like, quote_like
+from inlay.format.predicate import (
+    And,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Predicate,
+    walk,
+)
+from inlay.format.schema import Primitive, Schema, Value
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_EPOCH = datetime(1970, 1, 1)
+_DAY = 86_400_000_000
+_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
+# Spark walks conditions by recursion, and each node is a call from Python to the JVM.
+MAX_NODES = 500
+
+
+class _NoCondition(Exception):
+    """A node that Spark cannot be told."""
+
+
+def condition_of(predicate: Predicate, schema: Schema) -> Column | None:
+    """The predicate as a condition on a DataFrame with the table's columns; None if there is none."""
+    if sum(_weight(node) for node in walk(predicate)) > MAX_NODES:
+        return None
+    try:
+        return _told(predicate, schema)
+    except _NoCondition:
+        return None
+
+
+def _weight(node: Predicate) -> int:
+    return len(node.values) if isinstance(node, In) else 1
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark's SQL takes any."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _told(node: Predicate, schema: Schema) -> Any:
+    from pyspark.sql import functions as f
+
+    match node:
+        case Comparison(field_id, op, literal):
+            return _COMPARE[op](_column(field_id, schema), _literal(literal.type, literal.value))
+        case In(field_id, kind, values):
+            if kind.is_float:
+                # Long lists become sets of bit patterns in Spark, in which -0.0 is not 0.0.
+                raise _NoCondition
+            return _column(field_id, schema).isin(*[_literal(kind, value) for value in values])
+        case Like(field_id, pattern):
+            return _column(field_id, schema).like(_pattern(pattern))
+        case IsNull(field_id):
+            return _column(field_id, schema).isNull()
+        case And(parts):
+            told = [_told(part, schema) for part in parts]
+            return reduce(operator.and_, told, f.lit(True))
+        case Or(parts):
+            told = [_told(part, schema) for part in parts]
+            return reduce(operator.or_, told, f.lit(False))
+        case Not(part):
+            return ~_told(part, schema)
+        case Constant(value):
+            return f.lit(value).cast("boolean")
+
+
+def _column(field_id: int, schema: Schema) -> Any:
+    from pyspark.sql import functions as f
+
+    path = schema.path_of(field_id)
+    if path is None:
+        raise _NoCondition
+    return f.col(".".join(quoted(name) for name in path))
+
+
+def _literal(kind: Primitive, value: Value) -> Any:
+    from pyspark.sql import functions as f
+
+    from inlay.spark.types import spark_type
+
+    found: Any = value
+    match kind.name:
+        case (
+            "bool"
+            | "string"
+            | "decimal"
+            | "float"
+            | "double"
+            | "int8"
+            | "int16"
+            | "int32"
+            | "int64"
+        ):
+            pass
+        case "binary":
+            found = bytearray(found)
+        case "date":
+            found = _time(int(value) * _DAY).date().isoformat()
+        case "timestamptz" if kind.unit in _PER_UNIT:
+            return f.timestamp_micros(f.lit(int(value) * _PER_UNIT[kind.unit]))
+        case "timestamp" if kind.unit in _PER_UNIT:
+            # As text: a Python datetime would pass through the session's time zone.
+            found = _time(int(value) * _PER_UNIT[kind.unit]).isoformat(" ")
+        case _:
+            raise _NoCondition
+    return f.lit(found).cast(spark_type(kind))
+
+
+def _time(microseconds: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        raise _NoCondition from None
+
+
+def _pattern(pattern: str) -> str:
+    """The same pattern with nothing quoted but what needs it: Spark refuses the rest."""
+    return "".join(
+        token.value if isinstance(token, Wildcard) else quote_like(token)
+        for token in parse_like(pattern)
+    )

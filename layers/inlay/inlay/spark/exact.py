@@ -1,0 +1,155 @@
+"""Which columns of a Parquet file Spark's own reader gives exactly as Inlay's does.
+
+Promise: a column that is named here has in the file the very types, nesting and nullability that the
+table's schema says, in a form both readers take for the same values. What one of them would convert,
+guess or rebase (narrower integers, INT96, legacy lists, dates of old Spark versions, optional columns of
+a table that promises no nulls) is left out, and so is what Spark cannot decode.
+
+Looked at is the file's footer, never only the table's word for it: ingested files were written by others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Struct
+from inlay.parquet.opened import OpenFile
+
+_CODECS = frozenset({"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"})
+_ENCODINGS = frozenset(
+    {
+        "PLAIN",
+        "PLAIN_DICTIONARY",
+        "RLE_DICTIONARY",
+        "RLE",
+        "BIT_PACKED",
+        "DELTA_BINARY_PACKED",
+        "DELTA_LENGTH_BYTE_ARRAY",
+        "DELTA_BYTE_ARRAY",
+    }
+)
+_PHYSICAL = {
+    "bool": "BOOLEAN",
+    "int8": "INT32",
+    "int16": "INT32",
+    "int32": "INT32",
+    "int64": "INT64",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "BYTE_ARRAY",
+    "binary": "BYTE_ARRAY",
+    "date": "INT32",
+    "timestamp": "INT64",
+    "timestamptz": "INT64",
+}
+_UNITS = {"ms": "milliseconds", "us": "microseconds"}
+# Spark shifts dates of files that bear these marks; Arrow takes them as they are.
+_SPARK_VERSION = b"org.apache.spark.version"
+_LEGACY_DATES = b"org.apache.spark.legacyDateTime"
+
+
+def exact_columns(file: OpenFile) -> frozenset[int]:
+    """Ids of the top-level columns of the file's recorded schema that Spark reads exactly."""
+    spelled = Counter(name.lower() for name in file.arrow.names)
+    rebased = _dates_are_rebased(file.metadata)
+    return frozenset(
+        field.id
+        for field in file.task.schema.fields
+        # Spark takes names without regard to case.
+        if spelled[field.name.lower()] == 1 and _is_exact(file, field, rebased)
+    )
+
+
+def _is_exact(file: OpenFile, field: Field, rebased: bool) -> bool:
+    place = file.columns.tops.get(field.id)
+    if place is None:
+        return False
+    expected = list(_leaves(field, (), 0, 0))
+    return len(expected) == len(place.leaves) and all(
+        _fits(file.metadata, leaf, *wanted, rebased)
+        for leaf, wanted in zip(place.leaves, expected, strict=True)
+    )
+
+
+def _leaves(
+    field: Field, path: tuple[str, ...], definition: int, repetition: int
+) -> Iterator[tuple[str, Primitive, int, int]]:
+    """The leaves of a field as the Parquet format's current rules lay it out: path, type, levels."""
+    path = (*path, field.name)
+    definition += field.nullable
+    match field.type:
+        case Primitive():
+            yield ".".join(path), field.type, definition, repetition
+        case Struct(fields):
+            for child in fields:
+                yield from _leaves(child, path, definition, repetition)
+        case ListOf(element):
+            yield from _leaves(element, (*path, "list"), definition + 1, repetition + 1)
+        case MapOf(key, value):
+            for side in (key, value):
+                yield from _leaves(side, (*path, "key_value"), definition + 1, repetition + 1)
+
+
+def _fits(
+    metadata: pq.FileMetaData,
+    leaf: int,
+    path: str,
+    kind: Primitive,
+    definition: int,
+    repetition: int,
+    rebased: bool,
+) -> bool:
+    column = metadata.schema.column(leaf)
+    levels = (column.max_definition_level, column.max_repetition_level)
+    if column.path != path or levels != (definition, repetition):
+        return False
+    if kind.is_temporal and rebased:
+        return False
+    return _has_type(column, kind) and _is_decodable(metadata, leaf)
+
+
+def _has_type(column: pq.ColumnSchema, kind: Primitive) -> bool:
+    logical: dict[str, Any] = json.loads(column.logical_type.to_json())
+    name = logical["Type"]
+    if kind.name == "decimal":
+        return name == "Decimal" and (logical["precision"], logical["scale"]) == (
+            kind.precision,
+            kind.scale,
+        )
+    if column.physical_type != _PHYSICAL.get(kind.name):
+        return False
+    match kind.name:
+        case "int8" | "int16" | "int32" | "int64":
+            plain = name == "None" and kind.name in ("int32", "int64")
+            bits = int(kind.name[3:])
+            return plain or (
+                name == "Int" and (logical["bitWidth"], logical["isSigned"]) == (bits, True)
+            )
+        case "string" | "date":
+            return bool(name == kind.name.capitalize())
+        case "timestamp" | "timestamptz":
+            return name == "Timestamp" and (
+                (logical["isAdjustedToUTC"], logical["timeUnit"])
+                == (kind.name == "timestamptz", _UNITS.get(kind.unit))
+            )
+        case _:
+            return bool(name == "None")
+
+
+def _is_decodable(metadata: pq.FileMetaData, leaf: int) -> bool:
+    # A writer treats all of its row groups alike; were one different, Spark would say so and stop.
+    if not metadata.num_row_groups:
+        return True
+    chunk = metadata.row_group(0).column(leaf)
+    return chunk.compression in _CODECS and _ENCODINGS.issuperset(chunk.encodings)
+
+
+def _dates_are_rebased(metadata: pq.FileMetaData) -> bool:
+    marks = metadata.metadata or {}
+    version = marks.get(_SPARK_VERSION, b"").partition(b".")[0]
+    return _LEGACY_DATES in marks or (version.isdigit() and int(version) < 3)

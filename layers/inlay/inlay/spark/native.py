@@ -1,0 +1,331 @@
+"""Reading by Spark itself: data files as they are, by Spark's own Parquet reader.
+
+Promise: a frame made here has the rows, values, types and nullability that the source gives of the same
+files. It is made only of files whose columns Spark reads exactly (`exact`) and whose deletes, if there are
+any that may hit them, are conditions (ranges and predicates), which `split` finds out; the others are
+for the source. Columns and row groups that a query does not need are then left out by Spark, and no row
+goes from Python to the JVM.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from inlay.errors import InlayError
+from inlay.format.predicate import TRUE, Predicate, field_ids
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
+from inlay.ops.context import Context
+from inlay.parquet.reader import open_file
+from inlay.parquet.wanted import Wanted, top_columns
+from inlay.plan.reach import marker_predicate
+from inlay.plan.scan import FileTask
+from inlay.spark.conditions import condition_of, quoted
+from inlay.spark.connect import connect
+from inlay.spark.exact import exact_columns
+from inlay.spark.types import spark_schema
+from inlay.storage.open import parse_location
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+# Files named to Spark one by one: it asks the file system for each before the query starts. The largest
+# go first, the others are for the source.
+MAX_FILES = 2_000
+# Different sets of pending deletes, each of which makes a frame of its own.
+MAX_SHARES = 16
+# Footers that the driver looks at itself; more are looked at by tasks.
+DRIVER_FOOTERS = 64
+# What is remembered of a file's footer, and what that takes.
+_CACHED = "columns Spark reads exactly: "
+CACHED_BYTES = 512
+
+# What a session may have set otherwise must not change what is read: rows of broken or missing files are
+# not left out, damaged pages are found, dates are taken as they are, names are no patterns.
+_OPTIONS = {
+    "__globPaths__": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+    "mergeSchema": "false",
+    "parquet.page.verify-checksum.enabled": "true",
+}
+_HADOOP_SCHEMES = {"file": ("file",), "s3": ("s3a", "s3")}
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Files that Spark reads by itself; rows for which one of `deleted` is TRUE are deleted."""
+
+    tasks: tuple[FileTask, ...]
+    deleted: tuple[Predicate, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """`shares` are read by Spark, `rest` by the source; `why` counts reasons for the latter."""
+
+    shares: tuple[Share, ...] = ()
+    rest: tuple[FileTask, ...] = ()
+    why: Mapping[str, int] = field(default_factory=dict)
+    root: str = ""  # how Spark names the table's folder
+
+    @property
+    def native(self) -> tuple[FileTask, ...]:
+        return tuple(task for share in self.shares for task in share.tasks)
+
+
+# -- which files ----------------------------------------------------------------------------------
+
+
+def split(
+    spark: SparkSession,
+    uri: str,
+    tasks: Sequence[FileTask],
+    schema: Schema,
+    columns: Sequence[int],
+    predicate: Predicate,
+) -> Split:
+    """Which of a scan's tasks Spark can read by itself, for these columns and this predicate."""
+    if not tasks:
+        return Split()
+
+    def none(why: str) -> Split:
+        return Split(rest=tuple(tasks), why={why: len(tasks)})
+
+    if getattr(spark, "sparkContext", None) is None:
+        return none("Spark Connect")
+    if condition_of(predicate, schema) is None:
+        return none("filter")
+    looked_at = _looked_at(schema, columns, predicate)
+    if not all(_is_readable(schema, found) for found in looked_at):
+        return none("column types")
+    why: dict[str, str] = {}
+    by_deletes: dict[tuple[Predicate, ...], list[FileTask]] = {}
+    taken = 0
+    # The largest files first: where there are too many of them or of their deletes, the small ones wait.
+    for task in sorted(tasks, key=lambda t: -t.file.size):
+        found = _judged(task, schema, looked_at)
+        if isinstance(found, str):
+            why[task.file.key] = found
+        elif found not in by_deletes and len(by_deletes) == MAX_SHARES:
+            why[task.file.key] = "deletes"
+        elif taken == MAX_FILES:
+            why[task.file.key] = "too many files"
+        else:
+            by_deletes.setdefault(found, []).append(task)
+            taken += 1
+    chosen = [task for share in by_deletes.values() for task in share]
+    root = _root(spark, uri, chosen[0].file.key) if chosen else ""
+    if root is None:
+        return none("Spark has no access")
+    exact = _exact(spark, uri, chosen)
+    for deleted, share in by_deletes.items():
+        ids = {f.id for f in _looked_at(schema, columns, predicate, *deleted)}
+        why |= {t.file.key: "file types" for t in share if not ids <= exact[t.file.key]}
+    shares = (
+        Share(tuple(t for t in share if t.file.key not in why), deleted)
+        for deleted, share in by_deletes.items()
+    )
+    return Split(
+        shares=tuple(share for share in shares if share.tasks),
+        rest=tuple(t for t in tasks if t.file.key in why),
+        why=Counter(why.values()),
+        root=root,
+    )
+
+
+def _judged(
+    task: FileTask, schema: Schema, looked_at: Iterable[Field]
+) -> tuple[Predicate, ...] | str:
+    """What of a file is deleted, by value; or why it is for the source, as far as metadata tells."""
+    deleted = [marker_predicate(marker, schema) for marker in task.markers]
+    gone = tuple(predicate for predicate in deleted if predicate is not None)
+    if task.row_groups is not None or len(gone) < len(deleted):
+        return "deletes"  # by position, or by a list of keys
+    if any(condition_of(predicate, schema) is None for predicate in gone):
+        return "deletes"
+    if task.file.adopted:
+        # Not ours: it may be written over, and Spark pins no content.
+        return "adopted"
+    looked_at = [*looked_at, *_looked_at(schema, (), *gone)]
+    if not all(_is_readable(schema, found) for found in looked_at):
+        return "deletes"
+    recorded = {found.id: found for found in task.schema.fields}
+    if any(not _is_same(recorded.get(found.id), found) for found in looked_at):
+        return "older schema"
+    return gone
+
+
+def _looked_at(schema: Schema, columns: Sequence[int], *predicates: Predicate) -> list[Field]:
+    fields = frozenset().union(*map(field_ids, predicates))
+    wanted = {*columns, *top_columns(schema, fields)}
+    return [found for found in schema.fields if found.id in wanted]
+
+
+def _is_readable(schema: Schema, found: Field) -> bool:
+    # Spark takes names without regard to case.
+    same = [name for name in schema.names if name.lower() == found.name.lower()]
+    return len(same) == 1 and not _hides_floats(found.type)
+
+
+def _is_same(recorded: Field | None, found: Field) -> bool:
+    """Whether a file's column is the table's: its values and the names they are found by."""
+    if recorded is None:
+        return False
+    same = (recorded.id, recorded.name, recorded.nullable) == (found.id, found.name, found.nullable)
+    return same and _is_same_type(recorded.type, found.type)
+
+
+def _is_same_type(recorded: Type, found: Type) -> bool:
+    match recorded, found:
+        case Struct(old), Struct(new):
+            return len(old) == len(new) and all(map(_is_same, old, new))
+        case ListOf(old), ListOf(new):
+            return _is_same(old, new)
+        case MapOf(old_key, old_value), MapOf(key, value):
+            return _is_same(old_key, key) and _is_same(old_value, value)
+        case _:
+            return recorded == found
+
+
+def _hides_floats(kind: Type) -> bool:
+    """Spark prunes row groups by floats within structs, too, see `_guarded`."""
+    if not isinstance(kind, Struct):
+        return False
+    return any(
+        _hides_floats(f.type) or (isinstance(f.type, Primitive) and f.type.is_float)
+        for f in kind.fields
+    )
+
+
+def _root(spark: SparkSession, uri: str, key: str) -> str | None:
+    """The table's folder as Spark's file systems name it, seen by its driver; None if it sees none."""
+    location = parse_location(uri)
+    for scheme in _HADOOP_SCHEMES.get(location.scheme, ()):
+        root = f"{scheme}://{location.bucket}/{location.key}".rstrip("/")
+        if _exists(spark, f"{root}/{key}"):
+            return root
+    return None
+
+
+def _exists(spark: Any, path: str) -> bool:
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+    try:
+        place = spark._jvm.org.apache.hadoop.fs.Path(path)
+        system = place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        return bool(system.exists(place))
+    except Py4JJavaError:
+        # No such file system, no credentials for it, no such endpoint.
+        return False
+
+
+# -- what their footers say -----------------------------------------------------------------------
+
+
+def _exact(
+    spark: SparkSession, uri: str, tasks: Sequence[FileTask]
+) -> Mapping[str, frozenset[int]]:
+    """The columns of each file that Spark reads exactly, by the file's key."""
+    cache = connect(uri).cache
+    # Files never change: what was found out of one stays true.
+    found = {t.file.key: c for t in tasks if (c := cache.get(_CACHED + t.file.key)) is not None}
+    new = [task for task in tasks if task.file.key not in found]
+    if len(new) <= DRIVER_FOOTERS:
+        looked = _look(uri, new)
+    else:
+        context = spark.sparkContext
+        parts = context.defaultParallelism
+        shares = context.parallelize([new[n::parts] for n in range(parts)], parts)
+        looked = shares.flatMap(partial(_look, uri)).collect()
+    for key, columns in looked:
+        cache.put(_CACHED + key, columns, CACHED_BYTES)
+    return found | dict(looked)
+
+
+def _look(uri: str, tasks: Sequence[FileTask]) -> list[tuple[str, frozenset[int]]]:
+    ctx = connect(uri)
+    return list(ctx.map(partial(_look_at, ctx), tasks))
+
+
+def _look_at(ctx: Context, task: FileTask) -> tuple[str, frozenset[int]]:
+    nothing = Wanted(schema=task.schema, columns=())
+    try:
+        return task.file.key, exact_columns(open_file(ctx.objects, task, nothing, ctx.executor))
+    except InlayError:
+        # The source tells what is wrong with it when it comes to it.
+        return task.file.key, frozenset()
+
+
+# -- their rows -----------------------------------------------------------------------------------
+
+
+def native_frames(
+    spark: SparkSession,
+    found: Split,
+    schema: Schema,
+    columns: Sequence[int],
+    predicate: Predicate,
+) -> list[DataFrame]:
+    """The rows of the native files for which `predicate` is TRUE; `columns` in this order."""
+    return [_frame(spark, found.root, s, schema, columns, predicate) for s in found.shares]
+
+
+def _frame(
+    spark: SparkSession,
+    root: str,
+    share: Share,
+    schema: Schema,
+    columns: Sequence[int],
+    predicate: Predicate,
+) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    looked_at = _looked_at(schema, columns, predicate, *share.deleted)
+    asked = spark_schema(schema, [found.name for found in looked_at])
+    paths = [f"{root}/{task.file.key}" for task in share.tasks]
+    frame = spark.read.schema(asked).options(**_OPTIONS).parquet(*paths)
+    frame = _with_nullability(spark, frame, asked).select(*map(_guarded, looked_at))
+    if predicate != TRUE:
+        frame = frame.where(condition_of(predicate, schema))
+    for deleted in share.deleted:
+        # NULL is not TRUE: such rows stay.
+        is_gone = f.coalesce(condition_of(deleted, schema), f.lit(False))
+        frame = frame.where(~is_gone)
+    names = {found.id: found.name for found in schema.fields}
+    return frame.select(*(quoted(names[column]) for column in columns))
+
+
+def _with_nullability(spark: Any, frame: Any, asked: StructType) -> Any:
+    """Spark makes all columns of files nullable, because it does not look. `exact` has looked."""
+    from pyspark.sql import DataFrame
+
+    relation = frame._jdf.queryExecution().analyzed().relation()
+    exact = relation.copy(
+        relation.location(),
+        relation.partitionSchema(),
+        spark._jsparkSession.parseDataType(asked.json()),
+        relation.bucketSpec(),
+        relation.fileFormat(),
+        relation.options(),
+        relation.sparkSession(),
+    )
+    return DataFrame(spark._jsparkSession.baseRelationToDataFrame(exact), spark)
+
+
+def _guarded(found: Field) -> Any:
+    """Spark leaves row groups out by the bounds of floats, though these do not tell of NaN, which is
+    above all numbers, and takes -0.0 in a dictionary for another number than 0.0. It does so for plain
+    columns only, and one times x is x."""
+    from pyspark.sql import functions as f
+
+    column = f.col(quoted(found.name))
+    if isinstance(found.type, Primitive) and found.type.is_float:
+        one = f.lit(1.0).cast(found.type.name)
+        return (column * one).alias(found.name)
+    return column
