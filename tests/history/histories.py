@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -133,10 +134,8 @@ def histories() -> st.SearchStrategy[list[Op]]:
 
 def play(t: Table, ops: list[Op]) -> None:
     for op in ops:
-        try:
+        with suppress(InvalidRequest):
             op(t)
-        except InvalidRequest:
-            pass
 
 
 # -- rows as values -------------------------------------------------------------------------------

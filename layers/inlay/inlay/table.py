@@ -39,6 +39,7 @@ from inlay.ops import delete as delete_op
 from inlay.ops import expire as expire_op
 from inlay.ops import history as history_op
 from inlay.ops import ingest as ingest_op
+from inlay.ops import inspect as inspect_op
 from inlay.ops import repair as repair_op
 from inlay.ops import rewrite as rewrite_op
 from inlay.ops import update as update_op
@@ -51,6 +52,7 @@ from inlay.ops.load import (
     Loaded,
     load_as_of,
     load_entries,
+    load_ledger,
     load_pointer,
     load_version,
 )
@@ -253,13 +255,33 @@ class Table:
         )
 
     def history(self, *, limit: int = history_op.HISTORY_LIMIT) -> pa.Table:
+        """The newest versions that can still be read, newest first; one GET each. What the columns of
+        this and the tables below mean is in docs/INSPECTION.md, and in the metadata of their fields."""
         return history_op.history(self._ctx, self._loaded.snapshot, limit=limit)
 
+    def snapshots(self) -> pa.Table:
+        """Every version that can still be read, newest first, those held by a ref included."""
+        return history_op.snapshots(self._ctx, self._loaded.snapshot)
+
     def files(self) -> pa.Table:
-        return history_op.files_table(self._state())
+        """The data files of this snapshot: sizes, deletes, partition, bounds of columns."""
+        return inspect_op.files_table(self._state())
+
+    def partitions(self) -> pa.Table:
+        """The partitions of this snapshot that have files."""
+        return inspect_op.partitions_table(self._state())
 
     def tombstones(self) -> pa.Table:
-        return history_op.tombstones_table(self._state())
+        """The delete markers of this snapshot, and what each still hits."""
+        return inspect_op.tombstones_table(self._state())
+
+    def segments(self) -> pa.Table:
+        """The metadata segments of this snapshot."""
+        return inspect_op.segments_table(self._state())
+
+    def ledger(self) -> pa.Table:
+        """The events and requests that are remembered, and the last batch of each stream."""
+        return inspect_op.ledger_table(load_ledger(self._ctx, self._state()))
 
     def entries(self) -> tuple[tuple[DataFile, ...], tuple[Marker, ...]]:
         """The live data files and delete markers of this snapshot, as values of the format."""

@@ -1,155 +1,151 @@
-"""History: what was committed, and what a snapshot holds, as Arrow tables."""
+"""History: the versions of a table that can still be read, and what each did.
+
+Promise: one GET a version; the archive of a version says everything about it.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
 import pyarrow as pa
 
-from inlay.format.entry import DataFile, KeyRange, Keys, Marker, RowGroups, Rows, Vector, Where
-from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
+from inlay.ops.inspect import TIME, Column, table_of
 from inlay.ops.load import load_version
-from inlay.parquet.types import to_arrow_scalar
-from inlay.parse import format_predicate
-from inlay.plan.reach import marker_predicate
-from inlay.plan.state import State
 
 # One GET a version: a screenful is what a person reads, a program asks for more.
 HISTORY_LIMIT = 100
 
-_TIME = pa.timestamp("us", tz="UTC")
+_COUNT = pa.int64()
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    snapshot: Snapshot
+    refs: tuple[str, ...]
+
+
+HISTORY: tuple[Column[_Version], ...] = (
+    Column("version", _COUNT, "version number", lambda v: v.snapshot.version),
+    Column("time", TIME, "commit time, by the store's clock", lambda v: v.snapshot.commit.time_us),
+    Column("operation", pa.string(), "what made it", lambda v: v.snapshot.commit.operation),
+    Column(
+        "request",
+        pa.string(),
+        "id of the request or event that asked for it, if one was given",
+        lambda v: v.snapshot.commit.request,
+    ),
+    Column(
+        "branch",
+        pa.string(),
+        "branch whose content it changed; null: main",
+        lambda v: v.snapshot.commit.branch,
+    ),
+    Column("refs", pa.list_(pa.string()), "tags and branches that name it", lambda v: v.refs),
+    Column("added_rows", _COUNT, "rows it added", lambda v: v.snapshot.commit.added_rows),
+    Column(
+        "deleted_rows",
+        _COUNT,
+        "rows it deleted; null: nobody counted them",
+        lambda v: v.snapshot.commit.removed_rows,
+    ),
+    Column("added_files", _COUNT, "data files it added", lambda v: v.snapshot.commit.added_files),
+    Column(
+        "removed_files",
+        _COUNT,
+        "data files it dropped or replaced",
+        lambda v: v.snapshot.commit.removed_files,
+    ),
+    Column(
+        "added_bytes",
+        _COUNT,
+        "bytes of the data files it added",
+        lambda v: v.snapshot.commit.added_bytes,
+    ),
+    Column(
+        "added_markers",
+        _COUNT,
+        "delete markers it added",
+        lambda v: v.snapshot.commit.added_markers,
+    ),
+    Column(
+        "removed_markers",
+        _COUNT,
+        "delete markers it dropped",
+        lambda v: v.snapshot.commit.removed_markers,
+    ),
+    Column("files", _COUNT, "data files it has", lambda v: v.snapshot.totals.files),
+    Column(
+        "physical_rows",
+        _COUNT,
+        "rows stored in them, deleted ones included",
+        lambda v: v.snapshot.totals.rows,
+    ),
+    Column("bytes", _COUNT, "bytes of its data files", lambda v: v.snapshot.totals.bytes),
+    Column("markers", _COUNT, "delete markers it has", lambda v: v.snapshot.totals.markers),
+    Column("commit_id", pa.string(), "commit id, unique for ever", lambda v: v.snapshot.commit.id),
+)
+
+SNAPSHOTS: tuple[Column[_Version], ...] = (
+    *HISTORY,
+    Column("schema_id", _COUNT, "its schema", lambda v: v.snapshot.schema_id),
+    Column("spec_id", _COUNT, "its partition spec", lambda v: v.snapshot.spec_id),
+    Column(
+        "file_segments",
+        _COUNT,
+        "segments of file entries it refers to",
+        lambda v: len(v.snapshot.files.segments),
+    ),
+    Column(
+        "marker_segments",
+        _COUNT,
+        "segments of delete markers it refers to",
+        lambda v: len(v.snapshot.markers.segments),
+    ),
+    Column(
+        "ledger_segments",
+        _COUNT,
+        "segments of ledger records it refers to",
+        lambda v: len(v.snapshot.ledger.records.segments),
+    ),
+    Column(
+        "inline_entries",
+        _COUNT,
+        "entries of all three kinds in the snapshot itself",
+        lambda v: (
+            len(v.snapshot.files.inline)
+            + len(v.snapshot.markers.inline)
+            + len(v.snapshot.ledger.records.inline)
+        ),
+    ),
+    Column("erasures", _COUNT, "erasures that were under way", lambda v: len(v.snapshot.erasures)),
+)
 
 
 def history(ctx: Context, current: Snapshot, *, limit: int = HISTORY_LIMIT) -> pa.Table:
     """The newest `limit` versions that can still be opened, newest first."""
     oldest = max(current.oldest_version, current.version - limit + 1)
-    versions = range(current.version, oldest - 1, -1)
-    snapshots = list(ctx.map(lambda v: load_version(ctx, current, v), versions))
-    commits = [(s, s.commit) for s in snapshots]
-    return pa.table(
-        {
-            "version": pa.array([s.version for s, _ in commits], pa.int64()),
-            "time": pa.array([c.time_us for _, c in commits], pa.int64()).cast(_TIME),
-            "operation": [c.operation for _, c in commits],
-            "request": pa.array([c.request for _, c in commits], pa.string()),
-            "added_rows": pa.array([c.added_rows for _, c in commits], pa.int64()),
-            "deleted_rows": pa.array([c.removed_rows for _, c in commits], pa.int64()),
-            "added_files": pa.array([c.added_files for _, c in commits], pa.int64()),
-            "removed_files": pa.array([c.removed_files for _, c in commits], pa.int64()),
-            "added_markers": pa.array([c.added_markers for _, c in commits], pa.int64()),
-            "removed_markers": pa.array([c.removed_markers for _, c in commits], pa.int64()),
-            "files": pa.array([s.totals.files for s, _ in commits], pa.int64()),
-            "physical_rows": pa.array([s.totals.rows for s, _ in commits], pa.int64()),
-            "bytes": pa.array([s.totals.bytes for s, _ in commits], pa.int64()),
-            "markers": pa.array([s.totals.markers for s, _ in commits], pa.int64()),
-            "commit_id": [c.id for _, c in commits],
-        }
-    )
+    return table_of(HISTORY, _load(ctx, current, range(current.version, oldest - 1, -1)))
 
 
-def files_table(state: State) -> pa.Table:
-    """One row per live data file; statistics as a map from column name to text bounds."""
-    entries = list(state.files())
-    schema = state.snapshot.schema
-    return pa.table(
-        {
-            "key": pa.array([f.key for f in entries], pa.string()),
-            "bytes": pa.array([f.size for f in entries], pa.int64()),
-            "rows": pa.array([f.rows for f in entries], pa.int64()),
-            "row_groups": pa.array([f.row_groups for f in entries], pa.int64()),
-            "footer_bytes": pa.array([f.footer_size for f in entries], pa.int64()),
-            "sequence": pa.array([f.sequence for f in entries], pa.int64()),
-            "schema_id": pa.array([f.schema_id for f in entries], pa.int64()),
-            "adopted": pa.array([f.adopted for f in entries], pa.bool_()),
-            "data_change": pa.array([f.data_change for f in entries], pa.bool_()),
-            "origin": pa.array([f.origin for f in entries], pa.string()),
-            "bounds": pa.array(
-                [_bounds(f, schema) for f in entries],
-                pa.list_(
-                    pa.struct(
-                        [
-                            ("column", pa.string()),
-                            ("lower", pa.string()),
-                            ("upper", pa.string()),
-                            ("nulls", pa.int64()),
-                        ]
-                    )
-                ),
-            ),
-        }
-    )
+def snapshots(ctx: Context, current: Snapshot) -> pa.Table:
+    """Every version that can still be opened, newest first: also those that only a ref holds."""
+    held = {ref.version for ref in current.refs.values()}
+    kept = set(range(current.oldest_version, current.version + 1))
+    return table_of(SNAPSHOTS, _load(ctx, current, sorted(kept | held, reverse=True)))
 
 
-def _bounds(entry: DataFile, schema: Schema) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = []
-    for field_id, stats in sorted(entry.stats.items()):
-        field = schema.by_id(field_id)
-        path = schema.path_of(field_id)
-        if field is None or path is None or not isinstance(field.type, Primitive):
-            continue
-        kind = field.type
-        lower, upper = (
-            None if v is None else str(to_arrow_scalar(kind, v).as_py())
-            for v in (stats.lower, stats.upper)
-        )
-        found.append(
-            {
-                "column": ".".join(path),
-                "lower": lower,
-                "upper": upper,
-                "nulls": stats.null_count,
-            }
-        )
+def _load(ctx: Context, current: Snapshot, versions: Iterable[int]) -> list[_Version]:
+    names = _names(current)
+    loaded = ctx.map(lambda version: load_version(ctx, current, version), versions)
+    return [_Version(found, names.get(found.version, ())) for found in loaded]
+
+
+def _names(current: Snapshot) -> Mapping[int, tuple[str, ...]]:
+    found: dict[int, tuple[str, ...]] = defaultdict(tuple)
+    for name, ref in sorted(current.refs.items()):
+        found[ref.version] += (name,)
     return found
-
-
-def tombstones_table(state: State) -> pa.Table:
-    """One row per live delete marker."""
-    markers = list(state.markers())
-    schema = state.snapshot.schema
-    return pa.table(
-        {
-            "id": pa.array([m.id for m in markers], pa.string()),
-            "kind": pa.array([kind_of(m) for m in markers], pa.string()),
-            "sequence": pa.array([m.sequence for m in markers], pa.int64()),
-            "file": pa.array([m.file for m in markers], pa.string()),
-            "rows": pa.array([_row_count(m) for m in markers], pa.int64()),
-            "where": pa.array([_text(m, schema) for m in markers], pa.string()),
-            "object": pa.array([m.object_key for m in markers], pa.string()),
-            "erasure": pa.array([m.erasure for m in markers], pa.string()),
-        }
-    )
-
-
-def kind_of(marker: Marker) -> str:
-    match marker.body:
-        case RowGroups():
-            return "row_group"
-        case KeyRange():
-            return "range"
-        case Where():
-            return "predicate"
-        case Keys():
-            return "keys"
-        case Vector() | Rows():
-            return "rows"
-
-
-def _row_count(marker: Marker) -> int | None:
-    match marker.body:
-        case Vector(rows=rows):
-            return rows
-        case Rows(positions):
-            return len(positions)
-        case _:
-            return None
-
-
-def _text(marker: Marker, schema: Schema) -> str | None:
-    predicate = marker_predicate(marker, schema)
-    if predicate is not None:
-        return format_predicate(predicate, schema)
-    if isinstance(marker.body, Keys):
-        names = [".".join(schema.path_of(i) or (f"field {i}",)) for i in marker.body.field_ids]
-        return f"{', '.join(names)} in {marker.body.rows} keys"
-    return None

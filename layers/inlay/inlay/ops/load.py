@@ -260,6 +260,13 @@ def load_entries(ctx: Context, state: State) -> State:
     return load_segments(ctx, state, need) if need.files or need.markers else state
 
 
+def load_ledger(ctx: Context, state: State) -> State:
+    """`state` with every record of the ledger at hand."""
+    segments = state.snapshot.ledger.records.segments
+    need = NeedSegments(ledger=tuple(s for s in segments if s.id not in state.contents.ledger))
+    return load_segments(ctx, state, need) if need.ledger else state
+
+
 def retain(contents: Contents | None, snapshot: Snapshot) -> Contents:
     """Of `contents`, what `snapshot` still refers to: a long-lived writer must not grow."""
     if contents is None:
