@@ -2,7 +2,7 @@
 
 ::
 
-    python -m inlay.testing.simulation --seeds 1000        # random schedules
+    python -m inlay.testing.simulation --seeds 1000 --jobs 2   # random schedules
     python -m inlay.testing.simulation --seed 42 --trace   # replay one, print each request
 
 Promise: the same seed replays exactly. The code that runs is the code that ships: `ops` on a store with
@@ -11,9 +11,13 @@ S3's rules; only time, randomness and threads are the simulator's (`testing.sche
 
 from __future__ import annotations
 
+import argparse
+import gc
+import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from unittest.mock import patch
 
@@ -23,6 +27,7 @@ from inlay.plan import fit
 from inlay.testing.cast import full_cast
 from inlay.testing.fates import Odds
 from inlay.testing.model import Violation
+from inlay.testing.remembered import remembered
 from inlay.testing.scheduler import Stuck
 from inlay.testing.stage import Simulation
 
@@ -35,6 +40,11 @@ class Report:
     steps: int
     violation: str | None = None
     trace: tuple[str, ...] = ()
+
+    @property
+    def replay(self) -> str:
+        """The command that does it again, request by request."""
+        return f"python -m inlay.testing.simulation --seed {self.seed} --trace"
 
 
 def run_schedule(
@@ -53,6 +63,7 @@ def run_schedule(
         with (
             patch.object(fit, "POINTER_TARGET_BYTES", target),
             patch.object(fit, "INLINE_MIN_BYTES", 200),
+            remembered(),
         ):
             simulation.start()
             (cast or full_cast)(simulation)
@@ -72,13 +83,30 @@ def run_schedule(
     )
 
 
+def run_all(seeds: Iterable[int], *, jobs: int, seconds: float | None = None) -> Iterator[Report]:
+    """Reports as they come in, in any order when there are several processes."""
+    started = time.monotonic()
+    gc.freeze()  # what was imported stays: it need not be searched for garbage in every schedule
+    with ExitStack() as stack:
+        reports: Iterator[Report]
+        if jobs == 1:
+            reports = map(run_schedule, seeds)
+        else:
+            # Spawned: a forked process would share pyarrow's threads, which are not there.
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(jobs, gc.freeze))
+            reports = pool.imap_unordered(run_schedule, seeds)
+        for report in reports:
+            yield report
+            if seconds is not None and time.monotonic() - started > seconds:
+                return
+
+
 def main() -> int:
     """Run schedules and print what was found."""
-    import argparse
-
     parser = argparse.ArgumentParser(prog="python -m inlay.testing.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many schedules")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument("--seed", type=int, help="replay this one schedule")
     parser.add_argument("--trace", action="store_true", help="print every request")
     parser.add_argument("--seconds", type=float, help="stop after so many seconds")
@@ -91,16 +119,15 @@ def main() -> int:
         return 1 if report.violation else 0
     started = time.monotonic()
     done = Counter[str]()
-    for seed in range(options.first, options.first + options.seeds):
-        report = run_schedule(seed)
+    seeds = range(options.first, options.first + options.seeds)
+    for report in run_all(seeds, jobs=options.jobs, seconds=options.seconds):
         done["schedules"] += 1
         done["requests"] += report.requests
         done["versions"] += report.versions
         if report.violation:
             done["violations"] += 1
-            print(f"seed {seed}: {report.violation}", flush=True)
-        if options.seconds and time.monotonic() - started > options.seconds:
-            break
+            print(f"seed {report.seed}: {report.violation}")
+            print(f"  {report.replay}", flush=True)
     seconds = time.monotonic() - started
     print(
         f"{done['schedules']} schedules, {done['versions']} versions, {done['requests']} requests in "
