@@ -60,6 +60,12 @@ PROPERTIES = {
         Property(
             "write.compression", "zstd", "of column chunks", ("zstd", "snappy", "gzip", "none")
         ),
+        Property(
+            "schema.evolve",
+            "refuse",
+            "columns of appended or ingested data that the table lacks: refuse the data, or add them",
+            ("refuse", "add"),
+        ),
         Property("stats.columns", "10", "columns with statistics in the entries", minimum=0),
         Property("ledger.days", "14", "how long requests and events are remembered", minimum=1),
         Property("history.days", "7", "age at which versions expire", minimum=0),

@@ -11,18 +11,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from inlay.errors import StaleUpload, TableReplaced
+from inlay.errors import StaleUpload
 from inlay.format.entry import DataFile
+from inlay.ops.alter import adds_columns, admit_columns
 from inlay.ops.commit import Committed, Skipped, expect_committed
 from inlay.ops.context import Context
+from inlay.ops.fresh import current_base as current_base
+from inlay.ops.fresh import fresh_base as fresh_base
 from inlay.ops.group import commit_together
 from inlay.ops.load import Loaded, load_pointer
 from inlay.ops.once import already_applied
-from inlay.ops.write import write_data
+from inlay.ops.write import reader_of, write_data
 from inlay.plan.change import Change, Request
-
-# A base older than this is read again before an upload: the boundary may have moved by days.
-FRESH_SECONDS = 3600.0
 
 
 def append(
@@ -35,6 +35,10 @@ def append(
     loaded, before = already_applied(ctx, loaded, request)
     if before is not None:
         return before
+    if adds_columns(loaded):
+        # Only a table or batch can be looked at before it is read.
+        data = data if isinstance(data, pa.Table | pa.RecordBatch) else reader_of(data)
+        loaded = admit_columns(ctx, loaded, [data.schema])
     change = Change(operation="append", request=request, uploaded_us=loaded.date_us)
     files = _write(ctx, loaded, data)
     if not files and request is None:
@@ -54,24 +58,6 @@ def _commit(
     ctx: Context, change: Change, files: tuple[DataFile, ...], loaded: Loaded
 ) -> Committed | Skipped:
     return expect_committed(ctx, commit_together(ctx, replace(change, add=files), base=loaded))
-
-
-def fresh_base(ctx: Context, base: Loaded | None) -> Loaded:
-    """`base`, or the pointer as it is now when there is none or it is old."""
-    if base is None or not base.etag:
-        return load_pointer(ctx, carried=None if base is None else base.state.contents)
-    if ctx.clock.monotonic() - base.read_at > FRESH_SECONDS:
-        return load_pointer(ctx, carried=base.state.contents)
-    return base
-
-
-def current_base(ctx: Context, base: Loaded | None) -> Loaded:
-    """The pointer as it is now. For changes that look at rows or files: a table object that was opened
-    an hour ago would not see what arrived since, and leave it there without a word."""
-    loaded = load_pointer(ctx, carried=None if base is None else base.state.contents)
-    if base is not None and loaded.snapshot.table_id != base.snapshot.table_id:
-        raise TableReplaced(f"{ctx.uri} is another table now", table=ctx.uri)
-    return loaded
 
 
 def _write(ctx: Context, loaded: Loaded, data: Any) -> tuple[DataFile, ...]:

@@ -230,6 +230,11 @@ def _added(schema: Schema, parent: Path, field: Field, ids: Iterator[int]) -> Sc
         made = _numbered(field, ids)
         _may_stand_beside(made.name, schema.fields, here)
         return replace(schema, fields=(*schema.fields, made))
+    if schema.column(parent[0]) is None:
+        raise InvalidRequest(
+            f"there is no column {parent[0]!r} to add {spell(here)!r} to",
+            next_step=f'A column whose own name has a dot is written in quotes: "{spell(here)}"',
+        )
     within = field_at(schema, parent)
     for depth in range(1, len(parent)):
         if isinstance(field_at(schema, parent[:depth]).type, MapOf) and parent[depth] == _KEY:

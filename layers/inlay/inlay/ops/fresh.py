@@ -1,0 +1,32 @@
+"""Fresh: the base that an operation begins on.
+
+Promise: a base is never so old that the GC boundary may have passed what is uploaded on it, nor another
+table's.
+"""
+
+from __future__ import annotations
+
+from inlay.errors import TableReplaced
+from inlay.ops.context import Context
+from inlay.ops.load import Loaded, load_pointer
+
+# A base older than this is read again before an upload: the boundary may have moved by days.
+FRESH_SECONDS = 3600.0
+
+
+def fresh_base(ctx: Context, base: Loaded | None) -> Loaded:
+    """`base`, or the pointer as it is now when there is none or it is old."""
+    if base is None or not base.etag:
+        return load_pointer(ctx, carried=None if base is None else base.state.contents)
+    if ctx.clock.monotonic() - base.read_at > FRESH_SECONDS:
+        return load_pointer(ctx, carried=base.state.contents)
+    return base
+
+
+def current_base(ctx: Context, base: Loaded | None) -> Loaded:
+    """The pointer as it is now. For changes that look at rows or files: a table object that was opened
+    an hour ago would not see what arrived since, and leave it there without a word."""
+    loaded = load_pointer(ctx, carried=None if base is None else base.state.contents)
+    if base is not None and loaded.snapshot.table_id != base.snapshot.table_id:
+        raise TableReplaced(f"{ctx.uri} is another table now", table=ctx.uri)
+    return loaded
