@@ -80,15 +80,32 @@ def test_maintenance_sees_what_was_deleted_since(maintain: Callable[[Table], obj
     assert ([f.rows for f in files], markers) == ([1], ())
 
 
-def test_a_write_that_garbage_collection_overtook_knows_the_table_next_time() -> None:
+def _overtaken() -> tuple[Table, Table]:
+    """A table object that garbage collection has overtaken, and one that has not."""
     stale = inlay.create(f"memory://attacks/{uuid.uuid4().hex}", SCHEMA, primary_key="id")
     stale.append(pa.table({"id": [1, 2], "name": ["a", "b"]}, schema=SCHEMA))
-    read_long_ago = replace(stale._loaded, date_us=stale._loaded.date_us - 60_000_000)
-    stale._loaded = read_long_ago
+    stale._loaded = replace(stale._loaded, date_us=stale._loaded.date_us - 60_000_000)
     other = inlay.open(stale.uri)
     other.update({"name": "'c'"}, where="id = 2", mode="rewrite")
     other.expire(days=0)
     other.collect_garbage(grace=timedelta(0))
+    return stale, other
+
+
+def test_what_garbage_collection_overtook_is_uploaded_anew() -> None:
+    stale, _ = _overtaken()
+    stale.upsert(pa.table({"id": [1], "name": ["z"]}, schema=SCHEMA))
+    assert stale.scan(where="id = 1").to_arrow()["name"].to_pylist() == ["z"]
+    stale, _ = _overtaken()
+    stale.delete(keys={"id": list(range(2, 500))})
+    assert stale.scan().to_arrow()["id"].to_pylist() == [1]
+
+
+def test_a_stream_that_garbage_collection_overtook_knows_the_table_next_time() -> None:
+    stale, other = _overtaken()
+    rows = pa.table({"id": [3], "name": ["z"]}, schema=SCHEMA)
     with pytest.raises(StaleUpload):
-        stale.upsert(pa.table({"id": [1], "name": ["z"]}, schema=SCHEMA))
+        stale.append(rows.to_reader())
     assert stale.version == other.version
+    stale.append(rows.to_reader())
+    assert stale.count() == 3

@@ -6,21 +6,19 @@ request id it changes nothing. Appends commute with everything, so a lost race c
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from inlay.errors import StaleUpload
-from inlay.format.entry import DataFile
 from inlay.ops.alter import adds_columns, admit_columns
-from inlay.ops.commit import Committed, Skipped, expect_committed
+from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context
 from inlay.ops.fresh import current_base as current_base
 from inlay.ops.fresh import fresh_base as fresh_base
 from inlay.ops.group import commit_together
-from inlay.ops.load import Loaded, load_pointer
+from inlay.ops.load import Loaded
 from inlay.ops.once import already_applied
+from inlay.ops.replan import commit_planned
 from inlay.ops.write import reader_of, write_data
 from inlay.plan.change import Change, Request
 
@@ -39,26 +37,12 @@ def append(
         # Only a table or batch can be looked at before it is read.
         data = data if isinstance(data, pa.Table | pa.RecordBatch) else reader_of(data)
         loaded = admit_columns(ctx, loaded, [data.schema])
-    change = Change(operation="append", request=request, uploaded_us=loaded.date_us)
-    files = _write(ctx, loaded, data)
-    if not files and request is None:
-        return Skipped(loaded)
-    try:
-        return _commit(ctx, change, files, loaded)
-    except StaleUpload:
-        if isinstance(data, pa.RecordBatchReader):
-            raise
-        ctx.clock.sleep(1.0)  # store times are whole seconds
-        loaded = load_pointer(ctx, carried=loaded.state.contents)
-        change = Change(operation="append", request=request, uploaded_us=loaded.date_us)
-        return _commit(ctx, change, _write(ctx, loaded, data), loaded)
 
+    def plan(loaded: Loaded) -> Change | None:
+        files = tuple(write_data(ctx, loaded.snapshot, data, time_us=loaded.date_us))
+        if not files and request is None:
+            return None
+        return Change(operation="append", request=request, add=files, uploaded_us=loaded.date_us)
 
-def _commit(
-    ctx: Context, change: Change, files: tuple[DataFile, ...], loaded: Loaded
-) -> Committed | Skipped:
-    return expect_committed(ctx, commit_together(ctx, replace(change, add=files), base=loaded))
-
-
-def _write(ctx: Context, loaded: Loaded, data: Any) -> tuple[DataFile, ...]:
-    return tuple(write_data(ctx, loaded.snapshot, data, time_us=loaded.date_us))
+    once = isinstance(data, pa.RecordBatchReader)
+    return commit_planned(ctx, loaded, plan, commit=commit_together, once=once)

@@ -312,7 +312,7 @@ def _put_once(ctx: Context, relative: str, data: bytes) -> int:
         else:
             if isinstance(answer, Written) or answer.reason == "exists":
                 return answer.date_us
-        _back_off(ctx, swap)
+        back_off(ctx, swap)
     raise StoreUnavailable(f"cannot write {ctx.key(relative)}", key=ctx.key(relative))
 
 
@@ -337,13 +337,13 @@ def _swap(
                 return _now(ctx, loaded, snapshot, own, proposal, *won)
             # Wait before the look, not after it: what it sees is then as fresh as it can be, and is
             # the base of the next attempt.
-            _back_off(ctx, effort.attempts + swap, effort.started)
+            back_off(ctx, effort.attempts + swap, effort.started)
         seen = _look(ctx, loaded, snapshot)
         if isinstance(seen, _Lost):
             return seen
         if seen is not None:
             return _now(ctx, loaded, snapshot, own, proposal, data, *seen)
-        _back_off(ctx, effort.attempts + swap, effort.started)  # unchanged: the same swap again
+        back_off(ctx, effort.attempts + swap, effort.started)  # unchanged: the same swap again
     raise OutcomeUnknown(
         f"the pointer of {ctx.uri} could not be swapped in {MAX_SWAPS} tries",
         table=ctx.uri,
@@ -423,7 +423,8 @@ def _now(
     return Loaded(state, etag, data, date_us, ctx.clock.monotonic(), table)
 
 
-def _back_off(ctx: Context, attempt: int, since: float | None = None) -> None:
+def back_off(ctx: Context, attempt: int, since: float | None = None) -> None:
+    """Wait before the next try; `since`: when the first began."""
     waited = 0.0 if since is None else ctx.clock.monotonic() - since
     patience = max(0.1, 1 - waited / BACKOFF_PATIENCE)
     window = min(BACKOFF_CAP, BACKOFF_BASE * 2 ** min(attempt - 1, 10)) * patience
@@ -457,5 +458,5 @@ def create_pointer(ctx: Context, snapshot: Snapshot) -> Loaded | None:
                     State(snapshot), found.etag, data, found.date_us, ctx.clock.monotonic()
                 )
             return None
-        _back_off(ctx, swap)
+        back_off(ctx, swap)
     raise OutcomeUnknown(f"the table at {ctx.uri} could not be created", table=ctx.uri)

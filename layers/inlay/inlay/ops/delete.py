@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from inlay.errors import ConcurrentChange, InvalidPredicate, InvalidRequest, SchemaMismatch
+from inlay.errors import InvalidPredicate, InvalidRequest, SchemaMismatch
 from inlay.format import keys as object_keys
 from inlay.format.entry import Keys, Marker, RowGroups, Rows, Vector
 from inlay.format.predicate import In, Predicate
@@ -30,16 +30,11 @@ from inlay.format.properties import Properties
 from inlay.format.puffin import encode_puffin
 from inlay.format.schema import Primitive
 from inlay.ops.append import current_base, fresh_base
-from inlay.ops.commit import (
-    Committed,
-    Conflicted,
-    Skipped,
-    commit,
-    expect_committed,
-)
+from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded, load_entries
 from inlay.ops.once import already_applied
+from inlay.ops.replan import commit_planned
 from inlay.ops.rewrite import rewrite_file
 from inlay.parquet.reader import read_positions
 from inlay.parquet.types import arrow_primitive, to_physical
@@ -58,8 +53,6 @@ INLINE_POSITIONS = 64
 MAX_MARKER_OBJECT_BYTES = 32 * 1024 * 1024
 # Keys up to this many go as an IN list.
 INLINE_KEYS = 64
-# Plans of one delete on ever new bases, when files it marked are replaced meanwhile.
-MAX_PLANS = 20
 
 
 def delete(
@@ -88,7 +81,8 @@ def delete(
                 table=ctx.uri,
             )
     if chosen == "tombstone":
-        return _commit_markers(ctx, loaded, request, [marker_of(ctx, loaded, predicate, file=file)])
+        marker = marker_of(ctx, loaded, predicate, file=file)
+        return _commit_markers(ctx, loaded, request, lambda _: [marker])
     return _RowDelete(ctx, predicate, chosen, file, request).run(loaded)
 
 
@@ -104,8 +98,7 @@ def delete_keys(
     loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
     if before is not None:
         return before
-    markers = list(key_markers(ctx, loaded, keys))
-    return _commit_markers(ctx, loaded, request, markers, uploaded_us=loaded.date_us)
+    return _commit_markers(ctx, loaded, request, lambda base: list(key_markers(ctx, base, keys)))
 
 
 def delete_row_groups(
@@ -130,7 +123,7 @@ def delete_row_groups(
             table=ctx.uri,
         )
     marker = Marker(id=ctx.new_id(), body=RowGroups(wanted), file=file)
-    return _commit_markers(ctx, loaded, request, [marker])
+    return _commit_markers(ctx, loaded, request, lambda _: [marker])
 
 
 def marker_of(
@@ -229,25 +222,29 @@ def _commit_markers(
     ctx: Context,
     loaded: Loaded,
     request: Request | None,
-    markers: Sequence[Marker],
-    *,
-    uploaded_us: int | None = None,
-    rows: int | None = None,
+    markers_on: Callable[[Loaded], Sequence[Marker]],
 ) -> Committed | Skipped:
-    objects = any(m.object_key is not None for m in markers)
-    change = Change(
-        operation="delete",
-        request=request,
-        add_markers=tuple(markers),
-        uploaded_us=uploaded_us if objects else None,
-        deleted_rows=rows,
-    )
-    result = expect_committed(ctx, commit(ctx, change, base=loaded))
-    if isinstance(result, Skipped) and result.version is None and markers:
+    planned: list[Change] = []
+
+    def plan(base: Loaded) -> Change:
+        markers = tuple(markers_on(base))
+        objects = any(m.object_key is not None for m in markers)
+        change = Change(
+            operation="delete",
+            request=request,
+            add_markers=markers,
+            uploaded_us=base.date_us if objects else None,
+            deleted_rows=None,
+        )
+        planned.append(change)
+        return change
+
+    result = commit_planned(ctx, loaded, plan)
+    if isinstance(result, Skipped) and result.version is None and planned[-1].add_markers:
         # Nothing that this base knows of can match; files may have arrived since it was read.
         newest = current_base(ctx, result.loaded)
         if newest.etag != result.loaded.etag:
-            return expect_committed(ctx, commit(ctx, change, base=newest))
+            return commit_planned(ctx, newest, plan)
     return result
 
 
@@ -266,18 +263,10 @@ class _RowDelete:
     request: Request | None
 
     def run(self, loaded: Loaded) -> Committed | Skipped:
-        for _ in range(MAX_PLANS):
-            loaded = replace(loaded, state=load_entries(self.ctx, loaded.state))
-            change = self._plan(loaded)
-            result = commit(self.ctx, change, base=loaded)
-            if not isinstance(result, Conflicted):
-                return result
-            loaded = result.loaded
-        raise ConcurrentChange(
-            f"the files to delete from were replaced {MAX_PLANS} times", table=self.ctx.uri
-        )
+        return commit_planned(self.ctx, loaded, self._plan)
 
     def _plan(self, loaded: Loaded) -> Change:
+        loaded = replace(loaded, state=load_entries(self.ctx, loaded.state))
         snapshot = loaded.snapshot
         found = dict(find_positions(self.ctx, loaded, self.predicate, file=self.file))
         live = {f.key: f for f in loaded.state.files()}
@@ -291,6 +280,7 @@ class _RowDelete:
             request=self.request,
             uploaded_us=loaded.date_us,
             reads=reads,
+            planned=snapshot.version,
             deleted_rows=rows,
             whole=True,
         )

@@ -16,15 +16,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
+from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.predicate import Predicate
 from inlay.format.properties import Properties
 from inlay.ops.append import current_base, fresh_base
-from inlay.ops.commit import Committed, Conflicted, Skipped, commit, expect_committed
+from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context
 from inlay.ops.delete import key_markers, marker_of, vector_markers
 from inlay.ops.load import Loaded, load_entries
 from inlay.ops.once import already_applied
+from inlay.ops.replan import commit_planned
 from inlay.ops.rewrite import rewrite_file
 from inlay.ops.write import fitted, reader_of, write_batches
 from inlay.parquet.assign import assign
@@ -35,8 +36,6 @@ from inlay.plan.change import Change, Reads, Request
 from inlay.plan.evidence import Evidence
 from inlay.plan.reach import marker_may_hit
 from inlay.plan.scan import plan_scan
-
-MAX_PLANS = 20
 
 
 def update(
@@ -53,18 +52,12 @@ def update(
     if before is not None:
         return before
     chosen = mode or Properties(loaded.snapshot.properties).text("update.mode")
-    for _ in range(MAX_PLANS):
-        loaded = replace(loaded, state=load_entries(ctx, loaded.state))
-        change = _plan_update(ctx, loaded, assignments, predicate, chosen, request)
-        if change is None:
-            return Skipped(loaded)
-        result = commit(ctx, change, base=loaded)
-        if not isinstance(result, Conflicted):
-            return result
-        loaded = result.loaded
-    raise ConcurrentChange(
-        f"the rows to update changed {MAX_PLANS} times while they were read", table=ctx.uri
-    )
+
+    def plan(loaded: Loaded) -> Change | None:
+        whole = replace(loaded, state=load_entries(ctx, loaded.state))
+        return _plan_update(ctx, whole, assignments, predicate, chosen, request)
+
+    return commit_planned(ctx, loaded, plan)
 
 
 def _plan_update(
@@ -176,16 +169,20 @@ def upsert(
     rows = _last_of_each_key(rows, names)
     if rows.num_rows == 0 and request is None:
         return Skipped(loaded)
-    markers = tuple(key_markers(ctx, loaded, rows.select(list(names)))) if rows.num_rows else ()
-    change = Change(
-        operation="upsert",
-        request=request,
-        add=tuple(write_batches(ctx, snapshot, rows.to_batches(), time_us=loaded.date_us)),
-        add_markers=markers,
-        uploaded_us=loaded.date_us,
-        deleted_rows=None,
-    )
-    return expect_committed(ctx, commit(ctx, change, base=loaded))
+
+    def plan(loaded: Loaded) -> Change:
+        markers = key_markers(ctx, loaded, rows.select(list(names))) if rows.num_rows else ()
+        added = write_batches(ctx, loaded.snapshot, rows.to_batches(), time_us=loaded.date_us)
+        return Change(
+            operation="upsert",
+            request=request,
+            add=tuple(added),
+            add_markers=tuple(markers),
+            uploaded_us=loaded.date_us,
+            deleted_rows=None,
+        )
+
+    return commit_planned(ctx, loaded, plan)
 
 
 def _last_of_each_key(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
