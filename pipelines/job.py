@@ -24,10 +24,12 @@ PROGRESS_SECONDS = 1.0
 Job = Callable[[Any, argparse.Namespace], Any]
 
 
-def parser(promise: str) -> argparse.ArgumentParser:
-    """The arguments every job has; `promise` is the first line of the job's docstring."""
+def parser(promise: str, *, table: bool = True) -> argparse.ArgumentParser:
+    """The arguments every job has; `promise` is the first line of the job's docstring. Without `table`
+    the job itself asks for what it works on."""
     found = argparse.ArgumentParser(description=promise)
-    found.add_argument("--table", required=True, help="the table's URI: s3://… or file:///…")
+    if table:
+        found.add_argument("--table", required=True, help="the table's URI: s3://… or file:///…")
     found.add_argument("--dry-run", action="store_true", help="say what would be done, and stop")
     found.add_argument("--master", help="Spark master when not under spark-submit (local[*])")
     return found
@@ -44,7 +46,7 @@ def run(job: Job, asked: argparse.Namespace) -> int:
         return 1
     finally:
         spark.stop()
-    told = _plain(outcome)
+    told = plain(outcome)
     told["seconds"] = round(time.monotonic() - started, 1)
     print(json.dumps(told))
     return 2 if told.get("failures") else 0
@@ -79,9 +81,10 @@ def _session(asked: argparse.Namespace) -> Any:
     return local_session(master=asked.master or "local[*,3]", quick_start=False)
 
 
-def _plain(outcome: Any) -> dict[str, Any]:
+def plain(outcome: Any) -> dict[str, Any]:
+    """What a job prints of a result."""
     found = asdict(outcome) if is_dataclass(outcome) else dict(outcome)
     failures: Sequence[Any] = found.pop("failures", ())
     if failures:
-        found["failures"] = [{"key": f["key"], "error": str(f["error"])} for f in failures]
+        found["failures"] = [{**f, "error": str(f["error"])} for f in failures]
     return found

@@ -34,7 +34,7 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
         )
         tell_failures(result.failures)
         if result.hand_over:
-            hand_over(table, result.left, result.left_bytes)
+            hand_over(ctx.uri, result.left, result.left_bytes)
         count(table, {"CompactionBacklogBytes": result.left_bytes})
         return tell_work(table, "compact", result, usage_of(ctx))
 

@@ -209,7 +209,7 @@ def test_a_backlog_that_outgrew_the_function_is_handed_over_to_spark(
     assert (told["units"], told["left"]) == (0, 1)
     [body] = functions.queues.bodies("handover")
     assert json.loads(body) == {
-        "table": "orders",
+        "table": f"memory://{BUCKET}/tables/orders",
         "left_units": 1,
         "left_bytes": told["left_bytes"],
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
 from itertools import pairwise
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pipelines import bulk_load, compact, job, materialize_deletes, merge
+from pipelines.compact import handed_over
 
 import inlay
 
@@ -103,8 +103,29 @@ def test_a_missing_table_ends_a_job_with_the_next_step(
 ) -> None:
     monkeypatch.setattr(job, "_session", lambda asked: spark)
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
-    asked = argparse.Namespace(
-        table="file:///tmp/inlay-nowhere", dry_run=False, target_bytes=None, small_bytes=None
-    )
-    assert job.run(compact._job, asked) == 1
+    assert compact.main(["--table", "file:///tmp/inlay-nowhere"]) == 1
     assert "TableNotFound" in capsys.readouterr().err
+
+
+class _Queue:
+    """Messages as SQS hands them out."""
+
+    def __init__(self, *tables: str) -> None:
+        self.waiting = [{"Body": json.dumps({"table": t}), "ReceiptHandle": t} for t in tables]
+        self.deleted: list[str] = []
+
+    def receive_message(self, **_: object) -> dict[str, object]:
+        return {"Messages": self.waiting[:1]} if self.waiting else {}
+
+    def delete_message(self, *, QueueUrl: str, ReceiptHandle: str) -> None:  # noqa: N803
+        self.deleted.append(ReceiptHandle)
+        self.waiting.pop(0)
+
+
+def test_handed_over_tables_are_taken_once_and_leave_the_queue_when_done() -> None:
+    queue = _Queue("a", "b", "a")
+    taken = handed_over(queue, "url")
+    assert next(taken) == "a"
+    assert queue.deleted == []  # a job that dies here leaves it to the next
+    assert list(taken) == ["b"]
+    assert queue.deleted == ["a", "b", "a"]

@@ -85,9 +85,9 @@ def tell_rewrite(table: str) -> None:
     )
 
 
-def hand_over(table: str, left_units: int, left_bytes: int) -> None:
+def hand_over(uri: str, left_units: int, left_bytes: int) -> None:
     """Tell whoever runs Spark that a table's backlog of compaction outgrew this function."""
-    body = {"table": table, "left_units": left_units, "left_bytes": left_bytes}
+    body = {"table": uri, "left_units": left_units, "left_bytes": left_bytes}
     sqs().send_message(QueueUrl=settings.handover_queue_url(), MessageBody=json.dumps(body))
 
 

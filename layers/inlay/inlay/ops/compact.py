@@ -96,7 +96,7 @@ def compact(
         plan_compaction,
         target_bytes=target_bytes,
         small_bytes=small_bytes,
-        unit_bytes=None if memory_bytes is None else memory_bytes // MEMORY_PER_BYTE,
+        unit_bytes=unit_bytes_for(memory_bytes),
     )
     if dry_run:
         whole = plan(loaded.state, max_bytes=max_bytes)
@@ -143,6 +143,11 @@ def compact(
         skipped=run.skipped,
         failures=tuple(run.failures),
     )
+
+
+def unit_bytes_for(memory_bytes: int | None) -> int | None:
+    """Bytes of files that one unit may sort in so much memory."""
+    return None if memory_bytes is None else memory_bytes // MEMORY_PER_BYTE
 
 
 def carry_out(ctx: Context, loaded: Loaded, unit: CompactionUnit, layout: Layout) -> Done:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from inlay.errors import InlayError, Kind
 from inlay.format.predicate import Predicate
-from inlay.ops.compact import carry_out
+from inlay.ops.compact import carry_out, unit_bytes_for
 from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.erase import plan_advance
 from inlay.ops.load import Loaded, load_pointer
@@ -82,14 +82,21 @@ def compact(
     *,
     target_bytes: int | None = None,
     small_bytes: int | None = None,
+    task_memory_bytes: int | None = None,
     progress: Progress = no_progress,
 ) -> MaintenanceResult:
-    """Pack small files and fold deletes into files, as `Table.compact`."""
+    """Pack small files, sort rows across files and fold deletes into files, as `Table.compact`. No
+    task takes a unit that needs more than `task_memory_bytes` of Python's memory."""
     ctx, loaded = _open(uri, progress)
     layout = layout_of(loaded.snapshot)
     if target_bytes is not None:
         layout = replace(layout, target_file_bytes=target_bytes)
-    plan = partial(plan_compaction, target_bytes=target_bytes, small_bytes=small_bytes)
+    plan = partial(
+        plan_compaction,
+        target_bytes=target_bytes,
+        small_bytes=small_bytes,
+        unit_bytes=unit_bytes_for(task_memory_bytes),
+    )
     waves = _Waves(spark, uri, partial(_carry_out_unit, layout=layout))
     run = waves.run(ctx, loaded, "compact", lambda state, only: plan(state, only=only).units)
     drop_idle(ctx, run, "compact", metadata=worth_merging(run.loaded.snapshot))
