@@ -13,8 +13,9 @@ import inlay
 import inlay.errors
 from inlay.errors import StoreUnavailable
 from inlay.functions import rounds
+from inlay.plan import compaction
 
-from .conftest import BUCKET, EVENTS, ORDERS, Functions, LambdaContext, event
+from .conftest import BUCKET, EVENTS, ORDERS, Functions, event
 
 
 def fill(functions: Functions, table: str) -> inlay.Table:
@@ -204,7 +205,7 @@ def test_a_backlog_that_outgrew_the_function_is_handed_over_to_spark(
     assert functions.queues.bodies("handover") == []
     functions.orders().append(pq.read_table(pa.BufferReader(ORDERS)))
     functions.orders().append(pq.read_table(pa.BufferReader(ORDERS)))
-    monkeypatch.setattr(LambdaContext, "get_remaining_time_in_millis", staticmethod(lambda: 1))
+    monkeypatch.setattr(compaction, "SECONDS_PER_MIB", 1e9)
     told = functions.replay("compact.one_table")["orders"]
     assert (told["units"], told["left"]) == (0, 1)
     [body] = functions.queues.bodies("handover")
