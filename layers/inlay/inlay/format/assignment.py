@@ -58,3 +58,21 @@ class Assignment:
 
 
 Assignments = tuple[Assignment, ...]
+
+
+def fields_of(assignments: Assignments) -> frozenset[int]:
+    """Fields that are assigned to, and those that their values are made of."""
+    found: set[int] = set()
+    pending: list[Expression | Operand] = []
+    for assignment in assignments:
+        found.add(assignment.field_id)
+        pending.append(assignment.expression)
+    while pending:
+        match pending.pop():
+            case ColumnValue(field_id):
+                found.add(field_id)
+            case Arithmetic(_, left, right):
+                pending += (left, right)
+            case _:
+                pass
+    return frozenset(found)

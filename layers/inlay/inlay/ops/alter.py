@@ -19,11 +19,12 @@ from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile
 from inlay.format.properties import Properties
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
-from inlay.ops.commit import Committed, Conflicted, Skipped, commit
+from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context
 from inlay.ops.fresh import fresh_base
 from inlay.ops.load import Loaded, load_pointer, load_segments
 from inlay.ops.once import already_applied
+from inlay.ops.replan import MAX_PLANS, commit_planned
 from inlay.parquet.reader import Wanted, read_file
 from inlay.parquet.types import (
     is_list,
@@ -34,11 +35,15 @@ from inlay.parquet.types import (
 )
 from inlay.plan.change import Change, Edit, NeedSegments, Request, SchemaEdit
 from inlay.plan.evolution import Evolution, Path, spell
-from inlay.plan.evolving import evolved, looks_at, objection, shrinking, unreadable
+from inlay.plan.evolving import (
+    evolved,
+    is_evolved,
+    looks_at,
+    objection,
+    shrinking,
+    unreadable,
+)
 from inlay.plan.scan import FileTask
-
-# Times a change is planned again when files or deletes it has to look at keep arriving.
-MAX_PLANS = 20
 
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
@@ -56,26 +61,26 @@ def alter(
     if before is not None:
         return before
     edit = SchemaEdit(loaded.snapshot.schema_id, evolution)
-    for _ in range(MAX_PLANS):
-        loaded, edit = _checked(ctx, loaded, edit)
-        change = Change(operation="alter", request=request, edit=Edit(schema=edit))
-        result = commit(ctx, change, base=loaded)
-        if not isinstance(result, Conflicted):
-            return result
-        loaded = result.loaded
-        if loaded.snapshot.schema_id != edit.planned_on:
+
+    def plan(now: Loaded) -> Change:
+        nonlocal edit
+        if is_evolved(now.snapshot, edit):
+            pass  # nothing is left to do, whoever did it
+        elif now.snapshot.schema_id != edit.planned_on:
             raise ConcurrentChange(
                 "the schema was changed by another commit since this table was read",
                 next_step="Call refresh(), look at the schema, and alter that one",
                 table=ctx.uri,
-                version=loaded.snapshot.version,
+                version=now.snapshot.version,
             )
-    raise ConcurrentChange(
-        f"what speaks against the change was different {MAX_PLANS} times", table=ctx.uri
-    )
+        else:
+            edit = _checked(ctx, now, edit)
+        return Change(operation="alter", request=request, edit=Edit(schema=edit))
+
+    return commit_planned(ctx, loaded, plan)
 
 
-def _checked(ctx: Context, loaded: Loaded, edit: SchemaEdit) -> tuple[Loaded, SchemaEdit]:
+def _checked(ctx: Context, loaded: Loaded, edit: SchemaEdit) -> SchemaEdit:
     """The edit, once nothing in this base is against it."""
     snapshot = loaded.snapshot
     files, markers = looks_at(snapshot, edit)
@@ -89,7 +94,7 @@ def _checked(ctx: Context, loaded: Loaded, edit: SchemaEdit) -> tuple[Loaded, Sc
         after = evolved(snapshot, edit)
         edit = replace(edit, proven=edit.proven | _proven(ctx, loaded, after, edit.proven))
     objection(loaded.state, edit)
-    return loaded, edit
+    return edit
 
 
 def _proven(ctx: Context, loaded: Loaded, after: Schema, known: frozenset[str]) -> frozenset[str]:

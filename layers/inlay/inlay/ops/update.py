@@ -16,9 +16,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inlay.errors import InvalidRequest, SchemaMismatch
+from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
+from inlay.format.assignment import fields_of
 from inlay.format.predicate import Predicate
 from inlay.format.properties import Properties
+from inlay.format.schema import Schema
 from inlay.ops.append import current_base, fresh_base
 from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context
@@ -52,12 +54,28 @@ def update(
     if before is not None:
         return before
     chosen = mode or Properties(loaded.snapshot.properties).text("update.mode")
+    bound_to = loaded.snapshot.schema if base is None else base.snapshot.schema
 
     def plan(loaded: Loaded) -> Change | None:
+        _check_bound(ctx, assignments, bound_to, loaded)
         whole = replace(loaded, state=load_entries(ctx, loaded.state))
         return _plan_update(ctx, whole, assignments, predicate, chosen, request)
 
     return commit_planned(ctx, loaded, plan)
+
+
+def _check_bound(ctx: Context, assignments: Assignments, bound_to: Schema, loaded: Loaded) -> None:
+    """Assigned values have the types that their columns had when they were parsed."""
+    schema = loaded.snapshot.schema
+    for field_id in fields_of(assignments):
+        then, now = bound_to.by_id(field_id), schema.by_id(field_id)
+        if then is None or now is None or (then.type, then.nullable) != (now.type, now.nullable):
+            raise ConcurrentChange(
+                "a column of this update was dropped or changed since the table was read",
+                next_step="Call refresh(), look at the schema, and update again",
+                table=ctx.uri,
+                version=loaded.snapshot.version,
+            )
 
 
 def _plan_update(

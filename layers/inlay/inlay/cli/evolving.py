@@ -1,0 +1,226 @@
+"""Verbs about the columns of a table: alter, schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from inlay.cli.opened import opened
+from inlay.cli.options import AsJson, AsOf, Ref, RequestId, TableUri, Version, split_names
+from inlay.cli.output import print_rows, print_write
+from inlay.cli.verb import Example, add_verb
+from inlay.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from inlay.format.schema import Field, Schema
+
+PANEL = "Columns"
+
+
+def alter(
+    table: TableUri,
+    add: Annotated[
+        list[str] | None,
+        typer.Option("--add", metavar="COLUMN", help="A new column, as in `create --schema`."),
+    ] = None,
+    default: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--default",
+            metavar="NAME=SQL",
+            help="What rows that are there have in a column of --add; NULL unless given.",
+        ),
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option("--drop", metavar="NAME,…", help="Columns to drop.")
+    ] = None,
+    rename: Annotated[
+        list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="Another name.")
+    ] = None,
+    widen: Annotated[
+        list[str] | None,
+        typer.Option("--widen", metavar="NAME=TYPE", help="A type that holds every value."),
+    ] = None,
+    optional: Annotated[
+        list[str] | None,
+        typer.Option("--optional", metavar="NAME,…", help="Required columns that may be NULL."),
+    ] = None,
+    order: Annotated[
+        list[str] | None,
+        typer.Option("--order", metavar="NAME,…", help="Columns that come first, in this order."),
+    ] = None,
+    request_id: RequestId = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change the columns of a table, all at once, without touching a data file.
+
+    Options may be repeated. Fields of structs are written outer.inner, what is in lists and maps
+    outer.element and outer.value. A column keeps its identity when it is renamed or moved; a name that
+    is used again never shows old data.
+
+    Refused, with the reason, is what would lose or change a value: a narrower type, a required column
+    without a default, dropping a column that the key, the order, the partitioning or a pending delete
+    needs.
+    """
+    added = dict(_column(each) for each in add or ())
+    with opened(table) as found:
+        result = found.alter(
+            add=added,
+            defaults={
+                name: _literal(name, text, added)
+                for name, text in (_pair(each, "--default") for each in default or ())
+            },
+            drop=split_names(drop),
+            rename=dict(_pair(each, "--rename") for each in rename or ()),
+            widen={
+                name: _type(text) for name, text in (_pair(each, "--widen") for each in widen or ())
+            },
+            optional=split_names(optional),
+            order=split_names(order),
+            request_id=request_id,
+        )
+    print_write(result, as_json=as_json)
+
+
+def schema(
+    table: TableUri,
+    history: Annotated[
+        bool, typer.Option("--history", help="Every change of the columns instead, oldest first.")
+    ] = False,
+    version: Version = None,
+    as_of: AsOf = None,
+    ref: Ref = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the columns of a table with their ids and defaults, or how they came about."""
+    import pyarrow as pa
+
+    with opened(table, version=version, as_of=as_of, ref=ref) as found:
+        snapshot = found.snapshot
+    rows = _changes(snapshot.schemas) if history else _fields(snapshot.schema)
+    print_rows(pa.Table.from_pylist(rows), as_json=as_json)
+
+
+def _fields(schema: Schema) -> list[dict[str, Any]]:
+    return [
+        {
+            "column": ".".join(path),
+            "type": _kind(field),
+            "required": not field.nullable,
+            "default": None if field.default is None else str(field.default),
+            "id": field.id,
+        }
+        for path, field in schema.walk()
+    ]
+
+
+def _kind(field: Field) -> str:
+    from inlay.format.schema import ListOf, MapOf, Struct
+
+    match field.type:
+        case Struct():
+            return "struct"
+        case ListOf():
+            return "list"
+        case MapOf():
+            return "map"
+        case kind:
+            return str(kind)
+
+
+def _changes(schemas: tuple[Schema, ...]) -> list[dict[str, Any]]:
+    from itertools import pairwise
+
+    from inlay.plan.evolution import differences
+
+    first = schemas[0]
+    created = f"create with {', '.join(first.names)}"
+    found = [{"version": first.version, "schema": first.id, "change": created}]
+    for before, after in pairwise(schemas):
+        for change in differences(before, after) or ("nothing",):
+            found.append({"version": after.version, "schema": after.id, "change": change})
+    return found
+
+
+# -- columns as text ------------------------------------------------------------------------------
+
+
+def _column(text: str) -> tuple[str, pa.Field]:
+    """`address.zip string not null` → the path as it was written, and the field."""
+    from inlay.cli.schema import parse_schema
+
+    name, _, rest = text.strip().partition(" ")
+    if text.strip().startswith('"'):
+        at = text.strip().find('" ') + 1
+        name, rest = text.strip()[:at], text.strip()[at:]
+    if not name or not rest.strip():
+        raise InvalidRequest(
+            f"--add is a name and a type, not {text[:80]!r}",
+            next_step='Write it as "email string" or "qty int not null"',
+        )
+    fields = list(parse_schema(f"added {rest}"))
+    if len(fields) != 1:
+        raise InvalidRequest(
+            f"--add takes one column, not {text[:80]!r}", next_step="Repeat --add for each"
+        )
+    return name, fields[0]
+
+
+def _type(text: str) -> pa.DataType:
+    from inlay.cli.schema import parse_schema
+
+    return parse_schema(f"widened {text}").field(0).type
+
+
+def _literal(name: str, text: str, added: dict[str, pa.Field]) -> Any:
+    """SQL such as 0, 'none' or DATE '2026-01-31', as a value of the column that is added."""
+    import pyarrow as pa
+
+    from inlay.format.assignment import Assigned
+    from inlay.parquet.types import schema_from_arrow
+    from inlay.parse import parse_assignments
+
+    field = added.get(name)
+    if field is None:
+        raise InvalidRequest(
+            f"--default is for columns that are added, and {name!r} is none",
+            next_step='Add it as well: --add "qty int" --default qty=1',
+        )
+    column = schema_from_arrow(pa.schema([field.with_name("added")]))
+    [assignment] = parse_assignments({"added": text}, column)
+    if not isinstance(assignment.expression, Assigned):
+        raise InvalidRequest(f"the default of {name!r} is no literal: {text[:80]!r}")
+    return assignment.expression.value
+
+
+def _pair(text: str, what: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        raise InvalidRequest(f"{what} is written NAME=…, not {text[:80]!r}")
+    return name.strip(), value.strip()
+
+
+def register(app: typer.Typer) -> None:
+    add_verb(
+        app,
+        alter,
+        Example('alter ./people --add "email string"', "a new column, NULL in the rows there are"),
+        Example(
+            'alter ./orders --add "qty int not null" --default qty=1 --order qty',
+            "with a default, in the first place",
+        ),
+        Example("alter ./people --rename ts=at --drop note", "two changes, one commit"),
+        Example("alter ./events --widen n=bigint --widen day=timestamp", "wider types"),
+        Example('alter ./people --add "address.zip string"', "within a struct"),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
+        schema,
+        Example("schema ./people", "columns, types, defaults and ids"),
+        Example("schema ./people --history", "what changed, and in which version"),
+        panel=PANEL,
+    )
