@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from inlay.errors import InputError, UnreadableFile, UnsupportedFile
 from inlay.parquet import thrift
+from inlay.parquet.fields import Meta
 from inlay.parquet.footer import MAX_FOOTER_BYTES, Footer, decode_footer, footer_length, trailer
 
 FOREIGN = Path(__file__).parents[3] / "shared" / "data" / "parquet-testing"
@@ -139,6 +140,68 @@ def test_any_tree_survives_whatever_its_fields_are(tree: dict[int, object]) -> N
     assert decoded == tree
     assert list(decoded) == list(tree)
     assert thrift.encode_struct(decoded) == data
+
+
+@settings(max_examples=150, deadline=None)
+@given(TREES, st.integers(0, 5))
+def test_what_stays_packed_is_written_back_and_can_be_unpacked(
+    tree: dict[int, object], depth: int
+) -> None:
+    data = thrift.encode_struct(tree)
+    decoded, end = thrift.decode_struct(data, unpack_depth=depth)
+    assert end == len(data)
+    assert thrift.encode_struct(decoded) == data
+    assert unpacked(decoded) == tree
+
+
+def unpacked(value: object, *, is_struct: bool = True) -> object:
+    if is_struct:
+        fields = thrift.unpack(value)  # type: ignore[arg-type]
+        return {
+            key: unpacked(found, is_struct=key & 15 == thrift.STRUCT)
+            for key, found in fields.items()
+        }
+    if isinstance(value, thrift.Items) and value.element == thrift.STRUCT:
+        return thrift.Items(thrift.STRUCT, (unpacked(item) for item in value), kind=value.kind)
+    return value
+
+
+@settings(max_examples=400, deadline=None)
+@given(TREES, st.randoms(use_true_random=False))
+def test_bytes_taken_for_a_plain_struct_are_one(
+    tree: dict[int, object], dice: random.Random
+) -> None:
+    """The pattern that finds the end of a struct accepts nothing that decoding would not."""
+    data = bytearray(thrift.encode_struct(tree)) + bytes(4)
+    for _ in range(dice.randrange(3)):
+        data[dice.randrange(len(data))] = dice.choice([0, 1, 4, 9, 24, 127, 128, 255])
+    plain = thrift._PLAIN_STRUCT.match(bytes(data))
+    if plain:
+        assert thrift.decode_struct(bytes(data))[1] == plain.end()
+
+
+def test_statistics_are_plain() -> None:
+    """Or the pattern would find nothing to do."""
+    footer = decode(small())
+    for group in footer.row_groups:
+        for chunk in group.columns:
+            for key in (Meta.STATISTICS, Meta.SIZES):
+                assert thrift._PLAIN_STRUCT.fullmatch(chunk.meta[key])
+
+
+@given(TREES, st.integers(1, 20), I64, st.integers(-(2**31), 2**31))
+@settings(max_examples=100, deadline=None)
+def test_an_integer_of_a_packed_struct_is_edited_wherever_it_stands(
+    tree: dict[int, object], field: int, value: int, by: int
+) -> None:
+    key = thrift.i64(field)
+    for fields in ({key: value // 2, **tree}, {**tree, key: value // 2}):
+        expected = {**fields, key: fields[key] + by}
+        edited = thrift.edit_integer(thrift.encode_struct(fields), key, lambda old: old + by)
+        assert edited == thrift.encode_struct(expected)
+    absent = {k: v for k, v in tree.items() if k != key}
+    with pytest.raises(thrift.ThriftError):
+        thrift.edit_integer(thrift.encode_struct(absent), key, lambda old: old)
 
 
 def test_fields_of_a_later_format_survive() -> None:

@@ -20,9 +20,8 @@ import pytest
 import surgeon
 
 from inlay.parquet import edit, judge, rebuild, surgery
-from inlay.parquet.fields import Chunk, File, Group, Meta, OffsetIndex
+from inlay.parquet.fields import Chunk, File, Group, Meta
 from inlay.parquet.footer import decode_footer
-from inlay.parquet.layout import OffsetMap
 from inlay.parquet.thrift import Struct
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -43,7 +42,7 @@ def wrap(module: Any, name: str, change: Callable[..., Any]) -> Patch:
 
 
 def unshifted(key: int) -> Patch:
-    def change(tree: Struct, chunk: Any, offsets: OffsetMap) -> Struct:
+    def change(tree: Struct, chunk: Any, *rest: object) -> Struct:
         if key in chunk.meta:
             tree[Chunk.META][key] = chunk.meta[key]
         return tree
@@ -82,17 +81,10 @@ def verbatim_index(result: object, body: bytes | None, *rest: object) -> bytes |
 
 
 def unplaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    def left_alone(index: Struct | None, at: int) -> bytes | None:
-        return None if index is None else rebuild._move_pages(index, 0)
+    def left_alone(index: bytes | None, at: int) -> bytes | None:
+        return index
 
     monkeypatch.setattr(rebuild, "_placed_index", left_alone)
-
-
-def first_page_lost(tree: Struct, *args: object) -> Struct:
-    for chunk in tree:
-        if chunk is not None:
-            chunk[OffsetIndex.PAGES].pop(0)
-    return tree
 
 
 def one_longer(*args: Any) -> None:

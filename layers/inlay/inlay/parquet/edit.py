@@ -28,9 +28,7 @@ from inlay.parquet.fields import (
     Encoding,
     File,
     Meta,
-    OffsetIndex,
     Order,
-    PageLocation,
     Physical,
     Stats,
 )
@@ -49,9 +47,10 @@ from inlay.parquet.pages import (
     DICTIONARY_ENCODINGS,
     PageProfile,
     bloom_length,
+    move_pages,
     profile_chunk,
 )
-from inlay.parquet.thrift import Struct, decode_struct
+from inlay.parquet.thrift import Struct
 from inlay.parquet.views import is_decimal, is_unsigned, read_physical, translate_errors
 
 # pyarrow's own defaults, which most files were written with; an edited chunk departs from them only
@@ -102,7 +101,7 @@ class NewChunk:
 
     tree: Struct
     column_index: bytes | None
-    offset_index: Struct | None
+    offset_index: bytes | None
     bloom: bytes | None
 
 
@@ -368,9 +367,7 @@ def _graft(
     tree: Struct = {Chunk.FILE_OFFSET: 0, Chunk.META: meta}
     column_index = offset_index = bloom = None
     if was.offset_index and now.offset_index:
-        offset_index, _ = decode_struct(mini[slice(*now.offset_index)])
-        for page in offset_index[OffsetIndex.PAGES]:
-            page[PageLocation.OFFSET] -= base
+        offset_index = move_pages(bytes(mini[slice(*now.offset_index)]), -base)
         if was.column_index and now.column_index:
             column_index = bytes(mini[slice(*now.column_index)])
     if was.bloom_offset is not None and now.bloom_offset is not None:

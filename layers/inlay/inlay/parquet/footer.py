@@ -29,7 +29,15 @@ from inlay.parquet.fields import (
     Repetition,
     Stats,
 )
-from inlay.parquet.thrift import BINARY, Struct, ThriftError, decode_struct, encode_struct
+from inlay.parquet.thrift import (
+    BINARY,
+    Struct,
+    ThriftError,
+    decode_struct,
+    encode_struct,
+    unpack,
+    without_gc,
+)
 
 MAGIC = b"PAR1"
 MAGIC_ENCRYPTED = b"PARE"
@@ -40,6 +48,9 @@ TRAILER_BYTES = 8
 MAX_FOOTER_BYTES = 8 * 1024 * 1024
 # Deeper schemas exist only by mistake or malice; recursion over the schema relies on it.
 MAX_SCHEMA_DEPTH = 100
+
+# FileMetaData, a list of row groups, a list of chunks, ColumnMetaData: statistics below stay packed.
+_COLUMN_META_DEPTH = 5
 
 RECODE = "Rewrite the file with an ordinary Parquet writer, then send it again"
 
@@ -142,13 +153,13 @@ class ColumnChunk:
     def start(self) -> int:
         """Offset of the chunk's first page. Writers leave the dictionary's offset out, at 0, or set
         it to nonsense; only an offset behind the magic and before the data pages is believed."""
-        data_page = int(self.meta[Meta.DATA_PAGE])
-        others = (self.meta.get(Meta.DICTIONARY_PAGE), self.meta.get(Meta.INDEX_PAGE))
-        real = [at for at in others if at is not None and at >= len(MAGIC)]
-        if data_page < len(MAGIC):
+        first = int(self.meta[Meta.DATA_PAGE])
+        for key in (Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
+            at = self.meta.get(key, 0)
             # pyarrow writes a chunk without values as a dictionary without data pages.
-            return int(min(real, default=data_page))
-        return int(min([data_page, *real]))
+            if len(MAGIC) <= at < first or first < len(MAGIC) <= at:
+                first = at
+        return first
 
     @property
     def end(self) -> int:
@@ -165,7 +176,12 @@ class ColumnChunk:
     @property
     def statistics(self) -> Statistics | None:
         found = self.meta.get(Meta.STATISTICS)
-        return None if found is None else Statistics(found)
+        if found is None:
+            return None
+        try:
+            return Statistics(unpack(found))
+        except ThriftError as error:
+            raise UnreadableFile(f"the statistics of a column are damaged: {error}") from None
 
     @property
     def offset_index(self) -> tuple[int, int] | None:
@@ -308,7 +324,8 @@ def decode_footer(tail: bytes, *, file_size: int) -> Footer:
         raise UnreadableFile(f"{len(tail)} bytes given of a footer of {length}")
     thrift = tail[len(tail) - length : len(tail) - TRAILER_BYTES]
     try:
-        tree, end = decode_struct(thrift)
+        with without_gc():
+            tree, end = decode_struct(thrift, unpack_depth=_COLUMN_META_DEPTH)
     except ThriftError as error:
         raise UnreadableFile(f"the footer is damaged: {error}") from None
     if File.ENCRYPTION in tree or File.SIGNING_KEY in tree:

@@ -62,44 +62,19 @@ class Layout:
 
 def read_layout(footer: Footer, bloom_lengths: Mapping[int, int] | None = None) -> Layout:
     """The layout of the file; `bloom_lengths` tells lengths read from filter headers, by offset."""
-    known_lengths = bloom_lengths or {}
     _refuse_untrusted_writers(footer)
-    regions: list[Region] = []
-    open_ended: list[Region] = []
-    rows = 0
-    paths = [[part.encode("utf-8", "surrogateescape") for part in x.path] for x in footer.leaves]
-    for group in footer.row_groups:
-        rows += group.num_rows
-        for leaf, path, chunk in zip(footer.leaves, paths, group.columns, strict=True):
-            fault = _fault(leaf, path, chunk, group.num_rows)
-            if fault:
-                where = f"column {'.'.join(leaf.path)} of row group {group.ordinal}"
-                raise UnreadableFile(f"{where} {fault}")
-            at = (group.ordinal, leaf.index)
-            start, size = chunk.start, chunk.compressed_size
-            if size:
-                regions.append(Region(start, start + size, *at, Part.DATA))
-            if (found := chunk.column_index) is not None:
-                regions.append(Region(*found, *at, Part.COLUMN_INDEX))
-            if (found := chunk.offset_index) is not None:
-                regions.append(Region(*found, *at, Part.OFFSET_INDEX))
-            if (offset := chunk.bloom_offset) is not None:
-                length = chunk.bloom_length or known_lengths.get(offset)
-                filter_ = Region(offset, offset + (length or 0), *at, Part.BLOOM)
-                (open_ended if length is None else regions).append(filter_)
-    if rows != footer.num_rows:
-        raise UnreadableFile(f"the row groups have {rows} rows, the file {footer.num_rows}")
-    starts = sorted([r.start for r in regions] + [r.start for r in open_ended] + [footer.start])
+    known, endless = _regions_of(footer, bloom_lengths or {})
+    starts = sorted([*(r.start for r in known), *(r.start for r in endless), footer.start])
     unsure = set()
-    for bloom in open_ended:
+    for bloom in endless:
         # Up to whatever comes next: never too short, and exact where filters are packed.
         end = starts[min(bisect_right(starts, bloom.start), len(starts) - 1)]
-        regions.append(Region(bloom.start, end, bloom.group, bloom.leaf, Part.BLOOM))
+        known.append(bloom._replace(end=end))
         if not is_bloom_length(end - bloom.start):
             unsure.add(bloom.start)
-    regions.sort(key=itemgetter(0, 1))
+    known.sort(key=itemgetter(0, 1))
     at_least = len(MAGIC)
-    for region in regions:
+    for region in known:
         if region.start < at_least:
             raise UnreadableFile(
                 f"a {region.part.value} begins within other data, at {region.start}"
@@ -107,7 +82,46 @@ def read_layout(footer: Footer, bloom_lengths: Mapping[int, int] | None = None) 
         at_least = region.end
     if at_least > footer.start:
         raise UnreadableFile("data reaches into the footer")
-    return Layout(tuple(regions), frozenset(unsure), footer.start)
+    return Layout(tuple(known), frozenset(unsure), footer.start)
+
+
+def _regions_of(
+    footer: Footer, bloom_lengths: Mapping[int, int]
+) -> tuple[list[Region], list[Region]]:
+    """What the footer points at; the bloom filters whose end it does not tell come apart, ending where
+    they begin. Each kind is in a row, as in most files: what is in order need not be sorted."""
+    data: list[Region] = []
+    blooms: list[Region] = []
+    column_indexes: list[Region] = []
+    offset_indexes: list[Region] = []
+    endless: list[Region] = []
+    rows = 0
+    paths = [[part.encode("utf-8", "surrogateescape") for part in x.path] for x in footer.leaves]
+    for group in footer.row_groups:
+        rows += group.num_rows
+        ordinal = group.ordinal
+        for leaf, path, chunk in zip(footer.leaves, paths, group.columns, strict=True):
+            fault = _fault(leaf, path, chunk, group.num_rows)
+            if fault:
+                where = f"column {'.'.join(leaf.path)} of row group {ordinal}"
+                raise UnreadableFile(f"{where} {fault}")
+            at, size = chunk.start, chunk.compressed_size
+            if size:
+                data.append(Region(at, at + size, ordinal, leaf.index, Part.DATA))
+            if (found := chunk.column_index) is not None:
+                at, end = found
+                column_indexes.append(Region(at, end, ordinal, leaf.index, Part.COLUMN_INDEX))
+            if (found := chunk.offset_index) is not None:
+                at, end = found
+                offset_indexes.append(Region(at, end, ordinal, leaf.index, Part.OFFSET_INDEX))
+            if (offset := chunk.bloom_offset) is not None:
+                length = chunk.bloom_length or bloom_lengths.get(offset)
+                into = endless if length is None else blooms
+                end = offset + (length or 0)
+                into.append(Region(offset, end, ordinal, leaf.index, Part.BLOOM))
+    if rows != footer.num_rows:
+        raise UnreadableFile(f"the row groups have {rows} rows, the file {footer.num_rows}")
+    return [*data, *blooms, *column_indexes, *offset_indexes], endless
 
 
 def _fault(leaf: Leaf, path: list[bytes], chunk: ColumnChunk, rows: int) -> str | None:
@@ -179,38 +193,38 @@ def keep_pieces(layout: Layout, fate: Callable[[int], Fate], *, erase: bool) -> 
     start = 0  # of the kept range that is still growing
     until = len(MAGIC)
     placed: set[int] = set()
-    previous: Region | None = None
-
-    def goes(region: Region | None) -> bool:
-        return region is not None and (
-            region.part in (Part.COLUMN_INDEX, Part.OFFSET_INDEX)
-            or fate(region.group) is not Fate.STAYS
-        )
+    fates: dict[int, Fate] = {}
+    previous, previous_goes = -1, False  # the group of the region before, and whether that one goes
 
     for region in (*layout.regions, None):
-        gap_end = region.start if region else layout.end
-        beside_what_goes = goes(previous) or goes(region)
-        within_a_group = previous and region and previous.group == region.group
-        keeps_gap = not beside_what_goes and (bool(within_a_group) or not erase)
-        if keeps_gap or until == gap_end:
+        goes = False
+        gap_end = layout.end
+        if region is not None:
+            gap_end = region.start
+            if region.group not in fates:
+                fates[region.group] = fate(region.group)
+            is_index = region.part is Part.COLUMN_INDEX or region.part is Part.OFFSET_INDEX
+            goes = is_index or fates[region.group] is not Fate.STAYS
+        if until != gap_end:
+            within_a_group = region is not None and previous == region.group
+            beside_what_goes = previous_goes or goes
+            if beside_what_goes or (erase and not within_a_group):
+                if start < until:
+                    yield Kept(start, until)
+                start = gap_end
             until = gap_end
-        else:
-            if start < until:
-                yield Kept(start, until)
-            start = until = gap_end
         if region is None:
             break
-        if not goes(region):
-            until = region.end
-        else:
+        if goes:
             if start < until:
                 yield Kept(start, until)
-            start = until = region.end
+            start = region.end
             is_place = region.part is Part.DATA and region.group not in placed
-            if is_place and fate(region.group) is Fate.EDITED:
+            if is_place and fates[region.group] is Fate.EDITED:
                 placed.add(region.group)
                 yield Place(region.group)
-        previous = region
+        until = region.end
+        previous, previous_goes = region.group, goes
     if start < until:
         yield Kept(start, until)
 

@@ -1,4 +1,4 @@
-"""What a column chunk's page headers tell that the footer does not.
+"""What lies beside the values of a column chunk: page headers, page locations, bloom filters.
 
 Promise: `profile_chunk` walks the headers of one chunk and answers with how its pages were written, so
 that an edited chunk can be written the same way. On the way it holds the chunk to its footer entry: the
@@ -19,11 +19,21 @@ from inlay.parquet.fields import (
     DataPageV2,
     DictionaryPage,
     Encoding,
+    OffsetIndex,
     Page,
+    PageLocation,
     PageType,
 )
 from inlay.parquet.footer import ColumnChunk
-from inlay.parquet.thrift import Struct, ThriftError, decode_struct
+from inlay.parquet.thrift import (
+    STRUCT,
+    Items,
+    Struct,
+    ThriftError,
+    decode_struct,
+    edit_integer,
+    encode_struct,
+)
 
 DICTIONARY_ENCODINGS = frozenset({Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY})
 # A header may claim any size up to 2 GiB, and a decoder allocates what it claims. More than this for one
@@ -127,6 +137,29 @@ def page_header(body: bytes, at: int, end: int) -> tuple[Struct, int]:
     ):
         raise UnreadableFile("a dictionary page without its header")
     return header, behind
+
+
+# -- offset indexes -------------------------------------------------------------------------------
+
+
+def move_pages(offset_index: bytes, by: int, *, within: tuple[int, int] | None = None) -> bytes:
+    """An offset index with every page `by` bytes further on. All must lie `within` (start, end)."""
+    start, end = within or (0, 2**63)
+
+    def moved(offset: int) -> int:
+        if not start <= offset < end:
+            raise UnreadableFile("an offset index points outside its column chunk")
+        return offset + by
+
+    try:
+        index, _ = decode_struct(offset_index, unpack_depth=0)
+        pages = index[OffsetIndex.PAGES]
+        index[OffsetIndex.PAGES] = Items(
+            STRUCT, [edit_integer(page, PageLocation.OFFSET, moved) for page in pages]
+        )
+    except (ThriftError, KeyError, TypeError):
+        raise UnreadableFile("an offset index is damaged") from None
+    return encode_struct(index)
 
 
 # -- bloom filters --------------------------------------------------------------------------------

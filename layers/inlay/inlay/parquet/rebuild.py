@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from inlay.errors import InlayError, UnreadableFile, UnsupportedFile
+from inlay.errors import InlayError, UnsupportedFile
 from inlay.parquet.assemble import Assembly
 from inlay.parquet.edit import NewChunk, NewGroup
-from inlay.parquet.fields import Chunk, File, Group, Meta, OffsetIndex, PageLocation
+from inlay.parquet.fields import Chunk, File, Group, Meta
 from inlay.parquet.footer import MAGIC, RECODE, ColumnChunk, Footer, RowGroup
 from inlay.parquet.judge import Judge
 from inlay.parquet.layout import Fate, Layout, OffsetMap, Part, read_layout
+from inlay.parquet.pages import move_pages
 from inlay.parquet.source import Source, read_spans
-from inlay.parquet.thrift import STRUCT, Items, Struct, ThriftError, decode_struct, encode_struct
+from inlay.parquet.thrift import STRUCT, Items, Struct
 from inlay.plan.parts import MIB
 from inlay.plan.positions import PositionMap
 
@@ -54,13 +55,16 @@ def write_index(
             )
             groups.append(_edited_group(group, ordinal, edited, trees))
         else:
-            trees = [_shifted_chunk(chunk, offsets) for chunk in group.columns]
+            columns = group.columns
+            shifts = [_shift_of(chunk, offsets) for chunk in columns]
+            trees = [
+                _shifted_chunk(chunk, shift, offsets)
+                for chunk, shift in zip(columns, shifts, strict=True)
+            ]
             offset_indexes.append(
                 [
-                    _shifted_index(
-                        old.get((group.ordinal, leaf, Part.OFFSET_INDEX)), chunk, offsets
-                    )
-                    for leaf, chunk in enumerate(group.columns)
+                    _shifted_index(old.get((group.ordinal, leaf, Part.OFFSET_INDEX)), chunk, shift)
+                    for leaf, (chunk, shift) in enumerate(zip(columns, shifts, strict=True))
                 ]
             )
             groups.append(_shifted_group(group, ordinal, trees))
@@ -118,8 +122,8 @@ def _placed_chunk(chunk: NewChunk, at: int) -> Struct:
     return {**chunk.tree, Chunk.META: meta}
 
 
-def _placed_index(index: Struct | None, at: int) -> bytes | None:
-    return None if index is None else _move_pages(index, at)
+def _placed_index(index: bytes | None, at: int) -> bytes | None:
+    return None if index is None else move_pages(index, at)
 
 
 def _edited_group(old: RowGroup, ordinal: int, new: NewGroup, trees: list[Struct]) -> Struct:
@@ -142,8 +146,7 @@ def _edited_group(old: RowGroup, ordinal: int, new: NewGroup, trees: list[Struct
 # -- untouched groups -----------------------------------------------------------------------------
 
 
-def _shifted_chunk(chunk: ColumnChunk, offsets: OffsetMap) -> Struct:
-    shift = _shift_of(chunk, offsets)
+def _shifted_chunk(chunk: ColumnChunk, shift: int, offsets: OffsetMap) -> Struct:
     meta = dict(chunk.meta)
     for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
         # An offset below the magic means "none"; any other keeps its distance to the data pages, so
@@ -178,26 +181,10 @@ def _file_offset(chunk: ColumnChunk, shift: int, offsets: OffsetMap) -> int:
     return 0 if moved is None else int(old + moved)
 
 
-def _shifted_index(body: bytes | None, chunk: ColumnChunk, offsets: OffsetMap) -> bytes | None:
-    shift = _shift_of(chunk, offsets)
+def _shifted_index(body: bytes | None, chunk: ColumnChunk, shift: int) -> bytes | None:
     if body is None or not shift:
         return body
-    start, end = chunk.start, chunk.end
-    try:
-        index, _ = decode_struct(body)
-        inside = all(start <= page[PageLocation.OFFSET] < end for page in index[OffsetIndex.PAGES])
-    except (ThriftError, KeyError, TypeError):
-        raise UnreadableFile("an offset index is damaged") from None
-    if not inside:
-        raise UnreadableFile("an offset index points outside its column chunk")
-    return _move_pages(index, shift)
-
-
-def _move_pages(index: Struct, shift: int) -> bytes:
-    """The index with every page `shift` bytes further on. It is changed in place: nobody else has it."""
-    for page in index[OffsetIndex.PAGES]:
-        page[PageLocation.OFFSET] += shift
-    return encode_struct(index)
+    return move_pages(body, shift, within=(chunk.start, chunk.end))
 
 
 def _shifted_group(old: RowGroup, ordinal: int, trees: list[Struct]) -> Struct:
