@@ -262,6 +262,11 @@ def adds_columns(loaded: Loaded) -> bool:
     return Properties(loaded.snapshot.properties).text("schema.evolve") == "add"
 
 
+def brings_columns(arrow: pa.Schema, schema: Schema) -> bool:
+    """Whether data has fields that the table lacks. Raises `UnsupportedType` for those it cannot have."""
+    return next(_unknown(list(arrow), schema.fields, ()), None) is not None
+
+
 def admit_columns(ctx: Context, loaded: Loaded, arrow: Iterable[pa.Schema]) -> Loaded:
     """The table with the columns that data of these schemas has and it lacks, where its property
     `schema.evolve` is `add`: one commit, none when there is nothing to add."""

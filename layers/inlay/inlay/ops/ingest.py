@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import pyarrow as pa
+
 from inlay.errors import (
     InlayError,
     InvalidRequest,
@@ -25,6 +27,7 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.entry import DataFile
 from inlay.format.snapshot import Snapshot
+from inlay.ops.alter import adds_columns, admit_columns, brings_columns
 from inlay.ops.commit import Committed, Skipped, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.copy import copy_object
@@ -122,16 +125,26 @@ class _Seen:
     modified_us: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Wider:
+    """A source with columns that the table lacks, and is to get (property `schema.evolve`)."""
+
+    arrow: pa.Schema
+
+
 @dataclass(slots=True)
 class _Batch:
     """Outcomes found so far, by position in the batch."""
 
     outcomes: dict[int, SourceOutcome] = field(default_factory=dict)
     seen: dict[int, _Seen] = field(default_factory=dict)
+    wider: dict[int, _Wider] = field(default_factory=dict)
 
-    def settle(self, position: int, found: SourceOutcome | _Seen) -> None:
+    def settle(self, position: int, found: SourceOutcome | _Seen | _Wider) -> None:
         if isinstance(found, _Seen):
             self.seen[position] = found
+        elif isinstance(found, _Wider):
+            self.wider[position] = found
         else:
             self.outcomes[position] = found
 
@@ -175,11 +188,7 @@ def _ingest(
         else:
             fresh.append(position)
 
-    def look(position: int) -> tuple[int, SourceOutcome | _Seen]:
-        return position, _guarded(ctx, sources[position], lambda s: _look(ctx, s, loaded.snapshot))
-
-    for position, found in ctx.map(look, fresh):
-        batch.settle(position, found)
+    loaded = _look_at_all(ctx, batch, sources, fresh, loaded)
 
     # Sources given without an ETag know their identity only now.
     _drop_known(ctx, batch, loaded)
@@ -223,6 +232,35 @@ def _ingest(
     return IngestResult(_ordered(batch, sources), write, done.loaded)
 
 
+def _look_at_all(
+    ctx: Context, batch: _Batch, sources: Sequence[Source], fresh: Sequence[int], loaded: Loaded
+) -> Loaded:
+    """Settle what the objects themselves say; the table may get columns by it."""
+
+    def look(positions: Sequence[int], table: Snapshot, extend: bool) -> None:
+        def one(position: int) -> tuple[int, SourceOutcome | _Seen | _Wider]:
+            source = sources[position]
+            return position, _guarded(ctx, source, lambda s: _look(ctx, s, table, extend))
+
+        for position, found in ctx.map(one, positions):
+            batch.settle(position, found)
+
+    def extended(base: Loaded, position: int) -> Loaded:
+        arrow = batch.wider.pop(position).arrow
+        grown = _guarded(ctx, sources[position], lambda _: admit_columns(ctx, base, [arrow]))
+        if isinstance(grown, Loaded):
+            return grown
+        batch.outcomes[position] = grown
+        return base
+
+    look(fresh, loaded.snapshot, adds_columns(loaded))
+    wider = list(batch.wider)
+    for position in wider:
+        loaded = extended(loaded, position)
+    look([n for n in wider if n not in batch.outcomes], loaded.snapshot, False)
+    return loaded
+
+
 def _was_known(done: Committed | Skipped, request: Request) -> bool:
     return request.id in done.duplicates or isinstance(done, Skipped)
 
@@ -264,8 +302,11 @@ def _guarded(ctx: Context, source: Source, work):  # type: ignore[no-untyped-def
         return (Retry if error.kind in (Kind.RETRY, Kind.REBASE) else Rejected)(source, error)
 
 
-def _look(ctx: Context, source: Source, snapshot: Snapshot) -> SourceOutcome | _Seen:
-    """Read the footer and decide whether the object fits."""
+def _look(
+    ctx: Context, source: Source, snapshot: Snapshot, extend: bool = False
+) -> SourceOutcome | _Seen | _Wider:
+    """Read the footer and decide whether the object fits, or (`extend`) would if the table had more
+    columns."""
     location = source.location
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
     got = store.get_suffix(location.key, TAIL_BYTES)
@@ -275,13 +316,17 @@ def _look(ctx: Context, source: Source, snapshot: Snapshot) -> SourceOutcome | _
         return Superseded(source)
     tail = _whole_footer(store, location, got)
     described = describe(tail, size=got.size)
+    is_wider = extend and brings_columns(described.arrow, snapshot.schema)
     entry = entry_of(
         described,
         key="",
         size=got.size,
         schema=snapshot.schema,
         stats_columns=snapshot.stats_columns,
+        extra_columns=is_wider,
     )
+    if is_wider:  # and would fit: a file that is refused leaves the table as it is
+        return _Wider(described.arrow)
     pinned = replace(source, etag=got.etag)
     return _Seen(
         pinned, store, replace(entry, event=pinned.request.token), got.etag, got.modified_us

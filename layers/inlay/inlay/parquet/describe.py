@@ -65,8 +65,10 @@ def entry_of(
     schema: Schema,
     stats_columns: Sequence[int],
     event: str | None = None,
+    extra_columns: bool = False,
 ) -> DataFile:
-    """The entry of an object whose columns fit `schema`. Raises `SchemaMismatch`."""
+    """The entry of an object whose columns fit `schema`. Raises `SchemaMismatch`, for columns that the
+    table lacks unless `extra_columns`."""
     columns = locate_columns(described.arrow, schema)
     entry = describe_metadata(
         described.metadata,
@@ -77,7 +79,7 @@ def entry_of(
         stats_columns={*columns.leaves, *stats_columns},
         footer_size=described.footer_bytes,
     )
-    check_fits(described.arrow, schema, evidence=entry.stats.get)
+    check_fits(described.arrow, schema, evidence=entry.stats.get, extra_columns=extra_columns)
     stats = {i: entry.stats[i] for i in stats_columns if i in entry.stats}
     return replace(entry, stats=stats, event=event)
 
