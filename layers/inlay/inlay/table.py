@@ -41,6 +41,7 @@ from inlay.ops import expire as expire_op
 from inlay.ops import history as history_op
 from inlay.ops import ingest as ingest_op
 from inlay.ops import inspect as inspect_op
+from inlay.ops import partition as partition_op
 from inlay.ops import repair as repair_op
 from inlay.ops import rewrite as rewrite_op
 from inlay.ops import update as update_op
@@ -79,13 +80,15 @@ def create(
     *,
     primary_key: str | Sequence[str] = (),
     sort_by: str | Sequence[str] = (),
+    partition_by: str | Sequence[str] = (),
     properties: Mapping[str, object] | None = None,
     context: Context | None = None,
 ) -> Table:
     """Create an empty table. `uri` is s3://, file:///, memory:// or a local path.
 
     `primary_key` names what ranges and upserts use (it is not enforced); `sort_by` orders written
-    files. Raises `TableExists`, `UnsupportedType`, `InvalidRequest`.
+    files; `partition_by` cuts them: `["day(ts)", "bucket(16, id)"]`. Raises `TableExists`,
+    `UnsupportedType`, `InvalidRequest`.
     """
     ctx = context or connect(uri)
     loaded = create_op.create(
@@ -93,6 +96,7 @@ def create(
         schema,
         primary_key=arguments.names(primary_key, "primary_key"),
         sort_by=arguments.names(sort_by, "sort_by"),
+        partition_by=arguments.names(partition_by, "partition_by"),
         properties=properties,
     )
     return Table(ctx, loaded)
@@ -271,6 +275,11 @@ class Table:
     def partitions(self) -> pa.Table:
         """The partitions of this snapshot that have files."""
         return inspect_op.partitions_table(self._state())
+
+    @property
+    def partitioning(self) -> tuple[str, ...]:
+        """How new rows are partitioned, as `create` takes it."""
+        return partition_op.partitioning(self.snapshot)
 
     def tombstones(self) -> pa.Table:
         """The delete markers of this snapshot, and what each still hits."""
@@ -475,6 +484,18 @@ class Table:
         return self._write(
             "alter",
             lambda base: alter_op.alter(self._ctx, evolution, base=base, request=request),
+        )
+
+    def set_partitioning(self, *partition_by: str, request_id: str | None = None) -> WriteResult:
+        """Partition what is written from now on: `t.set_partitioning("day(ts)", "bucket(16, id)")`; by
+        nothing, not at all. Files that are there stay as they are, and queries need not know."""
+        texts = arguments.names(partition_by, "partition_by")
+        request = arguments.request(request_id, f"partition:{texts}")
+        return self._write(
+            "set_partitioning",
+            lambda base: partition_op.set_partitioning(
+                self._ctx, texts, base=base, request=request
+            ),
         )
 
     def set_properties(self, **properties: object) -> WriteResult:

@@ -6,7 +6,16 @@ from typing import Annotated
 
 import typer
 
-from inlay.cli import checking, evolving, inspecting, local, maintenance, reading, writing
+from inlay.cli import (
+    checking,
+    evolving,
+    inspecting,
+    local,
+    maintenance,
+    partitioning,
+    reading,
+    writing,
+)
 from inlay.cli.verb import reflowed
 
 app = typer.Typer(
@@ -47,5 +56,5 @@ def inlay(
     """The options before the verb."""
 
 
-for verbs in (writing, evolving, reading, inspecting, maintenance, checking, local):
+for verbs in (writing, evolving, partitioning, reading, inspecting, maintenance, checking, local):
     verbs.register(app)

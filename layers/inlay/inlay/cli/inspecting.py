@@ -49,7 +49,7 @@ def show(
     out = console()
     columns, properties = facts.pop("columns"), facts.pop("properties")
     facts["bytes"] = f"{facts['bytes']:,} ({size_text(facts['bytes'])})"
-    for name in ("primary_key", "sort_by"):
+    for name in ("primary_key", "sort_by", "partition_by"):
         facts[name] = ", ".join(facts[name]) or None
     facts["refs"] = ", ".join(facts["refs"]) or None
     print_record({name.replace("_", " "): value for name, value in facts.items()}, as_json=False)
@@ -81,6 +81,7 @@ def _facts(table: Table) -> dict[str, Any]:
         "open_erasures": len(snapshot.erasures),
         "primary_key": [names.get(i, str(i)) for i in snapshot.primary_key],
         "sort_by": [names.get(i, str(i)) for i in snapshot.sort_by],
+        "partition_by": list(table.partitioning),
         "refs": sorted(snapshot.refs),
         "columns": [
             {"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in table.schema

@@ -46,6 +46,13 @@ RequestId = Annotated[
 ]
 
 
+def split_partitions(given: list[str] | None) -> tuple[str, ...]:
+    """`--partition-by "day(ts), bucket(16, id)" --partition-by region` → the three fields."""
+    from inlay.parse.partitioning import split_fields
+
+    return tuple(field for each in given or () for field in split_fields(each))
+
+
 def split_names(given: list[str] | None) -> list[str]:
     """`--columns a,b --columns c` → a, b, c."""
     return [name.strip() for each in given or () for name in each.split(",") if name.strip()]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inlay.cli.opened import connected, opened
-from inlay.cli.options import AsJson, RequestId, TableUri, Where, split_names
+from inlay.cli.options import AsJson, RequestId, TableUri, Where, split_names, split_partitions
 from inlay.cli.output import note, print_record, print_write, write_record
 from inlay.cli.verb import Example, add_verb
 from inlay.errors import InvalidRequest, Kind
@@ -41,6 +41,15 @@ def create(
         list[str] | None,
         typer.Option("--sort-by", metavar="COLUMN,…", help="The order of rows in written files."),
     ] = None,
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--partition-by",
+            metavar="FIELD,…",
+            help="Cut files by columns, or by year(c), month(c), day(c), hour(c), bucket(16, c), "
+            "truncate(4, c).",
+        ),
+    ] = None,
     properties: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A table property; may be repeated."),
@@ -67,6 +76,7 @@ def create(
             columns,
             primary_key=split_names(primary_key),
             sort_by=split_names(sort_by),
+            partition_by=split_partitions(partition_by),
             properties=dict(_assignment(each, "--set") for each in properties or ()),
             context=context,
         )
@@ -312,6 +322,10 @@ def register(app: typer.Typer) -> None:
             "columns given as text",
         ),
         Example("create ./people --like people.parquet --sort-by id", "columns taken from a file"),
+        Example(
+            'create ./events --schema "id bigint, at timestamptz" --partition-by "day(at)"',
+            "files of one day each",
+        ),
         panel=PANEL,
     )
     add_verb(

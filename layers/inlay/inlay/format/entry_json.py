@@ -266,9 +266,9 @@ def stats_of(
 
 
 def _plain(value: Value | None) -> Any:
-    """Partition values are ints and strings (a transform's result), or null."""
-    if value is not None and not isinstance(value, int | str):
-        raise TypeError(f"a partition value must be an integer or text, not {type(value).__name__}")
+    """Partition values are JSON values already (`format.partition`), or null."""
+    if value is not None and not isinstance(value, int | float | str):
+        raise TypeError(f"a partition value must be a number or text, not {type(value).__name__}")
     return value
 
 

@@ -147,8 +147,8 @@ def _files_from_json(body: Mapping[str, Any], count: int) -> tuple[DataFile, ...
 
 def _partition(found: Any) -> tuple[Value | None, ...]:
     values = found or ()
-    if any(v is not None and not isinstance(v, int | str) for v in values):
-        raise TypeError("a partition value must be an integer, text or null")
+    if any(v is not None and not isinstance(v, int | float | str) for v in values):
+        raise TypeError("a partition value must be a number, text or null")
     return tuple(values)
 
 

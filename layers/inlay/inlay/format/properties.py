@@ -72,6 +72,13 @@ PROPERTIES = {
         Property("history.min_versions", "1", "versions kept however old", minimum=1),
         Property("gc.grace_days", "7", "age before an unreachable object is deleted", minimum=0),
         Property(
+            "ingest.split_bytes",
+            str(64 * 2**20),
+            "a landing file that spans partitions is cut up to this size; a larger one is kept whole, in "
+            "no partition, until it is compacted",
+            minimum=0,
+        ),
+        Property(
             "compact.small_file_bytes", str(32 * 2**20), "files below this are packed", minimum=0
         ),
         Property(

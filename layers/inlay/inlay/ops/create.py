@@ -13,11 +13,12 @@ from inlay.errors import InvalidRequest, TableExists
 from inlay.format.keys import POINTER
 from inlay.format.properties import check_properties
 from inlay.format.schema import Primitive, Schema
-from inlay.format.snapshot import Commit, Snapshot
+from inlay.format.snapshot import UNPARTITIONED, Commit, PartitionSpec, Snapshot
 from inlay.ops.commit import create_pointer
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded
 from inlay.parquet.types import schema_from_arrow
+from inlay.parse.partitioning import partition_fields
 from inlay.plan.stats_columns import choose_stats_columns
 from inlay.storage.base import Head
 
@@ -30,6 +31,7 @@ def create(
     *,
     primary_key: Sequence[str] = (),
     sort_by: Sequence[str] = (),
+    partition_by: Sequence[str] = (),
     properties: Mapping[str, object] | None = None,
 ) -> Loaded:
     """Create the table at `ctx.root`, version 1, empty. Raises `TableExists`."""
@@ -48,6 +50,8 @@ def create(
         raise InvalidRequest(f"columns named twice: {sorted(twice)}", table=ctx.uri)
     key_ids = _column_ids(typed, primary_key, "primary_key", ctx.uri)
     sort_ids = _column_ids(typed, sort_by, "sort_by", ctx.uri)
+    fields = partition_fields(partition_by, typed)
+    specs = (UNPARTITIONED, PartitionSpec(1, fields)) if fields else (UNPARTITIONED,)
     # The store's clock, not ours: an absent pointer's 404 tells the time as well as a success would.
     now = ctx.store.head(ctx.key(POINTER))
     if isinstance(now, Head):
@@ -62,7 +66,11 @@ def create(
         last_field_id=typed.max_id(),
         primary_key=key_ids,
         sort_by=sort_ids,
-        stats_columns=choose_stats_columns(typed, key_ids, sort_ids, checked),
+        specs=specs,
+        spec_id=specs[-1].id,
+        stats_columns=choose_stats_columns(
+            typed, key_ids, sort_ids, checked, partitioned_by=tuple(f.source for f in fields)
+        ),
         properties=checked,
         time_index=((1, now.date_us),),
     )

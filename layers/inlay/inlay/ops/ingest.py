@@ -6,6 +6,11 @@ own outcome and harms none of them; one commit serves the whole batch (docs/FORM
 
 The copy is made on the server, byte for byte, pinned to the ETag that was looked at. Copies whose
 event turns out to be a duplicate are orphans: garbage collection takes them.
+
+Of a partitioned table, an object whose footer shows that its rows lie in one partition becomes a file of
+that partition. One that spans several, or does not tell, is read and written anew, a file for each
+partition, up to `ingest.split_bytes`. A larger one, or one that is adopted, is kept whole as a file in no
+partition: nothing is concluded from where it lies, and compaction cuts it.
 """
 
 from __future__ import annotations
@@ -22,10 +27,14 @@ from inlay.errors import (
     Kind,
     ObjectGone,
     RequestTooOld,
+    SnapshotGone,
+    SourceChanged,
     StaleUpload,
+    UnreadableFile,
 )
 from inlay.format import keys
 from inlay.format.entry import DataFile
+from inlay.format.properties import Properties
 from inlay.format.snapshot import Snapshot
 from inlay.ops.alter import adds_columns, admit_columns, brings_columns
 from inlay.ops.commit import Committed, Skipped, expect_committed
@@ -35,9 +44,14 @@ from inlay.ops.group import commit_together
 from inlay.ops.load import Loaded, load_pointer
 from inlay.ops.once import known_requests
 from inlay.ops.result import WriteResult, write_result
-from inlay.parquet.describe import TAIL_BYTES, describe, entry_of
+from inlay.ops.write import write_batches
+from inlay.parquet.describe import TAIL_BYTES, describe, entry_of, partition_in
 from inlay.parquet.footer import footer_length
+from inlay.parquet.ranges import Objects
+from inlay.parquet.reader import Wanted, read_file
 from inlay.plan.change import Change, Request
+from inlay.plan.partitions import current_spec
+from inlay.plan.scan import FileTask
 from inlay.storage.base import Got, Location, Missing, ObjectStore, Refused
 from inlay.storage.metered import Usage
 
@@ -123,6 +137,7 @@ class _Seen:
     entry: DataFile
     etag: str
     modified_us: int
+    spans: bool = False  # rows of several partitions, or of unknown ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,15 +208,16 @@ def _ingest(
     # Sources given without an ETag know their identity only now.
     _drop_known(ctx, batch, loaded)
 
-    def take(item: tuple[int, _Seen]) -> tuple[int, SourceOutcome | DataFile]:
+    def take(item: tuple[int, _Seen]) -> tuple[int, SourceOutcome | tuple[DataFile, ...]]:
         position, seen = item
-        return position, _guarded(
-            ctx, seen.source, lambda _: _take(ctx, seen, adopt, loaded.date_us)
-        )
+        return position, _guarded(ctx, seen.source, lambda _: _take(ctx, seen, adopt, loaded))
 
-    entries: dict[int, DataFile] = {}
-    for position, taken in ctx.map(take, list(batch.seen.items())):
-        if isinstance(taken, DataFile):
+    entries: dict[int, tuple[DataFile, ...]] = {}
+    # Copies cost no memory here; what has to be cut is read, so one by one.
+    cut = {p for p, seen in batch.seen.items() if _is_cut(seen, adopt, loaded.snapshot)}
+    copied = ctx.map(take, [item for item in batch.seen.items() if item[0] not in cut])
+    for position, taken in (*copied, *map(take, [(p, batch.seen[p]) for p in sorted(cut)])):
+        if isinstance(taken, tuple):
             entries[position] = taken
         else:
             batch.outcomes[position] = taken
@@ -213,20 +229,22 @@ def _ingest(
         operation="ingest",
         uploaded_us=None if adopt else loaded.date_us,
         # A file without rows is remembered, so that its event is not looked at again, but not kept.
-        add=tuple(e for e in entries.values() if e.rows > 0),
+        add=tuple(e for files in entries.values() for e in files),
         events=tuple(batch.seen[p].source.request for p in entries),
-        sources_us={e.key: batch.seen[p].modified_us for p, e in entries.items() if e.rows > 0},
+        sources_us={
+            e.key: batch.seen[p].modified_us for p, files in entries.items() for e in files
+        },
     )
     try:
         done = expect_committed(ctx, commit_together(ctx, change, base=loaded))
     except StaleUpload:
         return None
-    for position, entry in entries.items():
+    for position, files in entries.items():
         source = batch.seen[position].source
         batch.outcomes[position] = (
             Duplicate(sources[position])
             if _was_known(done, source.request)
-            else Ingested(sources[position], entry.rows)
+            else Ingested(sources[position], sum(e.rows for e in files))
         )
     write = write_result("ingest", done, Usage({}, 0, 0))
     return IngestResult(_ordered(batch, sources), write, done.loaded)
@@ -327,9 +345,18 @@ def _look(
     )
     if is_wider:  # and would fit: a file that is refused leaves the table as it is
         return _Wider(described.arrow)
+    spec = current_spec(snapshot)
+    partition = partition_in(described, snapshot.schema, spec)
+    if partition is not None:
+        entry = replace(entry, spec_id=spec.id, partition=partition)
     pinned = replace(source, etag=got.etag)
     return _Seen(
-        pinned, store, replace(entry, event=pinned.request.token), got.etag, got.modified_us
+        pinned,
+        store,
+        replace(entry, event=pinned.request.token),
+        got.etag,
+        got.modified_us,
+        spans=partition is None,
     )
 
 
@@ -350,13 +377,18 @@ def _whole_footer(store: ObjectStore, location: Location, got: Got) -> bytes:
     return longer.body
 
 
-def _take(ctx: Context, seen: _Seen, adopt: bool, date_us: int) -> SourceOutcome | DataFile:
-    """Make the object the table's own (or adopt it in place)."""
+def _take(
+    ctx: Context, seen: _Seen, adopt: bool, loaded: Loaded
+) -> SourceOutcome | tuple[DataFile, ...]:
+    """Make the object the table's own (or adopt it in place). A file without rows makes no file."""
     if seen.entry.rows == 0:
-        return seen.entry
+        return ()
+    in_place = replace(seen.entry, key=seen.source.location.uri, adopted=True, etag=seen.etag)
     if adopt:
-        return replace(seen.entry, key=seen.source.location.uri, adopted=True, etag=seen.etag)
-    key = keys.data_key(date_us, ctx.new_id())
+        return (in_place,)
+    if _is_cut(seen, adopt, loaded.snapshot):
+        return _split(ctx, in_place, loaded, seen.source)
+    key = keys.data_key(loaded.date_us, ctx.new_id())
     copied = copy_object(
         ctx, seen.source.location, ctx.key(key), size=seen.entry.size, etag=seen.etag
     )
@@ -366,4 +398,29 @@ def _take(ctx: Context, seen: _Seen, adopt: bool, date_us: int) -> SourceOutcome
         case Refused():
             return Superseded(seen.source)
         case _:
-            return replace(seen.entry, key=key)
+            return (replace(seen.entry, key=key),)
+
+
+def _is_cut(seen: _Seen, adopt: bool, snapshot: Snapshot) -> bool:
+    limit = Properties(snapshot.properties).number("ingest.split_bytes")
+    return seen.spans and not adopt and seen.entry.size <= limit
+
+
+def _split(
+    ctx: Context, whole: DataFile, loaded: Loaded, source: Source
+) -> Superseded | tuple[DataFile, ...]:
+    """The rows of a landing object as files of their partitions."""
+    schema = loaded.snapshot.schema
+    columns = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
+    # Without the cache: unlike the table's own objects, this one may be overwritten.
+    objects = Objects(ctx.store, ctx.root)
+    rows = read_file(objects, FileTask(file=whole, schema=schema), columns, ctx.executor)
+    try:
+        files = tuple(write_batches(ctx, loaded.snapshot, rows, time_us=loaded.date_us))
+    except SnapshotGone:
+        raise ObjectGone(f"{whole.key} no longer exists") from None
+    except SourceChanged:
+        return Superseded(source)
+    if sum(entry.rows for entry in files) != whole.rows:
+        raise UnreadableFile(f"{whole.key} does not have the rows its footer promises")
+    return tuple(replace(entry, event=whole.event) for entry in files)

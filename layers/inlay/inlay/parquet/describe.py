@@ -15,12 +15,15 @@ import pyarrow.parquet as pq
 
 from inlay.errors import UnreadableFile
 from inlay.format.entry import DataFile
+from inlay.format.partition import Partition
 from inlay.format.schema import Schema
+from inlay.format.snapshot import PartitionSpec
 from inlay.parquet.columns import locate_columns
 from inlay.parquet.conform import check_fits
 from inlay.parquet.footer import Footer, decode_footer
 from inlay.parquet.stats import describe as describe_metadata
-from inlay.parquet.stats import total_rows
+from inlay.parquet.stats import total_rows, whole_stats
+from inlay.plan.partitions import partition_from_stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,15 @@ def entry_of(
     check_fits(described.arrow, schema, evidence=entry.stats.get, extra_columns=extra_columns)
     stats = {i: entry.stats[i] for i in stats_columns if i in entry.stats}
     return replace(entry, stats=stats, event=event)
+
+
+def partition_in(described: Described, schema: Schema, spec: PartitionSpec) -> Partition | None:
+    """The one partition of `spec` in which all rows of an object lie, by its footer; None when they lie
+    in several, or when the footer does not tell."""
+    columns = locate_columns(described.arrow, schema)
+    sources = {field.source for field in spec.fields}
+    stats = whole_stats(described.metadata, columns, schema, sources)
+    return partition_from_stats(spec, schema, stats, described.rows)
 
 
 # Enough for the footer of nearly every file; a longer one takes a second request.

@@ -121,15 +121,22 @@ def file_stats(
     metadata: pq.FileMetaData, columns: FileColumns, schema: Schema, field_ids: Collection[int]
 ) -> dict[int, ColumnStats]:
     """Statistics of a whole file for an entry, long bounds shortened."""
+    whole = whole_stats(metadata, columns, schema, field_ids)
+    return {field_id: shorten(stats) for field_id, stats in whole.items()}
+
+
+def whole_stats(
+    metadata: pq.FileMetaData, columns: FileColumns, schema: Schema, field_ids: Collection[int]
+) -> dict[int, ColumnStats]:
+    """Statistics of a whole file, with bounds as long as they are."""
     leaves = leaves_of(metadata, columns, schema, field_ids)
     whole = combine(
         (group_stats(metadata, ordinal, leaves), metadata.row_group(ordinal).num_rows)
         for ordinal in range(metadata.num_row_groups)
     )
-    stats = {field_id: shorten(stats) for field_id, stats in whole.items()}
     for field_id, found in absent_fields(columns, schema, field_ids).items():
-        stats[field_id] = shorten(found.stats(total_rows(metadata)))
-    return stats
+        whole[field_id] = found.stats(total_rows(metadata))
+    return whole
 
 
 def total_rows(metadata: pq.FileMetaData) -> int:

@@ -39,6 +39,22 @@ def partition_fields(texts: Sequence[str], schema: Schema) -> tuple[PartitionFie
     return tuple(found)
 
 
+def split_fields(text: str) -> tuple[str, ...]:
+    """`"day(ts), bucket(16, id)"` → its two fields: commas within brackets belong to one.
+
+    >>> split_fields("day(ts), bucket(16, id)")
+    ('day(ts)', 'bucket(16, id)')
+    """
+    found, depth = [""], 0
+    for character in text:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += character
+    return tuple(field.strip() for field in found if field.strip())
+
+
 def _field(text: str, schema: Schema) -> PartitionField:
     transform, name = _parsed(text, schema)
     column = schema.column(name)

@@ -28,6 +28,7 @@ from inlay.plan.draft import Draft
 from inlay.plan.evolving import is_evolved, looks_at
 from inlay.plan.fit import fit
 from inlay.plan.once import look_up, without_duplicates
+from inlay.plan.partitions import is_partitioned_so
 from inlay.plan.state import State
 
 
@@ -40,6 +41,8 @@ def apply(state: State, change: Change, *, commit_id: str, new_id: Callable[[], 
     change = admitted.change
 
     if change.edit.schema is not None and is_evolved(state.snapshot, change.edit.schema):
+        return Unchanged()
+    if change.edit.spec is not None and is_partitioned_so(state.snapshot, change.edit.spec):
         return Unchanged()
     needed = _needed(state, change)
     if needed is not None:

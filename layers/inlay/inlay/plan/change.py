@@ -14,7 +14,7 @@ from hashlib import blake2b
 from inlay.format.content import Content
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import Predicate
-from inlay.format.snapshot import Erasure, Ref, Segment, Snapshot
+from inlay.format.snapshot import Erasure, PartitionField, Ref, Segment, Snapshot
 from inlay.plan.evolution import Evolution
 from inlay.plan.positions import PositionMap
 
@@ -92,12 +92,21 @@ class SchemaEdit:
     proven: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class SpecEdit:
+    """The table is partitioned by `fields` from now on; planned on the spec with id `planned_on`."""
+
+    planned_on: int
+    fields: tuple[PartitionField, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
     """Changes of the snapshot that are about no file or marker."""
 
     properties: Mapping[str, str | None] = field(default_factory=dict)  # None removes
     schema: SchemaEdit | None = None
+    spec: SpecEdit | None = None
     boundary_us: int | None = None
     boundary_at_commit: bool = False  # erasure: whatever began before this commit landed
     expire_through: int | None = None

@@ -32,6 +32,7 @@ from inlay.plan.change import Change, Conflict, Reads, Unit
 from inlay.plan.erasure import validate_erasure
 from inlay.plan.evidence import Evidence
 from inlay.plan.evolving import validate_schema
+from inlay.plan.partitions import validate_spec
 from inlay.plan.prune import may_match
 from inlay.plan.reach import marker_may_hit
 from inlay.plan.refs import validate_refs
@@ -51,7 +52,11 @@ def validate(state: State, change: Change) -> Conflict | None:
         gone = named - {f.key for f in state.files()}
         if gone:
             return Conflict("files whose rows were to be deleted were replaced", frozenset(gone))
-    moved_on = validate_erasure(state, change.edit) or validate_schema(state, change)
+    moved_on = (
+        validate_erasure(state, change.edit)
+        or validate_schema(state, change)
+        or validate_spec(state.snapshot, change.edit.spec)
+    )
     if moved_on is not None:
         return moved_on
     if change.reads is not None:

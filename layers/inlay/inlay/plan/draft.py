@@ -26,6 +26,7 @@ from inlay.format.snapshot import (
 from inlay.plan.change import NO_EDIT, Change, Edit, Unit
 from inlay.plan.evidence import Evidence
 from inlay.plan.evolving import evolved
+from inlay.plan.partitions import current_spec, repartitioned
 from inlay.plan.prune import all_match, may_match
 from inlay.plan.reach import marker_may_hit, marker_predicate
 from inlay.plan.refs import edited_refs, net_counts, seen
@@ -349,11 +350,17 @@ class Draft:
             schema = evolved(self.base, edit.schema)
             schemas = (*schemas, schema)
             schema_id, last = schema.id, max(last, schema.max_id())
+        if edit.spec is not None:
+            snapshot = repartitioned(snapshot, edit.spec)
         stats_columns = snapshot.stats_columns
-        if "stats.columns" in edit.properties or edit.schema is not None:
+        if "stats.columns" in edit.properties or edit.schema is not None or edit.spec is not None:
             schema = next(s for s in schemas if s.id == schema_id)
             stats_columns = choose_stats_columns(
-                schema, snapshot.primary_key, snapshot.sort_by, properties
+                schema,
+                snapshot.primary_key,
+                snapshot.sort_by,
+                properties,
+                partitioned_by=tuple(f.source for f in current_spec(snapshot).fields),
             )
         edited = dataclasses.replace(
             snapshot,

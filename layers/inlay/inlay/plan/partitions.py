@@ -11,10 +11,9 @@ stay with the table for ever.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from inlay.errors import InvalidRequest
 from inlay.format.entry import ColumnStats, DataFile
 from inlay.format.partition import (
     MAX_SPECS,
@@ -29,6 +28,7 @@ from inlay.format.partition import (
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import UNPARTITIONED, PartitionField, PartitionSpec, Snapshot
 from inlay.format.values import is_nan, order_key
+from inlay.plan.change import Conflict, SpecEdit
 
 GroupKey = tuple[int, Partition]
 
@@ -47,17 +47,39 @@ def group_key(entry: DataFile) -> GroupKey:
     return entry.spec_id, entry.partition
 
 
-def next_spec(snapshot: Snapshot, fields: tuple[PartitionField, ...]) -> PartitionSpec:
-    """The table's spec of these fields, or a new one. Raises `InvalidRequest` when it has too many."""
-    same = next((spec for spec in snapshot.specs if spec.fields == fields), None)
-    if same is not None:
-        return same
-    if len(snapshot.specs) >= MAX_SPECS:
-        raise InvalidRequest(
-            f"the table has been partitioned in {MAX_SPECS} ways, which is all it can remember",
-            next_step="Go back to one of them, or copy the table into a new one",
+# -- changing the spec ----------------------------------------------------------------------------
+
+
+def is_partitioned_so(snapshot: Snapshot, edit: SpecEdit) -> bool:
+    """Whether there is nothing to change, or another commit made the same change since."""
+    return current_spec(snapshot).fields == edit.fields
+
+
+def validate_spec(snapshot: Snapshot, edit: SpecEdit | None) -> Conflict | None:
+    """Why the table cannot be partitioned so. Files that are there stay as they are, whatever it is."""
+    if edit is None:
+        return None
+    if edit.planned_on != snapshot.spec_id:
+        return Conflict("the table was partitioned in another way by another commit")
+    if not applies_to(edit.fields, snapshot.schema):
+        return Conflict(
+            "a column the table was to be partitioned by was dropped or has another type"
         )
-    return PartitionSpec(max(spec.id for spec in snapshot.specs) + 1, fields)
+    known = any(spec.fields == edit.fields for spec in snapshot.specs)
+    if not known and len(snapshot.specs) >= MAX_SPECS:
+        return Conflict(
+            f"the table has been partitioned in {MAX_SPECS} ways, which is all it can remember"
+        )
+    return None
+
+
+def repartitioned(snapshot: Snapshot, edit: SpecEdit) -> Snapshot:
+    """The snapshot under the spec that the edit asks for: one it had before, or a new one."""
+    same = next((spec for spec in snapshot.specs if spec.fields == edit.fields), None)
+    if same is not None:
+        return replace(snapshot, spec_id=same.id)
+    spec = PartitionSpec(max(spec.id for spec in snapshot.specs) + 1, edit.fields)
+    return replace(snapshot, specs=(*snapshot.specs, spec), spec_id=spec.id)
 
 
 # -- what a partition value says ------------------------------------------------------------------

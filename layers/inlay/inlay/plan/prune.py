@@ -76,6 +76,11 @@ def all_match(predicate: Predicate, stats: Stats, rows: int) -> bool:
 
 def range_predicate(body: KeyRange, kind: Primitive) -> Predicate:
     """The rows a key range marks; without any bound, the rows whose key is not NULL."""
+    lower, upper = body.lower, body.upper
+    closed = body.lower_inclusive and body.upper_inclusive
+    if closed and lower is not None and upper is not None and compare(kind, lower, upper) == 0:
+        # Not two inequalities: a bucket knows single values only.
+        return Comparison(body.field_id, "=", Literal(kind, lower))
     parts: list[Predicate] = []
     if body.lower is not None:
         op: Operator = ">=" if body.lower_inclusive else ">"

@@ -17,8 +17,11 @@ def choose_stats_columns(
     primary_key: tuple[int, ...],
     sort_by: tuple[int, ...],
     properties: Mapping[str, str],
+    *,
+    partitioned_by: tuple[int, ...] = (),
 ) -> tuple[int, ...]:
-    """Field ids: of the sort columns, the key, then the first columns, up to `stats.columns`."""
+    """Field ids: of the sort columns, the key, what the partitions are made of, then the first columns,
+    up to `stats.columns`."""
     plain = (f.id for f in schema.fields if isinstance(f.type, Primitive))
-    wanted = [*sort_by, *primary_key, *plain]
+    wanted = [*sort_by, *primary_key, *partitioned_by, *plain]
     return tuple(dict.fromkeys(wanted))[: Properties(properties).stats_columns]

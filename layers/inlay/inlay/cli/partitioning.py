@@ -1,0 +1,76 @@
+"""Verbs about how a table is cut into files: partition, partitions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from inlay.cli.opened import opened
+from inlay.cli.options import AsJson, AsOf, Ref, RequestId, TableUri, Version, split_partitions
+from inlay.cli.output import print_rows, print_write
+from inlay.cli.verb import Example, add_verb
+from inlay.errors import InvalidRequest
+
+_PARTITIONS = ("partition", "files", "rows", "bytes", "deletes", "spec", "current")
+
+
+def partition(
+    table: TableUri,
+    fields: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FIELD…",
+            help="A column, or year(c), month(c), day(c), hour(c), bucket(16, c), truncate(4, c).",
+            show_default=False,
+        ),
+    ] = None,
+    none: Annotated[
+        bool, typer.Option("--none", help="Do not partition what is written from now on.")
+    ] = False,
+    request_id: RequestId = None,
+    as_json: AsJson = False,
+) -> None:
+    """Partition what is written from now on.
+
+    Files that are there stay as they are, and queries go on as they are written: a condition on a
+    column spares the partitions that cannot match. Compaction cuts the files it rewrites.
+    """
+    wanted = split_partitions(fields)
+    if bool(wanted) == none:
+        raise InvalidRequest(
+            "give the fields to partition by, or --none",
+            next_step="`inlay partitions` lists what there is",
+        )
+    with opened(table) as found:
+        result = found.set_partitioning(*wanted, request_id=request_id)
+    print_write(result, as_json=as_json)
+
+
+def partitions(
+    table: TableUri,
+    version: Version = None,
+    as_of: AsOf = None,
+    ref: Ref = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the partitions that have files."""
+    with opened(table, version=version, as_of=as_of, ref=ref) as found:
+        rows = found.partitions()
+    print_rows(rows, as_json=as_json, columns=_PARTITIONS, empty="no files")
+
+
+def register(app: typer.Typer) -> None:
+    add_verb(
+        app,
+        partition,
+        Example('partition ./events "day(at)" "bucket(16, user_id)"', "from now on"),
+        Example("partition ./events --none", "no longer"),
+        panel="Write",
+    )
+    add_verb(
+        app,
+        partitions,
+        Example("partitions ./events", "what each holds"),
+        panel="Look",
+    )
