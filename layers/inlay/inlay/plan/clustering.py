@@ -23,6 +23,7 @@ from inlay.format.properties import Properties
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Snapshot
 from inlay.format.values import order_key
+from inlay.plan.evidence import Evidence
 
 # Fewer runs at a point are not worth the bytes: each of them would be written again to spare a file.
 MIN_RUNS = 4
@@ -87,11 +88,9 @@ def cluster_units(
     files: Iterable[DataFile], order: Order, snapshot: Snapshot, *, unit_bytes: int
 ) -> Iterator[list[DataFile]]:
     """Units among `files` of one partition, each in the order of its files' lowest values. Files
-    without bounds for every column, or of a type that has changed since, are left alone."""
-    comparable = _comparable(order, snapshot)
-    placed = [
-        p for f in files if f.schema_id in comparable and (p := _placed(f, order)) is not None
-    ]
+    without bounds for every column are left alone."""
+    evidence = Evidence.of_snapshot(snapshot)
+    placed = [p for f in files if (p := _placed(f, order, evidence)) is not None]
     for unit in _sweep(placed, order, 0, unit_bytes):
         yield [p.entry for p in unit]
 
@@ -101,23 +100,10 @@ def runs_of(files: Iterable[DataFile]) -> int:
     return len({f.key if f.cluster is None else f.cluster for f in files})
 
 
-def _comparable(order: Order, snapshot: Snapshot) -> frozenset[int]:
-    """Schemas under which the columns have the types they have now."""
-    now = [snapshot.schema.by_id(column) for column in order.columns]
-    return frozenset(
-        schema.id
-        for schema in snapshot.schemas
-        if all(
-            here is not None and (then := schema.by_id(here.id)) and then.type == here.type
-            for here in now
-        )
-    )
-
-
-def _placed(entry: DataFile, order: Order) -> _Placed | None:
+def _placed(entry: DataFile, order: Order, evidence: Evidence) -> _Placed | None:
     bounds: list[tuple[Any, Any]] = []
     for column in order.columns:
-        stats = entry.stats.get(column)
+        stats = evidence.column(entry, column)
         if stats is None or stats.lower is None or stats.upper is None:
             if order.kind == "zorder" or not bounds:
                 return None

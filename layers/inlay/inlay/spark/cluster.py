@@ -1,0 +1,280 @@
+"""Clustering of large tables: all rows of many files in one order, by a Spark shuffle.
+
+Promise: every reader sees the same rows before and after. Where `ops.compact` merges the few files of a
+unit in the memory of one process, here a slice of any size is one run: Spark distributes its rows by
+ranges of the order, executors write the files, the driver commits each slice by itself. Appends and
+deletes go on; a slice whose files they touch is left for the next run, and costs only itself.
+
+The order is the table's (`compact.strategy`, `compact.columns`). For a z-order the key is made of Spark's
+own expressions: each column is cut at quantiles of a sample, and the bits of the cells are interleaved.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from inlay.errors import InvalidRequest
+from inlay.format.entry import DataFile
+from inlay.format.properties import Properties
+from inlay.format.values import order_key
+from inlay.ops.commit import Committed, commit
+from inlay.ops.context import Context, Progress, no_progress
+from inlay.ops.load import Loaded, load_pointer
+from inlay.ops.units import with_entries
+from inlay.ops.write import layout_of, target_of
+from inlay.parquet.conform import conform
+from inlay.parquet.reader import Wanted, read_tasks
+from inlay.parquet.writer import write_files
+from inlay.parse import parse_predicate
+from inlay.plan.change import Change, Unit
+from inlay.plan.clustering import MIN_RUNS, Order, order_of, runs_of
+from inlay.plan.compaction import live_tasks
+from inlay.plan.evidence import Evidence
+from inlay.plan.partitions import group_key
+from inlay.plan.prune import may_match
+from inlay.plan.scan import FileTask
+from inlay.spark.batches import gathered
+from inlay.spark.connect import connect
+from inlay.spark.options import PARTITION_BYTES
+from inlay.spark.partitions import plan_partitions
+from inlay.spark.slim import bare
+from inlay.spark.types import arrow_for, spark_schema, to_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# One slice is one commit: what a crash, or a delete that comes in between, may cost again.
+SLICE_BYTES = 64 * 2**30
+# Cells of a column in a z-order, and the rows whose quantiles bound them.
+ZORDER_BITS = 6
+SAMPLE_ROWS = 10_000
+
+_KEY = "__inlay_order"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterResult:
+    """`slices` were committed; `skipped` ones had files that others changed meanwhile. `left` files
+    were in order already, or are being erased from."""
+
+    version: int
+    slices: int = 0
+    skipped: int = 0
+    input_files: int = 0
+    output_files: int = 0
+    left: int = 0
+    rows: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+
+def cluster(
+    spark: SparkSession,
+    uri: str,
+    *,
+    where: str | None = None,
+    slice_bytes: int = SLICE_BYTES,
+    dry_run: bool = False,
+    progress: Progress = no_progress,
+) -> ClusterResult:
+    """Write the files that may hold a row for which `where` (SQL text) is TRUE anew, in the table's
+    order. Raises `InvalidRequest` when the table has none."""
+    ctx = connect(uri)
+    loaded = with_entries(ctx, load_pointer(ctx))
+    order = order_of(loaded.snapshot)
+    if order is None:
+        raise InvalidRequest(
+            f"{uri} has no order to cluster by",
+            next_step='Set compact.strategy to "sort" or "zorder", and compact.columns',
+        )
+    tasks, left = _worth_it(loaded, where)
+    slices = _slices(tasks, order, slice_bytes, Evidence.of_snapshot(loaded.snapshot))
+    told = ClusterResult(version=loaded.snapshot.version, left=left)
+    if dry_run:
+        return replace(
+            told,
+            slices=len(slices),
+            input_files=len(tasks),
+            read_bytes=sum(t.file.size for t in tasks),
+        )
+    for number, one in enumerate(slices, 1):
+        outputs = _write(spark, uri, loaded, one, order)
+        outcome = commit(ctx, _change(ctx, loaded, one, outputs), base=load_pointer(ctx))
+        if isinstance(outcome, Committed) and not outcome.skipped:
+            told = replace(
+                told,
+                slices=told.slices + 1,
+                input_files=told.input_files + len(one),
+                output_files=told.output_files + len(outputs),
+                rows=told.rows + sum(f.rows for f in outputs),
+                read_bytes=told.read_bytes + sum(t.file.size for t in one),
+                written_bytes=told.written_bytes + sum(f.size for f in outputs),
+            )
+        else:
+            told = replace(told, skipped=told.skipped + 1)
+        told = replace(told, version=outcome.loaded.snapshot.version)
+        progress("cluster", number, len(slices))
+    return told
+
+
+def _worth_it(loaded: Loaded, where: str | None) -> tuple[list[FileTask], int]:
+    """What is to be written anew: partitions with fewer runs than merging takes are in order. Files
+    that an erasure has to look at are its own work: it counts what it removes."""
+    state = loaded.state
+    predicate = None if where is None else parse_predicate(where, loaded.snapshot.schema)
+    evidence = Evidence.of_snapshot(loaded.snapshot)
+    tasks = live_tasks(state, state.files(), state.markers())
+    wanted = [
+        t
+        for t in tasks.values()
+        if (predicate is None or may_match(predicate, evidence.of(t.file), t.file.rows))
+        and not any(m.erasure for m in t.markers)
+    ]
+    groups: dict[object, list[FileTask]] = {}
+    for task in wanted:
+        groups.setdefault(group_key(task.file), []).append(task)
+    chosen = [
+        t for group in groups.values() if runs_of(g.file for g in group) >= MIN_RUNS for t in group
+    ]
+    return chosen, loaded.snapshot.totals.files - len(chosen)
+
+
+def _slices(
+    tasks: Sequence[FileTask], order: Order, slice_bytes: int, evidence: Evidence
+) -> list[list[FileTask]]:
+    """Files that lie near each other in the order together, `slice_bytes` at a time."""
+    first = order.columns[0]
+
+    def place(task: FileTask) -> tuple[Any, ...]:
+        stats = evidence.column(task.file, first)
+        low = None if stats is None else stats.lower
+        known = 0 if low is None else order_key(low)
+        return (str(group_key(task.file)), low is None, known, task.file.key)
+
+    found: list[list[FileTask]] = []
+    size = slice_bytes
+    for task in sorted(tasks, key=place):
+        if size + task.file.size > slice_bytes:
+            found.append([])
+            size = 0
+        found[-1].append(task)
+        size += task.file.size
+    return found
+
+
+def _change(
+    ctx: Context, loaded: Loaded, tasks: Sequence[FileTask], outputs: Sequence[DataFile]
+) -> Change:
+    version = loaded.snapshot.version
+    unit = Unit(
+        inputs=tuple(t.file.key for t in tasks),
+        outputs=tuple(outputs),
+        version=version,
+        applied=frozenset(m.id for t in tasks for m in t.markers if m.file is not None),
+    )
+    return Change(operation="compact", units=(unit,), uploaded_us=loaded.date_us, deleted_rows=0)
+
+
+# -- on Spark -------------------------------------------------------------------------------------
+
+
+def _write(
+    spark: SparkSession, uri: str, loaded: Loaded, tasks: Sequence[FileTask], order: Order
+) -> list[DataFile]:
+    """The rows of `tasks` in files of one run."""
+    snapshot = loaded.snapshot
+    names = {field.id: field.name for field in snapshot.schema.fields}
+    rows = _rows(spark, uri, loaded, tasks)
+    columns = [names[column] for column in order.columns]
+    target = Properties(snapshot.properties).number("write.target_file_bytes")
+    files = max(1, -(-sum(t.file.size for t in tasks) // target))
+    if order.kind == "sort":
+        ordered = rows.repartitionByRange(files, *columns).sortWithinPartitions(*columns)
+    else:
+        keyed = rows.withColumn(_KEY, _morton(rows, columns, sum(t.file.rows for t in tasks)))
+        ordered = keyed.repartitionByRange(files, _KEY).sortWithinPartitions(_KEY).drop(_KEY)
+    run = random.SystemRandom().getrandbits(31)
+    write = partial(_write_part, uri, bare(loaded), run)
+    found = ordered.mapInArrow(write, "file binary").collect()
+    return [pickle.loads(row[0]) for row in found]
+
+
+def _rows(spark: SparkSession, uri: str, loaded: Loaded, tasks: Sequence[FileTask]) -> DataFrame:
+    schema = loaded.snapshot.schema
+    context = spark.sparkContext
+    parts = plan_partitions(
+        tasks, partition_bytes=PARTITION_BYTES, parallelism=context.defaultParallelism
+    )
+    pieces = context.parallelize([(pickle.dumps(p.tasks),) for p in parts], len(parts))
+    read = partial(_read_part, uri, bare(loaded))
+    return spark.createDataFrame(pieces, "tasks binary").mapInArrow(
+        read, spark_schema(schema, None)
+    )
+
+
+def _morton(rows: DataFrame, columns: Sequence[str], number: int) -> Column:
+    """The z-order key of a row (one of about `number`): the bits of its cell in each column,
+    interleaved."""
+    from pyspark.sql import functions as f
+
+    share = min(1.0, SAMPLE_ROWS / max(number, 1))
+    sample = rows.select(*columns).sample(fraction=share).collect()
+    key = f.lit(0).cast("bigint")
+    for position, name in enumerate(columns):
+        values = sorted(row[position] for row in sample if row[position] is not None)
+        cuts = [values[len(values) * n // 2**ZORDER_BITS] for n in range(1, 2**ZORDER_BITS)]
+        cell = _cell(f.col(name), cuts if values else [], 0, 2**ZORDER_BITS)
+        for bit in range(ZORDER_BITS):
+            one = f.shiftright(cell, bit).bitwiseAND(f.lit(1)).cast("bigint")
+            place = bit * len(columns) + len(columns) - 1 - position
+            key = key.bitwiseOR(f.shiftleft(one, place))
+    return key
+
+
+def _cell(column: Column, cuts: Sequence[Any], low: int, high: int) -> Column:
+    """In which of the cells `low` … `high` - 1 a value lies, by halving; NULL in the last."""
+    from pyspark.sql import functions as f
+
+    if high - low == 1 or not cuts:
+        return f.lit(low)
+    middle = (low + high) // 2
+    below = _cell(column, cuts, low, middle)
+    return f.when(column < f.lit(cuts[middle - 1]), below).otherwise(
+        _cell(column, cuts, middle, high)
+    )
+
+
+# -- on the executors -----------------------------------------------------------------------------
+
+
+def _read_part(
+    uri: str, loaded: Loaded, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    ctx = connect(uri)
+    schema = loaded.snapshot.schema
+    wanted = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
+    arrow = arrow_for(spark_schema(schema, None))
+    for batch in batches:
+        for tasks in batch.column(0).to_pylist():
+            rows = read_tasks(ctx.objects, pickle.loads(tasks), wanted, ctx.executor)
+            yield from (to_spark(piece, arrow) for piece in gathered(rows))
+
+
+def _write_part(
+    uri: str, loaded: Loaded, run: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Rows arrive in order: nothing is sorted here, and a file is written as its rows come."""
+    ctx = connect(uri)
+    snapshot = loaded.snapshot
+    layout = replace(layout_of(snapshot), sort_by=())
+    rows = (conform(b, snapshot.schema, snapshot.schema, by_value=True) for b in batches)
+    for file in write_files(target_of(ctx, loaded.date_us), rows, snapshot.schema, layout):
+        entry = replace(file, sequence=snapshot.version, data_change=False, cluster=run)
+        yield pa.record_batch({"file": [pickle.dumps(entry)]})
