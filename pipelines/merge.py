@@ -17,10 +17,8 @@ from dataclasses import asdict
 from typing import Any
 
 from inlay.spark.merge import MergeResult, merge
+from inlay.spark.merge_sink import MergeSink
 from pipelines.job import parser, run
-
-# The query's id, as Spark tells it to whatever runs for it.
-QUERY_ID = "sql.streaming.queryId"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -61,28 +59,25 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
 
 
 def _stream(spark: Any, asked: argparse.Namespace, options: dict[str, Any]) -> dict[str, Any]:
-    told: list[MergeResult] = []
-
-    def merge_batch(records: Any, batch_id: int) -> None:
-        query = records.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-        result = merge(records, asked.table, batch=(query, batch_id), **options)
-        print(f"batch {batch_id}  {asdict(result)}", file=sys.stderr, flush=True)
-        told.append(result)
-
+    sink = MergeSink(asked.table, **options, tell=_tell)
     query = (
         spark.readStream.format(asked.format)
         .schema(asked.schema)
         .option("maxFilesPerTrigger", asked.max_files)
         .load(asked.source)
-        .writeStream.foreachBatch(merge_batch)
+        .writeStream.foreachBatch(sink)
         .option("checkpointLocation", asked.checkpoint)
         .trigger(**({"processingTime": "10 seconds"} if asked.forever else {"availableNow": True}))
         .start()
     )
     query.awaitTermination()
-    names = ("records", "late", "rows", "deleted_keys")
-    totals = {name: sum(getattr(result, name) for result in told) for name in names}
-    return {"batches": len(told), "committed": sum(r.committed for r in told), **totals}
+    names = ("records", "late", "rows", "deleted_keys", "located")
+    totals = {name: sum(getattr(result, name) for result in sink.told) for name in names}
+    return {"batches": len(sink.told), "committed": sum(r.committed for r in sink.told), **totals}
+
+
+def _tell(batch_id: int, result: MergeResult) -> None:
+    print(f"batch {batch_id}  {asdict(result)}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

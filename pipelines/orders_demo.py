@@ -33,7 +33,7 @@ import pyarrow as pa
 import inlay
 from inlay.spark import count, local_session, read, register
 from inlay.spark.maintenance import compact
-from inlay.spark.merge import merge
+from inlay.spark.merge_sink import MergeSink
 from pipelines.job import progress
 
 ORDERS = pa.schema(
@@ -131,26 +131,15 @@ class Pipeline:
         return f"{count(self.spark, self.changes):,} records in {self.changes}"
 
     def merge(self) -> str:
-        told = []
-
-        def one_batch(records: Any, batch_id: int) -> None:
-            query = records.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-            told.append(
-                merge(
-                    records,
-                    self.orders,
-                    order="seq",
-                    batch=(query, batch_id),
-                    deleted_log=f"{self.orders}_deleted",
-                )
-            )
-
+        sink = MergeSink(self.orders, order="seq", deleted_log=f"{self.orders}_deleted")
         records = self.spark.readStream.format("inlay").load(self.changes)
-        self._drain(records.writeStream.foreachBatch(one_batch), "merge")
+        self._drain(records.writeStream.foreachBatch(sink), "merge")
         rows, late, gone = (
-            sum(getattr(r, f) for r in told) for f in ("rows", "late", "deleted_keys")
+            sum(getattr(r, f) for r in sink.told) for f in ("rows", "late", "deleted_keys")
         )
-        return f"{rows:,} rows written, {gone:,} deletes, {late:,} late keys, {len(told)} commits"
+        return (
+            f"{rows:,} rows written, {gone:,} deletes, {late:,} late keys, {len(sink.told)} commits"
+        )
 
     def _drain(self, writer: Any, name: str, *target: str) -> None:
         checkpoint = f"file://{self.folder}/checkpoints/{name}"

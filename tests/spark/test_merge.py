@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -12,7 +14,10 @@ import pytest
 
 import inlay
 from inlay.errors import InvalidRequest, SchemaMismatch
+from inlay.ops.commit import commit
 from inlay.spark.merge import merge
+from inlay.spark.merge_sink import MergeSink
+from inlay.spark.recent import Recent
 
 from .conftest import sorted_rows
 
@@ -137,3 +142,150 @@ def test_records_that_cannot_be_merged_are_refused(
     with pytest.raises(error, match=complaint):
         merge(records(spark, *changes), orders.uri, **options)
     assert orders.refresh().version == 2
+
+
+# -- where rows are that were written lately ------------------------------------------------------
+
+
+def kinds(table: inlay.Table) -> set[str]:
+    """Bodies of the delete markers the table has."""
+    return {type(marker.body).__name__ for marker in table.refresh().entries()[1]}
+
+
+@pytest.fixture
+def sparse(new_table: NewTable) -> inlay.Table:
+    """Keys that no file is wholly covered by, so that markers stay to be looked at."""
+    data = {"id": range(300), "status": ["new"] * 300, "seq": [0] * 300}
+    return new_table(pa.table(data, schema=SCHEMA), primary_key="id")
+
+
+def changes(spark: Any, seq: int, *ids: int, op: str = "U") -> Any:
+    return records(spark, *((op, i, f"at {seq}", seq) for i in ids))
+
+
+def test_what_a_stream_wrote_lately_it_deletes_by_position(spark: Any, sparse: inlay.Table) -> None:
+    recent = Recent()
+    first = merge(changes(spark, 1, 5, 6, 7, 8), sparse.uri, order="seq", recent=recent)
+    assert (first.located, kinds(sparse)) == (0, {"Where"})
+    second = merge(changes(spark, 2, 5, 6), sparse.uri, order="seq", recent=recent)
+    assert (second.located, kinds(sparse)) == (2, {"Where", "Rows"})
+    # 7 is in the first file, 5 in the second, 9 in none.
+    third = merge(changes(spark, 3, 5, 7, 9, op="D"), sparse.uri, order="seq", recent=recent)
+    assert (third.located, third.deleted_keys) == (2, 3)
+    left = {row[0]: row[2] for row in state(sparse)}
+    assert len(left) == 297
+    assert (left[6], left[8], left[10]) == (2, 1, 0)
+
+
+def test_a_row_that_somebody_else_brought_empties_the_map(spark: Any, sparse: inlay.Table) -> None:
+    recent = Recent()
+    merge(changes(spark, 1, 5), sparse.uri, order="seq", recent=recent)
+    rows = {"id": [5], "status": ["theirs"], "seq": [1]}
+    sparse.refresh().append(pa.table(rows, schema=SCHEMA))
+    result = merge(changes(spark, 2, 5), sparse.uri, order="seq", recent=recent)
+    assert result.located == 0
+    assert [row for row in state(sparse) if row[0] == 5] == [(5, "at 2", 2)]
+    assert merge(changes(spark, 3, 5), sparse.uri, order="seq", recent=recent).located == 1
+
+
+def test_a_row_that_came_beside_a_merge_of_other_keys_is_seen_by_the_next(
+    spark: Any, sparse: inlay.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recent = Recent()
+    merge(changes(spark, 1, 5), sparse.uri, order="seq", recent=recent)
+
+    def beside(*args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        rows = {"id": [5], "status": ["theirs"], "seq": [1]}
+        inlay.open(sparse.uri).append(pa.table(rows, schema=SCHEMA))
+        return commit(*args, **options)
+
+    monkeypatch.setattr("inlay.spark.merge.commit", beside)
+    merge(changes(spark, 2, 200), sparse.uri, order="seq", recent=recent)
+    merge(changes(spark, 3, 5), sparse.uri, order="seq", recent=recent)
+    assert [row for row in state(sparse) if row[0] == 5] == [(5, "at 3", 3)]
+
+
+def test_a_file_that_was_compacted_meanwhile_is_looked_at_no_more(
+    spark: Any, sparse: inlay.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recent = Recent()
+    merge(changes(spark, 1, 5, 6), sparse.uri, order="seq", recent=recent)
+
+    def beside(*args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        inlay.open(sparse.uri).compact(small_bytes=1 << 30)
+        return commit(*args, **options)
+
+    monkeypatch.setattr("inlay.spark.merge.commit", beside)
+    result = merge(changes(spark, 2, 5), sparse.uri, order="seq", recent=recent)
+    assert result.located == 0
+    assert [row for row in state(sparse) if row[0] in (5, 6)] == [(5, "at 2", 2), (6, "at 1", 1)]
+
+
+def test_the_map_is_bounded(spark: Any, sparse: inlay.Table, monkeypatch: Any) -> None:
+    monkeypatch.setattr("inlay.spark.recent.MAX_ROWS", 3)
+    recent = Recent()
+    for seq, ids in enumerate([(5, 6), (7, 8)], start=1):
+        merge(changes(spark, seq, *ids), sparse.uri, order="seq", recent=recent)
+    assert [file.rows for file in recent.files] == [2]
+    assert merge(changes(spark, 9, 5, 7), sparse.uri, order="seq", recent=recent).located == 1
+    assert len(state(sparse)) == 300
+
+
+def test_keys_of_several_columns_are_located(spark: Any, new_table: NewTable) -> None:
+    table = new_table(SCHEMA)
+    recent = Recent()
+    options = {"order": "seq", "on": ["status", "id"], "op": None, "recent": recent}
+    rows = [("a", 1), ("b", 1), ("a", 2)]
+    for seq in (1, 2):
+        frame = spark.createDataFrame(
+            [(name, number, seq) for name, number in rows], "status string, id bigint, seq bigint"
+        )
+        located = merge(frame, table.uri, **options).located
+    assert located == 3
+    assert kinds(table) == set()  # the first file went as a whole
+    assert sorted(state(table)) == [(1, "a", 2), (1, "b", 2), (2, "a", 2)]
+
+
+def test_random_merges_with_and_without_the_map_give_the_same_table(
+    spark: Any, new_table: NewTable
+) -> None:
+    chance = random.Random(4)
+    one, other = new_table(SCHEMA, primary_key="id"), new_table(SCHEMA, primary_key="id")
+    recent = Recent()
+    located = 0
+    for seq in range(6):
+        batch = [
+            (chance.choice("UUUD"), i, "s", seq * 10 + chance.randrange(12))
+            for i in chance.sample(range(40), 20)
+        ]
+        if seq == 3:
+            one.refresh().compact(small_bytes=1 << 30)
+        located += merge(records(spark, *batch), one.uri, order="seq", recent=recent).located
+        merge(records(spark, *batch), other.uri, order="seq")
+    assert located
+    assert state(one) == state(other)
+
+
+def test_a_stream_merges_each_batch_once_and_goes_on_after_a_restart(
+    spark: Any, sparse: inlay.Table, tmp_path: Path
+) -> None:
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    located = []
+    for seq in (1, 2, 3):
+        line = f'{{"op": "U", "id": 5, "status": "s", "seq": {seq}}}\n'
+        (landing / f"{seq}.json").write_text(line)
+        os.utime(landing / f"{seq}.json", (seq, seq))  # Spark takes the oldest first
+        if seq == 2:
+            continue
+        # A new sink each time: the map starts empty.
+        sink = MergeSink(sparse.uri, order="seq")
+        stream = spark.readStream.schema(RECORD).option("maxFilesPerTrigger", 1).json(str(landing))
+        stream.writeStream.foreachBatch(sink).option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        ).trigger(availableNow=True).start().awaitTermination()
+        located.append([result.located for result in sink.told])
+    assert located == [[0], [0, 1]]
+    assert [row for row in state(sparse) if row[0] == 5] == [(5, "s", 3)]

@@ -10,7 +10,8 @@ newer delete of its key, give `deleted_log`, a table in which merges keep key an
     newest    of the records of each key, the one of the highest order
     log       its deletes, before anything else: a merge that dies here is repeated and finds them
     late      left out, when the table's row, or a logged delete, is as new or newer
-    write     executors write the rows, and as delete markers the keys that are there
+    write     executors write the rows; for keys that are there they find the place of the row, if it
+              was written lately (`recent`), else they write them as delete markers
     commit    both at once: the marker hits only rows of earlier commits
 
 Executors do all of it but the commit; only entries come to the driver.
@@ -19,7 +20,7 @@ Executors do all of it but the commit; only entries come to the driver.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyroaring import BitMap64
 
 from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch, TableExists
 from inlay.format.entry import DataFile, Marker
@@ -35,8 +37,8 @@ from inlay.format.predicate import Predicate
 from inlay.format.schema import Schema
 from inlay.ops.commit import Committed, Conflicted, commit
 from inlay.ops.create import create
-from inlay.ops.delete import key_markers
-from inlay.ops.load import Loaded, load_pointer
+from inlay.ops.delete import key_markers, vector_markers
+from inlay.ops.load import Loaded, load_entries, load_pointer
 from inlay.ops.write import layout_of, target_of
 from inlay.parquet.conform import conform
 from inlay.parquet.types import schema_to_arrow
@@ -45,6 +47,7 @@ from inlay.parse import parse_predicate
 from inlay.plan.change import NO_EDIT, Change, Edit, Reads, Request
 from inlay.spark.api import read
 from inlay.spark.connect import connect
+from inlay.spark.recent import Recent, locate
 from inlay.spark.slim import bare
 
 if TYPE_CHECKING:
@@ -65,7 +68,8 @@ _REPLACES = "__inlay_replaces"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeResult:
     """`committed` False: the batch was in the table already, or had nothing new. `records` are those
-    given, `keys` distinct; `late` keys were older than what the table has."""
+    given, `keys` distinct; `late` keys were older than what the table has; of the keys that the table had,
+    `located` were deleted by position."""
 
     committed: bool
     version: int
@@ -74,6 +78,7 @@ class MergeResult:
     late: int = 0
     rows: int = 0
     deleted_keys: int = 0
+    located: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,7 @@ class _Part:
 
     files: tuple[DataFile, ...]
     markers: tuple[Marker, ...]
+    located: Mapping[str, BitMap64]
     records: int
     deleted: int
 
@@ -102,38 +108,45 @@ def merge(
     *,
     order: str,
     on: Sequence[str] = (),
-    op: str = "op",
+    op: str | None = "op",
     deletes: Sequence[str] = ("D", "d", "delete"),
     request_id: str | None = None,
     batch: tuple[str, int] | None = None,
     deleted_log: str | None = None,
+    recent: Recent | None = None,
 ) -> MergeResult:
     """Merge change records into the table.
 
     `on` are the key columns (default: the primary key); `order` is a column of the records and of the
-    table; `op` the column that says what a record is: one of `deletes`, anything else brings a row.
+    table; `op` the column that says what a record is: one of `deletes`, anything else brings a row
+    (None: they all do).
     Columns the table lacks are ignored. `request_id`, or `batch` (query id, batch id) of a streaming
     query, makes it once-only. `deleted_log` is the URI of a table, created when missing; it holds keys
-    of deleted rows until they are deleted from it too, so an erasure must name it as well.
+    of deleted rows until they are deleted from it too, so an erasure must name it as well. `recent` is
+    kept from merge to merge of one stream: rows that it wrote lately are then deleted by position.
     """
     ctx = connect(uri)
     for _ in range(MAX_PLANS):
-        loaded = load_pointer(ctx)
+        loaded = load_pointer(ctx, carried=None if recent is None else recent.contents)
+        if recent is not None:
+            loaded = replace(loaded, state=load_entries(ctx, loaded.state))
         snapshot = loaded.snapshot
         if batch is not None and snapshot.ledger.streams.get(batch[0], -1) >= batch[1]:
             return MergeResult(committed=False, version=snapshot.version)
         keys = _keys(loaded, on)
         _check(changes, loaded, keys, order, op)
+        files = () if recent is None else recent.look(loaded.state)
         newest = _newest(changes, keys, order, op, deletes).persist()
         try:
             found = _look(changes, newest, keys)
             if deleted_log is not None:
                 _log_deletes(newest, deleted_log, loaded, [*keys, order], found)
             fresh = _without_late(newest, loaded, keys, order, found, uri, deleted_log)
-            parts = _write(fresh, uri, loaded, keys, found)
+            parts = _write(fresh, uri, loaded, keys, found, files)
         finally:
             newest.unpersist()
         written = sum(part.records for part in parts)
+        gone, marked = _replaced(parts, files)
         reads: Predicate | None = None
         if found.where is not None:
             reads = parse_predicate(found.where, snapshot.schema)
@@ -141,7 +154,11 @@ def merge(
             operation="merge",
             request=_request(request_id, batch),
             add=tuple(file for part in parts for file in part.files),
-            add_markers=tuple(marker for part in parts for marker in part.markers),
+            add_markers=(
+                *(marker for part in parts for marker in part.markers),
+                *vector_markers(ctx, loaded, marked),
+            ),
+            remove=gone,
             uploaded_us=loaded.date_us,
             deleted_rows=None,
             # Which records are late was told by rows of this version.
@@ -156,12 +173,15 @@ def merge(
             late=found.keys - written,
             rows=sum(file.rows for file in change.add),
             deleted_keys=sum(part.deleted for part in parts),
+            located=sum(len(rows) for part in parts for rows in part.located.values()),
         )
         if not written and change.request is None:
             return told
         outcome = commit(ctx, change, base=loaded)
         if not isinstance(outcome, Conflicted):
             committed = isinstance(outcome, Committed)
+            if recent is not None and committed:
+                recent.add(change.add)
             return replace(told, committed=committed, version=outcome.loaded.snapshot.version)
     raise ConcurrentChange(
         f"rows of the keys to merge changed {MAX_PLANS} times meanwhile", table=uri
@@ -176,7 +196,7 @@ def _keys(loaded: Loaded, on: Sequence[str]) -> list[str]:
     return keys
 
 
-def _check(changes: DataFrame, loaded: Loaded, keys: list[str], order: str, op: str) -> None:
+def _check(changes: DataFrame, loaded: Loaded, keys: list[str], order: str, op: str | None) -> None:
     names = loaded.snapshot.schema.names
     for name in (*keys, order):
         if name not in names:
@@ -187,7 +207,7 @@ def _check(changes: DataFrame, loaded: Loaded, keys: list[str], order: str, op: 
             )
     if order in keys:
         raise InvalidRequest(f"{order!r} is a key and cannot be the order of its records")
-    missing = [name for name in (*keys, order, op) if name not in changes.columns]
+    missing = [name for name in (*keys, order, op) if name and name not in changes.columns]
     if missing:
         raise SchemaMismatch(
             f"the change records have no column {missing[0]!r}",
@@ -205,13 +225,14 @@ def _request(request_id: str | None, batch: tuple[str, int] | None) -> Request |
 
 
 def _newest(
-    changes: DataFrame, keys: list[str], order: str, op: str, deletes: Sequence[str]
+    changes: DataFrame, keys: list[str], order: str, op: str | None, deletes: Sequence[str]
 ) -> DataFrame:
     """One record of each key: the newest; of equally new ones a delete."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    flagged = changes.withColumn(_DELETED, f.coalesce(f.col(op).isin(*deletes), f.lit(False)))
+    is_delete = f.lit(False) if op is None else f.col(op).isin(*deletes)
+    flagged = changes.withColumn(_DELETED, f.coalesce(is_delete, f.lit(False)))
     latest = Window.partitionBy(*keys).orderBy(
         f.col(order).desc_nulls_last(), f.col(_DELETED).desc()
     )
@@ -306,21 +327,43 @@ def _tasks(rows: int) -> int:
 
 
 def _write(
-    records: DataFrame, uri: str, loaded: Loaded, keys: list[str], found: _Batch
+    records: DataFrame,
+    uri: str,
+    loaded: Loaded,
+    keys: list[str],
+    found: _Batch,
+    recent: Sequence[DataFile],
 ) -> list[_Part]:
     names = loaded.snapshot.schema.names
     columns = [name for name in names if name in records.columns]
     # All records of a key are one by now, so any distribution will do; few tasks make few markers.
     rows = records.select(*columns, _DELETED, _REPLACES).coalesce(_tasks(found.keys))
-    write = partial(_write_part, uri, bare(loaded), keys)
+    write = partial(_write_part, uri, bare(loaded), keys, recent)
     return [pickle.loads(row[0]) for row in rows.mapInArrow(write, "part binary").collect()]
+
+
+def _replaced(
+    parts: Sequence[_Part], files: Sequence[DataFile]
+) -> tuple[tuple[str, ...], dict[str, BitMap64]]:
+    """(files that lose all their rows, the rows that others lose), of what tasks have located."""
+    marked: dict[str, BitMap64] = {}
+    for part in parts:
+        for key, rows in part.located.items():
+            marked[key] = marked.get(key, BitMap64()) | rows
+    sizes = {file.key: file.rows for file in files}
+    gone = tuple(key for key, rows in marked.items() if len(rows) == sizes[key])
+    return gone, {key: rows for key, rows in marked.items() if key not in gone}
 
 
 # -- on the executors -----------------------------------------------------------------------------
 
 
 def _write_part(
-    uri: str, loaded: Loaded, keys: list[str], batches: Iterator[pa.RecordBatch]
+    uri: str,
+    loaded: Loaded,
+    keys: list[str],
+    recent: Sequence[DataFile],
+    batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Write a task's rows, and the keys whose rows in the table they replace."""
     ctx = connect(uri)
@@ -343,7 +386,11 @@ def _write_part(
     target = target_of(ctx, loaded.date_us)
     files = tuple(write_files(target, rows(), schema, layout_of(snapshot)))
     markers: tuple[Marker, ...] = ()
+    located: dict[str, BitMap64] = {}
     if any(batch.num_rows for batch in replaced):
-        markers = tuple(key_markers(ctx, loaded, pa.Table.from_batches(replaced)))
-    part = _Part(files, markers, records, deleted)
+        gone = pa.Table.from_batches(replaced)
+        if recent:
+            located, gone = locate(ctx, schema, recent, gone)
+        markers = tuple(key_markers(ctx, loaded, gone))
+    part = _Part(files, markers, located, records, deleted)
     yield pa.record_batch({"part": [pickle.dumps(part)]})

@@ -1,0 +1,63 @@
+"""Merging as the sink of a stream.
+
+    records.writeStream.foreachBatch(MergeSink(uri, order="seq")).option(…).start()
+
+Promise: each micro-batch is merged in one commit, exactly once, also by a query that was killed at any
+point and started again. Rows that this process wrote lately are replaced by position, which readers take
+out at less cost than keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from inlay.spark.merge import MergeResult, merge
+from inlay.spark.recent import Recent
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# The query's id, as Spark tells it to whatever runs for it.
+_QUERY_ID = "sql.streaming.queryId"
+
+
+class MergeSink:
+    """Arguments are those of `merge`. Results are in `told`, and given to `tell` batch by batch."""
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        order: str,
+        on: Sequence[str] = (),
+        op: str | None = "op",
+        deletes: Sequence[str] = ("D", "d", "delete"),
+        deleted_log: str | None = None,
+        tell: Callable[[int, MergeResult], None] = lambda batch, result: None,
+    ) -> None:
+        self.told: list[MergeResult] = []
+        self._uri = uri
+        self._order = order
+        self._on = on
+        self._op = op
+        self._deletes = deletes
+        self._deleted_log = deleted_log
+        self._tell = tell
+        self._recent = Recent()
+
+    def __call__(self, records: DataFrame, batch_id: int) -> None:
+        query = records.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+        result = merge(
+            records,
+            self._uri,
+            order=self._order,
+            on=self._on,
+            op=self._op,
+            deletes=self._deletes,
+            batch=(query, batch_id),
+            deleted_log=self._deleted_log,
+            recent=self._recent,
+        )
+        self.told.append(result)
+        self._tell(batch_id, result)
