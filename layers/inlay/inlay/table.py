@@ -30,7 +30,7 @@ from inlay.errors import InvalidRequest, StaleUpload
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import DELETE_MODES
-from inlay.format.snapshot import Snapshot
+from inlay.format.snapshot import Ref, Snapshot
 from inlay.ops import alter as alter_op
 from inlay.ops import append as append_op
 from inlay.ops import collect_garbage as gc_op
@@ -41,8 +41,11 @@ from inlay.ops import expire as expire_op
 from inlay.ops import history as history_op
 from inlay.ops import ingest as ingest_op
 from inlay.ops import inspect as inspect_op
+from inlay.ops import merge as merge_op
 from inlay.ops import partition as partition_op
+from inlay.ops import refs as refs_op
 from inlay.ops import repair as repair_op
+from inlay.ops import restore as restore_op
 from inlay.ops import rewrite as rewrite_op
 from inlay.ops import update as update_op
 from inlay.ops import verify as verify_op
@@ -52,17 +55,21 @@ from inlay.ops.feed import Changes
 from inlay.ops.group import shared_turns
 from inlay.ops.load import (
     Loaded,
+    find_ref,
     load_as_of,
+    load_content,
     load_entries,
     load_ledger,
     load_pointer,
     load_version,
+    on_branch,
 )
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.scan import Scan
 from inlay.parquet.types import schema_to_arrow
 from inlay.parse import parse_assignments
 from inlay.plan.change import Change, Edit
+from inlay.plan.refs import MAIN, hidden, seen
 from inlay.plan.state import State
 from inlay.storage.metered import MeteredStore, Usage
 from inlay.storage.open import open_store, parse_location
@@ -110,9 +117,10 @@ def open(
     ref: str | None = None,
     context: Context | None = None,
 ) -> Table:
-    """Open a table at its newest version (one GET), or at an earlier one by number, time or name.
+    """Open a table at its newest version (one GET), at an earlier one by number or time, or at a tag or
+    branch. What a branch's table writes goes to the branch; versions and tags are read only.
 
-    Raises `TableNotFound`, `VersionNotFound`, `CorruptTable`, `NewerFormat`.
+    Raises `TableNotFound`, `VersionNotFound`, `RefNotFound`, `CorruptTable`, `NewerFormat`.
     """
     ctx = context or connect(uri)
     if sum(x is not None for x in (version, as_of, ref)) > 1:
@@ -121,19 +129,25 @@ def open(
     time_us = None if as_of is None else arguments.time_us(as_of)
     loaded = load_pointer(ctx)
     current = loaded.snapshot
-    if ref is not None and ref != "main":
-        if ref not in current.refs:
-            raise InvalidRequest(
-                f"there is no ref {ref!r}",
-                next_step=f"The refs are: {', '.join(['main', *sorted(current.refs)])}",
-                table=ctx.uri,
-            )
-        version = current.refs[ref].version
-    if version is not None:
-        return Table(ctx, loaded, at=load_version(ctx, current, version))
+    if ref is not None and ref != MAIN:
+        return _at_ref(ctx, loaded, ref)
     if time_us is not None:
-        return Table(ctx, loaded, at=load_as_of(ctx, current, time_us))
-    return Table(ctx, loaded)
+        past = load_as_of(ctx, current, time_us)
+    elif version is not None:
+        past = load_version(ctx, current, version)
+    else:
+        return Table(ctx, loaded)
+    return Table(ctx, loaded, at=None if past is current else hidden(past, current))
+
+
+def _at_ref(ctx: Context, loaded: Loaded, name: str) -> Table:
+    table = loaded.pointer
+    ref = find_ref(ctx, table, name)
+    if ref.kind == "branch":
+        ctx = replace(ctx, branch=name)
+        return Table(ctx, on_branch(ctx, loaded))
+    content = load_content(ctx, table, ref)
+    return Table(ctx, loaded, at=replace(seen(table, content), version=ref.version), tag=name)
 
 
 def connect(
@@ -170,10 +184,18 @@ if hasattr(os, "register_at_fork"):
 class Table:
     """A table at one snapshot. See the module's head; all options are keyword-only."""
 
-    def __init__(self, context: Context, loaded: Loaded, *, at: Snapshot | None = None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        loaded: Loaded,
+        *,
+        at: Snapshot | None = None,
+        tag: str | None = None,
+    ) -> None:
         self._ctx = context
         self._loaded = loaded
-        self._at = None if at is None or at.version == loaded.snapshot.version else at
+        self._at = at  # in the past
+        self._tag = tag
 
     # -- what it is ---------------------------------------------------------------------------
 
@@ -190,6 +212,11 @@ class Table:
         return self.snapshot.version
 
     @property
+    def ref(self) -> str:
+        """The branch, or the tag, that this is the table of: "main" unless another was opened."""
+        return self._tag or self._ctx.branch or MAIN
+
+    @property
     def schema(self) -> pa.Schema:
         return schema_to_arrow(self.snapshot.schema, with_ids=False)
 
@@ -203,13 +230,15 @@ class Table:
         return _usage(self._ctx)
 
     def refresh(self) -> Table:
-        """Move to the newest version (one GET). Raises `TableReplaced` for another table's."""
+        """Move to the newest version, of the branch where one is open (one GET, on a branch two). Raises
+        `TableReplaced` for another table's."""
         self._loaded = append_op.current_base(self._ctx, self._loaded)
-        self._at = None
+        self._at = self._tag = None
         return self
 
     def __repr__(self) -> str:
-        return f"Table({self.uri!r}, version={self.version})"
+        ref = "" if self.ref == MAIN else f", ref={self.ref!r}"
+        return f"Table({self.uri!r}, version={self.version}{ref})"
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -381,6 +410,11 @@ class Table:
                 )
             from inlay.ops import erase as erase_op
 
+            if self._ctx.branch is not None:  # of all branches, whichever is open
+                main = replace(self._ctx, branch=None)
+                return self._edit(
+                    "erase", lambda: erase_op.open_erasure(main, predicate, request=request)
+                )
             return self._write(
                 "erase",
                 lambda base: erase_op.open_erasure(
@@ -513,6 +547,83 @@ class Table:
             lambda base: expect_committed(self._ctx, commit(self._ctx, change, base=base)),
         )
 
+    # -- tags, branches, going back -----------------------------------------------------------
+
+    def refs(self) -> pa.Table:
+        """Main, then all tags and branches, as of when this table was read."""
+        return refs_op.refs_table(self._loaded.pointer)
+
+    def tag(self, name: str, version: int | None = None, *, hold: bool = False) -> WriteResult:
+        """Name this snapshot, or a version that can still be read: it is kept until the tag is dropped.
+        `hold` is a legal hold, which `drop_ref` and erasures must respect."""
+        at = None if version is None else arguments.whole_number(version, "version")
+        source = self._source(at)
+        return self._edit("tag", lambda: refs_op.tag(self._ctx, name, source, hold=hold))
+
+    def branch(self, name: str, at: int | str | None = None) -> Table:
+        """Begin a branch at this snapshot, or at a version, tag or branch; the table of it. It can be
+        written to, compacted and altered on its own, and merged back."""
+        if at is not None and not isinstance(at, str):
+            at = arguments.whole_number(at, "at")
+        source = self._source(at)
+        self._edit("branch", lambda: refs_op.branch(self._ctx, name, source))
+        return _at_ref(replace(self._ctx, branch=None), self._main(), name)
+
+    def drop_ref(self, name: str) -> WriteResult:
+        """Forget a tag or branch. Raises `RefHeld` for a tag under a legal hold."""
+        return self._edit("drop_ref", lambda: refs_op.drop(self._ctx, name))
+
+    def set_hold(self, name: str, hold: bool = True) -> WriteResult:
+        """Put a tag under a legal hold, or lift it."""
+        return self._edit("set_hold", lambda: refs_op.set_hold(self._ctx, name, bool(hold)))
+
+    def fast_forward(self, branch: str) -> WriteResult:
+        """Let main be what the branch is. Raises `MergeConflict` when main has changed since."""
+        return self._edit("fast_forward", lambda: merge_op.fast_forward(self._ctx, branch))
+
+    def merge(self, branch: str) -> WriteResult:
+        """Bring what a branch did into main: rows it added, rows it deleted. Both are even afterwards.
+        Raises `MergeConflict`, which names the file, when both rewrote or one rewrote what the other
+        deleted from."""
+        return self._edit("merge_branch", lambda: merge_op.merge(self._ctx, branch))
+
+    def restore(
+        self,
+        *,
+        version: int | None = None,
+        as_of: datetime | date | str | None = None,
+        ref: str | None = None,
+    ) -> WriteResult:
+        """Make rows and columns what they were, as a new commit; the history stays. On a branch's table
+        it is the branch that goes back."""
+        if sum(x is not None for x in (version, as_of, ref)) != 1:
+            raise InvalidRequest("give one of version=, as_of= and ref= to restore", table=self.uri)
+        if as_of is not None:
+            table = self._main().pointer
+            version = load_as_of(self._ctx, table, arguments.time_us(as_of)).version
+        source = self._source(ref or version)
+        return self._edit("restore", lambda: restore_op.restore(self._ctx, source, name=ref))
+
+    def _source(self, at: int | str | None) -> Ref:
+        """What a number or name stands for now; None is this snapshot."""
+        if at is not None:
+            return refs_op.source_of(self._ctx, self._main().pointer, at)
+        if self.ref != MAIN:
+            return find_ref(self._ctx, self._loaded.pointer, self.ref)
+        return Ref(kind="tag", version=self.version)
+
+    def _main(self) -> Loaded:
+        return load_pointer(replace(self._ctx, branch=None))
+
+    def _edit(self, operation: str, run: Callable[[], Committed | Skipped]) -> WriteResult:
+        """A commit that is about refs; a table in the past stays where it is."""
+        before = _usage(self._ctx)
+        outcome = run()
+        result = write_result(operation, outcome, _usage(self._ctx) - before)
+        if self._at is None:
+            self.refresh()
+        return result
+
     # -- maintenance --------------------------------------------------------------------------
 
     def rewrite(
@@ -530,7 +641,7 @@ class Table:
 
     def expire(self, **options: Any) -> expire_op.ExpireResult:
         """End time travel to old versions; `collect_garbage` then takes their objects."""
-        return self._maintain(expire_op.expire, options)
+        return self._maintain(expire_op.expire, options, whole=True)
 
     def collect_garbage(
         self, *, grace: timedelta | None = None, dry_run: bool = False, **options: Any
@@ -538,26 +649,34 @@ class Table:
         """Delete objects nothing can reach any more, older than `grace` (7 days unless set)."""
         seconds = arguments.seconds(grace, "grace")
         return self._maintain(
-            gc_op.collect_garbage, {"grace_seconds": seconds, "dry_run": dry_run, **options}
+            gc_op.collect_garbage,
+            {"grace_seconds": seconds, "dry_run": dry_run, **options},
+            whole=True,
         )
 
     def verify(self, *, depth: str = "footers", **options: Any) -> verify_op.Verified:
         """Check the whole table, as it is in the store now: its metadata ("metadata"), also footers and
         marker objects ("footers"), or every row ("pages"). Reads only."""
-        return verify_op.verify(self._ctx, depth=depth, **options)
+        return verify_op.verify(replace(self._ctx, branch=None), depth=depth, **options)
 
     def repair(self, *, dry_run: bool = True) -> repair_op.Repaired:
         """Mend what can be mended safely; a dry run unless told otherwise. A table whose pointer is
         lost cannot be opened: `inlay repair`, or `inlay.ops.repair.repair(inlay.connect(uri))`."""
-        result = repair_op.repair(self._ctx, dry_run=dry_run)
+        result = repair_op.repair(replace(self._ctx, branch=None), dry_run=dry_run)
         if result.mends and not dry_run:
             self.refresh()
         return result
 
-    def _maintain(self, operation: Callable[..., R], options: Mapping[str, Any]) -> R:
+    def _maintain(
+        self, operation: Callable[..., R], options: Mapping[str, Any], *, whole: bool = False
+    ) -> R:
+        """`whole`: of the table with all its branches, whichever of them is open."""
         self._writable()
         self.refresh()  # what is there to do stands in the newest version
-        result = operation(self._ctx, base=self._loaded, **options)
+        if whole and self._ctx.branch is not None:
+            result = operation(replace(self._ctx, branch=None), **options)
+        else:
+            result = operation(self._ctx, base=self._loaded, **options)
         self.refresh()
         return result
 
@@ -565,9 +684,11 @@ class Table:
 
     def _writable(self) -> None:
         if self._at is not None:
+            what = f"version {self.version}" if self._tag is None else f"the tag {self._tag!r}"
             raise InvalidRequest(
-                f"version {self.version} of {self.uri} is in the past and cannot be written to",
-                next_step="Open the table without version= or as_of=, or call refresh()",
+                f"{what} of {self.uri} is in the past and cannot be written to",
+                next_step="Open the table without version=, as_of= or a tag, call refresh(), or begin a "
+                "branch here: t.branch(name)",
                 table=self.uri,
             )
 

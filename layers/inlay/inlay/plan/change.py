@@ -121,6 +121,9 @@ class Edit:
     source: Ref | None = (
         None  # what holds `content`, or what new refs are to hold, until the commit
     )
+    shape: Content | None = (
+        None  # whose columns and layout the content takes over, without its files
+    )
     changed_was: int | None = None  # the content's `changed` that this was planned on
     stream: tuple[str, int] | None = None
     recount: bool = False  # repair: totals from the live entries, not from the base's totals

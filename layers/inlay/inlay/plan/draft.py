@@ -29,7 +29,7 @@ from inlay.plan.evolving import evolved
 from inlay.plan.partitions import current_spec, repartitioned
 from inlay.plan.prune import all_match, may_match
 from inlay.plan.reach import marker_may_hit, marker_predicate
-from inlay.plan.refs import edited_refs, net_counts, seen
+from inlay.plan.refs import edited_refs, net_counts, seen, shaped
 from inlay.plan.state import State, count_totals, live_files, live_markers
 from inlay.plan.stats_columns import choose_stats_columns
 from inlay.plan.tiers import bury
@@ -325,6 +325,8 @@ class Draft:
         if edit.content is not None:
             commit = net_counts(snapshot.commit, self.base.totals, edit.content.totals)
             snapshot = dataclasses.replace(seen(snapshot, edit.content), commit=commit)
+        if edit.shape is not None:
+            snapshot = shaped(snapshot, edit.shape)
         refs = edited_refs(snapshot, edit)
         erasures = self._erasures(edit)
         expired = snapshot.expired
@@ -339,7 +341,8 @@ class Draft:
             expired += (Expiration(edit.expire_through, None),)
         if edit.expire_all:
             expired += (Expiration(self.base.version, None),)
-            refs = {k: dataclasses.replace(r, base=0) for k, r in refs.items()}
+            kept = {k: r for k, r in refs.items() if r.hold or r.head or r.version > self.base.version}
+            refs = {k: dataclasses.replace(r, base=0) for k, r in kept.items()}
         boundary = snapshot.boundary
         if edit.boundary_at_commit:
             boundary = Boundary(snapshot.version, None)

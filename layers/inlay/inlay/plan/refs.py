@@ -56,6 +56,12 @@ def seen(table: Snapshot, content: Content, since: int = 0) -> Snapshot:
     return view(table, replace(content, markers=markers, totals=totals, replaced=replaced))
 
 
+def hidden(found: Snapshot, current: Snapshot) -> Snapshot:
+    """A version in the past as readers see it now: without the rows of erasures opened since."""
+    content = content_of(seen(current, content_of(found)))
+    return view(found, replace(content, replaced=found.replaced))
+
+
 def _marker(erasure: Erasure) -> Marker:
     assert erasure.predicate is not None
     return Marker(
@@ -130,8 +136,18 @@ def _dated(ref: Ref, version: int) -> Ref:
     def known(planned: int) -> int:
         return version if planned == THIS_VERSION else planned
 
+    return replace(ref, version=known(ref.version), base=known(ref.base), since=known(ref.since))
+
+
+def shaped(snapshot: Snapshot, content: Content) -> Snapshot:
+    """With the columns and the layout of `content`, and its own files."""
     return replace(
-        ref, version=known(ref.version), base=known(ref.base), since=known(ref.since)
+        snapshot,
+        schema_id=content.schema_id,
+        spec_id=content.spec_id,
+        primary_key=content.primary_key,
+        sort_by=content.sort_by,
+        stats_columns=content.stats_columns,
     )
 
 
