@@ -317,6 +317,16 @@ def statistics_wrong__by_nulls(bench: Bench) -> str:
 
 
 @plants
+def partition_wrong(bench: Bench) -> str:
+    return edit_file(bench, spec_id=7)
+
+
+@plants
+def partition_wrong__by_a_value_too_many(bench: Bench) -> str:
+    return edit_file(bench, partition=(5,))
+
+
+@plants
 def marker_missing(bench: Bench) -> str:
     key = marker_object(bench, ".del")
     remove(bench, key)

@@ -32,6 +32,7 @@ from inlay.plan.roots import MAX_NAMES, Listed, Reach, Tally
 from inlay.plan.soundness import (
     check_file_segment,
     check_ledger_segment,
+    check_partition,
     check_reference,
     check_refs,
     check_state,
@@ -270,9 +271,13 @@ class Walk:
         if not pages:
             return
         sound = [f for f in entries if f.key not in self.broken]
+        specs = {s.id: s for s in self.current.specs}
         for done, entry in enumerate(sound):
             schema = schemas[entry.schema_id]
-            self._tell(entry.key, check_pages(objects, entry, schema, self.ctx.executor))
+            if check_partition(entry, self.current.specs, self.current.schemas) is not None:
+                continue  # told already
+            spec = specs[entry.spec_id]
+            self._tell(entry.key, check_pages(objects, entry, schema, self.ctx.executor, spec=spec))
             self.ctx.progress("pages", done + 1, len(sound))
 
     def marker_objects(self) -> None:

@@ -27,11 +27,13 @@ from inlay.errors import (
 from inlay.format.entry import ColumnStats, DataFile, Keys, Vector
 from inlay.format.predicate import Comparison, Literal, Or, Predicate
 from inlay.format.schema import Schema
+from inlay.format.snapshot import PartitionSpec
 from inlay.parquet.columns import locate_columns
 from inlay.parquet.evaluate import columns_of, selected
 from inlay.parquet.footer import footer_length
 from inlay.parquet.mask import load_keys, load_vector
 from inlay.parquet.opened import chunk_range, reading
+from inlay.parquet.partition import Split
 from inlay.parquet.ranges import Objects, fetch, fetch_tail
 from inlay.parquet.reader import read_file
 from inlay.parquet.stats import absent_fields, group_stats, leaves_of, total_rows
@@ -110,22 +112,27 @@ def _ends_beyond(metadata: pq.FileMetaData, end: int) -> bool:
 
 
 def check_pages(
-    objects: Objects, entry: DataFile, schema: Schema, executor: Executor
+    objects: Objects, entry: DataFile, schema: Schema, executor: Executor, *, spec: PartitionSpec
 ) -> list[Problem]:
-    """Every page of a file decoded, and every value held against the entry's statistics."""
+    """Every page of a file decoded, and every value held against the entry's statistics and its
+    partition, a value for each field of `spec`."""
     task = FileTask(file=entry, schema=schema)
     wanted = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
     judges = [_Judge(f, s, schema) for f, s in entry.stats.items()]
-    rows = 0
+    rows = elsewhere = 0
+    split = Split(spec, schema)
     try:
         with reading(entry.key):
             for batch in read_file(objects, task, wanted, executor):
                 rows += batch.num_rows
+                elsewhere += sum(r.num_rows for p, r in split(batch) if p != entry.partition)
                 for judge in judges:
                     judge.look(batch, columns_of(schema))
     except _DAMAGE as error:
         return [_problem(error, "file")]
     found = [("statistics_wrong", what) for judge in judges for what in judge.verdict()]
+    if elsewhere:
+        found.append(("partition_wrong", f"{elsewhere} rows are not of its partition"))
     if rows != entry.rows:
         found.append(("file_contradicts", f"{rows} rows were read, the entry says {entry.rows}"))
     return found

@@ -39,6 +39,7 @@ _BYPASSED = (
     "Something wrote to the table around this library: restore the object from a backup or an earlier "
     "object version"
 )
+_ANEW = "Filters may miss rows: read all rows of the file and append them anew"
 
 RULES = {
     "pointer_missing": Rule(Severity.ERROR, "`inlay repair` rebuilds it from the newest archive"),
@@ -66,9 +67,8 @@ RULES = {
     "file_changed": Rule(Severity.ERROR, _BYPASSED),
     "file_unreadable": Rule(Severity.ERROR, _BYPASSED),
     "file_contradicts": Rule(Severity.ERROR, _BYPASSED),
-    "statistics_wrong": Rule(
-        Severity.ERROR, "Filters may miss rows: read all rows of the file and append them anew"
-    ),
+    "statistics_wrong": Rule(Severity.ERROR, _ANEW),
+    "partition_wrong": Rule(Severity.ERROR, _ANEW),
     "marker_changed": Rule(Severity.ERROR, _BYPASSED),
     "marker_missing": Rule(Severity.ERROR, _BYPASSED + ". Deletes are not applied without it"),
     "marker_unreadable": Rule(Severity.ERROR, _BYPASSED + ". Deletes are not applied without it"),

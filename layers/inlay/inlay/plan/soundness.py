@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeGuard
 
+from inlay.errors import CorruptTable
 from inlay.format import keys
 from inlay.format.entry import (
     POSITIONAL,
@@ -23,9 +24,10 @@ from inlay.format.entry import (
     Vector,
     Where,
 )
+from inlay.format.partition import decode_partition, parse_transform, result_type
 from inlay.format.predicate import field_ids
 from inlay.format.schema import Primitive, Schema, Value
-from inlay.format.snapshot import LedgerRecord, Segment, Snapshot
+from inlay.format.snapshot import LedgerRecord, PartitionSpec, Segment, Snapshot
 from inlay.format.values import compare
 from inlay.plan.evidence import Evidence
 from inlay.plan.findings import Finding, finding
@@ -149,6 +151,9 @@ def check_state(state: State) -> Iterator[Finding]:
         for sequence in (entry.sequence, entry.arrived or 0):
             if sequence is None or sequence > snapshot.version:
                 yield _sequence(entry.key, sequence, snapshot.version)
+        wrong = check_partition(entry, snapshot.specs, snapshot.schemas)
+        if wrong is not None:
+            yield finding("partition_wrong", entry.key, wrong)
     for marker in markers:
         name = marker.object_key or f"marker {marker.id}"
         if marker.sequence is None or marker.sequence > snapshot.version:
@@ -166,6 +171,30 @@ def check_state(state: State) -> Iterator[Finding]:
             f"{totals.markers} markers; the totals say {snapshot.totals.files}, "
             f"{snapshot.totals.rows}, {snapshot.totals.bytes} and {snapshot.totals.markers}",
         )
+
+
+def check_partition(
+    entry: DataFile, specs: Sequence[PartitionSpec], schemas: Sequence[Schema]
+) -> str | None:
+    """Why a file's partition means nothing; None when it does mean something."""
+    spec = next((s for s in specs if s.id == entry.spec_id), None)
+    schema = next((s for s in schemas if s.id == entry.schema_id), None)
+    if spec is None:
+        return f"its entry names partition spec {entry.spec_id}, which the table does not have"
+    if len(spec.fields) != len(entry.partition):
+        return (
+            f"its partition has {len(entry.partition)} values, its spec {len(spec.fields)} fields"
+        )
+    for field, value in zip(spec.fields, entry.partition, strict=True):
+        name, kind = column_of(schema, field.source)
+        try:
+            transform = parse_transform(field.transform)
+            if kind is None or result_type(transform, kind) is None:
+                return f"column {name}, which its partition is made of, is not there or of another type"
+            decode_partition(transform, kind, value)
+        except CorruptTable:
+            return f"the value of partition field {field.name} is none of its type"
+    return None
 
 
 def check_marker(
