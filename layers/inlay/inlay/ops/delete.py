@@ -15,7 +15,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +23,7 @@ from pyroaring import BitMap64
 
 from inlay.errors import InvalidPredicate, InvalidRequest, SchemaMismatch
 from inlay.format import keys as object_keys
-from inlay.format.entry import Keys, Marker, RowGroups, Rows, Vector
+from inlay.format.entry import DataFile, Keys, Marker, RowGroups, Rows, Vector
 from inlay.format.predicate import In, Predicate
 from inlay.format.predicate_json import predicate_to_json
 from inlay.format.properties import Properties
@@ -251,16 +251,27 @@ def _commit_markers(
 # -- deletes that look at rows --------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What was written for a file, with the row markers it had then."""
+
+    unit: Unit
+    entry: DataFile
+    own: frozenset[str]
+    uploaded_us: int
+
+
 @dataclass(slots=True)
 class _RowDelete:
-    """One delete by position. Kept over rebases: files that were read need not be read again, because
-    they never change; only what took the place of a replaced file is new."""
+    """One delete by position. Kept over rebases: what was written for a file need not be written again;
+    only what took the place of a replaced file is new."""
 
     ctx: Context
     predicate: Predicate
     mode: str
     file: str | None
     request: Request | None
+    made: dict[str, _Made] = field(default_factory=dict)
 
     def run(self, loaded: Loaded) -> Committed | Skipped:
         return commit_planned(self.ctx, loaded, self._plan)
@@ -292,22 +303,39 @@ class _RowDelete:
                 remove=emptied,
                 add_markers=tuple(vector_markers(self.ctx, loaded, marked)),
             )
-        units: list[Unit] = []
         evidence = Evidence.of_snapshot(snapshot)
+        made: list[_Made] = []
         for key, positions in found.items():
-            entry = live[key]
-            hits = [m for m in markers if marker_may_hit(m, entry, evidence)]
-            units.append(
-                rewrite_file(
-                    self.ctx,
-                    loaded,
-                    entry,
-                    hits,
-                    extra_deleted=positions,
-                    strategy="surgery" if self.mode == "surgery" else "rewrite",
-                )
-            )
-        return replace(change, units=tuple(units))
+            hits = [m for m in markers if marker_may_hit(m, live[key], evidence)]
+            made.append(self._rewrite(loaded, live[key], hits, positions))
+        return replace(
+            change,
+            units=tuple(m.unit for m in made),
+            uploaded_us=min((m.uploaded_us for m in made), default=loaded.date_us),
+        )
+
+    def _rewrite(
+        self, loaded: Loaded, entry: DataFile, hits: Sequence[Marker], positions: BitMap64
+    ) -> _Made:
+        """What is written for a file is used again as long as the file stays as it was. Its live rows
+        can only have become fewer: it lacks no row that it must have."""
+        own = frozenset(m.id for m in hits if m.file is not None)
+        boundary_us = loaded.snapshot.boundary.time_us or 0
+        known = self.made.get(entry.key)
+        if known is not None:
+            unchanged = known.entry == entry and known.own == own
+            if unchanged and known.uploaded_us >= boundary_us:
+                return known
+        unit = rewrite_file(
+            self.ctx,
+            loaded,
+            entry,
+            hits,
+            extra_deleted=positions,
+            strategy="surgery" if self.mode == "surgery" else "rewrite",
+        )
+        made = self.made[entry.key] = _Made(unit, entry, own, loaded.date_us)
+        return made
 
 
 def find_positions(

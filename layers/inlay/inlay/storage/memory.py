@@ -12,12 +12,13 @@ share the region of the process, `PROCESS_REGION`.
 from __future__ import annotations
 
 import bisect
+import copy
 import hashlib
 import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from inlay.errors import InvalidRequest
 from inlay.storage import rules
@@ -81,6 +82,14 @@ class _Bucket:
     keys: list[str] = field(default_factory=list)
     uploads: dict[str, _Upload] = field(default_factory=dict)
     versioning: bool = False
+
+    def copy(self) -> _Bucket:
+        return _Bucket(
+            {key: list(held) for key, held in self.versions.items()},
+            list(self.keys),
+            {name: replace(u, parts=dict(u.parts)) for name, u in self.uploads.items()},
+            self.versioning,
+        )
 
     def current(self, key: str) -> _Version | None:
         held = self.versions.get(key)
@@ -148,6 +157,16 @@ class MemoryRegion:
 
     def new_id(self, what: str) -> str:
         return f"{what}-{next(self._ids):08d}"
+
+    def copy(self, now_us: Callable[[], int]) -> MemoryRegion:
+        """A region of its own that begins with what this one holds."""
+        other = MemoryRegion(now_us, whole_seconds=self._whole_seconds)
+        with self.lock:
+            # Ids go on, so that none is given twice among what was copied.
+            other._ids = copy.copy(self._ids)
+            for name, held in self._buckets.items():
+                other._buckets[name] = held.copy()
+        return other
 
     def forget(self, bucket: str) -> None:
         """Drop a bucket and all it holds."""

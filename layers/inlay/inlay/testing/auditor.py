@@ -35,6 +35,9 @@ from inlay.plan.state import State, ledger_records
 from inlay.storage.base import Got
 from inlay.testing.model import Model, Row, Rows, Violation
 
+# Field ids of the columns that the model's rows have.
+COLUMNS = (1, 2, 3)
+
 
 class Auditor:
     """Watches one table. `ctx` reads the store directly."""
@@ -55,6 +58,13 @@ class Auditor:
         self._reached: dict[int, frozenset[str]] = {}
         self._busy = False
         self._rows: dict[tuple[object, ...], Rows] = {}
+
+    def go_on_from(self, other: Auditor) -> None:
+        """Know what another auditor knows of the table this one's began as."""
+        self.snapshots, self.bytes_of = dict(other.snapshots), dict(other.bytes_of)
+        self.newest, self.expired_at = other.newest, dict(other.expired_at)
+        self.ended_by_erasure = set(other.ended_by_erasure)
+        self._reached, self._rows = dict(other._reached), dict(other._rows)
 
     # -- hooks --------------------------------------------------------------------------------
 
@@ -169,7 +179,8 @@ class Auditor:
         return found
 
     def _read(self, task: FileTask, schema: Schema) -> Rows:
-        wanted = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
+        # What the table was created with; columns that came later are none of the model's.
+        wanted = Wanted(schema=schema, columns=COLUMNS)
         rows: Rows = Counter()
         for batch in read_file(self.ctx.objects, task, wanted, self.ctx.executor):
             rows.update(zip(*(c.to_pylist() for c in batch.columns), strict=True))

@@ -40,7 +40,16 @@ class SnapshotDelete:
 
 # Operations that may not change a single row.
 MAINTENANCE = frozenset(
-    ("create", "rewrite", "compact", "expire", "collect_garbage", "set_properties", "erase")
+    (
+        "create",
+        "rewrite",
+        "compact",
+        "expire",
+        "collect_garbage",
+        "set_properties",
+        "erase",
+        "alter",
+    )
 )
 
 
@@ -58,6 +67,16 @@ class Model:
     rows_at: dict[int, Rows] = field(default_factory=dict)
     applied: dict[str, int] = field(default_factory=dict)
     acknowledged: dict[str, int] = field(default_factory=dict)
+
+    def copy(self) -> Model:
+        return Model(
+            dict(self.intents),
+            dict(self.unnamed),
+            dict(self.landing),
+            dict(self.rows_at),
+            dict(self.applied),
+            dict(self.acknowledged),
+        )
 
     def intend(self, request: str, intent: Intent | SnapshotDelete) -> None:
         self.intents.setdefault(request, intent)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -61,21 +61,28 @@ class Simulation:
     serializable: bool = field(init=False)
     erased: list[str] = field(default_factory=list)  # tokens that must be nowhere at the end
     next_id: int = 0
+    # To go on from another simulation, under another scheduler (`testing.interleavings`).
+    start_from: InitVar[Simulation | None] = None
+    under: InitVar[Scheduler | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, start_from: Simulation | None, under: Scheduler | None) -> None:
         self.rng = random.Random(self.seed)
         self.serializable = self.rng.random() < 0.5
-        self.scheduler = Scheduler(self.rng, start_us=START_US)
-        self.region = MemoryRegion(lambda: self.scheduler.now_us)
-        self.model = Model()
+        self.scheduler = under or Scheduler(self.rng, start_us=START_US)
+        now_us = lambda: self.scheduler.now_us  # noqa: E731 - one clock for all
+        self.region = start_from.region.copy(now_us) if start_from else MemoryRegion(now_us)
+        self.model = start_from.model.copy() if start_from else Model()
         plain = self.context(MemoryStore(BUCKET, region=self.region), random.Random(self.seed + 1))
         self.auditor = Auditor(
             plain,
             self.model,
-            lambda: self.scheduler.now_us,
+            now_us,
             GRACE_DAYS * DAY_US,
             LIFE_SECONDS * 1_000_000,
         )
+        if start_from is not None:
+            self.auditor.go_on_from(start_from.auditor)
+            self.serializable, self.next_id = start_from.serializable, start_from.next_id
         self.world = World(self.scheduler, self.rng, CALM, self.auditor.after_write)
         self.scheduler.before_step = self._pass_time
 
