@@ -64,7 +64,10 @@ types: $(READY) ## check types, strictly
 	$(BIN)/mypy layers/inlay/inlay functions
 
 simulate: $(READY) ## run SEEDS=1000 random schedules of the real operations against every fault
-	$(BIN)/python -m inlay.testing.simulation --seeds $(SEEDS)
+	$(BIN)/python -m inlay.testing.simulation --seeds $(SEEDS) --jobs $(JOBS)
+
+interleavings: $(READY) ## run every pair of operations at every order of their requests
+	$(BIN)/python -m inlay.testing.interleavings --jobs $(JOBS)
 
 mutations: $(READY) ## break the protocol rule by rule and see the simulator catch each
 	$(BIN)/python -m inlay.testing.mutations
@@ -106,7 +109,7 @@ distclean: clean ## remove the environments too
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } \
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+		/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 
 # -- the environments: each has a stamp that is newer than what it was made from ------------------
@@ -128,5 +131,5 @@ $(TOOLS): .ci/sam-requirements.txt | $(UV)
 	@$(UV) pip sync --quiet --python .tools/sam/bin/python .ci/sam-requirements.txt
 	@touch $@
 
-.PHONY: demo up pipeline simulate mutations test test-python test-spark test-all lint types format build deploy setup tools \
+.PHONY: demo up pipeline simulate interleavings mutations test test-python test-spark test-all lint types format build deploy setup tools \
 	sam-lock layer-lock clean distclean help

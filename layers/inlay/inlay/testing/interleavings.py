@@ -273,6 +273,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m inlay.testing.interleavings")
     parser.add_argument("--pairs", default="", help="only pairs whose name holds this")
     parser.add_argument("--preemptions", type=int, default=PREEMPTIONS)
+    parser.add_argument("--full", type=int, default=FULL, help="orders up to which all are run")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument("--replay", help='one schedule, as "append × update rewrite: 0011"')
     options = parser.parse_args()
@@ -280,7 +281,7 @@ def main() -> int:
         return _replay(options.replay)
     chosen = [p for p in pairs() if options.pairs in str(p)]
     started, total, bad = time.monotonic(), 0, 0
-    work = partial(explore, preemptions=options.preemptions)
+    work = partial(explore, preemptions=options.preemptions, full=options.full)
     gc.freeze()
     with multiprocessing.get_context("spawn").Pool(options.jobs, gc.freeze) as pool:
         for found in pool.imap_unordered(work, chosen):
