@@ -47,6 +47,7 @@ from inlay.plan.apply import seal
 from inlay.plan.change import Change, Edit, Proposal
 from inlay.plan.draft import Draft
 from inlay.plan.findings import Finding, Severity
+from inlay.plan.soundness import check_state
 from inlay.plan.state import State
 from inlay.storage.base import IF_ABSENT, Condition, Got, IfMatch, Written
 
@@ -278,25 +279,36 @@ def _mend_archives(
 
 
 def _mend_counts(ctx: Context, seen: Verified, *, dry_run: bool) -> list[Mend]:
-    found = [f for f in seen.findings if f.kind in _COUNTS]
-    if not found:
+    """Of main, and of each branch or tag with a content of its own."""
+    if not any(f.kind in _COUNTS for f in seen.findings):
         return []
+    main = load_pointer(ctx)
+    written = (name for name, ref in main.snapshot.refs.items() if ref.head is not None)
+    mends: list[Mend] = []
+    for branch in (None, *sorted(written)):
+        mends += _mend_content(replace(ctx, branch=branch), dry_run=dry_run)
+    return mends
+
+
+def _mend_content(ctx: Context, *, dry_run: bool) -> Iterator[Mend]:
     loaded = load_pointer(ctx)
     loaded = replace(loaded, state=load_entries(ctx, loaded.state))
+    kinds = {f.kind for f in check_state(loaded.state)}
     live = {f.key for f in loaded.state.files()}
     dangling = tuple(
         m.id for m in loaded.state.markers() if m.file is not None and m.file not in live
     )
+    if not kinds.intersection(_COUNTS):
+        return
     if not dry_run:
         change = Change(operation=REPAIR, drop_markers=dangling, edit=Edit(recount=True))
         expect_committed(ctx, commit(ctx, change, base=loaded))
-    mends = []
-    if any(f.kind == "totals_wrong" for f in found):
-        mends.append(Mend(kind="totals_wrong", key=keys.POINTER, what="count the totals anew"))
+    of = "" if ctx.branch is None else f" of {ctx.branch}"
+    if "totals_wrong" in kinds:
+        yield Mend(kind="totals_wrong", key=keys.POINTER, what=f"count the totals{of} anew")
     if dangling:
-        told = f"drop {len(dangling)} markers of files that are not live"
-        mends.append(Mend(kind="dangling_marker", key=keys.POINTER, what=told))
-    return mends
+        told = f"drop {len(dangling)} markers{of} of files that are not live"
+        yield Mend(kind="dangling_marker", key=keys.POINTER, what=told)
 
 
 # -- writing --------------------------------------------------------------------------------------

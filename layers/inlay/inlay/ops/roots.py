@@ -6,14 +6,16 @@ an error stops the caller: nothing may be deleted on half of the roots.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from inlay.errors import CorruptTable, SnapshotGone
 from inlay.format import keys
-from inlay.format.snapshot import Snapshot
+from inlay.format.content import view
+from inlay.format.snapshot import HeadObject, Snapshot
 from inlay.ops.context import Context
-from inlay.ops.load import find_version, load_segments
+from inlay.ops.load import find_version, load_head, load_segments
 from inlay.plan.change import NeedSegments
+from inlay.plan.refs import heads
 from inlay.plan.retention import gone_through
 from inlay.plan.roots import GarbagePlan, Listed, Reach, named, named_until, plan_garbage
 from inlay.plan.state import Contents, State
@@ -45,6 +47,7 @@ class Roots:
         self._reach = Reach()
         self._contents = Contents()
         self._seen: set[int] = set()
+        self._heads: set[str] = set()
         self._newest: Snapshot | None = None
         self._needed: frozenset[str] = frozenset()
         self._promised: set[str] = set()  # segments of versions that can still be opened
@@ -54,17 +57,42 @@ class Roots:
         current = state.snapshot
         self.gone_through = gone_through(current, before_us=self.since_us + 1)
         between = range(self.gone_through + 1, current.version)
+        bearers: dict[HeadObject, Snapshot] = {}
         for snapshot in self._load(current, self._present(current, between)):
             self._take_next(snapshot)
+            bearers |= dict.fromkeys(heads(snapshot), snapshot)
             if snapshot.version >= current.oldest_version:
                 self._promise(snapshot)
         self._take_next(current)
         self._promise(current)
+        bearers |= dict.fromkeys(heads(current), current)
+        self._take_heads(current, bearers)
         self.kept |= named(current)
         for snapshot in self._load(current, sorted(self.kept - self._seen)):
             self._take(snapshot)
             self._promise(snapshot)
         self._resolve(state)
+
+    def _take_heads(self, current: Snapshot, bearers: Mapping[HeadObject, Snapshot]) -> None:
+        """What branches and tags held at each of these versions."""
+        wanted = [(h, s) for h, s in bearers.items() if h.id not in self._heads]
+
+        def load(item: tuple[HeadObject, Snapshot]) -> Snapshot | None:
+            head, bearer = item
+            try:
+                return view(bearer, load_head(self.ctx, current, head))
+            except (CorruptTable, SnapshotGone):
+                if bearer.version >= current.oldest_version:
+                    raise
+                return None  # an erasure ended the version before its grace was over
+
+        for (head, bearer), found in zip(wanted, self.ctx.map(load, wanted), strict=True):
+            if found is not None:
+                self._heads.add(head.id)
+                self._reach.keys.add(keys.segment_key(head.id))
+                self._reach.add(found)
+                if bearer.version >= current.oldest_version:
+                    self._promise(found)
 
     def _present(self, current: Snapshot, versions: range) -> list[int]:
         """Those still to be read. Expired ones may be gone already (an erasure, or a run with a shorter

@@ -13,12 +13,14 @@ from typing import Any
 
 from inlay.errors import CorruptTable, NewerFormat
 from inlay.format import keys
+from inlay.format.codec import decode_head
+from inlay.format.content import Content, view
 from inlay.format.entry import DataFile, Keys, Marker, Vector
 from inlay.format.entry_json import Types
 from inlay.format.keys import ObjectKind, archive_version, classify, segment_key
 from inlay.format.leaves import decode_files, decode_ledger, decode_markers
 from inlay.format.properties import Properties
-from inlay.format.snapshot import Segment, Snapshot
+from inlay.format.snapshot import HeadObject, Segment, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.expire import DAY_US
 from inlay.ops.pointer import BrokenPointer, read_archive, read_pointer
@@ -27,6 +29,7 @@ from inlay.parquet.check import Problem, check_footer, check_keys, check_pages, 
 from inlay.parquet.ranges import Objects
 from inlay.plan.evidence import Evidence
 from inlay.plan.findings import Finding, Findings, finding
+from inlay.plan.refs import heads, held_versions
 from inlay.plan.retention import gone_through
 from inlay.plan.roots import MAX_NAMES, Listed, Reach, Tally
 from inlay.plan.soundness import (
@@ -58,9 +61,12 @@ class Walk:
     ending: Reach = field(
         default_factory=Reach
     )  # of versions in their grace: nothing is promised of them
+    ending_heads: set[HeadObject] = field(default_factory=set)
     ledgers: dict[str, Segment] = field(default_factory=dict)
     data: dict[str, DataFile] = field(default_factory=dict)
     marks: dict[str, Marker] = field(default_factory=dict)
+    # What refs hold that have a content of their own; None until it was read.
+    heads: dict[HeadObject, Content | None] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)
     contents: Contents = field(default_factory=Contents)
     listed: dict[str, Listed] = field(default_factory=dict)
@@ -80,7 +86,7 @@ class Walk:
     def versions(self, most: int) -> None:
         current = self.current
         self.found.extend(check_refs(current))
-        held = {r.version for r in current.refs.values() if 1 <= r.version < current.version}
+        held = {v for v in held_versions(current) if 1 <= v < current.version}
         retained = range(current.oldest_version, current.version)
         wanted = sorted(held | set(retained[-most:]))
         if len(retained) > most:
@@ -97,8 +103,31 @@ class Walk:
                 self.blind = True
                 self.found.extend([read])
         self._take(current, older)
+        self._read_heads()
         self.found.extend(check_time_index(current, self.times))
         self._expired(most)
+
+    def _read_heads(self) -> None:
+        """The contents of branches and tags, as of every version that was looked at."""
+        wanted = sorted(self.heads.keys(), key=lambda head: head.id)
+        for head, read in zip(wanted, self.ctx.map(self._head, wanted), strict=True):
+            if isinstance(read, Content):
+                self.heads[head] = read
+                self.reach.keys.add(segment_key(head.id))
+                self._share(view(self.current, read))
+            else:
+                self.blind = True
+                self.found.extend([read])
+
+    def _head(self, head: HeadObject) -> Content | Finding:
+        key = segment_key(head.id)
+        answer = self.ctx.store.get(self.ctx.key(key))
+        if isinstance(answer, Missing | Refused):
+            return finding("segment_missing", key, "the content of a tag or branch cannot be read")
+        try:
+            return decode_head(answer.body, key=key, types=Types(self.current.schemas))
+        except (CorruptTable, NewerFormat) as error:
+            return finding("segment_corrupt", key, error.message)
 
     def _archive(self, version: int) -> Snapshot | Finding:
         key = keys.archive_key(version)
@@ -112,6 +141,8 @@ class Walk:
         if older is not None:
             self.found.extend(check_succession(older, snapshot))
         self.times[snapshot.version] = snapshot.commit.time_us
+        if snapshot.version >= self.current.oldest_version:
+            self.heads |= dict.fromkeys(heads(snapshot))
         tiers = (snapshot.files, snapshot.markers, snapshot.ledger.records)
         for segment in (s for tier in tiers for s in tier.segments):
             self.found.extend(check_reference(segment, snapshot.version))
@@ -131,6 +162,12 @@ class Walk:
         for read in self.ctx.map(self._archive, young[-most:]):
             if isinstance(read, Snapshot):
                 self.ending.add(read)
+                self.ending_heads |= heads(read)
+        for head in self.ending_heads - self.heads.keys():
+            content = self._head(head)
+            if isinstance(content, Content):
+                self.ending.keys.add(segment_key(head.id))
+                self.ending.add(view(self.current, content))
 
     # -- 3 segments ---------------------------------------------------------------------------
 
@@ -191,10 +228,19 @@ class Walk:
     # -- 4 entries ----------------------------------------------------------------------------
 
     def entries(self) -> None:
-        state = State(self.current, self.contents)
-        if not state.missing_files() and not state.missing_markers():
+        """Of main, and of each ref that has a content of its own."""
+        contents = [
+            self.heads.get(head) for head in sorted(heads(self.current), key=lambda h: h.id)
+        ]
+        views = [self.current, *(view(self.current, c) for c in contents if c is not None)]
+        live: set[str] = set()
+        for snapshot in views:
+            state = State(snapshot, self.contents)
+            if state.missing_files() or state.missing_markers():
+                return
             self.found.extend(check_state(state))
-            self.live = {f.key for f in state.files()}
+            live |= {f.key for f in state.files()}
+        self.live = live
 
     # -- 5 listing ----------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inlay.format.snapshot import Snapshot
+from inlay.plan.refs import held_versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def plan_expiry(
     first = snapshot.oldest_version
     if through < first:
         return None
-    held = {ref.version for ref in snapshot.refs.values() if first <= ref.version <= through}
+    held = {version for version in held_versions(snapshot) if first <= version <= through}
     return ExpiryPlan(first, through, tuple(sorted(held)))
 
 

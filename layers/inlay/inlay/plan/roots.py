@@ -7,6 +7,7 @@ reported), and adopted files, which are not ours, wherever they are.
 
 Roots are the current snapshot, every version that is retained, expired less than the grace ago or
 named by a ref, and versions named by a ref less than the grace ago: a running reader keeps its files.
+Of all but those that a ref alone keeps, the heads of branches and tags are roots as well.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pyroaring import BitMap, FrozenBitMap
 from inlay.format.entry import DataFile, Marker
 from inlay.format.keys import ObjectKind, archive_version, classify, segment_key
 from inlay.format.snapshot import Segment, Snapshot
+from inlay.plan.refs import held_versions
 from inlay.plan.state import Contents
 
 # Names of foreign objects that a result carries; their number is always told.
@@ -165,5 +167,5 @@ def named_until(older: Snapshot, newer: Snapshot, *, since_us: int) -> frozenset
 
 
 def named(snapshot: Snapshot) -> frozenset[int]:
-    """Versions that refs of this snapshot hold."""
-    return frozenset(ref.version for ref in snapshot.refs.values())
+    """Versions that refs of this snapshot hold; heads are roots of their own."""
+    return held_versions(snapshot)
