@@ -8,6 +8,7 @@ import inlay.ops.compact as module
 from inlay.format.entry import Marker, Rows
 from inlay.ops.commit import commit
 from inlay.ops.compact import compact
+from inlay.ops.load import load_entries
 from inlay.plan.change import Change
 from inlay.plan.compaction import plan_compaction, worth_merging
 
@@ -162,22 +163,25 @@ def test_the_ledger_is_not_touched(bench: Bench) -> None:
     assert bench.load().snapshot.ledger.horizon_us == ledger.horizon_us
 
 
-def test_metadata_segments_are_merged() -> None:
+def test_appends_alone_never_leave_metadata_worth_merging() -> None:
     bench = new_bench()
-    while not worth_merging(bench.append(1).snapshot):
-        pass
+    for _ in range(120):
+        assert not worth_merging(bench.append(1).snapshot)
+
+
+def test_leaves_that_are_mostly_dead_are_written_anew() -> None:
+    bench = new_bench()
+    while sum(s.count for s in bench.load().snapshot.files.segments) < 30:
+        bench.append(1)
+    oldest = [f.key for f in load_entries(bench.ctx, bench.load().state).files()]
+    commit(bench.ctx, Change(operation="delete", remove=tuple(oldest[: len(oldest) * 3 // 4])))
     before = bench.rows()
-    segments = _segments(bench)
+    assert worth_merging(bench.load().snapshot)
     result = compact(bench.ctx, small_bytes=0)
     assert result.merged_metadata and result.units == 0
-    assert _segments(bench) < segments
-    assert not worth_merging(bench.load().snapshot)
+    after = bench.load().snapshot
+    assert not worth_merging(after) and not any(s.dead for s in after.files.segments)
     assert bench.rows() == before
-
-
-def _segments(bench: Bench) -> int:
-    found = bench.load().snapshot
-    return len(found.files.segments) + len(found.ledger.records.segments)
 
 
 def test_covered_rows_of_a_retention_delete_leave_by_metadata_alone(bench: Bench) -> None:

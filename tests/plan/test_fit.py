@@ -76,7 +76,9 @@ def test_a_commit_of_many_files_writes_them_into_segments_before_it_knows_its_ve
     assert after.snapshot.files.inline == ()
     state = load_entries(ctx, load_pointer(ctx).state)
     assert {f.sequence for f in state.files()} == {2}
-    assert [f.key for f in state.files()] == [f.key for f in many]
+    assert {f.key for f in state.files()} == {f.key for f in many}
+    lowers = [f.stats[1].lower for f in state.files()]
+    assert lowers == sorted(lowers), "packed by key, so that a query by key needs one leaf"
     assert len(after.raw) < 4_600
 
 
@@ -102,8 +104,8 @@ def test_a_bulk_commit_that_loses_the_race_writes_no_segment_of_its_own_again():
     change = Change(operation="ingest", add=many, events=events)
     after = commit(ctx, change, base=base).loaded
     puts = (store.usage() - before).requests["put"]
-    # 3 segments of files, 3 of the ledger, and what was inline before on each of the two bases; then
-    # an archive and a swap, twice.
+    # 5 leaves of files, 1 of the ledger, and what was inline before on each of the two bases; then an
+    # archive and a swap, twice.
     assert puts <= 6 + 2 + 4
     state = load_entries(ctx, load_pointer(ctx).state)
     assert {f.sequence for f in state.files() if f.key in {m.key for m in many}} == {4}

@@ -231,14 +231,19 @@ def _segment_to_json(segment: Segment, types: Types) -> list[Any]:
             segment.last_us,
             stats_to_json(segment.stats, segment.schema_id, types),
             segment.schema_id or None,
+            segment.level or None,
+            segment.settled or None,
         ]
     )
 
 
 def _segment_from_json(found: list[Any], types: Types) -> Segment:
-    segment_id, count, size, dead, sequence, rows, data_bytes, first, last, stats, schema_id = pad(
-        found, 11
-    )
+    (
+        segment_id, count, size, dead, sequence, rows, data_bytes, first, last, stats, schema_id,
+        level, settled,
+    ) = pad(found, 13)  # fmt: skip
+    if level not in (None, 1):
+        raise NewerFormat(f"a reference of level {level}")
     return Segment(
         id=as_text(segment_id),
         count=as_count(count),
@@ -251,6 +256,8 @@ def _segment_from_json(found: list[Any], types: Types) -> Segment:
         last_us=optional(as_count, last),
         stats=stats_from_json(stats or {}, schema_id or 0, types),
         schema_id=schema_id or 0,
+        level=level or 0,
+        settled=optional(as_count, settled) or 0,
     )
 
 

@@ -26,10 +26,12 @@ FORMAT_VERSION = 0
 # Bytes a pointer may have on the wire before inline entries roll into a segment. Every commit writes
 # the pointer once and archives the one before: twice this is the fixed metadata cost of a commit.
 POINTER_TARGET_BYTES = 4_600
-# Entries of one segment. 2,048 file entries with ten columns of statistics are about 300 KB gzipped.
-SEGMENT_MAX_ENTRIES = 2_048
-# This many segments of one size class merge into one of the next (log-structured, as an LSM tree).
-SEGMENT_FANOUT = 8
+# Entries of one leaf. 1,024 data files with ten columns of statistics are 50 to 110 KB.
+SEGMENT_MAX_ENTRIES = 1_024
+# Records of one leaf of the ledger, 12 to 16 bytes each.
+LEDGER_MAX_RECORDS = 16_384
+# References of one node, 50 to 80 bytes each: a million files have one or two nodes.
+NODE_MAX_LEAVES = 1_024
 # Names that point at versions, in the pointer (design section 2).
 MAX_REFS = 64
 # Points of the time index in each block of versions: an as-of read finds one more digit of the version, in
@@ -43,12 +45,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A reference to an immutable segment of `count` entries; `dead` are the ordinals no longer live.
+    """A reference to an immutable segment; `dead` are the ordinals of its entries that are no longer
+    live.
+
+    At `level` 0 it is a leaf of `count` entries. At level 1 it is a node of references to leaves:
+    `count` and `dead` are then about all entries under it, one leaf after the other, and `settled` of
+    them are dead by the references in the node itself.
 
     `sequence` is the sequence of every entry that has none of its own, and for ledger records the
-    version that applied them: a bulk commit can so write its segment before it knows which version it
-    will become, and a rebase rewrites no segment. `first_us` … `last_us` is the span of commit times
-    of ledger records. `stats` bounds the columns of all entries, so that a reader can skip the segment.
+    version that applied them; a node has the greatest of its leaves. So a bulk commit can write its
+    leaves before it knows which version it will become, and a rebase writes none again. `first_us` …
+    `last_us` is the span of commit times of ledger records. `stats` bounds the columns of all entries,
+    so that a reader can skip the segment.
     """
 
     id: str
@@ -62,10 +70,12 @@ class Segment:
     last_us: int | None = None
     stats: Mapping[int, ColumnStats] = field(default_factory=dict)
     schema_id: int = 0  # whose types `stats` have
+    level: int = 0
+    settled: int = 0
 
     @property
     def live(self) -> int:
-        return self.count - len(self.dead)
+        return self.count - self.settled - len(self.dead)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,11 @@ twice; the second answer is a 412 for our own success:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import TypeVar, assert_never
+from uuid import UUID
 
 from inlay.errors import (
     CommitContention,
@@ -48,13 +50,14 @@ from inlay.format import keys
 from inlay.format.codec import encode_head, encode_snapshot
 from inlay.format.content import content_of
 from inlay.format.entry_json import Types
-from inlay.format.leaves import decode_files, decode_ledger, decode_markers
-from inlay.format.snapshot import Commit, HeadObject, Snapshot, Tier, observed
+from inlay.format.snapshot import Commit, HeadObject, Snapshot, observed
 from inlay.ops.context import Context
 from inlay.ops.load import (
     CONTENT_BYTES,
     Loaded,
+    bounded,
     find_version,
+    grown,
     load_pointer,
     load_segments,
     on_branch,
@@ -67,7 +70,6 @@ from inlay.plan.change import (
     Change,
     Conflict,
     NeedSegments,
-    NewSegment,
     Proposal,
     Refused,
     Stale,
@@ -75,11 +77,12 @@ from inlay.plan.change import (
     Unit,
 )
 from inlay.plan.refs import with_head
-from inlay.plan.state import Contents, State
+from inlay.plan.state import State
 from inlay.storage.base import IF_ABSENT, IfMatch, Missing, Written
 from inlay.storage.base import Refused as StoreRefused
 
 T = TypeVar("T")
+Name = Callable[[bytes], str]
 
 # A writer gives up after this many lost races or this long, whichever is later to come: with 40 writers
 # at S3's 15 swaps a second a fair share is one win in three seconds.
@@ -137,12 +140,24 @@ NotProposed = AlreadyApplied | Unchanged | Conflict | Stale | Refused
 
 @dataclass(slots=True)
 class _Effort:
-    """What this commit has done so far. Segments of earlier attempts are kept for the next ones: bytes →
-    (id, store time before the upload)."""
+    """What this commit has done so far. Segments of earlier attempts serve the next ones, which give the
+    same bytes the same id: id → store time before the upload."""
 
     started: float
+    salt: str
     attempts: int = 0
-    segments: dict[bytes, tuple[str, int]] = field(default_factory=dict)
+    written: dict[str, int] = field(default_factory=dict)
+
+    def name(self, data: bytes) -> str:
+        """The id of a segment of this commit: as random as the salt."""
+        digest = blake2b(data, digest_size=16, key=self.salt.encode()).digest()
+        return str(UUID(bytes=digest, version=4))
+
+    def forget_stale(self, ctx: Context, boundary_us: int) -> None:
+        """Objects that GC may take are named, and written, anew."""
+        if any(date_us < boundary_us for date_us in self.written.values()):
+            self.salt = ctx.new_id()
+            self.written.clear()
 
 
 def commit(ctx: Context, change: Change, *, base: Loaded | None = None) -> CommitResult:
@@ -152,8 +167,13 @@ def commit(ctx: Context, change: Change, *, base: Loaded | None = None) -> Commi
     change's objects are older than the GC boundary, `RequestReused`, `RequestTooOld`, `TableReplaced`.
     """
 
-    def plan(loaded: Loaded, commit_id: str) -> tuple[Loaded, Proposal | NotProposed]:
-        return propose(ctx, loaded, change, commit_id)
+    resolved = 0
+
+    def plan(loaded: Loaded, commit_id: str, name: Name) -> tuple[Loaded, Proposal | NotProposed]:
+        nonlocal resolved
+        found = propose(ctx, loaded, change, commit_id, name, resolved=resolved)
+        resolved = found[0].snapshot.version
+        return found
 
     loaded, outcome, attempts = race(ctx, base if base is not None else load_pointer(ctx), plan)
     if isinstance(outcome, Proposal):
@@ -184,15 +204,16 @@ def declined(ctx: Context, loaded: Loaded, outcome: NotProposed) -> Skipped | Co
 
 
 def race(
-    ctx: Context, base: Loaded, plan: Callable[[Loaded, str], tuple[Loaded, T]]
+    ctx: Context, base: Loaded, plan: Callable[[Loaded, str, Name], tuple[Loaded, T]]
 ) -> tuple[Loaded, T, int]:
     """Plan on the base, write, swap; when another wins, again on what he left. Ends with the proposal
     that is now in the table, and the table as it left it, or with the first plan that is none."""
     loaded = base
-    effort = _Effort(ctx.clock.monotonic())
+    effort = _Effort(ctx.clock.monotonic(), ctx.new_id())
     while True:
         effort.attempts += 1
-        loaded, outcome = plan(loaded, ctx.new_id())
+        effort.forget_stale(ctx, loaded.snapshot.boundary.time_us or 0)
+        loaded, outcome = plan(loaded, ctx.new_id(), effort.name)
         if not isinstance(outcome, Proposal):
             return loaded, outcome, effort.attempts
         ended = _attempt(ctx, loaded, outcome, effort)
@@ -217,11 +238,17 @@ class _Lost:
 
 
 def propose(
-    ctx: Context, loaded: Loaded, change: Change, commit_id: str
+    ctx: Context,
+    loaded: Loaded,
+    change: Change,
+    commit_id: str,
+    name: Name,
+    *,
+    resolved: int = 0,
 ) -> tuple[Loaded, Proposal | NotProposed]:
     """`plan.apply`, with the segments it asks for loaded on the way."""
     for _ in range(MAX_LOADS):
-        outcome = apply(loaded.state, change, commit_id=commit_id, new_id=ctx.new_id)
+        outcome = apply(loaded.state, change, commit_id=commit_id, name=name, resolved=resolved)
         if not isinstance(outcome, NeedSegments):
             return loaded, outcome
         loaded = replace(loaded, state=load_segments(ctx, loaded.state, outcome))
@@ -231,9 +258,7 @@ def propose(
 def _attempt(ctx: Context, loaded: Loaded, proposal: Proposal, effort: _Effort) -> Loaded | _Lost:
     """Write what the proposal needs, then swap it in."""
     base = loaded.snapshot
-    proposal = _reuse(proposal, effort.segments, boundary_us=base.boundary.time_us or 0)
-    known = {segment_id for segment_id, _ in effort.segments.values()}
-    to_write = [s for s in proposal.segments if s.id not in known]
+    to_write = [s for s in proposal.segments if s.id not in effort.written]
 
     def write(item: tuple[str, bytes]) -> int:
         return _put_once(ctx, *item)
@@ -243,10 +268,10 @@ def _attempt(ctx: Context, loaded: Loaded, proposal: Proposal, effort: _Effort) 
     objects = [(keys.archive_key(base.version), loaded.raw)]
     objects += [(keys.segment_key(s.id), s.data) for s in to_write]
     head = _plan_head(ctx, proposal.snapshot)
-    objects += [] if head is None else [(keys.segment_key(head.id), head.data)]
+    objects += [] if head is None else [(keys.segment_key(head[0]), head[1])]
     dates = list(ctx.map(write, objects))
     for segment in to_write:
-        effort.segments[segment.data] = (segment.id, loaded.date_us)
+        effort.written[segment.id] = loaded.date_us
 
     snapshot = seal(
         proposal,
@@ -255,49 +280,18 @@ def _attempt(ctx: Context, loaded: Loaded, proposal: Proposal, effort: _Effort) 
     )
     if head is None or ctx.branch is None:
         return _swap(ctx, loaded, snapshot, None, proposal, effort)
-    written = HeadObject(head.id, len(head.data))
-    ctx.cache.put(keys.segment_key(head.id), content_of(snapshot), CONTENT_BYTES * len(head.data))
+    written = HeadObject(head[0], len(head[1]))
+    ctx.cache.put(keys.segment_key(head[0]), content_of(snapshot), CONTENT_BYTES * len(head[1]))
     stored = with_head(snapshot, loaded.pointer, ctx.branch, written)
     return _swap(ctx, loaded, snapshot, stored, proposal, effort)
 
 
-def _plan_head(ctx: Context, snapshot: Snapshot) -> NewSegment | None:
-    """The object for the content of a branch. It bears the version it is for: a rebase makes another."""
+def _plan_head(ctx: Context, snapshot: Snapshot) -> tuple[str, bytes] | None:
+    """(id, bytes) of the object for the content of a branch. It bears the version it is for: a rebase
+    makes another."""
     if ctx.branch is None:
         return None
-    return NewSegment(ctx.new_id(), encode_head(content_of(snapshot), Types(snapshot.schemas)))
-
-
-def _reuse(
-    proposal: Proposal, written: Mapping[bytes, tuple[str, int]], *, boundary_us: int
-) -> Proposal:
-    """The proposal with segments that an earlier attempt wrote byte for byte put to use, unless they
-    are so old that GC may take them."""
-    renamed = {
-        segment.id: written[segment.data][0]
-        for segment in proposal.segments
-        if segment.data in written and written[segment.data][1] >= boundary_us
-    }
-    if not renamed:
-        return proposal
-
-    def tier(found: Tier[T]) -> Tier[T]:
-        return replace(
-            found,
-            segments=tuple(replace(s, id=renamed.get(s.id, s.id)) for s in found.segments),
-        )
-
-    snapshot = proposal.snapshot
-    return replace(
-        proposal,
-        snapshot=replace(
-            snapshot,
-            files=tier(snapshot.files),
-            markers=tier(snapshot.markers),
-            ledger=replace(snapshot.ledger, records=tier(snapshot.ledger.records)),
-        ),
-        segments=tuple(replace(s, id=renamed.get(s.id, s.id)) for s in proposal.segments),
-    )
+    return ctx.new_id(), encode_head(content_of(snapshot), Types(snapshot.schemas))
 
 
 def _put_once(ctx: Context, relative: str, data: bytes) -> int:
@@ -407,18 +401,8 @@ def _now(
 ) -> Loaded:
     """What the writer knows after its commit, without another request. An empty ETag (others have
     committed since) makes the next swap fail and rebase, which is right."""
-    types = Types(snapshot.schemas)
-    contents = loaded.state.contents
-    files, markers, ledger = dict(contents.files), dict(contents.markers), dict(contents.ledger)
-    for segment in proposal.segments:
-        key = keys.segment_key(segment.id)
-        if any(s.id == segment.id for s in snapshot.files.segments):
-            files[segment.id] = decode_files(segment.data, key=key)
-        elif any(s.id == segment.id for s in snapshot.markers.segments):
-            markers[segment.id] = decode_markers(segment.data, key=key, types=types)
-        else:
-            ledger[segment.id] = decode_ledger(segment.data, key=key)
-    state = State(observed(snapshot, date_us), retain(Contents(files, markers, ledger), snapshot))
+    contents = grown(loaded.state.contents, [(s.kind, s.id, s.entries) for s in proposal.segments])
+    state = State(observed(snapshot, date_us), bounded(retain(contents, snapshot)))
     table = None if own is None else observed(own, date_us)
     return Loaded(state, etag, data, date_us, ctx.clock.monotonic(), table)
 

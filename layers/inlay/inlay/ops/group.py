@@ -26,6 +26,7 @@ from inlay.format.snapshot import Commit
 from inlay.ops.commit import (
     CommitResult,
     Committed,
+    Name,
     NotProposed,
     commit,
     declined,
@@ -119,7 +120,9 @@ def commit_all(ctx: Context, changes: Sequence[Change], *, base: Loaded) -> Sequ
     answers: dict[int, Answer] = {}
     admitted: dict[int, Admitted] = {}
 
-    def plan(loaded: Loaded, commit_id: str) -> tuple[Loaded, Proposal | NotProposed | None]:
+    def plan(
+        loaded: Loaded, commit_id: str, name: Name
+    ) -> tuple[Loaded, Proposal | NotProposed | None]:
         for position, change in enumerate(changes):
             if position in answers:
                 continue
@@ -134,7 +137,8 @@ def commit_all(ctx: Context, changes: Sequence[Change], *, base: Loaded) -> Sequ
                 answers[position] = error
         if not admitted:
             return loaded, None
-        return propose(ctx, loaded, merge([a.change for a in admitted.values()]), commit_id)
+        merged = merge([a.change for a in admitted.values()])
+        return propose(ctx, loaded, merged, commit_id, name)
 
     loaded, outcome, attempts = race(ctx, base, plan)
     if isinstance(outcome, Proposal):
@@ -150,7 +154,7 @@ def commit_all(ctx: Context, changes: Sequence[Change], *, base: Loaded) -> Sequ
 
 def _admit(ctx: Context, loaded: Loaded, change: Change) -> tuple[Loaded, Admitted | NotProposed]:
     verdict = admit(loaded.state, change)
-    while isinstance(verdict, NeedSegments):  # once: it names every ledger segment it lacks
+    while isinstance(verdict, NeedSegments):  # twice at most: nodes of the ledger, then leaves
         loaded = replace(loaded, state=load_segments(ctx, loaded.state, verdict))
         verdict = admit(loaded.state, change)
     return loaded, verdict

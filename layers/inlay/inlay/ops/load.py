@@ -7,8 +7,9 @@ carried along.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar, assert_never
 
 from inlay.errors import (
     CorruptTable,
@@ -22,23 +23,31 @@ from inlay.format import keys
 from inlay.format.codec import decode_head, decode_snapshot
 from inlay.format.content import Content, content_of
 from inlay.format.entry_json import Types
-from inlay.format.leaves import decode_files, decode_ledger, decode_markers
+from inlay.format.leaves import decode_files, decode_ledger, decode_markers, decode_references
 from inlay.format.snapshot import (
     POINTER_TARGET_BYTES,
     HeadObject,
     Ref,
     Segment,
     Snapshot,
+    Tier,
     observed,
 )
 from inlay.ops.context import Context
-from inlay.plan.change import NeedSegments
+from inlay.plan.change import Kind, NeedSegments
 from inlay.plan.refs import MAIN, held_versions, seen
 from inlay.plan.state import Contents, State
+from inlay.plan.tree import open_tree
 from inlay.storage.base import Missing, Refused
+
+T = TypeVar("T")
 
 # An as-of read finds a hexadecimal digit of the version with each hop.
 MAX_HOPS = 16
+# Entries of leaves that a writer goes on carrying after a commit: some 2 KB each, as objects; records of
+# the ledger some 150 bytes. More is read again from the store when it is needed.
+CARRIED_ENTRIES = 32_768
+CARRIED_RECORDS = 262_144
 # What a decoded content takes in memory, for each byte of its object.
 CONTENT_BYTES = 10
 
@@ -206,42 +215,62 @@ def load_as_of(ctx: Context, current: Snapshot, time_us: int) -> Snapshot:
 def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:
     """`state` with these segments' contents as well, read in parallel, one GET each."""
     types = Types(state.snapshot.schemas)
-    wanted = (
-        [("files", s) for s in need.files]
-        + [("markers", s) for s in need.markers]
-        + [("ledger", s) for s in need.ledger]
-    )
+    asked: list[tuple[Kind, Segment]] = [
+        *(("files", s) for s in need.files),
+        *(("markers", s) for s in need.markers),
+        *(("ledger", s) for s in need.ledger),
+    ]
+    wanted = {s.id: ("nodes" if s.level else kind, s) for kind, s in asked}.values()
 
-    def load(item: tuple[str, Segment]) -> tuple[str, str, tuple[object, ...]]:
+    def load(item: tuple[Kind, Segment]) -> tuple[Kind, str, tuple[Any, ...]]:
         kind, segment = item
         key = ctx.key(keys.segment_key(segment.id))
         answer = ctx.store.get(key)
         if isinstance(answer, Missing | Refused):
             raise _missing_segment(ctx, state.snapshot, key)
-        entries: tuple[object, ...]
-        match kind:
-            case "files":
-                entries = decode_files(answer.body, key=key)
-            case "markers":
-                entries = decode_markers(answer.body, key=key, types=types)
-            case _:
-                entries = decode_ledger(answer.body, key=key)
-        if len(entries) != segment.count:
+        entries = decode_segment(kind, answer.body, key=key, types=types)
+        held = count_of(kind, entries)
+        if held != segment.count:
             raise CorruptTable(
-                f"segment {key} holds {len(entries)} entries, its reference says {segment.count}",
+                f"segment {key} holds {held} entries, its reference says {segment.count}",
                 table=ctx.uri,
                 key=key,
             )
         return kind, segment.id, entries
 
-    found: dict[str, dict[str, tuple[object, ...]]] = {
-        "files": dict(state.contents.files),
-        "markers": dict(state.contents.markers),
-        "ledger": dict(state.contents.ledger),
+    return State(state.snapshot, grown(state.contents, ctx.map(load, wanted)))
+
+
+def decode_segment(kind: Kind, data: bytes, *, key: str, types: Types) -> tuple[Any, ...]:
+    match kind:
+        case "files":
+            return decode_files(data, key=key)
+        case "markers":
+            return decode_markers(data, key=key, types=types)
+        case "ledger":
+            return decode_ledger(data, key=key)
+        case "nodes":
+            return decode_references(data, key=key)
+        case _:
+            assert_never(kind)
+
+
+def count_of(kind: Kind, entries: Sequence[Any]) -> int:
+    """Entries under a segment, as its reference tells them."""
+    return sum(leaf.count for leaf in entries) if kind == "nodes" else len(entries)
+
+
+def grown(contents: Contents, more: Iterable[tuple[Kind, str, tuple[Any, ...]]]) -> Contents:
+    """`contents` with these segments as well."""
+    found: dict[Kind, dict[str, Any]] = {
+        "files": dict(contents.files),
+        "markers": dict(contents.markers),
+        "ledger": dict(contents.ledger),
+        "nodes": dict(contents.nodes),
     }
-    for kind, segment_id, entries in ctx.map(load, wanted):
+    for kind, segment_id, entries in more:
         found[kind][segment_id] = entries
-    return State(state.snapshot, Contents(**found))  # type: ignore[arg-type]
+    return Contents(**found)
 
 
 def _missing_segment(ctx: Context, snapshot: Snapshot, key: str) -> InlayError:
@@ -256,31 +285,61 @@ def _missing_segment(ctx: Context, snapshot: Snapshot, key: str) -> InlayError:
 
 def load_entries(ctx: Context, state: State) -> State:
     """`state` with every file and marker entry at hand."""
-    need = NeedSegments(files=state.missing_files(), markers=state.missing_markers())
-    return load_segments(ctx, state, need) if need.files or need.markers else state
+    while True:  # twice at most: nodes, then what they refer to
+        need = NeedSegments(files=state.missing_files(), markers=state.missing_markers())
+        if not need.files and not need.markers:
+            return state
+        state = load_segments(ctx, state, need)
 
 
 def load_ledger(ctx: Context, state: State) -> State:
     """`state` with every record of the ledger at hand."""
-    segments = state.snapshot.ledger.records.segments
-    need = NeedSegments(ledger=tuple(s for s in segments if s.id not in state.contents.ledger))
-    return load_segments(ctx, state, need) if need.ledger else state
+    while True:
+        missing = state.missing_records()
+        if not missing:
+            return state
+        state = load_segments(ctx, state, NeedSegments(ledger=missing))
 
 
 def retain(contents: Contents | None, snapshot: Snapshot) -> Contents:
-    """Of `contents`, what `snapshot` still refers to: a long-lived writer must not grow."""
+    """Of `contents`, what `snapshot` still refers to: a long-lived writer must not grow. Under a node
+    that is not loaded anything may be."""
     if contents is None:
         return Contents()
+    nodes = contents.nodes
+    tiers = (snapshot.files, snapshot.markers, snapshot.ledger.records)
 
-    def kept(segments: Iterable[Segment]) -> set[str]:
-        return {s.id for s in segments}
+    def kept(tier: Tier[Any], entries: Mapping[str, T]) -> dict[str, T]:
+        opened = open_tree(tier.segments, nodes)
+        leaves = {leaf.id for leaf in opened.leaves}
+        return {i: e for i, e in entries.items() if opened.closed or i in leaves}
 
-    files = kept(snapshot.files.segments)
-    markers = kept(snapshot.markers.segments)
-    ledger = kept(snapshot.ledger.records.segments)
+    tops = {s.id for tier in tiers for s in tier.segments}
+    return Contents(
+        files=kept(snapshot.files, contents.files),
+        markers=kept(snapshot.markers, contents.markers),
+        ledger=kept(snapshot.ledger.records, contents.ledger),
+        nodes={i: n for i, n in nodes.items() if i in tops},
+    )
+
+
+def bounded(contents: Contents) -> Contents:
+    """The newest of `contents`, as far as CARRIED_ENTRIES go: those are what grows and is looked at."""
+    files = _newest(contents.files, CARRIED_ENTRIES)
+    markers = _newest(contents.markers, CARRIED_ENTRIES)
     return replace(
         contents,
-        files={i: e for i, e in contents.files.items() if i in files},
-        markers={i: e for i, e in contents.markers.items() if i in markers},
-        ledger={i: e for i, e in contents.ledger.items() if i in ledger},
+        files=files,
+        markers=markers,
+        ledger=_newest(contents.ledger, CARRIED_RECORDS),
     )
+
+
+def _newest(entries: Mapping[str, tuple[T, ...]], most: int) -> dict[str, tuple[T, ...]]:
+    left = most
+    found: dict[str, tuple[T, ...]] = {}
+    for segment_id in reversed(list(entries)):
+        left -= len(entries[segment_id])
+        if left >= 0:
+            found[segment_id] = entries[segment_id]
+    return dict(reversed(list(found.items())))

@@ -29,7 +29,7 @@ def known_requests(
     if not asked:
         return loaded, frozenset()
     change = Change(operation="look", events=tuple(asked))
-    for _ in range(2):
+    for _ in range(3):  # nodes, leaves, the answer
         found = look_up(loaded.state, change)
         if isinstance(found, NeedSegments):
             loaded = replace(loaded, state=load_segments(ctx, loaded.state, found))
@@ -50,7 +50,7 @@ def already_applied(
         return loaded, None
     change = Change(operation="look", request=request)
     found = look_up(loaded.state, change)
-    if isinstance(found, NeedSegments):
+    while isinstance(found, NeedSegments):
         loaded = replace(loaded, state=load_segments(ctx, loaded.state, found))
         found = look_up(loaded.state, change)
     if isinstance(found, Refused):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from inlay.errors import CorruptTable, SnapshotGone
 from inlay.format import keys
 from inlay.format.content import view
-from inlay.format.snapshot import HeadObject, Snapshot
+from inlay.format.snapshot import HeadObject, Segment, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.load import find_version, load_head, load_segments
 from inlay.plan.change import NeedSegments
@@ -112,7 +112,8 @@ class Roots:
         self._take(snapshot)
 
     def _promise(self, snapshot: Snapshot) -> None:
-        self._promised |= {s.id for t in (snapshot.files, snapshot.markers) for s in t.segments}
+        tiers = (snapshot.files, snapshot.markers, snapshot.ledger.records)
+        self._promised |= {s.id for tier in tiers for s in tier.segments}
 
     def _take(self, snapshot: Snapshot) -> None:
         self._seen.add(snapshot.version)
@@ -140,10 +141,14 @@ class Roots:
     def _resolve(self, state: State) -> None:
         known = state.contents
         contents = Contents(
-            {**known.files, **self._contents.files}, {**known.markers, **self._contents.markers}
+            {**known.files, **self._contents.files},
+            {**known.markers, **self._contents.markers},
+            nodes={**known.nodes, **self._contents.nodes},
         )
-        contents = self._load_ending(state, contents)
+        contents = self._load_nodes(state, contents)
+        self._reach.open(contents.nodes)
         files, markers = self._reach.files, self._reach.markers
+        contents = self._load_ending(state, contents, {"files": files, "markers": markers})
         need = NeedSegments(
             files=tuple(s for i, s in files.items() if i not in contents.files),
             markers=tuple(s for i, s in markers.items() if i not in contents.markers),
@@ -155,14 +160,24 @@ class Roots:
             name.removeprefix(inside) for name in self._reach.resolve(self._contents)
         )
 
-    def _load_ending(self, state: State, contents: Contents) -> Contents:
+    def _load_nodes(self, state: State, contents: Contents) -> Contents:
+        nodes = self._reach.nodes
+        contents = self._load_ending(state, contents, {"files": nodes})
+        need = NeedSegments(files=tuple(s for i, s in nodes.items() if i not in contents.nodes))
+        contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
+        for node_id in nodes.keys() & self._promised:
+            self._promised |= {leaf.id for leaf in contents.nodes[node_id]}
+        return contents
+
+    def _load_ending(
+        self, state: State, contents: Contents, reached: Mapping[str, dict[str, Segment]]
+    ) -> Contents:
         """Segments that only expired versions need, as far as they are still there: an erasure ends such
         versions before their grace is over, and an archive that was long on its way may land since."""
-        reach = self._reach
-        known = contents.files.keys() | contents.markers.keys() | self._promised
+        known = {*contents.files, *contents.markers, *contents.nodes, *self._promised}
         ending = [
             (segments, NeedSegments(**{kind: (segment,)}))
-            for kind, segments in (("files", reach.files), ("markers", reach.markers))
+            for kind, segments in reached.items()
             for segment in segments.values()
             if segment.id not in known
         ]

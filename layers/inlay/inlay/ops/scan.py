@@ -19,6 +19,7 @@ from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
+from inlay.format.snapshot import Segment
 from inlay.ops.context import Context
 from inlay.ops.load import load_segments
 from inlay.parquet.expression import ExpressionFilter
@@ -98,6 +99,7 @@ class Scan:
         self._ctx = ctx
         self._state = state
         self._schema = state.snapshot.schema
+        self._evidence = Evidence.of_snapshot(state.snapshot)
         self._columns = checked_columns(columns, self._schema, hidden=_HIDDEN)
         self._limit = limit
         self._read_ahead_bytes = read_ahead_bytes
@@ -116,18 +118,17 @@ class Scan:
         return self._plan
 
     def _make_plan(self) -> ScanPlan:
-        evidence = Evidence.of_snapshot(self._state.snapshot)
         files, skipped, markers = self._entries()
         found = plan_scan(
             files,
             markers,
             self._predicate,
-            evidence=evidence,
+            evidence=self._evidence,
         )
         found = replace(found, files=found.files + skipped, pruned=found.pruned + skipped)
         if self._expression is None or not found.tasks:
             return found
-        known = [(evidence.of(task.file), task.file.rows) for task in found.tasks]
+        known = [(self._evidence.of(task.file), task.file.rows) for task in found.tasks]
         may = self._expression.may_match(known)
         tasks = tuple(task for task, hit in zip(found.tasks, may, strict=True) if hit)
         return replace(found, tasks=tasks, pruned=found.pruned + may.count(False))
@@ -135,19 +136,21 @@ class Scan:
     def _entries(self) -> tuple[list[DataFile], int, list[Marker]]:
         """The live files of all segments that can match, how many the others have, the deletes."""
         state = self._state
-        wanted = [s for s in state.missing_files() if segment_may_match(s, self._predicate)]
-        need = NeedSegments(files=tuple(wanted), markers=state.missing_markers())
-        if need.files or need.markers:
+        while True:  # twice at most: nodes, then leaves
+            need = NeedSegments(state.missing_files(self._may_match), state.missing_markers())
+            if not need.files and not need.markers:
+                break
             state = load_segments(self._ctx, state, need)
-        tier, loaded = state.snapshot.files, state.contents.files
-        files = [
-            entry
-            for segment in tier.segments
-            if segment.id in loaded
-            for _, entry in live_files(segment, loaded[segment.id])
-        ]
-        skipped = sum(segment.live for segment in tier.segments if segment.id not in loaded)
-        return [*files, *tier.inline], skipped, list(state.markers())
+        opened = state.open_files(self._may_match)
+        loaded = state.contents.files
+        files = [f for leaf in opened.leaves for _, f in live_files(leaf, loaded[leaf.id])]
+        return [*files, *state.snapshot.files.inline], opened.left_out, list(state.markers())
+
+    def _may_match(self, segments: Sequence[Segment]) -> Sequence[bool]:
+        if self._expression is not None:
+            known = [(self._evidence.under(s), s.rows) for s in segments]
+            return self._expression.may_match(known) if known else []
+        return [segment_may_match(s, self._predicate) for s in segments]
 
     def explain(self) -> Explained:
         """What will be read, from metadata alone. `print` shows it as text."""

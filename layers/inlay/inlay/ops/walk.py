@@ -6,7 +6,7 @@ that leaves open what the table needs, nothing is called an orphan.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,15 +18,16 @@ from inlay.format.content import Content, view
 from inlay.format.entry import DataFile, Keys, Marker, Vector
 from inlay.format.entry_json import Types
 from inlay.format.keys import ObjectKind, archive_version, classify, segment_key
-from inlay.format.leaves import decode_files, decode_ledger, decode_markers
 from inlay.format.properties import Properties
 from inlay.format.snapshot import HeadObject, Segment, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.expire import DAY_US
+from inlay.ops.load import count_of, decode_segment
 from inlay.ops.pointer import BrokenPointer, read_archive, read_pointer
 from inlay.ops.roots import list_objects
 from inlay.parquet.check import Problem, check_footer, check_keys, check_pages, check_vector
 from inlay.parquet.ranges import Objects
+from inlay.plan.change import Kind
 from inlay.plan.evidence import Evidence
 from inlay.plan.findings import Finding, Findings, finding
 from inlay.plan.refs import heads, held_versions
@@ -35,6 +36,7 @@ from inlay.plan.roots import MAX_NAMES, Listed, Reach, Tally
 from inlay.plan.soundness import (
     check_file_segment,
     check_ledger_segment,
+    check_node,
     check_partition,
     check_reference,
     check_refs,
@@ -44,8 +46,6 @@ from inlay.plan.soundness import (
 )
 from inlay.plan.state import Contents, State
 from inlay.storage.base import Got, Head, Missing, Refused
-
-Decode = Callable[[bytes, str], tuple[Any, ...]]
 
 
 @dataclass(slots=True)
@@ -61,8 +61,8 @@ class Walk:
     ending: Reach = field(
         default_factory=Reach
     )  # of versions in their grace: nothing is promised of them
+    segments_read: int = 0
     ending_heads: set[HeadObject] = field(default_factory=set)
-    ledgers: dict[str, Segment] = field(default_factory=dict)
     data: dict[str, DataFile] = field(default_factory=dict)
     marks: dict[str, Marker] = field(default_factory=dict)
     # What refs hold that have a content of their own; None until it was read.
@@ -150,7 +150,6 @@ class Walk:
 
     def _share(self, snapshot: Snapshot) -> None:
         self.reach.add(snapshot)
-        self.ledgers |= {s.id: s for s in snapshot.ledger.records.segments}
         self.data |= {f.key: f for f in snapshot.files.inline}
         self.marks |= {m.id: m for m in snapshot.markers.inline}
 
@@ -173,32 +172,21 @@ class Walk:
 
     @property
     def segment_count(self) -> int:
-        return len(self.reach.files) + len(self.reach.markers) + len(self.ledgers)
+        reach = self.reach
+        return len(reach.nodes) + len(reach.files) + len(reach.markers) + len(reach.ledger)
 
     def segments(self) -> None:
-        types = Types(self.current.schemas)
-        decoders: list[tuple[dict[str, Segment], Decode]] = [
-            (self.reach.files, lambda data, key: decode_files(data, key=key)),
-            (self.reach.markers, lambda data, key: decode_markers(data, key=key, types=types)),
-            (self.ledgers, lambda data, key: decode_ledger(data, key=key)),
-        ]
-        loaded: list[dict[str, Any]] = []
-        done = 0
-        for segments, decode in decoders:
-            entries: dict[str, Any] = {}
-            items = list(segments.values())
-            for segment, read in zip(
-                items, self.ctx.map(partial(self._segment, decode), items), strict=True
-            ):
-                done += 1
-                self.ctx.progress("segments", done, self.segment_count)
-                if isinstance(read, tuple):
-                    entries[segment.id] = read
-                else:
-                    self.blind = True
-                    self.found.extend([read])
-            loaded.append(entries)
-        self.contents = Contents(*loaded)
+        nodes = self._read("nodes", self.reach.nodes)
+        self.reach.nodes = {i: s for i, s in self.reach.nodes.items() if i in nodes}
+        for node_id, leaves in nodes.items():
+            self.found.extend(check_node(self.reach.nodes[node_id], leaves))
+        self.reach.open(nodes)
+        self.contents = Contents(
+            files=self._read("files", self.reach.files),
+            markers=self._read("markers", self.reach.markers),
+            ledger=self._read("ledger", self.reach.ledger),
+            nodes=nodes,
+        )
         evidence = Evidence.of_snapshot(self.current)
         for id_, files in self.contents.files.items():
             segment = self.reach.files[id_]
@@ -208,18 +196,35 @@ class Walk:
             live = self.reach.live(self.reach.markers[id_])
             self.marks |= {marks[n].id: marks[n] for n in live}
         for id_, records in self.contents.ledger.items():
-            self.found.extend(check_ledger_segment(self.ledgers[id_], records))
+            self.found.extend(check_ledger_segment(self.reach.ledger[id_], records))
 
-    def _segment(self, decode: Decode, segment: Segment) -> tuple[Any, ...] | Finding:
+    def _read(self, kind: Kind, segments: Mapping[str, Segment]) -> dict[str, tuple[Any, ...]]:
+        """Those that can be read; of the others it is told why not."""
+        items = list(segments.values())
+        found: dict[str, tuple[Any, ...]] = {}
+        for segment, read in zip(
+            items, self.ctx.map(partial(self._segment, kind), items), strict=True
+        ):
+            self.segments_read += 1
+            self.ctx.progress("segments", self.segments_read, None)
+            if isinstance(read, tuple):
+                found[segment.id] = read
+            else:
+                self.blind = True
+                self.found.extend([read])
+        return found
+
+    def _segment(self, kind: Kind, segment: Segment) -> tuple[Any, ...] | Finding:
         key = segment_key(segment.id)
         answer = self.ctx.store.get(self.ctx.key(key))
         if isinstance(answer, Missing | Refused):
             return finding("segment_missing", key, f"{segment.count} entries cannot be read")
         try:
-            entries = decode(answer.body, key)
+            types = Types(self.current.schemas)
+            entries = decode_segment(kind, answer.body, key=key, types=types)
         except (CorruptTable, NewerFormat) as error:
             return finding("segment_corrupt", key, error.message)
-        facts = (len(entries), len(answer.body))
+        facts = (count_of(kind, entries), len(answer.body))
         if facts != (segment.count, segment.size):
             told = f"holds {facts[0]} entries in {facts[1]} bytes, its reference says {segment.count} in"
             return finding("segment_corrupt", key, f"{told} {segment.size}")
@@ -380,24 +385,27 @@ class Walk:
         return orphans, tuple(unknown[:MAX_NAMES]), len(unknown)
 
     def _needed_by_ending(self) -> frozenset[str]:
-        types = Types(self.current.schemas)
-        contents: list[dict[str, Any]] = [dict(self.contents.files), dict(self.contents.markers)]
-        decoders: list[tuple[dict[str, Segment], dict[str, Any], Decode]] = [
-            (self.ending.files, contents[0], lambda d, key: decode_files(d, key=key)),
-            (
-                self.ending.markers,
-                contents[1],
-                lambda d, key: decode_markers(d, key=key, types=types),
-            ),
-        ]
-        for segments, known, decode in decoders:
-            for segment in [s for i, s in segments.items() if i not in known]:
-                read = self._segment(decode, segment)
-                if isinstance(read, tuple):
-                    known[segment.id] = read
-                else:
-                    del segments[segment.id]
-        return self.ending.resolve(Contents(contents[0], contents[1]))
+        nodes = self._left(self.ending.nodes, "nodes", self.contents.nodes)
+        self.ending.open(nodes)
+        return self.ending.resolve(
+            Contents(
+                files=self._left(self.ending.files, "files", self.contents.files),
+                markers=self._left(self.ending.markers, "markers", self.contents.markers),
+            )
+        )
+
+    def _left(
+        self, segments: dict[str, Segment], kind: Kind, known: Mapping[str, tuple[Any, ...]]
+    ) -> dict[str, tuple[Any, ...]]:
+        """What can be read of these segments; the others are let go of."""
+        found = dict(known)
+        for segment in [s for i, s in segments.items() if i not in known]:
+            read = self._segment(kind, segment)
+            if isinstance(read, tuple):
+                found[segment.id] = read
+            else:
+                del segments[segment.id]
+        return found
 
     def _orphans(self) -> dict[str, Tally]:
         inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"

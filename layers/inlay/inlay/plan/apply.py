@@ -25,16 +25,24 @@ from inlay.plan.change import (
 )
 from inlay.plan.conflicts import settle_units, validate
 from inlay.plan.draft import Draft
-from inlay.plan.evolving import is_evolved, looks_at
+from inlay.plan.evolving import is_evolved
 from inlay.plan.fit import fit
+from inlay.plan.needs import needed
 from inlay.plan.once import look_up, without_duplicates
 from inlay.plan.partitions import is_partitioned_so
 from inlay.plan.state import State
 
 
-def apply(state: State, change: Change, *, commit_id: str, new_id: Callable[[], str]) -> Outcome:
+def apply(
+    state: State,
+    change: Change,
+    *,
+    commit_id: str,
+    name: Callable[[bytes], str],
+    resolved: int = 0,
+) -> Outcome:
     """What committing `change` on top of `state` comes to. Times must have been filled in
-    (`format.snapshot.observed`)."""
+    (`format.snapshot.observed`). `name` gives new segments their ids; `resolved`: see `plan.needs`."""
     admitted = admit(state, change)
     if not isinstance(admitted, Admitted):
         return admitted
@@ -44,9 +52,9 @@ def apply(state: State, change: Change, *, commit_id: str, new_id: Callable[[], 
         return Unchanged()
     if change.edit.spec is not None and is_partitioned_so(state.snapshot, change.edit.spec):
         return Unchanged()
-    needed = _needed(state, change)
-    if needed is not None:
-        return needed
+    needs = needed(state, change, resolved=resolved)
+    if needs is not None:
+        return needs
 
     conflict = validate(state, change)
     if conflict is not None:
@@ -62,7 +70,7 @@ def apply(state: State, change: Change, *, commit_id: str, new_id: Callable[[], 
     snapshot = draft.build()
     if snapshot is None:
         return Unchanged(skipped)
-    rolled = fit(snapshot, state, new_id, merge=change.compact_metadata)
+    rolled = fit(snapshot, state, change, name)
     if isinstance(rolled, NeedSegments):
         return rolled
     snapshot, segments = rolled
@@ -133,26 +141,6 @@ def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:
     )
 
 
-def _needed(state: State, change: Change) -> NeedSegments | None:
-    """Changes that name files, or depend on what they read, look at every entry; appends and table-wide
-    deletes at none but the inline ones."""
-    names_files = bool(
-        change.units
-        or change.remove
-        or change.drop_markers
-        or change.compact_metadata
-        or change.edit.recount
-        or any(m.file is not None for m in change.add_markers)
-    )
-    every_file = every_marker = names_files or change.reads is not None
-    if change.edit.schema is not None:
-        schema_files, schema_markers = looks_at(state.snapshot, change.edit.schema)
-        every_file, every_marker = every_file or schema_files, every_marker or schema_markers
-    files = state.missing_files() if every_file else ()
-    markers = state.missing_markers() if every_marker else ()
-    return NeedSegments(files, markers) if files or markers else None
-
-
 def _does_something_else(change: Change) -> bool:
     return bool(
         change.add
@@ -160,5 +148,6 @@ def _does_something_else(change: Change) -> bool:
         or change.remove
         or change.drop_markers
         or change.compact_metadata
+        or change.recluster
         or change.request
     )

@@ -10,6 +10,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Any, Literal
 
 from inlay.format.content import Content
 from inlay.format.entry import DataFile, Marker
@@ -20,6 +21,9 @@ from inlay.plan.positions import PositionMap
 
 # In a planned ref: the version of the commit that will write it.
 THIS_VERSION = -1
+# What a segment holds: entries of one tier, or references to such segments.
+Kind = Literal["files", "markers", "ledger", "nodes"]
+
 # 96 bits: ten million ids in the ledger collide with a probability of about 1e-15.
 IDENTITY_BYTES = 12
 BODY_BYTES = 8
@@ -152,6 +156,7 @@ class Change:
     )
     deleted_rows: int | None = 0  # exact when the op counted them, None when unknown
     compact_metadata: bool = False
+    recluster: frozenset[str] = frozenset()  # leaves of file entries to be packed by key
     # Files that were made from other objects: when those were uploaded. An erasure looks at it.
     sources_us: Mapping[str, int] = field(default_factory=dict)
     whole: bool = False  # all units or none: a delete is never half done
@@ -163,10 +168,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class NewSegment:
-    """A segment to write before the swap."""
+    """A segment to write before the swap; `entries` are what it decodes to."""
 
     id: str
     data: bytes
+    kind: Kind
+    entries: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)

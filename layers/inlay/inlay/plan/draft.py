@@ -6,11 +6,11 @@ Promise: the draft differs from its base by the change and by nothing else; coun
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from inlay.format.entry import DataFile, Marker, Where
 from inlay.format.predicate import Predicate
-from inlay.format.properties import Properties
 from inlay.format.snapshot import (
     Boundary,
     Commit,
@@ -26,13 +26,14 @@ from inlay.format.snapshot import (
 from inlay.plan.change import NO_EDIT, Change, Edit, Unit
 from inlay.plan.evidence import Evidence
 from inlay.plan.evolving import evolved
+from inlay.plan.once import forgotten_before, horizon
 from inlay.plan.partitions import current_spec, repartitioned
-from inlay.plan.prune import all_match, may_match
-from inlay.plan.reach import marker_may_hit, marker_predicate
+from inlay.plan.prune import all_match
+from inlay.plan.reach import marker_may_hit, marker_predicate, reference_may_hit
 from inlay.plan.refs import edited_refs, net_counts, seen, shaped
 from inlay.plan.state import State, count_totals, live_files, live_markers
 from inlay.plan.stats_columns import choose_stats_columns
-from inlay.plan.tiers import bury
+from inlay.plan.tree import bury, open_tree
 
 
 class Draft:
@@ -82,6 +83,7 @@ class Draft:
             or change.request
             or change.events
             or change.compact_metadata
+            or change.recluster
             or change.edit != NO_EDIT
         )
         if not did_something:
@@ -152,14 +154,14 @@ class Draft:
     def _remove_files(self, tier: Tier[DataFile], gone: set[str]) -> Tier[DataFile]:
         if not gone:
             return tier
-        dead: dict[str, set[int]] = {}
-        for segment in tier.segments:
-            for ordinal, entry in live_files(segment, self.state.contents.files[segment.id]):
+        dead: dict[str, list[int]] = {}
+        for leaf, contents in self._at_hand(tier):
+            for ordinal, entry in live_files(leaf, contents):
                 if entry.key in gone:
-                    dead.setdefault(segment.id, set()).add(ordinal)
+                    dead.setdefault(leaf.id, []).append(ordinal)
                     self._count((entry,))
         self._count(f for f in tier.inline if f.key in gone)
-        return Tier(bury(tier.segments, dead), tuple(f for f in tier.inline if f.key not in gone))
+        return Tier(self._bury(tier, dead), tuple(f for f in tier.inline if f.key not in gone))
 
     def _drop_covered(self, tier: Tier[DataFile]) -> Tier[DataFile]:
         """Files that a new table-wide range or predicate surely empties leave by metadata alone. Only
@@ -171,23 +173,36 @@ class Draft:
                 continue
             covered = {f.key for f in tier.inline if self._covers(predicate, f)}
             self._count(f for f in tier.inline if f.key in covered)
-            segments: list[Segment] = []
-            dead: dict[str, set[int]] = {}
-            for segment in tier.segments:
-                contents = self.state.contents.files.get(segment.id)
-                if contents is not None:
-                    for ordinal, entry in live_files(segment, contents):
-                        if self._covers(predicate, entry):
-                            dead.setdefault(segment.id, set()).add(ordinal)
-                            self._count((entry,))
-                elif not segment.dead and all_match(predicate, segment.stats, segment.rows):
-                    self.dropped_files += segment.count
-                    self.dropped_rows += segment.rows
-                    self.dropped_bytes += segment.bytes
-                    continue
-                segments.append(segment)
-            tier = Tier(bury(segments, dead), tuple(f for f in tier.inline if f.key not in covered))
+            segments = [s for s in tier.segments if not self._drops_whole(s, predicate)]
+            tier = Tier(tuple(segments), tuple(f for f in tier.inline if f.key not in covered))
+            dead: dict[str, list[int]] = {}
+            for leaf, contents in self._at_hand(tier):
+                for ordinal, entry in live_files(leaf, contents):
+                    if self._covers(predicate, entry):
+                        dead.setdefault(leaf.id, []).append(ordinal)
+                        self._count((entry,))
+            tier = Tier(self._bury(tier, dead), tier.inline)
         return tier
+
+    def _drops_whole(self, segment: Segment, predicate: Predicate) -> bool:
+        """Counts and drops what is not looked into, where the sums are those of its live entries."""
+        known = segment.id in self.state.contents.files or segment.id in self.state.contents.nodes
+        is_whole = segment.live == segment.count
+        if known or not is_whole or not all_match(predicate, segment.stats, segment.rows):
+            return False
+        self.dropped_files += segment.count
+        self.dropped_rows += segment.rows
+        self.dropped_bytes += segment.bytes
+        return True
+
+    def _at_hand(self, tier: Tier[DataFile]) -> Iterator[tuple[Segment, tuple[DataFile, ...]]]:
+        contents = self.state.contents
+        for leaf in open_tree(tier.segments, contents.nodes).leaves:
+            if leaf.id in contents.files:
+                yield leaf, contents.files[leaf.id]
+
+    def _bury(self, tier: Tier[Any], dead: Mapping[str, Iterable[int]]) -> tuple[Segment, ...]:
+        return bury(tier.segments, self.state.contents.nodes, dead)
 
     def _covers(self, predicate: Predicate, entry: DataFile) -> bool:
         return entry.rows > 0 and all_match(predicate, self.evidence.of(entry), entry.rows)
@@ -205,17 +220,15 @@ class Draft:
         evidence = self.evidence
         if any(marker_may_hit(marker, f, evidence) for f in files.inline):
             return True
-        predicate = marker_predicate(marker, evidence.schema)
-        for segment in files.segments:
-            contents = self.state.contents.files.get(segment.id)
-            if contents is not None:
-                if any(
-                    marker_may_hit(marker, f, evidence) for _, f in live_files(segment, contents)
-                ):
+        opened = open_tree(files.segments, self.state.contents.nodes)
+        for leaf in opened.leaves:
+            contents = self.state.contents.files.get(leaf.id)
+            if contents is None:
+                if reference_may_hit(marker, leaf, evidence):
                     return True
-            elif predicate is None or may_match(predicate, segment.stats, segment.rows):
+            elif any(marker_may_hit(marker, f, evidence) for _, f in live_files(leaf, contents)):
                 return True
-        return False
+        return any(reference_may_hit(marker, node, evidence) for node in opened.closed)
 
     def _remove_markers(
         self, tier: Tier[Marker], files: Tier[DataFile], outputs: set[str]
@@ -239,36 +252,31 @@ class Draft:
                 return not _is_live(self.state, files, marker.file)
             return not self._may_hit(marker, files)
 
-        dead: dict[str, set[int]] = {}
-        for segment in tier.segments:
-            contents = self.state.contents.markers.get(segment.id)
+        dead: dict[str, list[int]] = {}
+        for leaf in open_tree(tier.segments, self.state.contents.nodes).leaves:
+            contents = self.state.contents.markers.get(leaf.id)
             if contents is None:
                 continue  # markers of absent files are ignored by readers; compaction drops them
-            for ordinal, marker in live_markers(segment, contents):
+            for ordinal, marker in live_markers(leaf, contents):
                 if goes(marker):
-                    dead.setdefault(segment.id, set()).add(ordinal)
+                    dead.setdefault(leaf.id, []).append(ordinal)
         inline = tuple(m for m in tier.inline if not goes(m))
         self.dropped_markers += len(tier.inline) - len(inline)
         self.dropped_markers += sum(len(d) for d in dead.values())
-        return Tier(bury(tier.segments, dead), inline)
+        return Tier(self._bury(tier, dead), inline)
 
     def _ledger(self, records: tuple[LedgerRecord, ...]) -> Ledger:
         ledger = self.base.ledger
-        keep_us = Properties(self.base.properties).ledger_days * 86_400_000_000
-        cutoff = self.base.commit.time_us - keep_us
-        expired = [
-            s for s in ledger.records.segments if s.last_us is not None and s.last_us < cutoff
-        ]
+        before_us = forgotten_before(self.base)
+        kept = tuple(
+            s for s in ledger.records.segments if s.last_us is None or s.last_us >= before_us
+        )
         streams = dict(ledger.streams)
         if self.change.edit.stream is not None:
             streams[self.change.edit.stream[0]] = self.change.edit.stream[1]
-        gone = {s.id for s in expired}
         return Ledger(
-            records=Tier(
-                tuple(s for s in ledger.records.segments if s.id not in gone),
-                (*ledger.records.inline, *records),
-            ),
-            horizon_us=max([ledger.horizon_us, *((s.last_us or 0) + 1 for s in expired)]),
+            records=Tier(kept, (*ledger.records.inline, *records)),
+            horizon_us=horizon(self.base),
             streams=streams,
         )
 
@@ -395,12 +403,14 @@ def _without_predicate(edit: Edit) -> str | None:
 
 
 def _is_live(state: State, files: Tier[DataFile], key: str) -> bool:
+    """Whether a file is live, or may be in a leaf that is not loaded."""
     if any(f.key == key for f in files.inline):
         return True
-    return any(
-        f.key == key
-        for s in files.segments
-        for _, f in live_files(s, state.contents.files.get(s.id, ()))
+    opened = open_tree(files.segments, state.contents.nodes)
+    loaded = state.contents.files
+    return bool(opened.closed) or any(
+        leaf.id not in loaded or any(f.key == key for _, f in live_files(leaf, loaded[leaf.id]))
+        for leaf in opened.leaves
     )
 
 

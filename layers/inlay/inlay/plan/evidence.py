@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from inlay.format.entry import ColumnStats, DataFile
-from inlay.format.schema import Field, Primitive, Schema
-from inlay.format.snapshot import PartitionSpec, Snapshot
+from inlay.format.schema import Field, Primitive, Schema, Value
+from inlay.format.snapshot import PartitionSpec, Segment, Snapshot
 from inlay.format.values import truncate_lower, truncate_upper
 from inlay.format.widening import widened, widens
 from inlay.plan.absent import Absent, absent
@@ -93,6 +93,25 @@ class Evidence:
 
         found = combine((known(e), e.rows) for e in entries)
         return newest.id, {i: _shortened(c) for i, c in found.items() if _bounds(c)}
+
+    def over(self, references: Sequence[Segment]) -> tuple[int, dict[int, ColumnStats]]:
+        """The same over all that is under many references."""
+        newest = max(s.schema_id for s in references)
+        found = combine((self._under(s, newest), s.rows) for s in references)
+        return newest, {i: c for i, c in found.items() if _bounds(c)}
+
+    def under(self, reference: Segment) -> Stats:
+        """What is known of the columns of all files under a reference."""
+        return self._under(reference, self.schema.id)
+
+    def _under(self, reference: Segment, schema_id: int) -> dict[int, ColumnStats]:
+        typed = ((i, c, self._type(schema_id, i)) for i, c in reference.stats.items())
+        return {i: _widened(c, c.kind or now, now) for i, c, now in typed if now is not None}
+
+    def lower(self, entry: DataFile, field_id: int) -> Value | None:
+        """The lower bound of a column, in the type that `schema` gives it."""
+        column = self.column(entry, field_id)
+        return None if column is None else column.lower
 
     def listed(self, entry: DataFile) -> set[int]:
         return set(entry.stats) | self._sources.get(entry.spec_id, set())

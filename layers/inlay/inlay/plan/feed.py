@@ -14,7 +14,7 @@ Pure. A step is a frozen value that pickles, so that its units can be read in ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -27,6 +27,7 @@ from inlay.plan.evidence import Evidence
 from inlay.plan.reach import marker_may_hit, marker_predicate
 from inlay.plan.scan import FileTask, plan_scan, segment_may_match
 from inlay.plan.state import State, live_files, live_markers
+from inlay.plan.tree import Nodes, open_tree
 
 # Operations that by their promise change no row.
 MAINTENANCE = frozenset(("compact", "rewrite", "expire", "collect_garbage", "set_properties"))
@@ -176,12 +177,18 @@ class _Side(Generic[T]):
     """The entries of one kind that one state has."""
 
     tier: Tier[T]
+    nodes: Nodes
     loaded: Mapping[str, tuple[T, ...]]
     resolve: Callable[[Segment, tuple[T, ...]], Iterator[tuple[int, T]]]
 
     def apart(self, shared: set[str]) -> tuple[Segment, ...]:
-        """Its segments beside those that both states have."""
-        return tuple(s for s in self.tier.segments if s.id not in shared)
+        """Its leaves, and nodes not loaded, beside the segments that both states have."""
+        tops = [s for s in self.tier.segments if s.id not in shared]
+        opened = open_tree(tops, self.nodes)
+        return tuple(s for s in (*opened.closed, *opened.leaves) if s.id not in shared)
+
+    def leaves(self) -> tuple[Segment, ...]:
+        return open_tree(self.tier.segments, self.nodes).leaves
 
     def entries(self, shared: set[str]) -> dict[str, T]:
         """Its entries beside those of shared segments, by name."""
@@ -190,16 +197,16 @@ class _Side(Generic[T]):
 
 
 def _files_of(state: State) -> _Side[DataFile]:
-    return _Side(state.snapshot.files, state.contents.files, live_files)
+    return _Side(state.snapshot.files, state.contents.nodes, state.contents.files, live_files)
 
 
 def _markers_of(state: State) -> _Side[Marker]:
-    return _Side(state.snapshot.markers, state.contents.markers, live_markers)
+    return _Side(state.snapshot.markers, state.contents.nodes, state.contents.markers, live_markers)
 
 
 def _difference(before: _Side[T], after: _Side[T]) -> _Difference[T] | _Missing:
-    dead = {segment.id: segment.dead for segment in before.tier.segments}
-    shared = {s.id for s in after.tier.segments if dead.get(s.id) == s.dead}
+    dead = {s.id: s.dead for s in (*before.tier.segments, *before.leaves())}
+    shared = {s.id for s in (*after.tier.segments, *after.leaves()) if dead.get(s.id) == s.dead}
     absent = [
         tuple(s for s in side.apart(shared) if s.id not in side.loaded) for side in (before, after)
     ]
@@ -231,20 +238,15 @@ def _touched(
     of_table = [m for m in markers if m.file is None]
     if not named and not of_table:
         return {}
-    tier, loaded = after.snapshot.files, after.contents.files
-    found = {f.key: f for f in tier.inline if f.key not in others}
-    for segment in tier.segments:
-        if segment.id in loaded:
-            entries = (f for _, f in live_files(segment, loaded[segment.id]))
-            found |= {f.key: f for f in entries if f.key not in others}
-    absent = [segment for segment in tier.segments if segment.id not in loaded]
-    if not named <= found.keys():
-        wanted = absent
-    else:
-        predicates = [marker_predicate(marker, schema) or TRUE for marker in of_table]
-        wanted = [s for s in absent if any(segment_may_match(s, p) for p in predicates)]
+    found = {f.key: f for f in after.files_at_hand() if f.key not in others}
+    predicates = [marker_predicate(marker, schema) or TRUE for marker in of_table]
+
+    def may_hit(segments: Sequence[Segment]) -> list[bool]:
+        return [any(segment_may_match(s, p) for p in predicates) for s in segments]
+
+    wanted = after.missing_files(may_hit if named <= found.keys() else None)
     if wanted:
-        return _Missing(after=tuple(wanted))
+        return _Missing(after=wanted)
     evidence = Evidence(schema, after.snapshot.schemas, after.snapshot.specs)
     return {
         key: entry

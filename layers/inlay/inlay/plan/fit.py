@@ -1,180 +1,244 @@
 """Fit: keep the pointer small, whatever the table's size.
 
-Promise: a snapshot that is over the pointer's target has its heaviest tier rolled into segments until
-it fits; what is left then (schemas, references) is not inline.
+Promise: a snapshot that is over the pointer's target has what weighs most in it moved into segments,
+until it fits or what is left (schemas, a few references) is neither inline nor worth gathering.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from inlay.format.codec import encode_snapshot
-from inlay.format.entry import DataFile, Marker
+from inlay.format.entry import ColumnStats, DataFile, Marker
 from inlay.format.entry_json import Types
-from inlay.format.leaves import encode_files, encode_ledger, encode_markers
-from inlay.format.snapshot import POINTER_TARGET_BYTES, LedgerRecord, Segment, Snapshot, Tier
-from inlay.plan.change import NeedSegments, NewSegment
+from inlay.format.leaves import encode_files, encode_ledger, encode_markers, encode_references
+from inlay.format.snapshot import (
+    LEDGER_MAX_RECORDS,
+    POINTER_TARGET_BYTES,
+    SEGMENT_MAX_ENTRIES,
+    LedgerRecord,
+    Segment,
+    Snapshot,
+    Tier,
+)
+from inlay.format.values import order_key
+from inlay.plan.change import Change, NeedSegments, NewSegment
 from inlay.plan.evidence import Evidence
+from inlay.plan.once import forgotten_before
+from inlay.plan.partitions import current_spec
 from inlay.plan.state import State, ledger_records, live_files, live_markers
-from inlay.plan.tiers import Missing, Packing, Rolled, merge_all, roll
+from inlay.plan.tiers import Missing, Packing, Writer, gather, gatherable, rebuild, roll
 
-# Columns bounded in a segment's reference: the leading sort and key columns prune best, and every
-# column costs about 30 bytes in each reference.
-SEGMENT_STATS_COLUMNS = 2
-# Bytes of inline entries that a pointer holds before it rolls, however large the rest of it is: about
-# ten entries, so that no more than every tenth small commit writes a segment.
-INLINE_MIN_BYTES = 1_200
+T = TypeVar("T")
+
+# Columns bounded in a reference: partition, sort and key columns prune best, and every column costs
+# about 30 bytes in each reference.
+REFERENCE_COLUMNS = 3
+# Bytes of entries and references that a pointer holds before it rolls, however large the rest of it is:
+# so that no more than every tenth small commit writes a segment.
+INLINE_MIN_BYTES = 2_400
+TIERS = ("files", "markers", "ledger")
 
 
 class _Files(Packing[DataFile]):
-    def __init__(self, state: State, columns: tuple[int, ...]) -> None:
-        self.state = state
-        self.types = Types(state.snapshot.schemas)
-        self.columns = columns
-        self.evidence = Evidence.of_snapshot(state.snapshot)
+    kind = "files"
+    most = SEGMENT_MAX_ENTRIES
 
-    def encode(self, entries: tuple[DataFile, ...]) -> bytes:
+    def __init__(self, state: State, snapshot: Snapshot) -> None:
+        self.state = state
+        self.types = Types(snapshot.schemas)
+        self.evidence = Evidence.of_snapshot(snapshot)
+        self.keys = (*snapshot.sort_by, *snapshot.primary_key)
+        split = [field.source for field in current_spec(snapshot).fields]
+        self.columns = tuple(dict.fromkeys((*split, *self.keys)))[:REFERENCE_COLUMNS]
+
+    def encode(self, entries: Sequence[DataFile]) -> bytes:
+        return encode_files(entries, self.types)
+
+    def encode_node(self, leaves: Sequence[Segment]) -> bytes:
+        return encode_references(leaves, self.types)
+
+    def as_written(self, entries: Sequence[DataFile]) -> Sequence[DataFile]:
         # New entries take their sequence from the reference: their version may change on a rebase.
-        told = (dataclasses.replace(f, sequence=None) if self.is_new(f) else f for f in entries)
-        return encode_files(tuple(told), self.types)
+        return [dataclasses.replace(f, sequence=None) if self.is_new(f) else f for f in entries]
 
     def is_new(self, entry: DataFile) -> bool:
         return entry.sequence == self.state.snapshot.version + 1
 
-    def describe(self, segment: Segment, entries: Sequence[DataFile]) -> Segment:
+    def describe(self, leaf: Segment, entries: Sequence[DataFile]) -> Segment:
         schema_id, stats = self.evidence.together(entries, self.columns)
         return dataclasses.replace(
-            segment,
+            leaf,
             rows=sum(f.rows for f in entries),
             bytes=sum(f.size for f in entries),
             stats=stats,
             schema_id=schema_id,
         )
 
-    def live(self, segment: Segment) -> list[DataFile] | None:
-        contents = self.state.contents.files.get(segment.id)
-        return None if contents is None else [f for _, f in live_files(segment, contents)]
+    def bounds(self, leaves: Sequence[Segment]) -> tuple[int, dict[int, ColumnStats]]:
+        return self.evidence.over(leaves)
+
+    def in_order(self, entries: Sequence[DataFile]) -> Sequence[DataFile]:
+        if not self.columns:
+            return entries
+        return sorted(entries, key=self._place)
+
+    def _place(self, entry: DataFile) -> tuple[Any, ...]:
+        """Partition, then sort columns, then the key. What is not known comes last; values of another
+        type are not known, because they may not compare."""
+        partition = tuple((v is None, str(type(v)), v) for v in entry.partition)
+        lowers = (self.evidence.lower(entry, field_id) for field_id in self.keys)
+        return (
+            entry.spec_id,
+            partition,
+            *((v is None, 0 if v is None else order_key(v)) for v in lowers),
+        )
+
+    def live(self, leaf: Segment) -> list[DataFile] | None:
+        contents = self.state.contents.files.get(leaf.id)
+        return None if contents is None else [f for _, f in live_files(leaf, contents)]
 
 
 class _Markers(Packing[Marker]):
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.types = Types(state.snapshot.schemas)
+    kind = "markers"
+    most = SEGMENT_MAX_ENTRIES
 
-    def encode(self, entries: tuple[Marker, ...]) -> bytes:
-        told = (dataclasses.replace(m, sequence=None) if self.is_new(m) else m for m in entries)
-        return encode_markers(tuple(told), self.types)
+    def __init__(self, state: State, snapshot: Snapshot) -> None:
+        self.state = state
+        self.types = Types(snapshot.schemas)
+
+    def encode(self, entries: Sequence[Marker]) -> bytes:
+        return encode_markers(entries, self.types)
+
+    def encode_node(self, leaves: Sequence[Segment]) -> bytes:
+        return encode_references(leaves, self.types)
+
+    def as_written(self, entries: Sequence[Marker]) -> Sequence[Marker]:
+        return [dataclasses.replace(m, sequence=None) if self.is_new(m) else m for m in entries]
 
     def is_new(self, entry: Marker) -> bool:
         return entry.sequence == self.state.snapshot.version + 1
 
-    def describe(self, segment: Segment, entries: Sequence[Marker]) -> Segment:
-        return segment
-
-    def live(self, segment: Segment) -> list[Marker] | None:
-        contents = self.state.contents.markers.get(segment.id)
-        return None if contents is None else [m for _, m in live_markers(segment, contents)]
+    def live(self, leaf: Segment) -> list[Marker] | None:
+        contents = self.state.contents.markers.get(leaf.id)
+        return None if contents is None else [m for _, m in live_markers(leaf, contents)]
 
 
 class _Records(Packing[LedgerRecord]):
-    def __init__(self, state: State) -> None:
-        self.state = state
+    kind = "ledger"
+    most = LEDGER_MAX_RECORDS
 
-    def encode(self, entries: tuple[LedgerRecord, ...]) -> bytes:
+    def __init__(self, state: State, snapshot: Snapshot) -> None:
+        self.state = state
+        self.types = Types(snapshot.schemas)
+        self.forgotten_us = forgotten_before(snapshot)
+
+    def encode(self, entries: Sequence[LedgerRecord]) -> bytes:
         return encode_ledger(entries)
+
+    def encode_node(self, leaves: Sequence[Segment]) -> bytes:
+        return encode_references(leaves, self.types)
 
     def is_new(self, entry: LedgerRecord) -> bool:
         return entry.version is None
 
-    def describe(self, segment: Segment, entries: Sequence[LedgerRecord]) -> Segment:
+    def describe(self, leaf: Segment, entries: Sequence[LedgerRecord]) -> Segment:
         times = [r.time_us for r in entries if r.time_us is not None]
         being_committed = any(r.version is None for r in entries)
         return dataclasses.replace(
-            segment,
+            leaf,
             first_us=min(times, default=None),
             last_us=None if being_committed else max(times, default=None),
         )
 
-    def live(self, segment: Segment) -> list[LedgerRecord] | None:
-        contents = self.state.contents.ledger.get(segment.id)
-        return None if contents is None else list(ledger_records(segment, contents))
+    def may_gather(self, leaf: Segment) -> bool:
+        return leaf.last_us is not None  # the time of the commit under way is not known yet
+
+    def is_needed(self, leaf: Segment) -> bool:
+        return leaf.last_us is None or leaf.last_us >= self.forgotten_us
+
+    def live(self, leaf: Segment) -> list[LedgerRecord] | None:
+        contents = self.state.contents.ledger.get(leaf.id)
+        if contents is None:
+            return None
+        records = ledger_records(leaf, contents)
+        return [r for r in records if r.time_us is None or r.time_us >= self.forgotten_us]
 
 
 def fit(
-    snapshot: Snapshot, state: State, new_id: Callable[[], str], *, merge: bool
+    snapshot: Snapshot, state: State, change: Change, name: Callable[[bytes], str]
 ) -> tuple[Snapshot, tuple[NewSegment, ...]] | NeedSegments:
-    """Roll tiers, the heaviest first, until the pointer is within its target."""
-    # Types and segment contents are those of the base; a schema added by this change has no entries.
-    packs: dict[str, Packing[Any]] = {
-        "files": _Files(state, (*snapshot.sort_by, *snapshot.primary_key)[:SEGMENT_STATS_COLUMNS]),
-        "markers": _Markers(state),
-        "ledger": _Records(state),
+    """`snapshot`, made of `state` by `change`, with its pointer within its target."""
+    packs: Mapping[str, Packing[Any]] = {
+        "files": _Files(state, snapshot),
+        "markers": _Markers(state, snapshot),
+        "ledger": _Records(state, snapshot),
     }
-    written: list[NewSegment] = []
-    for name in ("files", "markers", "ledger") if merge else ():
-        merged = _repack(snapshot, name, packs[name], new_id, merge_all)
-        if isinstance(merged, NeedSegments):
-            return merged
-        snapshot, more = merged
-        written.extend(more)
+    nodes = state.contents.nodes
+    writer = Writer(snapshot.version, name)
+    for tier_name, chosen in _to_rebuild(change, packs):
+        tier = tier_of(snapshot, tier_name)
+        found = rebuild(tier, packs[tier_name], writer, nodes, chosen)
+        if isinstance(found, Missing):
+            return NeedSegments(**{tier_name: found.segments})
+        snapshot = with_tier(snapshot, tier_name, found)
     limit = POINTER_TARGET_BYTES
     if len(encode_snapshot(snapshot)) > limit:
         # A wide schema may fill the target by itself: entries then still get room to gather in.
         limit = max(limit, len(encode_snapshot(_bare(snapshot))) + INLINE_MIN_BYTES)
     while len(encode_snapshot(snapshot)) > limit:
-        weights = _weights(snapshot, packs)
-        heaviest = max(weights, key=lambda n: weights[n])
-        if weights[heaviest] == 0:
-            break  # what is left (schemas, references) is not inline
-        rolled = _repack(snapshot, heaviest, packs[heaviest], new_id, roll)
-        if isinstance(rolled, NeedSegments):
-            return rolled
-        snapshot, more = rolled
-        written.extend(more)
-    return snapshot, tuple(written)
+        weights: dict[tuple[str, bool], int] = {}
+        for tier_name, pack in packs.items():
+            tier = tier_of(snapshot, tier_name)
+            weights[tier_name, False] = len(pack.encode(tier.inline)) if tier.inline else 0
+            weights[tier_name, True] = gatherable(tier, pack)
+        (tier_name, is_gather), weight = max(weights.items(), key=lambda item: item[1])
+        if weight == 0:
+            break
+        tier, pack = tier_of(snapshot, tier_name), packs[tier_name]
+        found = gather(tier, pack, writer, nodes) if is_gather else roll(tier, pack, writer)
+        if isinstance(found, Missing):
+            return NeedSegments(**{tier_name: found.segments})
+        snapshot = with_tier(snapshot, tier_name, found)
+    return snapshot, tuple(writer.written)
+
+
+def _to_rebuild(
+    change: Change, packs: Mapping[str, Packing[Any]]
+) -> list[tuple[str, Callable[[Segment], bool]]]:
+    """(tier, which leaves of it to write anew)."""
+    if change.recluster:
+        return [("files", lambda leaf: leaf.id in change.recluster)]
+    if not change.compact_metadata:
+        return []
+
+    def untidy(tier_name: str) -> Callable[[Segment], bool]:
+        return lambda leaf: bool(leaf.dead) or not packs[tier_name].is_full(leaf)
+
+    return [(tier_name, untidy(tier_name)) for tier_name in ("files", "markers")]
+
+
+def tier_of(snapshot: Snapshot, name: str) -> Tier[Any]:
+    if name == "ledger":
+        return snapshot.ledger.records
+    return snapshot.files if name == "files" else snapshot.markers
+
+
+def with_tier(snapshot: Snapshot, name: str, tier: Tier[Any]) -> Snapshot:
+    match name:
+        case "ledger":
+            ledger = dataclasses.replace(snapshot.ledger, records=tier)
+            return dataclasses.replace(snapshot, ledger=ledger)
+        case "files":
+            return dataclasses.replace(snapshot, files=tier)
+        case _:
+            return dataclasses.replace(snapshot, markers=tier)
 
 
 def _bare(snapshot: Snapshot) -> Snapshot:
-    """Without inline entries."""
-    ledger = snapshot.ledger
-    return dataclasses.replace(
-        snapshot,
-        files=Tier(snapshot.files.segments),
-        markers=Tier(snapshot.markers.segments),
-        ledger=dataclasses.replace(ledger, records=Tier(ledger.records.segments)),
-    )
-
-
-def _tier(snapshot: Snapshot, name: str) -> Tier[Any]:
-    found: dict[str, Tier[Any]] = {
-        "files": snapshot.files,
-        "markers": snapshot.markers,
-        "ledger": snapshot.ledger.records,
-    }
-    return found[name]
-
-
-def _weights(snapshot: Snapshot, packs: dict[str, Packing[Any]]) -> dict[str, int]:
-    return {
-        name: len(pack.encode(_tier(snapshot, name).inline)) if _tier(snapshot, name).inline else 0
-        for name, pack in packs.items()
-    }
-
-
-def _repack(
-    snapshot: Snapshot,
-    name: str,
-    pack: Packing[Any],
-    new_id: Callable[[], str],
-    how: Callable[..., Rolled[Any] | Missing],
-) -> tuple[Snapshot, tuple[NewSegment, ...]] | NeedSegments:
-    rolled = how(_tier(snapshot, name), pack, version=snapshot.version, new_id=new_id)
-    if isinstance(rolled, Missing):
-        return NeedSegments(**{name: rolled.segments})
-    tier, written = rolled.tier, rolled.segments
-    if name == "ledger":
-        ledger = dataclasses.replace(snapshot.ledger, records=tier)
-        return dataclasses.replace(snapshot, ledger=ledger), written
-    return dataclasses.replace(snapshot, **{name: tier}), written  # type: ignore[arg-type]
+    """Without entries and references."""
+    for name in TIERS:
+        snapshot = with_tier(snapshot, name, Tier())
+    return snapshot

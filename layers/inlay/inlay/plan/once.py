@@ -10,12 +10,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from inlay.format.snapshot import LedgerRecord, Segment
+from inlay.format.properties import Properties
+from inlay.format.snapshot import LedgerRecord, Segment, Snapshot
 from inlay.plan.change import AlreadyApplied, Change, NeedSegments, Refused, Request
-from inlay.plan.state import State, ledger_records
+from inlay.plan.state import State, resolved_record
+from inlay.plan.tree import Opened, open_tree
 
 # How far the clock of a sender may run ahead of the store's before a ledger lookup by time misses.
 CLOCK_SKEW_US = 15 * 60 * 1_000_000
+DAY_US = 86_400_000_000
 
 
 def look_up(
@@ -27,14 +30,11 @@ def look_up(
         return frozenset()
     ledger = state.snapshot.ledger
     too_old = [r for r in asked if r.time_us is not None and r.time_us < ledger.horizon_us]
-    missing = [
-        s
-        for s in ledger.records.segments
-        if s.id not in state.contents.ledger and any(_may_hold(s, r) for r in asked)
-    ]
-    if missing:
-        return NeedSegments(ledger=tuple(missing))
-    applied = _applied(state, {r.id for r in asked}, asked)
+    opened = _opened(state, asked)
+    missing = [s for s in opened.leaves if s.id not in state.contents.ledger]
+    if opened.closed or missing:
+        return NeedSegments(ledger=(*opened.closed, *missing))
+    applied = _applied(state, opened.leaves, {r.id for r in asked})
     # Told first: what is in the ledger was applied, however old.
     if change.request is not None and change.request.id in applied:
         before = applied[change.request.id]
@@ -55,20 +55,45 @@ def look_up(
     return duplicates
 
 
-def _may_hold(segment: Segment, request: Request) -> bool:
-    """Whether a segment may hold this request: it was applied after it was made."""
-    if request.time_us is None or segment.last_us is None:
-        return True
-    return segment.last_us >= request.time_us - CLOCK_SKEW_US
+def forgotten_before(snapshot: Snapshot) -> int:
+    """Records of before this time need not be kept. Whatever is made at or after the horizon that
+    `horizon` sets was applied later than this, though its sender's clock may run ahead."""
+    return _cutoff(snapshot) - CLOCK_SKEW_US
 
 
-def _applied(state: State, ids: set[bytes], asked: Sequence[Request]) -> dict[bytes, LedgerRecord]:
+def horizon(snapshot: Snapshot) -> int:
+    """What was made before this is refused, once something may have been forgotten: it follows the clock
+    from the first record on that is old enough, in however large a segment the record lies."""
+    ledger = snapshot.ledger
+    cutoff = _cutoff(snapshot)
+    begins = min(
+        (s.first_us for s in ledger.records.segments if s.first_us is not None), default=None
+    )
+    is_due = begins is not None and begins < cutoff
+    return max(ledger.horizon_us, cutoff) if is_due else ledger.horizon_us
+
+
+def _cutoff(snapshot: Snapshot) -> int:
+    return snapshot.commit.time_us - Properties(snapshot.properties).ledger_days * DAY_US
+
+
+def _opened(state: State, asked: Sequence[Request]) -> Opened:
+    """The leaves that may hold one of these: a request is applied after it was made."""
+    times = [r.time_us for r in asked]
+    since_us = min((t for t in times if t is not None), default=0) - CLOCK_SKEW_US
+
+    def wanted(found: Sequence[Segment]) -> list[bool]:
+        return [None in times or s.last_us is None or s.last_us >= since_us for s in found]
+
     records = state.snapshot.ledger.records
-    found = {r.id: r for r in records.inline if r.id in ids}
-    for segment in records.segments:
-        if any(_may_hold(segment, r) for r in asked):
-            entries = state.contents.ledger[segment.id]
-            found |= {r.id: r for r in ledger_records(segment, entries) if r.id in ids}
+    return open_tree(records.segments, state.contents.nodes, wanted)
+
+
+def _applied(state: State, leaves: Sequence[Segment], ids: set[bytes]) -> dict[bytes, LedgerRecord]:
+    found = {r.id: r for r in state.snapshot.ledger.records.inline if r.id in ids}
+    for leaf in leaves:
+        entries = state.contents.ledger[leaf.id]
+        found |= {r.id: resolved_record(leaf, r) for r in entries if r.id in ids}
     return found
 
 

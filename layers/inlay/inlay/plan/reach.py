@@ -8,6 +8,7 @@ from __future__ import annotations
 from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Where
 from inlay.format.predicate import Predicate
 from inlay.format.schema import Primitive, Schema
+from inlay.format.snapshot import Segment
 from inlay.plan.evidence import Evidence
 from inlay.plan.prune import keys_may_match, may_match, range_predicate
 
@@ -24,6 +25,14 @@ def marker_predicate(marker: Marker, schema: Schema) -> Predicate | None:
             return range_predicate(key_range, key_range.kind or found.type)
         case _:
             return None
+
+
+def reference_may_hit(marker: Marker, segment: Segment, evidence: Evidence) -> bool:
+    """The same of all files under a reference."""
+    if isinstance(marker.body, Keys):
+        return keys_may_match(marker.body, segment.stats, segment.rows)
+    predicate = marker_predicate(marker, evidence.schema)
+    return predicate is None or may_match(predicate, segment.stats, segment.rows)
 
 
 def marker_may_hit(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:

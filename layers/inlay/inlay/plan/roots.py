@@ -13,7 +13,7 @@ Of all but those that a ref alone keeps, the heads of branches and tags are root
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyroaring import BitMap, FrozenBitMap
 
@@ -22,6 +22,7 @@ from inlay.format.keys import ObjectKind, archive_version, classify, segment_key
 from inlay.format.snapshot import Segment, Snapshot
 from inlay.plan.refs import held_versions
 from inlay.plan.state import Contents
+from inlay.plan.tree import Nodes, under
 
 # Names of foreign objects that a result carries; their number is always told.
 MAX_NAMES = 100
@@ -38,19 +39,34 @@ class Reach:
     keys: set[str] = field(default_factory=set)
     files: dict[str, Segment] = field(default_factory=dict)
     markers: dict[str, Segment] = field(default_factory=dict)
+    ledger: dict[str, Segment] = field(default_factory=dict)
+    nodes: dict[str, Segment] = field(default_factory=dict)
+    _leaves_of: dict[str, dict[str, Segment]] = field(
+        default_factory=dict
+    )  # of a node: where they go
     _dead: dict[str, BitMap] = field(default_factory=dict)
 
     def add(self, snapshot: Snapshot) -> None:
         self._share(snapshot.files.segments, self.files)
         self._share(snapshot.markers.segments, self.markers)
         # A writer that still plans on an old version looks into its ledger, too.
-        self.keys.update(segment_key(s.id) for s in snapshot.ledger.records.segments)
+        self._share(snapshot.ledger.records.segments, self.ledger)
         self.keys.update(f.key for f in snapshot.files.inline)
         self.keys.update(m.object_key for m in snapshot.markers.inline if m.object_key)
 
-    def _share(self, segments: Iterable[Segment], into: dict[str, Segment]) -> None:
+    def open(self, nodes: Nodes) -> None:
+        """Take the leaves of the nodes, once every root has been added."""
+        for node in self.nodes.values():
+            node = replace(node, dead=FrozenBitMap(self._dead[node.id]))
+            self._share(under(node, nodes[node.id]), self._leaves_of[node.id])
+
+    def _share(self, segments: Iterable[Segment], leaves: dict[str, Segment]) -> None:
         for segment in segments:
-            into[segment.id] = segment
+            if segment.level:
+                self.nodes[segment.id] = segment
+                self._leaves_of[segment.id] = leaves
+            else:
+                leaves[segment.id] = segment
             dead = self._dead.get(segment.id)
             if dead is None:
                 self._dead[segment.id] = BitMap(segment.dead)
@@ -63,9 +79,10 @@ class Reach:
 
     def resolve(self, contents: Contents) -> frozenset[str]:
         """Every object needed, by its key relative to the table root (adopted files by their URI).
-        `contents` must hold every segment of `files` and `markers`."""
+        `contents` must hold every segment of `files` and `markers`, and the nodes have been opened."""
         found = set(self.keys)
-        found.update(segment_key(i) for i in (*self.files, *self.markers))
+        segments = (*self.nodes, *self.files, *self.markers, *self.ledger)
+        found.update(segment_key(i) for i in segments)
         for entry in self.needed_files(contents):
             found.add(entry.key)
         for marker in self.needed_markers(contents):

@@ -97,6 +97,25 @@ def check_reference(segment: Segment, version: int) -> Iterator[Finding]:
         )
 
 
+def check_node(node: Segment, leaves: Sequence[Segment]) -> Iterator[Finding]:
+    """A node's reference against the references in it. Two versions may refer to it with other bitmaps,
+    but not with other sums."""
+    sums = (
+        sum(s.rows for s in leaves),
+        sum(s.bytes for s in leaves),
+        sum(len(s.dead) for s in leaves),
+    )
+    key = keys.segment_key(node.id)
+    if sums != (node.rows, node.bytes, node.settled):
+        yield finding(
+            "segment_contradicts", key, f"its leaves sum to {sums} rows, bytes and dead entries"
+        )
+    if any((s.sequence or 0) > (node.sequence or 0) for s in leaves):
+        yield finding("sequence_wrong", key, "has a lower sequence than a leaf in it")
+    for leaf in leaves:
+        yield from check_reference(leaf, node.sequence or 0)
+
+
 def check_file_segment(
     segment: Segment, entries: Sequence[DataFile], evidence: Evidence
 ) -> Iterator[Finding]:

@@ -26,12 +26,13 @@ from inlay.format.entry import DataFile, Keys, Vector
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
-from inlay.ops.load import load_entries, load_segments
+from inlay.ops.load import load_entries, load_ledger
 from inlay.parquet.reader import Wanted, read_file
-from inlay.plan.change import NeedSegments, Request
+from inlay.plan.change import Request
 from inlay.plan.evidence import Evidence
 from inlay.plan.scan import FileTask, plan_scan
 from inlay.plan.state import State, ledger_records
+from inlay.plan.tree import open_tree
 from inlay.storage.base import Got
 from inlay.testing.model import Model, Row, Rows, Violation
 
@@ -151,10 +152,10 @@ class Auditor:
     def _requests_of(self, state: State) -> list[str]:
         """The requests that this version says it applied, by its ledger."""
         records = state.snapshot.ledger.records
-        state = load_segments(self.ctx, state, NeedSegments(ledger=records.segments))
+        state = load_ledger(self.ctx, state)
         found = list(records.inline)
-        for segment in records.segments:
-            found += ledger_records(segment, state.contents.ledger[segment.id])
+        for leaf in open_tree(records.segments, state.contents.nodes).leaves:
+            found += ledger_records(leaf, state.contents.ledger[leaf.id])
         names = {Request.of(name).id: name for name in self.model.intents}
         return [names[r.id] for r in found if r.version == state.snapshot.version]
 
@@ -211,8 +212,11 @@ class Auditor:
     def _needs(self, snapshot: Snapshot) -> frozenset[str]:
         if snapshot.version not in self._reached:
             tiers = (snapshot.files, snapshot.markers, snapshot.ledger.records)
+            state = load_ledger(self.ctx, load_entries(self.ctx, State(snapshot)))
             found = {keys.segment_key(s.id) for t in tiers for s in t.segments}
-            state = load_entries(self.ctx, State(snapshot))
+            for tier in tiers:
+                opened = open_tree(tier.segments, state.contents.nodes)
+                found |= {keys.segment_key(leaf.id) for leaf in opened.leaves}
             live = {f.key for f in state.files()}
             found |= {f.key for f in state.files() if not f.adopted}
             found |= {
