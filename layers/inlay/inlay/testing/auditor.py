@@ -131,7 +131,9 @@ class Auditor:
         live = list(state.files())
         before = self.snapshots.get(snapshot.version - 1)
         known = set() if before is None else {f.key for f in self._files(before)}
-        events = [f.event for f in live if f.event is not None and f.key not in known]
+        # A landing file that spans partitions becomes several files of one event.
+        came = (f.event for f in live if f.event is not None and f.key not in known)
+        events = list(dict.fromkeys(came))
         operation, request = snapshot.commit.operation, snapshot.commit.request
         fresh = events if operation == "ingest" else []
         added = self._rows_of([f for f in live if f.key not in known], snapshot)
