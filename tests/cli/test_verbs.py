@@ -186,6 +186,13 @@ def test_maintenance_removes_rows_files_versions_and_objects(
     inlay("delete", people, "--where", "id = 2")
     assert "pack" in inlay("compact", people, "--dry-run").out
 
+    explained = inlay("rewrite", people, "--explain").out
+    for way in ("tombstone kept", "surgery ", "whole rewrite", "requests"):
+        assert way in explained
+    [(_, choice), _] = inlay("rewrite", people, "--explain", "--json").json["choices"]
+    assert (choice["touched"]["groups"], choice["row_groups"]) == (1, 1)
+    assert choice["surgery"]["read_bytes"] > 0
+
     rewritten = inlay("rewrite", people, "--json").json
     assert (rewritten["removed_rows"], rewritten["removed_markers"]) == (2, 1)
     compacted = inlay("compact", people, "--json").json

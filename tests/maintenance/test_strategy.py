@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inlay.format.entry import DataFile
 from inlay.ops.rewrite import rewrite
-from inlay.plan.strategy import Touched, choose
+from inlay.plan.strategy import Choice, Cost, Strategy, Touched, choose
 
 from .bench import Bench, id_is, new_bench
 
@@ -22,8 +22,15 @@ def _file(size: int, row_groups: int) -> DataFile:
     )
 
 
+def _choose(size: int, row_groups: int, touched: Touched, strategy: Strategy = "auto") -> Choice:
+    group = size // row_groups
+    edited = (touched.groups - touched.emptied) * group
+    surgery = Cost(8 + touched.groups, edited, edited, size - edited, edited)
+    return choose(_file(size, row_groups), touched, surgery=surgery, strategy=strategy)
+
+
 def test_few_groups_of_a_large_file_are_cut_out() -> None:
-    choice = choose(_file(256 * MIB, 20), Touched(1, 0, 0.999))
+    choice = _choose(256 * MIB, 20, Touched(1, 0, 0.999))
     assert choice.method == "surgery"
     assert choice.surgery is not None and choice.rewrite is not None
     assert choice.surgery.seconds < choice.rewrite.seconds / 4
@@ -31,22 +38,36 @@ def test_few_groups_of_a_large_file_are_cut_out() -> None:
 
 
 def test_most_groups_of_a_file_mean_a_whole_rewrite() -> None:
-    assert choose(_file(256 * MIB, 20), Touched(20, 0, 0.5)).method == "rewrite"
+    assert _choose(256 * MIB, 20, Touched(20, 0, 0.5)).method == "rewrite"
 
 
 def test_a_small_file_is_rewritten_whole() -> None:
-    assert choose(_file(1 * MIB, 4), Touched(1, 0, 0.9)).method == "rewrite"
+    assert _choose(1 * MIB, 4, Touched(1, 0, 0.9)).method == "rewrite"
 
 
 def test_a_clean_file_is_restamped_and_an_empty_one_dropped_whatever_was_asked_for() -> None:
-    assert choose(_file(256 * MIB, 20), Touched(0, 0, 1.0), strategy="rewrite").method == "restamp"
-    assert choose(_file(256 * MIB, 20), Touched(20, 20, 0.0), strategy="surgery").method == "drop"
+    assert _choose(256 * MIB, 20, Touched(0, 0, 1.0), "rewrite").method == "restamp"
+    assert _choose(256 * MIB, 20, Touched(20, 20, 0.0), "surgery").method == "drop"
 
 
-def test_groups_that_lose_every_row_cost_surgery_no_upload() -> None:
-    emptied = choose(_file(256 * MIB, 20), Touched(10, 10, 0.5), strategy="surgery")
-    assert emptied.surgery is not None
-    assert emptied.surgery.recoded_bytes == 0
+def test_where_surgery_is_not_possible_the_whole_file_is_written_and_it_is_said_why() -> None:
+    touched = Touched(1, 0, 0.999)
+    choice = choose(_file(256 * MIB, 20), touched, surgery="LZO", strategy="surgery")
+    assert (choice.method, choice.no_surgery) == ("rewrite", "LZO")
+    assert "LZO" in choice.reason
+
+
+def test_a_choice_shows_what_each_way_would_cost() -> None:
+    bench = _with_groups()
+    bench.delete(id_is(3, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29))
+    [(_, choice)] = rewrite(bench.ctx, dry_run=True).choices
+    [entry] = bench.load().state.files()
+    assert (choice.touched.groups, choice.touched.emptied, choice.row_groups) == (2, 1, 4)
+    assert choice.surgery is not None and choice.surgery.read_bytes == entry.size
+    assert choice.rewrite is not None and choice.rewrite.read_bytes == entry.size
+    # A scan looks at the two groups that the marker may hit, at one column of them.
+    assert choice.tombstone is not None and choice.tombstone.requests == 2
+    assert 0 < choice.tombstone.read_bytes < entry.size / 2
 
 
 def test_surgery_leaves_the_same_rows_as_a_whole_rewrite() -> None:

@@ -17,7 +17,7 @@ from inlay.errors import ObjectGone, SourceChanged, StoreUnavailable
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.assemble import Assembly
 from inlay.parquet.footer import decode_footer
-from inlay.parquet.source import Source, Traffic
+from inlay.parquet.source import MAX_TAIL_BYTES, Source, Traffic
 from inlay.parquet.surgery import Outcome, Rewritten, plan_edit, rewrite_object
 from inlay.storage.base import Head, IfMatch, Location, Missing, ObjectStore
 from inlay.storage.faults import Fate, FaultyStore, Killed, Plan, Sent, once
@@ -113,8 +113,34 @@ def test_editing_one_group_moves_little_more_than_that_group(
     assert outcome.traffic.uploaded == usage.bytes_up
     planned = plan_edit(footer, touched=[group])
     assert planned.requests == usage.total
-    assert planned.downloaded == usage.bytes_down
-    assert abs(planned.uploaded - usage.bytes_up) < 0.05 * usage.bytes_up
+    assert planned.read_bytes == usage.bytes_down
+    assert abs(planned.written_bytes - usage.bytes_up) < 0.05 * usage.bytes_up
+
+
+def test_a_large_footer_and_page_index_cost_no_request_more(pool: ThreadPoolExecutor) -> None:
+    """The caller has the footer, from its entry; it tells where the index lies, however large it is."""
+    rows = 250
+    raw = pa.array([b"%0400d" % n for n in range(12 * rows)], pa.binary())
+    sink = io.BytesIO()
+    pq.write_table(
+        pa.table({f"column {n}": raw for n in range(60)}),
+        sink,
+        row_group_size=rows,
+        compression="none",
+        use_dictionary=False,
+        write_page_index=True,
+    )
+    data = sink.getvalue()
+    footer = decode_footer(data, file_size=len(data))
+    index = footer.start - max(chunk.end for chunk in footer.row_groups[-1].columns)
+    assert index + footer.length > MAX_TAIL_BYTES
+    inner, etag = put(data)
+    store = MeteredStore(inner)
+    edit: surgeon.Edit = {5: [n % 50 > 0 for n in range(rows)]}
+    outcome = run(store, data, etag, edit, pool)
+    assert isinstance(outcome, Rewritten)
+    check(data, inner.get("new").body, edit)
+    assert store.usage().total <= 9
 
 
 def test_dropping_a_group_moves_the_footer(large: bytes, pool: ThreadPoolExecutor) -> None:

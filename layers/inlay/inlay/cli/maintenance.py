@@ -41,6 +41,12 @@ def rewrite(
     max_bytes: MaxBytes = None,
     deadline: Deadline = None,
     dry_run: DryRun = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="Show for each file what every way would cost, and do nothing."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Take deleted rows out of the files, by row-group surgery where that is cheapest.
@@ -55,6 +61,7 @@ def rewrite(
         options: dict[str, Any] = {}
         if where is not None:
             options["where"] = parse_predicate(where, found.snapshot.schema)
+        dry_run = dry_run or explain
         if found.snapshot.erasures and not dry_run:
             _advance_erasures(context, deadline)
             found.refresh()
@@ -65,7 +72,7 @@ def rewrite(
             dry_run=dry_run,
             **options,
         )
-    print_run(found, "rewrite", result, as_json=as_json)
+    print_run(found, "rewrite", result, as_json=as_json, explain=explain)
 
 
 def _advance_erasures(context: Context, deadline: str | None) -> None:
@@ -163,6 +170,7 @@ def register(app: typer.Typer) -> None:
         rewrite,
         Example("rewrite ./people", "all deletes"),
         Example("rewrite ./people --dry-run", "what would be done to which file, and why"),
+        Example("rewrite ./people --explain", "and what every other way would cost"),
         panel=PANEL,
     )
     add_verb(

@@ -6,7 +6,7 @@ file or group of objects.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +17,18 @@ from inlay.cli.values import counted, size_text
 from inlay.errors import InlayError
 
 if TYPE_CHECKING:
+    from inlay.plan.strategy import Choice, Cost
     from inlay.table import Table
 
 # Lines of details for a person; a program gets all.
 MAX_LINES = 40
 
 
-def print_run(table: Table, operation: str, result: Any, *, as_json: bool) -> None:
-    """`result` is what the library's maintenance operation returned; the cost is the whole command's."""
+def print_run(
+    table: Table, operation: str, result: Any, *, as_json: bool, explain: bool = False
+) -> None:
+    """`result` is what the library's maintenance operation returned; the cost is the whole command's.
+    With `explain` a person, too, is told what each choice was made of."""
     usage, facts = table.usage, plain(result)
     cost = {"requests": usage.total, "bytes_up": usage.bytes_up, "bytes_down": usage.bytes_down}
     if as_json:
@@ -43,7 +47,7 @@ def print_run(table: Table, operation: str, result: Any, *, as_json: bool) -> No
         },
         as_json=False,
     )
-    lines = list(_details(facts))
+    lines = list(_explained(result.choices) if explain else _details(facts))
     out = console()
     for line in lines[:MAX_LINES]:
         out.print(Text("  " + line), soft_wrap=True)
@@ -67,6 +71,27 @@ def _details(facts: dict[str, Any]) -> Iterator[str]:
         yield f"{kind}: " + ", ".join(f"{name} {value:,}" for name, value in tally.items())
     for failure in facts.get("failures") or ():
         yield f"failed: {failure}"
+
+
+def _explained(choices: Iterable[tuple[str, Choice]]) -> Iterator[str]:
+    for key, choice in choices:
+        yield f"{key}: {choice.method}"
+        yield f"    {choice.reason}"
+        if choice.tombstone is not None:
+            yield f"    tombstone kept  {_cost(choice.tombstone)}, at each scan of these row groups"
+        if choice.surgery is not None:
+            yield f"    surgery         {_cost(choice.surgery)}, {choice.surgery.seconds:.2f} s"
+        elif choice.no_surgery is not None:
+            yield f"    surgery         not possible: {choice.no_surgery}"
+        if choice.rewrite is not None:
+            yield f"    whole rewrite   {_cost(choice.rewrite)}, {choice.rewrite.seconds:.2f} s"
+
+
+def _cost(cost: Cost) -> str:
+    return (
+        f"{counted(cost.requests, 'request')}, {size_text(cost.read_bytes)} down, "
+        f"{size_text(cost.written_bytes)} up"
+    )
 
 
 def plain(value: Any) -> Any:

@@ -18,25 +18,28 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap, BitMap64
 
-from inlay.errors import InvalidRequest, SourceChanged, UnsupportedFile
+from inlay.errors import InvalidRequest, SourceChanged, UnreadableFile, UnsupportedFile
 from inlay.format import keys
-from inlay.format.entry import DataFile, Marker
+from inlay.format.entry import DataFile, Keys, Marker, Vector
 from inlay.format.schema import Schema
 from inlay.format.snapshot import UNPARTITIONED
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded
 from inlay.ops.units import Done
 from inlay.ops.write import layout_of, target_of
-from inlay.parquet.footer import trailer
+from inlay.parquet.footer import Footer, decode_footer, trailer
+from inlay.parquet.groups import plan_groups
+from inlay.parquet.opened import OpenFile
 from inlay.parquet.reader import Wanted, open_file, read_file, read_positions
 from inlay.parquet.stats import describe
-from inlay.parquet.surgery import Rewritten, rewrite_object
+from inlay.parquet.surgery import Rewritten, plan_edit, rewrite_object
+from inlay.parquet.wanted import top_columns
 from inlay.parquet.writer import write_files
 from inlay.plan.change import Unit
 from inlay.plan.partitions import carried_over
 from inlay.plan.positions import PositionMap
 from inlay.plan.scan import FileTask
-from inlay.plan.strategy import STRATEGIES, Choice, Strategy, Touched, choose
+from inlay.plan.strategy import STRATEGIES, Choice, Cost, Strategy, Touched, choose
 from inlay.storage.base import Location
 
 # A file that is rewritten one to one stays one file, however large.
@@ -68,13 +71,14 @@ def rewrite_file(
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What is left of a file: `kept` positions out of row groups of `group_rows` rows. `has_extra`:
-    not only markers delete rows of it."""
+    """What is left of a file: `kept` positions out of row groups of `group_rows` rows. `footer`, if
+    surgery is possible. `has_extra`: not only markers delete rows of it."""
 
     kept: BitMap
     group_rows: tuple[int, ...]
     etag: str
     choice: Choice
+    footer: Footer | None = None
     has_extra: bool = False
 
     def positions(self) -> PositionMap:
@@ -118,7 +122,7 @@ def rewrite_task(
                 reason = (
                     f"surgery is not possible here ({error.message}): the whole file is written"
                 )
-                choice = replace(choice, method="rewrite", reason=reason)
+                choice = replace(choice, method="rewrite", reason=reason, no_surgery=error.message)
                 output = _as_a_whole(ctx, loaded, task, looked)
         case _:
             output = _as_a_whole(ctx, loaded, task, looked)
@@ -169,8 +173,47 @@ def look(
     if extra is not None:
         kept -= _narrow(extra)
     assert opened.source.etag is not None  # an open file is pinned
-    choice = choose(task.file, _touched(kept, group_rows), strategy=strategy)
-    return Looked(kept, group_rows, opened.source.etag, choice, extra is not None)
+    touched, emptied = _split_groups(kept, group_rows)
+    share = len(kept) / sum(group_rows) if kept else 0.0
+    footer, surgery = None, None
+    if touched or (emptied and kept):
+        footer, surgery = _plan_surgery(opened, touched, emptied)
+    choice = choose(
+        task.file,
+        Touched(len(touched) + len(emptied), len(emptied), share),
+        surgery=surgery,
+        tombstone=_tombstone_cost(opened, schema),
+        strategy=strategy,
+    )
+    return Looked(kept, group_rows, opened.source.etag, choice, footer, extra is not None)
+
+
+def _plan_surgery(
+    opened: OpenFile, touched: Sequence[int], emptied: Sequence[int]
+) -> tuple[Footer | None, Cost | str]:
+    """The footer and the cost of surgery, or why there can be none."""
+    try:
+        footer = decode_footer(opened.tail, file_size=opened.task.file.size)
+        return footer, plan_edit(footer, touched=touched, dropped=emptied, erase=True)
+    except (UnsupportedFile, UnreadableFile) as error:
+        return None, error.message
+
+
+def _tombstone_cost(opened: OpenFile, schema: Schema) -> Cost:
+    """What a scan reads of the file only to know which rows are deleted, were it to need no other
+    column than those the markers name."""
+    groups = [
+        opened.chunks(group.ordinal, top_columns(schema, group.deletes.fields))
+        for group in plan_groups(opened, Wanted(schema=schema, columns=()))
+        if group.deletes.fields
+    ]
+    objects = [
+        body.size if isinstance(body, Keys) else body.length
+        for body in (marker.body for marker in opened.task.markers)
+        if isinstance(body, Keys | Vector)
+    ]
+    looked_at = sum(chunk.total_compressed_size for chunks in groups for chunk in chunks)
+    return Cost(requests=len(groups) + len(objects), read_bytes=looked_at + sum(objects))
 
 
 def _narrow(positions: BitMap64) -> BitMap:
@@ -184,14 +227,17 @@ def _narrow(positions: BitMap64) -> BitMap:
     return BitMap(array.array("I", bytes(values)[: 4 * len(narrow)] if len(narrow) else b""))
 
 
-def _touched(kept: BitMap, group_rows: Sequence[int]) -> Touched:
-    groups = emptied = start = 0
-    for rows in group_rows:
+def _split_groups(kept: BitMap, group_rows: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The row groups that lose some of their rows, and those that lose all."""
+    touched: list[int] = []
+    emptied: list[int] = []
+    start = 0
+    for ordinal, rows in enumerate(group_rows):
         left = kept.range_cardinality(start, start + rows)
-        groups += left < rows
-        emptied += rows > 0 and left == 0
+        if left < rows:
+            (touched if left else emptied).append(ordinal)
         start += rows
-    return Touched(groups, emptied, len(kept) / start if start else 0.0)
+    return touched, emptied
 
 
 def _by_surgery(ctx: Context, loaded: Loaded, task: FileTask, looked: Looked) -> DataFile:
@@ -203,12 +249,7 @@ def _by_surgery(ctx: Context, loaded: Loaded, task: FileTask, looked: Looked) ->
     """
     entry = task.file
     starts = list(accumulate(looked.group_rows, initial=0))
-    touched: list[int] = []
-    emptied: list[int] = []
-    for ordinal, rows in enumerate(looked.group_rows):
-        left = looked.kept.range_cardinality(starts[ordinal], starts[ordinal] + rows)
-        if left < rows:
-            (touched if left else emptied).append(ordinal)
+    touched, emptied = _split_groups(looked.kept, looked.group_rows)
 
     def keep(ordinal: int, _: pa.Table) -> pa.BooleanArray:
         start, rows = starts[ordinal], looked.group_rows[ordinal]
@@ -226,7 +267,7 @@ def _by_surgery(ctx: Context, loaded: Loaded, task: FileTask, looked: Looked) ->
         ctx.key(key),
         etag=looked.etag,
         size=entry.size,
-        footer=None,
+        footer=looked.footer,
         keep=keep,
         groups=touched,
         drop_groups=emptied,

@@ -145,7 +145,7 @@ def edit_group(
 ) -> NewGroup:
     """`group` with only the rows where `keep` is true, of which there must be one at least.
 
-    `body` holds the old chunks behind 4 bytes of magic; `moved[leaf]` added to the offsets of a chunk
+    `body` holds the old chunks behind 4 other bytes; `moved[leaf]` added to the offsets of a chunk
     finds it there. `profiles` are those of `profile_group`.
     """
     old = group.columns

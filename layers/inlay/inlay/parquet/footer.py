@@ -153,13 +153,14 @@ class ColumnChunk:
     def start(self) -> int:
         """Offset of the chunk's first page. Writers leave the dictionary's offset out, at 0, or set
         it to nonsense; only an offset behind the magic and before the data pages is believed."""
-        first = int(self.meta[Meta.DATA_PAGE])
-        for key in (Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
-            at = self.meta.get(key, 0)
-            # pyarrow writes a chunk without values as a dictionary without data pages.
-            if len(MAGIC) <= at < first or first < len(MAGIC) <= at:
-                first = at
-        return first
+        meta = self.meta
+        data_page: int = meta[Meta.DATA_PAGE]
+        if Meta.INDEX_PAGE not in meta and data_page >= len(MAGIC):
+            dictionary: int = meta.get(Meta.DICTIONARY_PAGE, 0)
+            return dictionary if len(MAGIC) <= dictionary < data_page else data_page
+        others = (meta.get(Meta.DICTIONARY_PAGE, 0), meta.get(Meta.INDEX_PAGE, 0))
+        # pyarrow writes a chunk without values as a dictionary without data pages.
+        return int(min((at for at in (data_page, *others) if at >= len(MAGIC)), default=data_page))
 
     @property
     def end(self) -> int:

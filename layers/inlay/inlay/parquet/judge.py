@@ -97,7 +97,7 @@ class Judge:
         return Fate.EDITED
 
     def _fetch(self, ordinal: int) -> tuple[bytes, list[int]]:
-        """The group's chunks behind 4 bytes of magic, and how far each one moved for that."""
+        """The group's chunks behind 4 bytes of whatever, and how far each one moved for that."""
         chunks = self.footer.row_groups[ordinal].columns
         spans = merge_ranges((chunk.start, chunk.end) for chunk in chunks if chunk.compressed_size)
         total = sum(end - start for start, end in spans)
@@ -108,16 +108,23 @@ class Judge:
                 f"holds in memory ({MAX_GROUP_BYTES}, {MAX_GROUP_VALUE_BYTES})",
                 next_step=RECODE,
             )
-        parts, shifts, at = [MAGIC], [], len(MAGIC)
-        for start, end in spans:
+        if not spans:
+            return MAGIC, [0] * len(chunks)
+        # Readers take offset 0 for "none". So the four bytes before come along, for the first chunk to
+        # lie behind; putting four of our own there would copy the whole group.
+        (first, until), *others = spans
+        first -= len(MAGIC)
+        parts = [self.source.read(first, until)]
+        shifts, size = [(first, until, -first)], until - first
+        for start, end in others:
             parts.append(self.source.read(start, end))
-            shifts.append((start, end, at - start))
-            at += end - start
+            shifts.append((start, end, size - start))
+            size += end - start
         moved = [
             next((s for start, end, s in shifts if start <= chunk.start < end), 0)
             for chunk in chunks
         ]
-        return b"".join(parts), moved
+        return parts[0] if len(parts) == 1 else b"".join(parts), moved
 
 
 def _must_be_mask(mask: pa.BooleanArray | pa.ChunkedArray, rows: int) -> None:

@@ -35,7 +35,7 @@ def write_index(
     entries of the groups that are left, pointing at everything in its new place."""
     footer = judge.footer
     left = [g for g in footer.row_groups if judge.fate(g.ordinal) is not Fate.DROPPED]
-    old = _load_indexes(judge.source, judge.layout, judge.fate)
+    old = _load_indexes(judge.source, judge.layout, footer.num_row_groups, judge.fate)
     groups: list[Struct] = []
     chunks: list[list[Struct]] = []
     offset_indexes: list[list[bytes | None]] = []
@@ -84,21 +84,22 @@ def write_index(
 
 
 def _load_indexes(
-    source: Source, layout: Layout, fate: Callable[[int], Fate]
+    source: Source, layout: Layout, groups: int, fate: Callable[[int], Fate]
 ) -> dict[tuple[int, int, Part], bytes]:
     """The column and offset indexes of the untouched groups, by group, leaf and kind."""
-    regions = {
-        (region.start, region.end): (region.group, region.leaf, region.part)
-        for region in layout.regions
-        if region.part in (Part.COLUMN_INDEX, Part.OFFSET_INDEX)
-        and fate(region.group) is Fate.STAYS
-    }
-    total = sum(end - start for start, end in regions)
+    kinds = (Part.COLUMN_INDEX, Part.OFFSET_INDEX)
+    stays = {group for group in range(groups) if fate(group) is Fate.STAYS}
+    regions = [r for r in layout.regions if r.part in kinds and r.group in stays]
+    total = sum(region.end - region.start for region in regions)
     if total > MAX_INDEX_BYTES:
         raise UnsupportedFile(
             f"the page index has {total} bytes, more than {MAX_INDEX_BYTES}", next_step=RECODE
         )
-    return {regions[where]: body for where, body in read_spans(source, regions)}
+    bodies = read_spans(source, [(region.start, region.end) for region in regions])
+    return {
+        (region.group, region.leaf, region.part): body
+        for region, (_, body) in zip(regions, bodies, strict=True)
+    }
 
 
 def _point_at(

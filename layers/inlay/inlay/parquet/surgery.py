@@ -26,7 +26,7 @@ from functools import partial
 
 from inlay.errors import InlayError, ObjectGone, SourceChanged, UnsupportedFile
 from inlay.parquet.assemble import SMALL_OBJECT_BYTES, Assembly
-from inlay.parquet.footer import TRAILER_BYTES, Footer, trailer
+from inlay.parquet.footer import MAGIC, TRAILER_BYTES, Footer, trailer
 from inlay.parquet.judge import Judge, KeepRows, Progress
 from inlay.parquet.layout import Fate, Kept, Layout, OffsetMap, Part, keep_pieces, read_layout
 from inlay.parquet.pages import BLOOM_HEADER_BYTES, bloom_length
@@ -35,6 +35,7 @@ from inlay.parquet.source import Source, Traffic, load_footer, merge_ranges, rea
 from inlay.parquet.thrift import encode_struct
 from inlay.plan.parts import PartsError, Segment, borrowed_bytes, plan_parts
 from inlay.plan.positions import PositionMap
+from inlay.plan.strategy import Cost
 from inlay.storage.base import Location, Missing, ObjectStore
 
 
@@ -202,26 +203,16 @@ def _write_body(
 # -- what it will cost ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EditPlan:
-    """What a rewrite will cost, told from the footer alone. New groups are taken to be as large as the
-    old ones, so bytes up are an upper bound for most files."""
-
-    requests: int
-    downloaded: int
-    uploaded: int
-    copied: int
-
-
 def plan_edit(
     footer: Footer,
     *,
     touched: Collection[int],
     dropped: Collection[int] = (),
     erase: bool = False,
-) -> EditPlan:
+) -> Cost:
     """The cost of `rewrite_object` with these `groups` and `drop_groups`, footer in hand. Raises what
-    it would raise for a layout it cannot work on."""
+    it would raise for a layout it cannot work on. New groups are taken to be as large as the old ones,
+    so that bytes written are an upper bound for most files."""
     layout = read_layout(footer)
 
     def fate(ordinal: int) -> Fate:
@@ -246,8 +237,9 @@ def plan_edit(
     ]
     segments.append(Segment(sum(r.end - r.start for r in indexes) + footer.length, copy=False))
     total = sum(segment.length for segment in segments)
+    edited = sum(sizes.values())
     if footer.file_size <= SMALL_OBJECT_BYTES:
-        return EditPlan(requests=3, downloaded=footer.file_size, uploaded=total, copied=0)
+        return Cost(3, footer.file_size, total, recoded_bytes=edited)
     try:
         parts = plan_parts(segments)
     except PartsError as error:
@@ -255,9 +247,11 @@ def plan_edit(
     assert parts is not None
     borrowed = borrowed_bytes(segments, parts)
     spans = merge_ranges(stays)
-    return EditPlan(
+    index = sum(end - start for start, end in spans)
+    return Cost(
         requests=3 + len(sizes) + len(spans) + len(parts) + (borrowed > 0),
-        downloaded=sum(sizes.values()) + sum(end - start for start, end in spans) + borrowed,
-        uploaded=sum(part.length for part in parts if not part.copy),
-        copied=sum(part.length for part in parts if part.copy),
+        read_bytes=edited + len(sizes) * len(MAGIC) + index + borrowed,
+        written_bytes=sum(part.length for part in parts if not part.copy),
+        copied_bytes=sum(part.length for part in parts if part.copy),
+        recoded_bytes=edited,
     )

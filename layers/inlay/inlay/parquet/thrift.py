@@ -155,14 +155,14 @@ def edit_integer(packed: bytes, key: int, change: Callable[[int], int]) -> bytes
     """A packed struct with its integer field `key` changed. Where that is the first field, as a rule,
     nothing else is looked at."""
     if packed[0] == key:  # ids below 16 begin with the very byte
-        reader = _Reader(packed)
         try:
-            value, rest = reader.zigzag(1)
+            number, rest = _varint(packed, 1)
         except IndexError:
             raise ThriftError("cut short") from None
         out = bytearray(packed[:1])
-        _write_zigzag(out, change(value))
-        return bytes(out) + packed[rest:]
+        _write_zigzag(out, change(number >> 1 ^ -(number & 1)))
+        out += packed[rest:]
+        return bytes(out)
     fields = unpack(packed)
     if key not in fields:
         raise ThriftError(f"no field {key >> 4}")
@@ -249,27 +249,20 @@ class _Reader:
             # The shapes that make up nine tenths of a footer are decoded in line.
             if 3 < kind < 7:
                 number = data[pos]
-                pos += 1
-                if number > 127:
-                    number &= 127
-                    shift = 7
-                    while (byte := data[pos]) > 127:
-                        number |= (byte & 127) << shift
-                        pos += 1
-                        shift += 7
-                        if shift > 63:
-                            raise ThriftError("a number of more than 64 bits")
-                    number |= byte << shift
+                if number < 128:
                     pos += 1
-                    if number >> 64:
-                        raise ThriftError("a number of more than 64 bits")
+                elif (byte := data[pos + 1]) < 128:
+                    number += (byte << 7) - 128
+                    pos += 2
+                else:
+                    number, pos = _varint(data, pos)
                 value = number >> 1 ^ -(number & 1)
             elif kind == BINARY:
                 byte = data[pos]
                 if byte < 128:
                     pos += 1
                 else:
-                    byte, pos = self.varint(pos)
+                    byte, pos = _varint(data, pos)
                 end = pos + byte
                 if end > self.size:
                     raise ThriftError("cut short")
@@ -310,7 +303,7 @@ class _Reader:
         if kind in (LIST, SET):
             return self.items(kind, pos, depth)
         if kind == BINARY:
-            length, pos = self.varint(pos)
+            length, pos = _varint(self.data, pos)
             return self.take(pos, length), pos + length
         if kind == I8:
             byte = self.data[pos]
@@ -340,7 +333,7 @@ class _Reader:
         element = head & 15
         count = head >> 4
         if count == 15:
-            count, pos = self.varint(pos)
+            count, pos = _varint(self.data, pos)
         self.must_fit(count, pos)
         found = Items(element, kind=kind)
         if element == STRUCT:
@@ -366,7 +359,7 @@ class _Reader:
 
     def pairs(self, pos: int, depth: int) -> tuple[Pairs, int]:
         self.enter(depth)
-        count, pos = self.varint(pos)
+        count, pos = _varint(self.data, pos)
         if count == 0:
             return Pairs(0, 0), pos
         kinds = self.data[pos]
@@ -391,23 +384,22 @@ class _Reader:
         return self.data[pos : pos + length]
 
     def zigzag(self, pos: int) -> tuple[int, int]:
-        number, pos = self.varint(pos)
+        number, pos = _varint(self.data, pos)
         return number >> 1 ^ -(number & 1), pos
 
-    def varint(self, pos: int) -> tuple[int, int]:
-        data = self.data
-        number = shift = 0
-        while True:
-            byte = data[pos]
-            pos += 1
-            number |= (byte & 127) << shift
-            if byte < 128:
-                if number >> 64:
-                    raise ThriftError("a number of more than 64 bits")
-                return number, pos
-            shift += 7
-            if shift > 63:
-                raise ThriftError("a number of more than 64 bits")
+
+def _varint(data: bytes, pos: int) -> tuple[int, int]:
+    number = shift = 0
+    while (byte := data[pos]) > 127:
+        number += byte - 128 << shift
+        pos += 1
+        shift += 7
+        if shift > 63:
+            raise ThriftError("a number of more than 64 bits")
+    number += byte << shift
+    if number >> 64:
+        raise ThriftError("a number of more than 64 bits")
+    return number, pos + 1
 
 
 # -- encoding -------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ def read_view(
 ) -> pa.Table:
     """Decode `leaves` (all by default) of `group` under the schema `elements`.
 
-    `body` holds the chunks behind 4 bytes of magic; `moved[leaf]` is what must be added to the
+    `body` holds the chunks behind 4 other bytes; `moved[leaf]` is what must be added to the
     offsets of that chunk to find it in `body`.
     """
     chunks = []

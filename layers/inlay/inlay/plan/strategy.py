@@ -2,6 +2,7 @@
 
 Promise: the choice follows from counts alone (bytes, row groups, rows), so that it can be shown before
 anything is done (`--explain`). It never changes which rows are left, only what it costs to get there.
+What surgery takes comes from the file's own layout (`parquet.surgery.plan_edit`), not from here.
 
 The model is coarse on purpose: seconds of one worker, requests in sequence. Weights are of S3 in one
 region and of this library on one core (FACTS, "Parquet row-group surgery": 251 MiB decoded, filtered
@@ -28,8 +29,6 @@ COPIED_BYTES_PER_SECOND = 400 * 2**20
 PIECE_BYTES = 16 * 2**20
 # Below this an object is read and PUT whole in about as many requests as its footer alone takes.
 SMALL_FILE_BYTES = 4 * 2**20
-# A multipart copy of an unchanged range needs a part of this size (S3).
-PART_BYTES = 5 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,48 +63,62 @@ class Touched:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The method, what each would cost, and a sentence for people."""
+    """The method and a sentence for people; what there was to choose from.
+
+    `tombstone` is what each scan of the file pays while the marker stays, the others what they cost
+    once. None: it is no way here (`no_surgery` says why), or was not looked at.
+    """
 
     method: Method
     reason: str
+    touched: Touched
+    row_groups: int
+    tombstone: Cost | None = None
     surgery: Cost | None = None
+    no_surgery: str | None = None
     rewrite: Cost | None = None
 
 
-def choose(entry: DataFile, touched: Touched, *, strategy: Strategy = "auto") -> Choice:
-    """How to take rows out of `entry`."""
+def choose(
+    entry: DataFile,
+    touched: Touched,
+    *,
+    surgery: Cost | str | None,
+    tombstone: Cost | None = None,
+    strategy: Strategy = "auto",
+) -> Choice:
+    """How to take rows out of `entry`. `surgery`: its cost, or why it is not possible."""
+    groups = f"{touched.groups} of {entry.row_groups} row groups are touched"
+    cut = surgery if isinstance(surgery, Cost) else None
+    whole = rewrite_cost(entry, touched)
+    method: Method = "rewrite"
     if touched.groups == 0:
-        return Choice("restamp", "no row of it is deleted: the entry alone is renewed")
-    if touched.kept_share == 0:
-        return Choice("drop", "every row of it is deleted: the entry is dropped")
-    surgery, rewrite = surgery_cost(entry, touched), rewrite_cost(entry, touched)
-    groups = f"{touched.groups} of {entry.row_groups} row groups"
-    if strategy != "auto":
-        return Choice(strategy, f"{strategy} was asked for; {groups} are touched", surgery, rewrite)
-    if entry.size <= SMALL_FILE_BYTES:
-        return Choice("rewrite", "the file is small: one GET and one PUT", surgery, rewrite)
-    if surgery.seconds < rewrite.seconds:
-        reason = f"{groups} are touched: {_compare(surgery, rewrite)}"
-        return Choice("surgery", reason, surgery, rewrite)
-    reason = f"{groups} are touched: {_compare(rewrite, surgery)}"
-    return Choice("rewrite", reason, surgery, rewrite)
-
-
-def surgery_cost(entry: DataFile, touched: Touched) -> Cost:
-    """Footer, the groups that lose some rows, and an upload whose other parts are copied."""
-    group_bytes = max(entry.size - entry.footer_size, 0) // max(entry.row_groups, 1)
-    edited = touched.groups - touched.emptied
-    # Each edited run needs a copied neighbour of 5 MiB; a part that is too small borrows from it.
-    borrowed = min(PART_BYTES * touched.groups, max(entry.size - edited * group_bytes, 0))
-    moved = edited * group_bytes
-    copied = max(entry.size - touched.groups * group_bytes - borrowed, 0)
-    parts = 2 * touched.groups + 1
-    return Cost(
-        requests=1 + edited + parts + 2,
-        read_bytes=entry.footer_size + moved + borrowed,
-        written_bytes=entry.footer_size + moved + borrowed,
-        copied_bytes=copied,
-        recoded_bytes=moved,
+        method, reason = "restamp", "no row of it is deleted: the entry alone is renewed"
+        cut = whole = None
+    elif touched.kept_share == 0:
+        method, reason = "drop", "every row of it is deleted: the entry is dropped"
+        cut = whole = None
+    elif strategy == "rewrite":
+        reason = f"rewrite was asked for; {groups}"
+    elif cut is None:
+        reason = f"surgery is not possible here ({surgery}): the whole file is written"
+    elif strategy == "surgery":
+        method, reason = "surgery", f"surgery was asked for; {groups}"
+    elif entry.size <= SMALL_FILE_BYTES:
+        reason = "the file is small: one GET and one PUT"
+    elif cut.seconds < whole.seconds:
+        method, reason = "surgery", f"{groups}: {_compare(cut, whole)}"
+    else:
+        reason = f"{groups}: {_compare(whole, cut)}"
+    return Choice(
+        method=method,
+        reason=reason,
+        touched=touched,
+        row_groups=entry.row_groups,
+        tombstone=tombstone,
+        surgery=cut,
+        no_surgery=surgery if isinstance(surgery, str) else None,
+        rewrite=whole,
     )
 
 
