@@ -21,7 +21,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -73,6 +73,9 @@ from inlay.plan.refs import MAIN, hidden, seen
 from inlay.plan.state import State
 from inlay.storage.metered import MeteredStore, Usage
 from inlay.storage.open import open_store, parse_location
+
+if TYPE_CHECKING:
+    from inlay.ops.report import Report
 
 R = TypeVar("R")
 
@@ -293,6 +296,22 @@ class Table:
         this and the tables below mean is in docs/INSPECTION.md, and in the metadata of their fields."""
         return history_op.history(self._ctx, self._loaded.snapshot, limit=limit)
 
+    def diff(self, since_version: int, to_version: int | None = None) -> pa.Table:
+        """What happened after `since_version`, up to and with `to_version` (None: this one), summed up
+        by operation; one GET for each version. `changes` tells the rows."""
+        since = arguments.whole_number(since_version, "since_version")
+        to = self.version
+        if to_version is not None:
+            to = arguments.whole_number(to_version, "to_version")
+        return history_op.differences(self._ctx, self._loaded.snapshot, since, to)
+
+    def report(self, where: str | Predicate | None = None) -> Report:
+        """What `inlay inspect` shows, with what a query for `where` would read."""
+        from inlay.ops.report import make_report
+
+        predicate = None if where is None else arguments.predicate(where, self.snapshot.schema)
+        return make_report(self._ctx, self._loaded.snapshot, self._state(), predicate)
+
     def snapshots(self) -> pa.Table:
         """Every version that can still be read, newest first, those held by a ref included."""
         return history_op.snapshots(self._ctx, self._loaded.snapshot)
@@ -316,7 +335,8 @@ class Table:
 
     def segments(self) -> pa.Table:
         """The metadata segments of this snapshot."""
-        return inspect_op.segments_table(self._state())
+        state = self._loaded.state if self._at is None else State(self._at)
+        return inspect_op.segments_table(inspect_op.load_tree(self._ctx, state))
 
     def ledger(self) -> pa.Table:
         """The events and requests that are remembered, and the last batch of each stream."""

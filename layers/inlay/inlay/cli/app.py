@@ -8,6 +8,7 @@ import typer
 
 from inlay.cli import (
     checking,
+    comparing,
     evolving,
     inspecting,
     local,
@@ -56,5 +57,15 @@ def inlay(
     """The options before the verb."""
 
 
-for verbs in (writing, evolving, partitioning, reading, inspecting, maintenance, checking, local):
+for verbs in (
+    writing,
+    evolving,
+    partitioning,
+    reading,
+    inspecting,
+    comparing,
+    maintenance,
+    checking,
+    local,
+):
     verbs.register(app)

@@ -1,13 +1,15 @@
-"""Verbs that look at a table's state: show, history, files, tombstones, erase-status."""
+"""Verbs that look at a table's state: show, inspect, files, tombstones, erase-status."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from inlay.cli.opened import connected, opened
-from inlay.cli.options import AsJson, AsOf, Ref, TableUri, Version
+from inlay.cli.options import AsJson, AsOf, Ref, TableUri, Version, Where
 from inlay.cli.output import console, print_lines, print_record, print_rows
 from inlay.cli.values import counted, size_text
 from inlay.cli.verb import Example, add_verb
@@ -17,18 +19,6 @@ if TYPE_CHECKING:
 
 PANEL = "Look"
 # What people are shown, the most wanted first: what does not fit the terminal is left out.
-_HISTORY = {
-    "version": "version",
-    "time": "time (UTC)",
-    "operation": "operation",
-    "added_rows": "+ rows",
-    "deleted_rows": "- rows",
-    "files": "files",
-    "markers": "markers",
-    "bytes": "bytes",
-    "added_files": "+ files",
-    "removed_files": "- files",
-}
 _FILES = ("key", "rows", "bytes", "range", "row_groups", "sequence")
 _TOMBSTONES = ("kind", "where", "rows", "sequence", "file", "erasure", "id")
 
@@ -100,24 +90,43 @@ def _time(time_us: int) -> str:
     return at.isoformat(timespec="microseconds")
 
 
-def history(
+def inspect(
     table: TableUri,
-    limit: Annotated[
-        int,
-        typer.Option("--limit", "-n", min=1, help="The newest versions; each costs one request."),
-    ] = 20,
+    where: Where = None,
+    html: Annotated[
+        str | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Write one self-contained page instead; - is stdout."
+        ),
+    ] = None,
+    version: Version = None,
+    as_of: AsOf = None,
+    ref: Ref = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the versions that can still be read, newest first."""
-    with opened(table) as found:
-        rows = found.history(limit=limit)
-    if not as_json:
-        import pyarrow as pa
+    """Show what a table is made of: history, files, deletes, metadata, and what maintenance would gain.
 
-        rows = rows.select(list(_HISTORY)).rename_columns(list(_HISTORY.values()))
-        seconds = rows["time (UTC)"].cast(pa.timestamp("s", tz="UTC"), safe=False)
-        rows = rows.set_column(1, "time (UTC)", seconds.cast(pa.timestamp("s")))
-    print_rows(rows, as_json=as_json)
+    With --where also what that query would read, and why. All of it from metadata; no data is read.
+    """
+    with opened(table, version=version, as_of=as_of, ref=ref) as found:
+        report = found.report(where)
+    if html is not None:
+        from inlay.cli.page import page_of
+
+        page = page_of(report)
+        if html == "-":
+            sys.stdout.write(page)
+            return
+        Path(html).write_text(page, encoding="utf-8")
+        print_record({"output": html, "bytes": len(page)}, as_json=as_json)
+    elif as_json:
+        from dataclasses import asdict
+
+        print_record(asdict(report), as_json=True)
+    else:
+        from inlay.cli.tree import tree_of
+
+        console().print(tree_of(report))
 
 
 def files(
@@ -192,9 +201,10 @@ def register(app: typer.Typer) -> None:
     add_verb(app, show, Example("show s3://lake/tables/people", "the newest version"), panel=PANEL)
     add_verb(
         app,
-        history,
-        Example("history ./people --limit 5", "the five newest versions"),
-        Example("history ./people --json", "every fact of each, for a program"),
+        inspect,
+        Example("inspect ./people", "its tree"),
+        Example('inspect ./people --where "id = 7"', "with what a query would read, and why"),
+        Example("inspect ./people --html people.html", "as a page for the browser"),
         panel=PANEL,
     )
     add_verb(

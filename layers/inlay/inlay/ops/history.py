@@ -6,11 +6,13 @@ Promise: one GET a version; the archive of a version says everything about it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pyarrow as pa
 
+from inlay.errors import InvalidRequest
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.inspect import TIME, Column, table_of
@@ -123,6 +125,87 @@ SNAPSHOTS: tuple[Column[_Version], ...] = (
     ),
     Column("erasures", _COUNT, "erasures that were under way", lambda v: len(v.snapshot.erasures)),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """The commits of one operation between two versions: each with the snapshot before it."""
+
+    operation: str
+    steps: Sequence[tuple[Snapshot, Snapshot]]
+
+    def total(self, count: Callable[[Snapshot, Snapshot], int | None]) -> int | None:
+        """None where one of them is unknown."""
+        found = [count(before, after) for before, after in self.steps]
+        return None if None in found else sum(n for n in found if n is not None)
+
+
+DIFFERENCES: tuple[Column[_Done], ...] = (
+    Column("operation", pa.string(), "what was done", lambda d: d.operation),
+    Column("versions", _COUNT, "how many versions did it", lambda d: len(d.steps)),
+    Column("added_rows", _COUNT, "rows added", lambda d: d.total(lambda _, v: v.commit.added_rows)),
+    Column(
+        "deleted_rows",
+        _COUNT,
+        "rows deleted; null: one of the deletes was not counted",
+        lambda d: d.total(lambda _, v: v.commit.removed_rows),
+    ),
+    Column(
+        "added_files",
+        _COUNT,
+        "data files added",
+        lambda d: d.total(lambda _, v: v.commit.added_files),
+    ),
+    Column(
+        "removed_files",
+        _COUNT,
+        "data files dropped or replaced",
+        lambda d: d.total(lambda _, v: v.commit.removed_files),
+    ),
+    Column(
+        "added_bytes",
+        _COUNT,
+        "bytes of the data files added",
+        lambda d: d.total(lambda _, v: v.commit.added_bytes),
+    ),
+    Column(
+        "removed_bytes",
+        _COUNT,
+        "bytes of the data files dropped or replaced",
+        lambda d: d.total(
+            lambda before, v: max(0, before.totals.bytes + v.commit.added_bytes - v.totals.bytes)
+        ),
+    ),
+    Column(
+        "added_markers",
+        _COUNT,
+        "delete markers added",
+        lambda d: d.total(lambda _, v: v.commit.added_markers),
+    ),
+    Column(
+        "removed_markers",
+        _COUNT,
+        "delete markers dropped",
+        lambda d: d.total(lambda _, v: v.commit.removed_markers),
+    ),
+)
+
+
+def differences(ctx: Context, current: Snapshot, since: int, to: int) -> pa.Table:
+    """What happened after version `since`, up to and with `to`: one row for each operation, in the order
+    they first came. One GET a version. Raises `VersionNotFound`, `InvalidRequest`."""
+    if since > to:
+        raise InvalidRequest(
+            f"version {since} is not before version {to}", next_step="Give the older one first"
+        )
+    loaded = list(
+        ctx.map(lambda version: load_version(ctx, current, version), range(since, to + 1))
+    )
+    steps: dict[str, list[tuple[Snapshot, Snapshot]]] = defaultdict(list)
+    for before, after in pairwise(loaded):
+        if after.commit.branch is None:  # what a branch did is not in main's content
+            steps[after.commit.operation].append((before, after))
+    return table_of(DIFFERENCES, (_Done(name, found) for name, found in steps.items()))
 
 
 def history(ctx: Context, current: Snapshot, *, limit: int = HISTORY_LIMIT) -> pa.Table:

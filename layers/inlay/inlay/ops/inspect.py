@@ -28,12 +28,16 @@ from inlay.format.entry import (
 from inlay.format.partition import decode_partition, parse_transform, result_type
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import LedgerRecord, PartitionSpec, Segment, Snapshot
+from inlay.ops.context import Context
+from inlay.ops.load import load_segments
 from inlay.parquet.types import to_arrow_scalar
 from inlay.parse import format_predicate
+from inlay.plan.change import NeedSegments
 from inlay.plan.compaction import deleted_at_least, live_tasks
 from inlay.plan.reach import marker_predicate
 from inlay.plan.scan import FileTask
 from inlay.plan.state import State, ledger_records
+from inlay.plan.tree import open_tree, under
 
 T = TypeVar("T")
 
@@ -349,11 +353,13 @@ TOMBSTONES: tuple[Column[_Marker], ...] = (
 )
 
 
-def tombstones_table(state: State) -> pa.Table:
-    """One row for each live delete marker, in tier order."""
+def tombstones_table(state: State, tasks: Iterable[FileTask] | None = None) -> pa.Table:
+    """One row for each live delete marker, in tier order. `tasks` are those of all files, if known."""
     hits: dict[str, list[DataFile]] = defaultdict(list)
     markers = list(state.markers())
-    for task in live_tasks(state, state.files(), markers).values():
+    if tasks is None:
+        tasks = live_tasks(state, state.files(), markers).values()
+    for task in tasks:
         for marker in task.markers:
             hits[marker.id].append(task.file)
     schema = state.snapshot.schema
@@ -414,20 +420,37 @@ def _text(marker: Marker, schema: Schema) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A segment, or what of a tier is inline (`segment` None: `inline` entries)."""
+    """A segment, or what of a tier is inline (`segment` None: `inline` entries). `parent` is the node
+    that refers to it."""
 
     tier: str
     place: int
     segment: Segment | None
-    inline: int
     schema: Schema
+    inline: int = 0
+    parent: str | None = None
 
     def get(self, name: str) -> Any:
         return None if self.segment is None else getattr(self.segment, name)
 
+    @property
+    def entries(self) -> int:
+        return self.inline if self.segment is None else self.segment.count
+
+    @property
+    def dead(self) -> int:
+        return 0 if self.segment is None else self.segment.count - self.segment.live
+
 
 SEGMENTS: tuple[Column[_Run], ...] = (
     Column("tier", pa.string(), "files, markers or ledger", lambda r: r.tier),
+    Column(
+        "level",
+        _COUNT,
+        "0: a leaf, of entries; 1: a node, of references to leaves",
+        lambda r: 0 if r.segment is None else r.segment.level,
+    ),
+    Column("parent", pa.string(), "id of the node that refers to it", lambda r: r.parent),
     Column("place", _COUNT, "0 is the oldest run of its tier", lambda r: r.place),
     Column(
         "id",
@@ -438,14 +461,14 @@ SEGMENTS: tuple[Column[_Run], ...] = (
     Column(
         "entries",
         _COUNT,
-        "entries, dead ones included",
-        lambda r: r.inline if r.segment is None else r.segment.count,
+        "entries, dead ones included; of a node all that are under it",
+        lambda r: r.entries,
     ),
     Column(
         "dead",
         _COUNT,
         "entries that are no longer live",
-        lambda r: 0 if r.segment is None else len(r.segment.dead),
+        lambda r: r.dead,
     ),
     Column("object_bytes", _COUNT, "bytes of the segment's object", lambda r: r.get("size")),
     Column(
@@ -477,17 +500,36 @@ SEGMENTS: tuple[Column[_Run], ...] = (
 )
 
 
+def load_tree(ctx: Context, state: State) -> State:
+    """`state` with the nodes of all three tiers at hand, and no more leaves than before."""
+    nodes = state.contents.nodes
+    files, markers, ledger = (
+        open_tree(tier.segments, nodes).closed
+        for tier in (state.snapshot.files, state.snapshot.markers, state.snapshot.ledger.records)
+    )
+    need = NeedSegments(files=files, markers=markers, ledger=ledger)
+    return load_segments(ctx, state, need) if files or markers or ledger else state
+
+
 def segments_table(state: State) -> pa.Table:
-    """One row for each segment of the three tiers, oldest first, and one for what is inline."""
-    snapshot = state.snapshot
+    """One row for each segment of the three tiers, oldest first, each node before its leaves, and one
+    for what is inline. All nodes must be loaded."""
+    snapshot, nodes = state.snapshot, state.contents.nodes
     runs: list[_Run] = []
-    for name, segments, inline in (
+    for tier, segments, inline in (
         ("files", snapshot.files.segments, len(snapshot.files.inline)),
         ("markers", snapshot.markers.segments, len(snapshot.markers.inline)),
         ("ledger", snapshot.ledger.records.segments, len(snapshot.ledger.records.inline)),
     ):
-        places = [*((s, 0) for s in segments), (None, inline)]
-        runs += [_Run(name, n, s, i, snapshot.schema) for n, (s, i) in enumerate(places)]
+        found: list[tuple[Segment | None, str | None]] = []
+        for top in segments:
+            leaves = under(top, nodes[top.id]) if top.level else ()
+            found += [(top, None), *((leaf, top.id) for leaf in leaves)]
+        runs += [
+            _Run(tier, place, segment, snapshot.schema, parent=parent)
+            for place, (segment, parent) in enumerate(found)
+        ]
+        runs.append(_Run(tier, len(found), None, snapshot.schema, inline))
     return table_of(SEGMENTS, runs)
 
 
@@ -529,8 +571,8 @@ def ledger_table(state: State) -> pa.Table:
     segments of the ledger must be loaded."""
     ledger = state.snapshot.ledger
     records: list[LedgerRecord] = []
-    for segment in ledger.records.segments:
-        records += ledger_records(segment, state.contents.ledger[segment.id])
+    for leaf in open_tree(ledger.records.segments, state.contents.nodes).leaves:
+        records += ledger_records(leaf, state.contents.ledger[leaf.id])
     records += ledger.records.inline
     rows = [
         _Applied(

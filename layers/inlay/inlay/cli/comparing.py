@@ -1,0 +1,190 @@
+"""Verbs that look at a table over time: history, diff."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from inlay.cli.opened import opened
+from inlay.cli.options import AsJson, Ref, TableUri, Where, split_names
+from inlay.cli.output import note, print_lines, print_record, print_rows
+from inlay.cli.verb import Example, add_verb
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from inlay.ops.feed import Changes
+
+PANEL = "Look"
+# Rows of changes on a terminal: a screenful.
+SCREEN_ROWS = 40
+# What people are shown, the most wanted first: what does not fit the terminal is left out.
+_HISTORY = {
+    "version": "version",
+    "time": "time (UTC)",
+    "operation": "operation",
+    "added_rows": "+ rows",
+    "deleted_rows": "- rows",
+    "files": "files",
+    "markers": "markers",
+    "bytes": "bytes",
+    "who": "request, branch, refs",
+    "added_files": "+ files",
+    "removed_files": "- files",
+}
+_DIFF = {
+    "operation": "operation",
+    "versions": "versions",
+    "added_rows": "+ rows",
+    "deleted_rows": "- rows",
+    "added_files": "+ files",
+    "removed_files": "- files",
+    "added_bytes": "+ bytes",
+    "removed_bytes": "- bytes",
+    "added_markers": "+ markers",
+    "removed_markers": "- markers",
+}
+
+
+def history(
+    table: TableUri,
+    limit: Annotated[
+        int,
+        typer.Option("--limit", "-n", min=1, help="The newest versions; each costs one request."),
+    ] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the versions that can still be read, newest first: when, what, how much, and who asked.
+
+    A dot stands for what nobody counted: a delete by condition reads no rows.
+    """
+    with opened(table) as found:
+        rows = found.history(limit=limit)
+    if not as_json:
+        rows = _for_people(rows)
+    print_rows(rows, as_json=as_json)
+
+
+def _for_people(rows: pa.Table) -> pa.Table:
+    import pyarrow as pa
+
+    who = [
+        ", ".join(
+            [
+                *([v["request"]] if v["request"] else []),
+                *([f"on {v['branch']}"] if v["branch"] else []),
+                *(f"[{name}]" for name in v["refs"]),
+            ]
+        )
+        or None
+        for v in rows.select(["request", "branch", "refs"]).to_pylist()
+    ]
+    rows = rows.append_column("who", pa.array(who, pa.string()))
+    rows = rows.select(list(_HISTORY)).rename_columns(list(_HISTORY.values()))
+    seconds = rows["time (UTC)"].cast(pa.timestamp("s", tz="UTC"), safe=False)
+    return rows.set_column(1, "time (UTC)", seconds.cast(pa.timestamp("s")))
+
+
+def diff(
+    table: TableUri,
+    since: Annotated[int, typer.Argument(metavar="A", min=0, help="After this version, …")],
+    to: Annotated[
+        int | None,
+        typer.Argument(metavar="B", min=1, help="… up to this one; the newest unless given."),
+    ] = None,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="The rows that were added and removed, not a summary.")
+    ] = False,
+    net: Annotated[
+        bool, typer.Option("--net", help="With --rows: rows that came and went cancel.")
+    ] = False,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--columns", "-c", metavar="COLUMN,…", help="With --rows: only these columns."
+        ),
+    ] = None,
+    where: Where = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the rows to a .parquet, .csv or .json file instead.",
+        ),
+    ] = None,
+    ref: Ref = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what happened between two versions: files, rows and bytes by operation, or the rows.
+
+    Compaction and rewriting change no row: they are in the summary, never among the rows.
+    """
+    wants_rows = rows or net or where is not None or bool(columns) or output is not None
+    with opened(table, ref=ref) as found:
+        if wants_rows:
+            changes = found.changes(
+                since, to, columns=split_names(columns) or None, where=where, net=net
+            )
+            _print_changes(changes, output, as_json=as_json)
+            return
+        summary = found.diff(max(since, 1), to)
+    if not as_json:
+        summary = summary.select(list(_DIFF)).rename_columns(list(_DIFF.values()))
+    print_rows(summary, as_json=as_json, empty="nothing happened")
+
+
+def _print_changes(changes: Changes, output: str | None, *, as_json: bool) -> None:
+    from inlay.cli.data import write_csv, write_file
+
+    reader = changes.to_reader()
+    if output is not None:
+        print_record({"output": output, "rows": write_file(reader, output)}, as_json=as_json)
+    elif as_json:
+        for batch in reader:
+            print_lines(batch.to_pylist())
+    elif sys.stdout.isatty():
+        import pyarrow as pa
+
+        held: list[pa.RecordBatch] = []
+        for batch in reader:
+            held.append(batch)
+            if sum(b.num_rows for b in held) > SCREEN_ROWS:
+                break
+        found = pa.Table.from_batches(held, schema=reader.schema)
+        last = found.schema.names[-3:]
+        print_rows(
+            found.slice(0, SCREEN_ROWS),
+            as_json=False,
+            columns=[last[1], last[0], *found.schema.names[:-3]],
+            empty="no row changed",
+            cell_width=40,
+        )
+        if found.num_rows > SCREEN_ROWS:
+            note(f"the first {SCREEN_ROWS} changes; --output writes all to a file")
+    else:
+        write_csv(reader, sys.stdout)
+
+
+def register(app: typer.Typer) -> None:
+    add_verb(
+        app,
+        history,
+        Example("history ./people --limit 5", "the five newest versions"),
+        Example("history ./people --json", "every fact of each, for a program"),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
+        diff,
+        Example("diff ./people 3", "what happened since version 3"),
+        Example("diff ./people 3 7 --rows", "the rows that versions 4 to 7 added and removed"),
+        Example(
+            'diff ./people 3 --net --where "id < 100" -o changes.parquet',
+            "the net change of some rows, as a file",
+        ),
+        panel=PANEL,
+    )

@@ -1,0 +1,502 @@
+"""Report: one table at one version, drawn together so that a person can see why a query is slow.
+
+Promise: from metadata alone, and bounded: however many files there are, at most `MAX_MARKS` marks,
+`MAX_ROWS` rows of each list and `MAX_VERSIONS` versions come out, the rest summed up in them. The figures
+are those that scans, compaction and the tables of `ops.inspect` go by; nothing is reckoned twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inlay.errors import InvalidRequest
+from inlay.format.entry import DataFile
+from inlay.format.predicate import And, Predicate, field_ids
+from inlay.format.properties import Properties
+from inlay.format.schema import Primitive, Schema
+from inlay.format.snapshot import Snapshot
+from inlay.ops.axes import Axis, axes_of
+from inlay.ops.context import Context
+from inlay.ops.history import history
+from inlay.ops.inspect import (
+    load_tree,
+    partition_values,
+    segments_table,
+    tombstones_table,
+)
+from inlay.parse import format_predicate
+from inlay.plan.compaction import CompactionPlan, deleted_at_least, live_tasks, plan_compaction
+from inlay.plan.evidence import Evidence
+from inlay.plan.prune import may_match
+from inlay.plan.scan import FileTask, ScanPlan, plan_scan
+from inlay.plan.state import State
+
+MAX_MARKS = 2_000
+MAX_ROWS = 40
+MAX_VERSIONS = 300
+Record = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A file, or some neighbouring ones. `deletes` are the markers that readers of one of them apply at
+    most; `read` says how many of them the query reads; `places` are (from, to) on each axis."""
+
+    key: str
+    files: int
+    bytes: int
+    rows: int
+    deleted_rows: int
+    deletes: int
+    row_groups: int
+    arrived: int
+    partition: str
+    read: int | None
+    places: tuple[tuple[float, float] | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeBin:
+    """Files of `least` bytes or more, below twice that."""
+
+    least: int
+    files: int
+    bytes: int
+    with_deletes: int
+    read: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One part of a query's filter, and what it does on its own: `spares` files, because of `why`."""
+
+    text: str
+    spares: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What a query with this filter reads, as far as metadata tells: at most `rows` and `bytes`, less
+    what row groups and columns spare."""
+
+    where: str
+    files: int
+    pruned: int
+    deleted: int
+    read: int
+    rows: int
+    bytes: int
+    deletes: int
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Units of compaction of one kind, together."""
+
+    kind: str
+    units: int
+    files: int
+    bytes: int
+    rows: int
+    files_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintenance:
+    """What compaction would do now, and what would come of it. `seconds` are of one worker;
+    `query_files` are those the query reads now and then."""
+
+    works: tuple[Work, ...]
+    idle_markers: int
+    merges_metadata: bool
+    files: int
+    files_after: int
+    deleted_rows: int
+    seconds: float
+    query_files: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything the page and the tree show. Lists are cut to the most telling rows; `markers_left` and
+    the like say how many are not there."""
+
+    table: Record
+    versions: Sequence[Record]
+    axes: tuple[Axis, ...]
+    marks: tuple[Mark, ...]
+    sizes: tuple[SizeBin, ...]
+    partitions: Sequence[Record]
+    partitions_left: int
+    segments: Sequence[Record]
+    markers: Sequence[Record]
+    markers_left: int
+    marked_files: int
+    deleted_rows: int
+    query: Query | None
+    maintenance: Maintenance
+    findings: tuple[str, ...]
+
+
+def make_report(
+    ctx: Context,
+    current: Snapshot,
+    state: State,
+    predicate: Predicate | None = None,
+    *,
+    max_versions: int = MAX_VERSIONS,
+) -> Report:
+    """The report of `state`, all of whose entries must be loaded. `current` is the newest snapshot."""
+    files = list(state.files())
+    markers = list(state.markers())
+    tasks = live_tasks(state, files, markers)
+    scan = None
+    if predicate is not None:
+        evidence = Evidence.of_snapshot(state.snapshot)
+        scan = plan_scan(files, markers, predicate, evidence=evidence)
+    read = None if scan is None else frozenset(task.file.key for task in scan.tasks)
+    plan = _plan(state)
+    axes, places = axes_of(state, files)
+    partitions = _partitions(state, files, tasks)
+    tombstones = _tombstones(state, tasks)
+    deleted = sum(_deleted(f, tasks) for f in files)
+    query = None
+    if predicate is not None and scan is not None:
+        query = _query(state, files, predicate, scan)
+    maintenance = _maintenance(state, plan, files, deleted, read)
+    return Report(
+        table=_facts(ctx, current, state),
+        versions=history(ctx, current, limit=max_versions).to_pylist(),
+        axes=axes,
+        marks=_marks(state, files, tasks, read, places),
+        sizes=_sizes(files, tasks, read),
+        partitions=partitions[:MAX_ROWS],
+        partitions_left=max(0, len(partitions) - MAX_ROWS),
+        segments=segments_table(load_tree(ctx, state)).to_pylist(),
+        markers=tombstones[:MAX_ROWS],
+        markers_left=max(0, len(tombstones) - MAX_ROWS),
+        marked_files=sum(f.key not in tasks or bool(tasks[f.key].markers) for f in files),
+        deleted_rows=deleted,
+        query=query,
+        maintenance=maintenance,
+        findings=tuple(_findings(state, axes, files, tombstones, query, maintenance)),
+    )
+
+
+def _facts(ctx: Context, current: Snapshot, state: State) -> Record:
+    snapshot = state.snapshot
+    schema = snapshot.schema
+    names = {field.id: field.name for field in schema.fields}
+    spec = next(s for s in snapshot.specs if s.id == snapshot.spec_id)
+    properties = Properties(snapshot.properties)
+    return {
+        "uri": ctx.uri,
+        "id": snapshot.table_id,
+        "version": snapshot.version,
+        "newest_version": current.version,
+        "oldest_version": current.oldest_version,
+        "time_us": snapshot.commit.time_us,
+        "operation": snapshot.commit.operation,
+        "files": snapshot.totals.files,
+        "rows": snapshot.totals.rows,
+        "bytes": snapshot.totals.bytes,
+        "markers": snapshot.totals.markers,
+        "columns": [{"name": f.name, "type": _type_text(f.type)} for f in schema.fields],
+        "primary_key": [names.get(i, str(i)) for i in snapshot.primary_key],
+        "sort_by": [names.get(i, str(i)) for i in snapshot.sort_by],
+        "partition_by": [f"{f.transform}({names.get(f.source, f.source)})" for f in spec.fields],
+        "properties": dict(snapshot.properties),
+        "refs": [
+            {"name": name, "kind": ref.kind, "version": ref.version}
+            for name, ref in sorted(snapshot.refs.items())
+        ],
+        "erasures": len(snapshot.erasures),
+        "target_file_bytes": properties.number("write.target_file_bytes"),
+        "small_file_bytes": properties.number("compact.small_file_bytes"),
+    }
+
+
+def _type_text(kind: object) -> str:
+    return str(kind) if isinstance(kind, Primitive) else type(kind).__name__.lower()
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def _deleted(entry: DataFile, tasks: Mapping[str, FileTask]) -> int:
+    return deleted_at_least(tasks[entry.key]) if entry.key in tasks else entry.rows
+
+
+def _marks(
+    state: State,
+    files: Sequence[DataFile],
+    tasks: Mapping[str, FileTask],
+    read: frozenset[str] | None,
+    places: Sequence[Mapping[str, tuple[float, float]]],
+) -> tuple[Mark, ...]:
+    """Files in order of the first axis, neighbours together where there are too many."""
+    first = places[0] if places else {}
+    ordered = sorted(files, key=lambda f: (first.get(f.key, (2.0, 2.0)), f.newest_rows))
+    each = max(1, -(-len(ordered) // MAX_MARKS))
+    found = []
+    for start in range(0, len(ordered), each):
+        group = ordered[start : start + each]
+        partitions = {_partition(f, state.snapshot) for f in group}
+        found.append(
+            Mark(
+                key=group[0].key,
+                files=len(group),
+                bytes=sum(f.size for f in group),
+                rows=sum(f.rows for f in group),
+                deleted_rows=sum(_deleted(f, tasks) for f in group),
+                deletes=max(len(tasks[f.key].markers) if f.key in tasks else 0 for f in group),
+                row_groups=sum(f.row_groups for f in group),
+                arrived=max(f.newest_rows for f in group),
+                partition=partitions.pop()
+                if len(partitions) == 1
+                else f"{len(partitions)} partitions",
+                read=None if read is None else sum(f.key in read for f in group),
+                places=tuple(_span(p[f.key] for f in group if f.key in p) for p in places),
+            )
+        )
+    return tuple(found)
+
+
+def _span(places: Iterable[tuple[float, float]]) -> tuple[float, float] | None:
+    found = list(places)
+    if not found:
+        return None
+    return min(a for a, _ in found), max(b for _, b in found)
+
+
+def _partition(entry: DataFile, snapshot: Snapshot) -> str:
+    values = partition_values(entry, snapshot)
+    return ", ".join(f"{v['name']}={v['value']}" for v in values)
+
+
+def _sizes(
+    files: Sequence[DataFile], tasks: Mapping[str, FileTask], read: frozenset[str] | None
+) -> tuple[SizeBin, ...]:
+    """By powers of two, without gaps from the smallest to the largest."""
+    bins: dict[int, list[DataFile]] = defaultdict(list)
+    for entry in files:
+        bins[max(entry.size, 1).bit_length() - 1].append(entry)
+    if not bins:
+        return ()
+    return tuple(
+        SizeBin(
+            least=1 << power,
+            files=len(bins[power]),
+            bytes=sum(f.size for f in bins[power]),
+            with_deletes=sum(f.key not in tasks or bool(tasks[f.key].markers) for f in bins[power]),
+            read=sum(f.key in (read or ()) for f in bins[power]),
+        )
+        for power in range(min(bins), max(bins) + 1)
+    )
+
+
+def _partitions(
+    state: State, files: Sequence[DataFile], tasks: Mapping[str, FileTask]
+) -> list[Record]:
+    """The partitions that have most files first; none for a table without."""
+    groups: dict[str, list[DataFile]] = defaultdict(list)
+    for entry in files:
+        if entry.partition:
+            groups[_partition(entry, state.snapshot)].append(entry)
+    found: list[Record] = [
+        {
+            "partition": name,
+            "files": len(group),
+            "rows": sum(f.rows for f in group),
+            "bytes": sum(f.size for f in group),
+            "deleted_rows": sum(_deleted(f, tasks) for f in group),
+        }
+        for name, group in groups.items()
+    ]
+    return sorted(found, key=lambda p: (-int(str(p["files"])), str(p["partition"])))
+
+
+def _tombstones(state: State, tasks: Mapping[str, FileTask]) -> list[Record]:
+    """Table-wide deletes one by one, those that name a file summed up by kind; the dearest first."""
+    found: list[dict[str, Any]] = []
+    of_files: dict[str, dict[str, Any]] = {}
+    for marker in tombstones_table(state, tasks.values()).to_pylist():
+        if marker["file"] is None:
+            found.append(marker)
+            continue
+        group = of_files.setdefault(
+            f"{marker['kind']}s" if marker["kind"] == "row_group" else marker["kind"],
+            {**marker, "count": 0, "rows": 0, "files_hit": 0, "bytes_hit": 0, "where": None},
+        )
+        group["count"] += 1
+        group["sequence"] = min(group["sequence"] or 0, marker["sequence"] or 0)
+        group["rows"] += marker["rows"] or 0
+        group["files_hit"] += marker["files_hit"]
+        group["bytes_hit"] += marker["bytes_hit"]
+    return sorted((*found, *of_files.values()), key=_dearest)
+
+
+def _dearest(marker: Mapping[str, Any]) -> tuple[int, str]:
+    return -marker["bytes_hit"], str(marker["where"])
+
+
+# -- a query --------------------------------------------------------------------------------------
+
+
+def _query(state: State, files: Sequence[DataFile], predicate: Predicate, plan: ScanPlan) -> Query:
+    snapshot = state.snapshot
+    evidence = Evidence.of_snapshot(snapshot)
+    parts = predicate.parts if isinstance(predicate, And) else (predicate,)
+    return Query(
+        where=format_predicate(predicate, snapshot.schema),
+        files=plan.files,
+        pruned=plan.pruned,
+        deleted=plan.deleted,
+        read=len(plan.tasks),
+        rows=plan.rows,
+        bytes=plan.bytes,
+        deletes=plan.markers,
+        conditions=tuple(_condition(p, files, evidence, snapshot.schema) for p in parts),
+    )
+
+
+def _condition(
+    part: Predicate, files: Sequence[DataFile], evidence: Evidence, schema: Schema
+) -> Condition:
+    spares = sum(not may_match(part, evidence.of(f), f.rows) for f in files)
+    looked_at = field_ids(part)
+    bare: Counter[str] = Counter()
+    for entry in files:
+        stats = evidence.of(entry)
+        for field_id in looked_at:
+            if field_id not in stats:
+                bare[".".join(schema.path_of(field_id) or (str(field_id),))] += 1
+    if not files:
+        why = "there are no files"
+    elif bare:
+        name, count = bare.most_common(1)[0]
+        why = f"{count:,} of {len(files):,} files have no statistics of {name} (stats.columns)"
+    elif spares == len(files):
+        why = "no file can hold such a row"
+    elif spares:
+        why = f"{len(files) - spares:,} files have bounds that hold such values"
+    else:
+        why = "every file has bounds that hold such values: rows are not in order of it"
+    return Condition(text=format_predicate(part, schema), spares=spares, why=why)
+
+
+# -- maintenance ----------------------------------------------------------------------------------
+
+
+def _plan(state: State) -> CompactionPlan:
+    try:
+        return plan_compaction(state)
+    except InvalidRequest:  # compact.columns may name a column that was dropped
+        return CompactionPlan(())
+
+
+def _maintenance(
+    state: State,
+    plan: CompactionPlan,
+    files: Sequence[DataFile],
+    deleted: int,
+    read: frozenset[str] | None,
+) -> Maintenance:
+    target = Properties(state.snapshot.properties).number("write.target_file_bytes")
+    works: dict[str, Work] = {}
+    saved = 0
+    for unit in plan.units:
+        after = 0 if unit.kind == "drop" else max(1, round(unit.bytes / target))
+        after = min(after, len(unit.inputs))
+        now = works.get(
+            unit.kind, Work(kind=unit.kind, units=0, files=0, bytes=0, rows=0, files_after=0)
+        )
+        works[unit.kind] = Work(
+            kind=unit.kind,
+            units=now.units + 1,
+            files=now.files + len(unit.inputs),
+            bytes=now.bytes + unit.bytes,
+            rows=now.rows + unit.rows,
+            files_after=now.files_after + after,
+        )
+        hit = 0 if read is None else sum(key in read for key in unit.inputs)
+        # Packed neighbours are opened as one; clustered rows lie in one file where they lay in many.
+        saved += max(0, hit - (1 if unit.kind == "cluster" else after))
+    replaced = sum(w.files - w.files_after for w in works.values())
+    return Maintenance(
+        works=tuple(works.values()),
+        idle_markers=len(plan.idle),
+        merges_metadata=plan.metadata,
+        files=len(files),
+        files_after=len(files) - replaced,
+        deleted_rows=deleted,
+        seconds=sum(unit.seconds for unit in plan.units),
+        query_files=None if read is None else (len(read), len(read) - saved),
+    )
+
+
+# -- in words -------------------------------------------------------------------------------------
+
+# A lookup that opens fewer files than this is nothing to tell about.
+DEEP = 4
+# A share of files, rows or entries worth telling about.
+MUCH = 0.2
+
+
+def _findings(
+    state: State,
+    axes: Sequence[Axis],
+    files: Sequence[DataFile],
+    tombstones: Sequence[Record],
+    query: Query | None,
+    maintenance: Maintenance,
+) -> Iterator[str]:
+    """What a person who knows the format would say at first sight, the dearest first."""
+    snapshot = state.snapshot
+    if not files:
+        yield "The table has no data files."
+        return
+    if query is not None:
+        yield (
+            f"The query reads {query.read:,} of {query.files:,} files: at most {query.rows:,} rows "
+            f"under {query.deletes:,} deletes."
+        )
+    replaced = maintenance.files - maintenance.files_after
+    if replaced > max(1, MUCH * len(files)):
+        yield (
+            f"Compaction would make {maintenance.files_after:,} files of {len(files):,}: "
+            "each file costs every full scan two requests."
+        )
+    for axis in axes[:1]:
+        if axis.mean_depth >= DEEP and axis.mean_depth > MUCH / 2 * len(files):
+            ordered = snapshot.sort_by or Properties(snapshot.properties).text("compact.columns")
+            advice = (
+                "compact does not keep up with what arrives"
+                if ordered
+                else "nothing keeps files in order of it (compact.columns)"
+            )
+            yield (
+                f"A lookup of one value of `{axis.column}` opens {axis.mean_depth:,.0f} files on "
+                f"average: {advice}."
+            )
+    evaluated = [m for m in tombstones if m["file"] is None and m["files_hit"]]
+    if evaluated:
+        worst = evaluated[0]
+        yield (
+            f"Readers evaluate {len(evaluated):,} deletes; the widest is on {worst['files_hit']:,} "
+            f"files: {worst['where']}"
+        )
+    share = maintenance.deleted_rows / max(1, snapshot.totals.rows)
+    if share >= MUCH:
+        yield f"At least {share:.0%} of the stored rows are deleted; rewriting takes them out."
+    if maintenance.idle_markers:
+        yield f"Compaction would drop {maintenance.idle_markers:,} delete markers."
+    if maintenance.merges_metadata:
+        yield "Metadata segments are worth merging; compaction does it."
+    if not maintenance.works and not maintenance.idle_markers and not maintenance.merges_metadata:
+        yield "There is nothing for compaction to do."
