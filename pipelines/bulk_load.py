@@ -17,22 +17,12 @@ import inlay
 from inlay.errors import TableExists
 from inlay.format.properties import Properties
 from inlay.spark.types import arrow_for
-from pipelines.job import parser, run
+from pipelines.job import names, parser, rows_of, run, source_arguments
 
 
 def main(arguments: list[str] | None = None) -> int:
     asking = parser("Load a large data set into a table, as one commit")
-    asking.add_argument("--source", required=True, help="what Spark is to read: a path or prefix")
-    asking.add_argument("--format", default="parquet", help="its Spark format")
-    asking.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of that format",
-    )
-    asking.add_argument("--select", help="columns or expressions to load, Spark SQL (all)")
-    asking.add_argument("--where", help="rows to load, Spark SQL (all)")
+    source_arguments(asking)
     asking.add_argument("--create", action="store_true", help="create the table if there is none")
     asking.add_argument("--primary-key", default="", help="of a new table: names with commas")
     asking.add_argument("--sort-by", default="", help="of a new table: names with commas")
@@ -42,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _job(spark: Any, asked: argparse.Namespace) -> Any:
-    frame = _rows(spark, asked)
+    frame = rows_of(spark, asked)
     if asked.dry_run:
         return {"dry_run": True, "schema": frame.schema.simpleString()}
     table = _table(frame, asked)
@@ -68,14 +58,6 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
     }
 
 
-def _rows(spark: Any, asked: argparse.Namespace) -> Any:
-    options = dict(option.partition("=")[::2] for option in asked.option)
-    frame = spark.read.format(asked.format).options(**options).load(asked.source)
-    if asked.where:
-        frame = frame.where(asked.where)
-    return frame.selectExpr(*_names(asked.select)) if asked.select else frame
-
-
 def _table(frame: Any, asked: argparse.Namespace) -> inlay.Table:
     if not asked.create:
         return inlay.open(asked.table)
@@ -83,8 +65,8 @@ def _table(frame: Any, asked: argparse.Namespace) -> inlay.Table:
         return inlay.create(
             asked.table,
             arrow_for(frame.schema),
-            primary_key=_names(asked.primary_key),
-            sort_by=_names(asked.sort_by),
+            primary_key=names(asked.primary_key),
+            sort_by=names(asked.sort_by),
         )
     except TableExists:
         return inlay.open(asked.table)
@@ -95,10 +77,6 @@ def _files_of(frame: Any, table: inlay.Table) -> int:
     target = Properties(table.snapshot.properties).number("write.target_file_bytes")
     size = int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes().toString())
     return max(1, -(-size // target))
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 if __name__ == "__main__":

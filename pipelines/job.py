@@ -35,6 +35,35 @@ def parser(promise: str, *, table: bool = True) -> argparse.ArgumentParser:
     return found
 
 
+def source_arguments(asking: argparse.ArgumentParser) -> None:
+    """What a job that loads asks of the data."""
+    asking.add_argument("--source", required=True, help="what Spark is to read: a path or prefix")
+    asking.add_argument("--format", default="parquet", help="its Spark format")
+    asking.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of that format",
+    )
+    asking.add_argument("--select", help="columns or expressions to load, Spark SQL (all)")
+    asking.add_argument("--where", help="rows to load, Spark SQL (all)")
+
+
+def rows_of(spark: Any, asked: argparse.Namespace) -> Any:
+    """The data that `source_arguments` name, as a DataFrame."""
+    options = dict(option.partition("=")[::2] for option in asked.option)
+    frame = spark.read.format(asked.format).options(**options).load(asked.source)
+    if asked.where:
+        frame = frame.where(asked.where)
+    return frame.selectExpr(*names(asked.select)) if asked.select else frame
+
+
+def names(text: str) -> list[str]:
+    """Names with commas between."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 def run(job: Job, asked: argparse.Namespace) -> int:
     """Run a job to its exit code."""
     spark = _session(asked)

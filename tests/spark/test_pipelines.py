@@ -11,10 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pipelines import bulk_load, compact, job, materialize_deletes, merge
+from pipelines import bulk_load, compact, job, materialize_deletes, merge, publish
 from pipelines.compact import handed_over
 
 import inlay
+
+from .conftest import rows
 
 pytestmark = pytest.mark.spark
 
@@ -129,3 +131,42 @@ def test_handed_over_tables_are_taken_once_and_leave_the_queue_when_done() -> No
     assert queue.deleted == []  # a job that dies here leaves it to the next
     assert list(taken) == ["b"]
     assert queue.deleted == ["a", "b", "a"]
+
+
+def test_a_load_is_published_to_main_in_one_step(
+    call: Callable[..., dict[str, Any]], new_table: Callable[..., inlay.Table], tmp_path: Path
+) -> None:
+    table = new_table(rows(0), properties={"compact.small_file_bytes": 1 << 20})
+    for part in range(3):
+        pq.write_table(rows(1_000 * (part + 1)), tmp_path / f"{part}.parquet")
+    load = ("--table", table.uri, "--source", str(tmp_path), "--branch", "load-1")
+    with pytest.raises(AssertionError):
+        call(publish.main, *load, "--check", "id = 1001")
+    table.refresh()
+    assert table.count() == 400  # main has seen nothing of it
+    assert inlay.open(table.uri, ref="load-1").count() == 1_600
+    told = call(publish.main, *load, "--check", "id < 0")
+    assert told["rows"] == 1_600
+    assert table.refresh().refs()["name"].to_pylist() == ["main"]
+    assert table.files().num_rows == 1
+    assert call(publish.main, *load)["rows"] == 1_600
+
+
+def test_a_branch_and_a_tag_are_read_by_name(
+    spark: Any, new_table: Callable[..., inlay.Table]
+) -> None:
+    table = new_table(rows(0))
+    table.tag("before")
+    branch = table.branch("next")
+    branch.append(rows(1_000))
+    branch.delete("id < 10")
+    table.delete("id = 399")
+
+    def counted(**options: str) -> int:
+        return int(spark.read.format("inlay").options(**options).load(table.uri).count())
+
+    assert (counted(), counted(ref="before"), counted(ref="next")) == (399, 400, 790)
+    assert inlay.spark.read(spark, table.uri, ref="next", where="id < 20").count() == 10
+    writer = spark.createDataFrame([], "id bigint").write.format("inlay").mode("append")
+    with pytest.raises(Exception, match="cannot be written to"):
+        writer.option("ref", "before").save(table.uri)

@@ -18,7 +18,7 @@ from inlay.ops.scan import Scan
 from inlay.parquet.reader import Wanted, read_tasks
 from inlay.parse import parse_predicate
 from inlay.plan.scan import FileTask
-from inlay.spark.connect import connect, load_state
+from inlay.spark.connect import at_ref, connect, load_state
 from inlay.spark.native import Split, native_frames, split
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
@@ -83,14 +83,16 @@ def read(
     columns: Sequence[str] | None = None,
     where: str | None = None,
     version: int | None = None,
+    ref: str | None = None,
     native: Native = "auto",
 ) -> DataFrame:
     """A DataFrame of one snapshot: only these columns are read, only files that may match `where`
-    (SQL text) are opened, and only rows that do come out.
+    (SQL text) are opened, and only rows that do come out. `ref` is a tag or branch.
 
     Files are read by Spark's own Parquet reader where that gives the very same rows (`explain` tells
     how many), the others through Python; with `native="never"` all of them.
     """
+    uri = at_ref(uri, ref)
     found = _plan(spark, uri, columns, where, version, native)
     frames = native_frames(spark, found.split, found.schema, found.columns, found.predicate)
     if found.split.rest or not frames:

@@ -41,7 +41,7 @@ from inlay.plan.partitions import group_key
 from inlay.plan.prune import may_match
 from inlay.plan.scan import FileTask
 from inlay.spark.batches import gathered
-from inlay.spark.connect import connect
+from inlay.spark.connect import connect, load_writable
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
 from inlay.spark.slim import bare
@@ -86,8 +86,8 @@ def cluster(
 ) -> ClusterResult:
     """Write the files that may hold a row for which `where` (SQL text) is TRUE anew, in the table's
     order. Raises `InvalidRequest` when the table has none."""
-    ctx = connect(uri)
-    loaded = with_entries(ctx, load_pointer(ctx))
+    ctx, loaded = load_writable(uri)
+    loaded = with_entries(ctx, loaded)
     order = order_of(loaded.snapshot)
     if order is None:
         raise InvalidRequest(

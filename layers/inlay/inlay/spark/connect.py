@@ -9,8 +9,18 @@ from __future__ import annotations
 from functools import lru_cache
 
 from inlay.errors import InvalidRequest
+from inlay.format.content import view
 from inlay.ops.context import Context, Workers
-from inlay.ops.load import load_as_of, load_pointer, load_version
+from inlay.ops.load import (
+    Loaded,
+    find_ref,
+    load_as_of,
+    load_content,
+    load_pointer,
+    load_version,
+    read_main,
+)
+from inlay.plan.refs import MAIN, check_name, hidden
 from inlay.plan.state import State
 from inlay.storage.open import open_store
 
@@ -21,9 +31,25 @@ THREADS = 8
 TABLES = 8
 
 
+# A table's place and, behind this, the tag or branch that is meant: what tasks are told of a table is
+# one text.
+_REF = "#ref="
+
+
+def at_ref(uri: str, ref: str | None) -> str:
+    """The table at `uri`, as a tag or branch has it; None or "main" is the table itself."""
+    return uri if ref is None or ref == MAIN else f"{uri}{_REF}{check_name(ref)}"
+
+
+def place(uri: str) -> str:
+    """Where the table is, whatever its ref."""
+    return uri.partition(_REF)[0]
+
+
 @lru_cache(maxsize=TABLES)
 def connect(uri: str) -> Context:
-    """The context of a table in this process."""
+    """The context of a table in this process, on the branch that `at_ref` has named."""
+    uri, _, ref = uri.partition(_REF)
     if uri.startswith("memory:"):
         raise InvalidRequest(
             f"{uri} lives in one process, and Spark runs in several",
@@ -36,15 +62,39 @@ def connect(uri: str) -> Context:
         uri=uri.rstrip("/"),
         executor=Workers(THREADS),
         parallel=THREADS,
+        branch=ref or None,
     )
 
 
 def load_state(uri: str, *, version: int | None = None, as_of_us: int | None = None) -> State:
-    """The newest snapshot, or the one of a version or a time. One GET, two for the past."""
+    """The newest snapshot, or the one of a version or a time; rows that are being erased are not in
+    it. One GET, two for the past, and one more for a tag or branch."""
     ctx = connect(uri)
-    current = load_pointer(ctx).state
+    if version is None and as_of_us is None:
+        return load_pointer(ctx).state
+    current = read_main(ctx).pointer
     if version is not None:
-        return State(load_version(ctx, current.snapshot, version))
-    if as_of_us is not None:
-        return State(load_as_of(ctx, current.snapshot, as_of_us))
-    return current
+        past = load_version(ctx, current, version)
+    else:
+        past = load_as_of(ctx, current, as_of_us or 0)
+    if ctx.branch is not None:
+        past = view(past, load_content(ctx, past, find_ref(ctx, past, ctx.branch)))
+    return State(hidden(past, current))
+
+
+def load_writable(uri: str) -> tuple[Context, Loaded]:
+    """A table that is to be written to. Raises `InvalidRequest` for a tag."""
+    ctx = connect(uri)
+    loaded = load_pointer(ctx)
+    check_writable(ctx, loaded)
+    return ctx, loaded
+
+
+def check_writable(ctx: Context, loaded: Loaded) -> None:
+    """A tag is in the past, and stays what it is."""
+    if ctx.branch is not None and find_ref(ctx, loaded.pointer, ctx.branch).kind == "tag":
+        raise InvalidRequest(
+            f"the tag {ctx.branch!r} of {ctx.uri} cannot be written to",
+            next_step="Begin a branch there",
+            table=ctx.uri,
+        )

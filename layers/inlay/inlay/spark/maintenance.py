@@ -19,7 +19,7 @@ from inlay.format.predicate import Predicate
 from inlay.ops.compact import carry_out, unit_bytes_for
 from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.erase import plan_advance
-from inlay.ops.load import Loaded, load_pointer
+from inlay.ops.load import Loaded
 from inlay.ops.rewrite import (
     FileWork,
     carry_out_file,
@@ -44,7 +44,7 @@ from inlay.parse import parse_predicate
 from inlay.plan.compaction import CompactionUnit, plan_compaction, worth_merging
 from inlay.plan.state import State
 from inlay.plan.strategy import Strategy
-from inlay.spark.connect import connect
+from inlay.spark.connect import connect, load_writable
 from inlay.spark.slim import slim
 
 if TYPE_CHECKING:
@@ -134,8 +134,9 @@ def advance_erasures(
 
 
 def _open(uri: str, progress: Progress) -> tuple[Context, Loaded]:
-    ctx = replace(connect(uri), progress=progress)
-    return ctx, with_entries(ctx, load_pointer(ctx))
+    ctx, loaded = load_writable(uri)
+    ctx = replace(ctx, progress=progress)
+    return ctx, with_entries(ctx, loaded)
 
 
 def _result(run: Run) -> MaintenanceResult:

@@ -46,7 +46,7 @@ from inlay.parquet.writer import write_files
 from inlay.parse import parse_predicate
 from inlay.plan.change import NO_EDIT, Change, Edit, Reads, Request
 from inlay.spark.api import read
-from inlay.spark.connect import connect
+from inlay.spark.connect import check_writable, connect
 from inlay.spark.recent import Recent, locate
 from inlay.spark.slim import bare
 
@@ -128,6 +128,7 @@ def merge(
     ctx = connect(uri)
     for _ in range(MAX_PLANS):
         loaded = load_pointer(ctx, carried=None if recent is None else recent.contents)
+        check_writable(ctx, loaded)
         if recent is not None:
             loaded = replace(loaded, state=load_entries(ctx, loaded.state))
         snapshot = loaded.snapshot

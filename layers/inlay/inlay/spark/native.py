@@ -24,7 +24,7 @@ from inlay.parquet.wanted import Wanted, top_columns
 from inlay.plan.reach import marker_predicate
 from inlay.plan.scan import FileTask
 from inlay.spark.conditions import condition_of, quoted
-from inlay.spark.connect import connect
+from inlay.spark.connect import connect, place
 from inlay.spark.exact import exact_columns
 from inlay.spark.types import spark_schema
 from inlay.storage.open import parse_location
@@ -205,7 +205,7 @@ def _hides_floats(kind: Type) -> bool:
 
 def _root(spark: SparkSession, uri: str, key: str) -> str | None:
     """The table's folder as Spark's file systems name it, seen by its driver; None if it sees none."""
-    location = parse_location(uri)
+    location = parse_location(place(uri))
     for scheme in _HADOOP_SCHEMES.get(location.scheme, ()):
         root = f"{scheme}://{location.bucket}/{location.key}".rstrip("/")
         if _exists(spark, f"{root}/{key}"):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from inlay.errors import InvalidRequest
+from inlay.spark.connect import at_ref
 
 # As `spark.sql.files.maxPartitionBytes`.
 PARTITION_BYTES = 128 * 1024 * 1024
@@ -23,6 +24,7 @@ _READ = (
     "where",
     "version",
     "asOf",
+    "ref",
     "partitionBytes",
     "parallelism",
     "leaveOut",
@@ -31,14 +33,15 @@ _READ = (
     "maxFilesPerTrigger",
     "maxBytesPerTrigger",
 )
-_WRITE = ("path", "requestId", "replaceWhere")
+_WRITE = ("path", "ref", "requestId", "replaceWhere")
 # Spark's own options of a streaming query, which it hands on to the sink.
 _OF_SPARK = ("checkpointLocation", "queryName", "outputMode")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """`columns` are names in the order of the result; `where` is SQL text. `parallelism` is how many
+    """`uri` names the tag or branch as well (`connect.at_ref`). `columns` are names in the order of the
+    result; `where` is SQL text. `parallelism` is how many
     tasks run side by side: small tables are cut into as many partitions. `leave_out` are keys of files
     that someone else reads (`spark.native`). The last four are a stream's: where it starts
     (`start_version` is the first whose rows it sees) and how much of the table one micro-batch takes."""
@@ -136,7 +139,7 @@ def _uri(options: Mapping[str, str]) -> str:
         raise InvalidRequest(
             "no table is named", next_step='Give its place: .load("s3://bucket/tables/name")'
         )
-    return options["path"]
+    return at_ref(options["path"], options.get("ref"))
 
 
 def _columns(text: str) -> tuple[str, ...]:

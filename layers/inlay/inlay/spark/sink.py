@@ -26,7 +26,7 @@ from inlay.ops.write import layout_of, target_of
 from inlay.parquet.conform import conform
 from inlay.parquet.writer import write_files
 from inlay.plan.change import Change, Edit, Request
-from inlay.spark.connect import connect
+from inlay.spark.connect import connect, load_writable
 from inlay.spark.options import WriteOptions
 from inlay.spark.writer import check_fits_table
 
@@ -56,10 +56,9 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
     # -- on the executors ---------------------------------------------------------------------
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchFiles:
-        ctx = connect(self._uri)
         # Anew for each batch: a query lives for weeks, and an upload must be younger than the
         # table's garbage collection boundary when it is committed.
-        loaded = load_pointer(ctx)
+        ctx, loaded = load_writable(self._uri)
         snapshot = loaded.snapshot
         schema = snapshot.schema
         check_fits_table(self._data, schema)

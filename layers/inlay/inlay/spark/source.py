@@ -80,11 +80,17 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
         return InlayWriter(plan_write(write_options(self.options), schema, overwrite=overwrite))
 
     def streamReader(self, schema: StructType) -> InlayStreamReader:  # noqa: N802
-        from inlay.spark.connect import load_state
+        from inlay.errors import InvalidRequest
+        from inlay.spark.connect import load_state, place
         from inlay.spark.options import read_options
         from inlay.spark.stream import InlayStreamReader
 
         options = read_options(self.options)
+        if place(options.uri) != options.uri:
+            raise InvalidRequest(
+                "a stream reads what happens to main, not to a tag or branch",
+                next_step="Leave out the option ref, or read the branch by batch",
+            )
         return InlayStreamReader(options, load_state(options.uri), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> InlayStreamWriter:  # noqa: N802

@@ -29,7 +29,7 @@ from inlay.parquet.conform import conform
 from inlay.parquet.writer import Layout, write_files
 from inlay.parse import parse_predicate
 from inlay.plan.change import Change, Reads, Request
-from inlay.spark.connect import connect
+from inlay.spark.connect import connect, load_writable
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import arrow_for
 
@@ -66,8 +66,7 @@ def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> W
         raise InvalidRequest(
             "replaceWhere replaces rows, append does not", next_step='Use mode("overwrite")'
         )
-    ctx = connect(options.uri)
-    loaded = load_pointer(ctx)
+    ctx, loaded = load_writable(options.uri)
     snapshot = loaded.snapshot
     check_fits_table(data, snapshot.schema)
     replaces = None
