@@ -213,3 +213,19 @@ def test_rows_that_arrive_during_an_overwrite_are_not_replaced_unseen(
 def test_replace_where_without_overwrite_is_refused(spark: Any, new_table: NewTable) -> None:
     with pytest.raises(Exception, match=r'Use mode\("overwrite"\)'):
         append(spark.range(3), new_table(SCHEMA), replaceWhere="id = 1")
+
+
+def test_a_partitioned_table_gets_sorted_files_of_one_partition_each(
+    spark: Any, new_table: NewTable
+) -> None:
+    table = new_table(SCHEMA, partition_by=["bucket(3, id)"], sort_by=["half"])
+    append(halves(spark, 0, 3_000, tasks=2).orderBy("half", ascending=False), table)
+    assert ids(table) == list(range(3_000))
+    files = table.entries()[0]
+    assert {f.partition for f in files} == {(0,), (1,), (2,)}
+    assert table.scan(where="id = 17").explain().files_read < len(files)
+    assert table.verify(depth="pages").findings == ()
+    found: dict[str, list[float]] = {}
+    for row in table.scan(columns=["half", "_file"]).to_arrow().to_pylist():
+        found.setdefault(row["_file"], []).append(row["half"])
+    assert all(halved == sorted(halved) for halved in found.values())
