@@ -167,7 +167,7 @@ def advance_erasures(
 
     def perform(now: Loaded, work: Work) -> Done:
         assert isinstance(work, FileWork)
-        return carry_out_file(ctx, now, work)[1]
+        return carry_out_file(work.context(ctx), now, work)[1]
 
     before = with_entries(ctx, loaded)
     run = run_units(
@@ -180,6 +180,7 @@ def advance_erasures(
         budget=Budget(
             max_bytes=max_bytes,
             deadline=None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds,
+            held_bytes=lambda work: work.held_bytes,
         ),
     )
     failures = {f.key: str(f.error) for f in run.failures}

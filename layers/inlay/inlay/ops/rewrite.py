@@ -4,7 +4,8 @@ Promise: the rows of the table are the same before and after, to every reader; a
 files hold no deleted row, and their entries the sequence of the version they were planned on, so that
 no marker that was applied is applied again and none that landed meanwhile is lost.
 
-Files are rewritten one by one (`ops.rewrite_file`) and committed as units (`ops.units`).
+Each file is rewritten by itself (`ops.rewrite_file`), small ones beside one another, and committed as a
+unit (`ops.units`).
 """
 
 from __future__ import annotations
@@ -17,11 +18,21 @@ from inlay.format.entry import DataFile
 from inlay.format.predicate import Predicate
 from inlay.ops.append import fresh_base
 from inlay.ops.commit import Committed, commit
-from inlay.ops.context import Context
+from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.load import Loaded
 from inlay.ops.rewrite_file import check_strategy, dropped, look, rewrite_task
 from inlay.ops.rewrite_file import rewrite_file as rewrite_file
-from inlay.ops.units import Budget, Done, Failure, Run, Work, run_units, with_entries
+from inlay.ops.units import (
+    Budget,
+    Done,
+    Failure,
+    Run,
+    Work,
+    run_units,
+    runs_alone,
+    with_entries,
+)
+from inlay.parquet.assemble import WINDOW_BYTES
 from inlay.parquet.reader import read_positions
 from inlay.plan.change import Change
 from inlay.plan.compaction import idle_markers, live_tasks
@@ -30,6 +41,9 @@ from inlay.plan.prune import all_match, may_match
 from inlay.plan.scan import FileTask
 from inlay.plan.state import State
 from inlay.plan.strategy import Choice, Strategy
+
+# A group as it was read, decoded, filtered and written: values take about twice their bytes in the file.
+GROUP_FORMS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +85,20 @@ class FileWork:
     def bytes(self) -> int:
         return self.entry.size if self.task is not None else 0
 
+    @property
+    def held_bytes(self) -> int:
+        """About what rewriting it takes of memory: one row group in all its forms, and the bytes that
+        wait to be sent."""
+        group = self.bytes // max(self.entry.row_groups, 1)
+        return GROUP_FORMS * group + min(self.bytes, WINDOW_BYTES)
+
+    def context(self, ctx: Context) -> Context:
+        """`ctx` for a file that may be rewritten beside others, as a task of the executor: there it
+        must not wait for other tasks."""
+        if runs_alone(self.held_bytes):
+            return ctx
+        return replace(ctx, executor=InlineExecutor())
+
 
 def rewrite(
     ctx: Context,
@@ -91,7 +119,7 @@ def rewrite(
 
     def perform(now: Loaded, work: Work) -> Done:
         assert isinstance(work, FileWork)
-        choice, done = carry_out_file(ctx, now, work, strategy=strategy)
+        choice, done = carry_out_file(work.context(ctx), now, work, strategy=strategy)
         if choice is not None:
             choices.append((work.entry.key, choice))
         return done
@@ -104,6 +132,7 @@ def rewrite(
     budget = Budget(
         max_bytes=max_bytes,
         deadline=None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds,
+        held_bytes=lambda work: work.held_bytes,
     )
     run = run_units(
         ctx,

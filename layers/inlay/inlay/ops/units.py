@@ -1,9 +1,9 @@
 """Units: maintenance in pieces that commit or fail alone.
 
-Promise: work is done in the order planned, within a budget of bytes and time; what was done is
-committed even if the rest is not; a unit that another writer got in the way of is planned again on the
-table as it is then, a bounded number of times; and no file that came into being meanwhile is taken up,
-so that a run ends however busy the table is.
+Promise: work is begun in the order planned, within a budget of bytes, time and memory, several pieces
+at once where memory allows; what was done is committed even if the rest is not; a unit that another
+writer got in the way of is planned again on the table as it is then, a bounded number of times; and no
+file that came into being meanwhile is taken up, so that a run ends however busy the table is.
 
 Commits hold many units, up to `COMMIT_BYTES` of input: a commit costs three requests, a crash costs the
 units not yet committed (their objects are then orphans, for garbage collection).
@@ -12,7 +12,8 @@ units not yet committed (their objects are then orphans, for garbage collection)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -27,6 +28,9 @@ from inlay.plan.state import State
 COMMIT_BYTES = 2 * 2**30
 # ... and their number: a commit names every input and output.
 COMMIT_UNITS = 256
+# What units carried out at once may hold together: with Python, pyarrow and a commit's metadata it fits
+# the smallest Lambda this runs in, of 512 MB.
+HELD_BYTES = 128 * 2**20
 # Times one file is tried in a run when others keep changing it.
 MAX_TRIES = 3
 
@@ -63,11 +67,13 @@ class Failure:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """`deadline` by the context's monotonic clock: no unit but the first is begun after it, and none
-    that takes longer than what is left. `seconds` says what a unit takes; by default that is not known."""
+    that takes longer than what is left. `seconds` says what a unit takes; by default that is not known.
+    `held_bytes` says what it takes of memory; by default all there is, so that each runs alone."""
 
     max_bytes: int | None = None
     deadline: float | None = None
     seconds: Callable[[Any], float] = lambda work: 0.0
+    held_bytes: Callable[[Any], int] = lambda work: HELD_BYTES
 
     def is_over(self, ctx: Context) -> bool:
         return self.deadline is not None and ctx.clock.monotonic() >= self.deadline
@@ -131,22 +137,19 @@ def run_units(
         carried_out: list[Done] = []
         begun: set[tuple[str, ...]] = set()
         try:
-            for work in batch:
-                if carried_out and budget.is_over(ctx):
-                    break
-                if not budget.has_time(ctx, work):
-                    continue  # a smaller one may still fit
-                begun.add(work.inputs)
-                tries.update(work.inputs)
-                done = _try(run, perform, work)
-                if done is None:
-                    # Not again in this run: the object itself is the trouble.
-                    tries.update(dict.fromkeys(work.inputs, MAX_TRIES))
-                    continue
-                carried_out.append(done)
-                run.input_bytes += work.bytes
-                at = len(run.done) + len(carried_out)
-                ctx.progress(operation, at, len(run.done) + len(works))
+            while batch and not (carried_out and budget.is_over(ctx)):
+                for work, outcome in _at_once(ctx, run.loaded, perform, batch, budget):
+                    begun.add(work.inputs)
+                    tries.update(work.inputs)
+                    if isinstance(outcome, Failure):
+                        # Not again in this run: the object itself is the trouble.
+                        run.failures.append(outcome)
+                        tries.update(dict.fromkeys(work.inputs, MAX_TRIES))
+                        continue
+                    carried_out.append(outcome)
+                    run.input_bytes += work.bytes
+                    at = len(run.done) + len(carried_out)
+                    ctx.progress(operation, at, len(run.done) + len(works))
         finally:
             # Also when the store failed in between: what is done need not be done again.
             if carried_out:
@@ -156,15 +159,54 @@ def run_units(
             return run
 
 
-def _try(run: Run, perform: Callable[[Loaded, Work], Done], work: Work) -> Done | None:
-    """None when this file cannot be done, which is noted and harms no other."""
+def _at_once(
+    ctx: Context,
+    loaded: Loaded,
+    perform: Callable[[Loaded, Work], Done],
+    batch: list[Work],
+    budget: Budget,
+) -> Iterator[tuple[Work, Done | Failure]]:
+    """Take as many works off the head of `batch` as there is room for and carry them out. An error that
+    is not one file's own is raised after the outcomes of all that were begun with it."""
+    wave: list[Work] = []
+    room = HELD_BYTES
+    most = 1 if budget.is_over(ctx) else ctx.parallel
+    while batch and len(wave) < most:
+        if not budget.has_time(ctx, batch[0]):
+            batch.pop(0)  # a smaller one may still fit
+            continue
+        held = budget.held_bytes(batch[0])
+        room -= HELD_BYTES if runs_alone(held) else held
+        if wave and room < 0:
+            break
+        wave.append(batch.pop(0))
+    if len(wave) == 1:
+        # Not as a task of the executor, which is then free for the unit's own requests.
+        yield wave[0], _try(perform, loaded, wave[0])
+        return
+    futures = [ctx.executor.submit(_try, perform, loaded, work) for work in wave]
+    wait(futures)
+    failed = [future for future in futures if future.exception() is not None]
+    for work, future in zip(wave, futures, strict=True):
+        if future not in failed:
+            yield work, future.result()
+    for future in failed:
+        future.result()
+
+
+def runs_alone(held_bytes: int) -> bool:
+    """Whether a unit that holds so much is never carried out beside another."""
+    return held_bytes > HELD_BYTES // 2
+
+
+def _try(perform: Callable[[Loaded, Work], Done], loaded: Loaded, work: Work) -> Done | Failure:
+    """A failure is noted and harms no other file."""
     try:
-        return perform(run.loaded, work)
+        return perform(loaded, work)
     except InlayError as error:
         if error.kind not in (Kind.INPUT, Kind.REBASE):
             raise
-        run.failures.append(Failure(work.inputs[0], error))
-        return None
+        return Failure(work.inputs[0], error)
 
 
 def _affordable(works: Sequence[Work], run: Run, budget: Budget) -> list[Work]:
