@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 import inlay
-from inlay.errors import InvalidRequest
+from inlay.errors import InvalidRequest, MergeConflict
 from inlay.table import Table
 
 SCHEMA = pa.schema(
@@ -179,3 +179,39 @@ def applied(before: Heap, changes: pa.Table) -> Heap:
     after.subtract(removed)
     assert min(after.values(), default=0) >= 0, "a row was removed that is not there"
     return +after
+
+
+# -- refs -----------------------------------------------------------------------------------------
+
+
+def _restore(which: int) -> Op:
+    return lambda t: t.restore(version=1 + which % t.version)
+
+
+def _on_a_branch(ops: list[Op], back: str) -> Op:
+    """Work on a branch beside some on main, then bring it to main."""
+
+    def run(t: Table) -> None:
+        name = f"b{t.version}"
+        branch = t.branch(name)
+        for op in ops:
+            with suppress(InvalidRequest):
+                op(branch)
+        if back == "merge":
+            t.append(rows([(100, 1)]))
+        with suppress(MergeConflict):
+            (t.merge if back == "merge" else t.fast_forward)(name)
+
+    return run
+
+
+def histories_with_refs() -> st.SearchStrategy[list[Op]]:
+    """Histories that go back, and off on branches."""
+    branches = st.tuples(
+        st.lists(operations(), min_size=1, max_size=4), st.sampled_from(["merge", "fast_forward"])
+    ).map(lambda a: _on_a_branch(*a))
+    some = st.one_of(
+        operations(), operations(), st.integers(0, 30).map(_restore), branches, branches
+    )
+    first = [_append([(i % 13, i % 6) for i in range(start, start + 10)]) for start in (0, 10, 20)]
+    return st.lists(some, min_size=4, max_size=8).map(lambda ops: [*first, *ops])

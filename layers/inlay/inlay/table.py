@@ -61,6 +61,7 @@ from inlay.ops.load import (
     load_entries,
     load_ledger,
     load_pointer,
+    load_seen,
     load_version,
     on_branch,
 )
@@ -286,15 +287,15 @@ class Table:
         to = self.snapshot
         if to_version is not None:
             wanted = arguments.whole_number(to_version, "to_version")
-            to = load_version(self._ctx, self._loaded.snapshot, wanted)
+            to = load_seen(self._ctx, self._loaded.pointer, wanted)
         return Changes(
-            self._ctx, self._loaded.snapshot, to, since, columns=columns, where=where, net=net
+            self._ctx, self._loaded.pointer, to, since, columns=columns, where=where, net=net
         )
 
     def history(self, *, limit: int = history_op.HISTORY_LIMIT) -> pa.Table:
         """The newest versions that can still be read, newest first; one GET each. What the columns of
         this and the tables below mean is in docs/INSPECTION.md, and in the metadata of their fields."""
-        return history_op.history(self._ctx, self._loaded.snapshot, limit=limit)
+        return history_op.history(self._ctx, self._loaded.pointer, limit=limit)
 
     def diff(self, since_version: int, to_version: int | None = None) -> pa.Table:
         """What happened after `since_version`, up to and with `to_version` (None: this one), summed up
@@ -303,18 +304,18 @@ class Table:
         to = self.version
         if to_version is not None:
             to = arguments.whole_number(to_version, "to_version")
-        return history_op.differences(self._ctx, self._loaded.snapshot, since, to)
+        return history_op.differences(self._ctx, self._loaded.pointer, since, to)
 
     def report(self, where: str | Predicate | None = None) -> Report:
         """What `inlay inspect` shows, with what a query for `where` would read."""
         from inlay.ops.report import make_report
 
         predicate = None if where is None else arguments.predicate(where, self.snapshot.schema)
-        return make_report(self._ctx, self._loaded.snapshot, self._state(), predicate)
+        return make_report(self._ctx, self._loaded.pointer, self._state(), predicate)
 
     def snapshots(self) -> pa.Table:
         """Every version that can still be read, newest first, those held by a ref included."""
-        return history_op.snapshots(self._ctx, self._loaded.snapshot)
+        return history_op.snapshots(self._ctx, self._loaded.pointer)
 
     def files(self) -> pa.Table:
         """The data files of this snapshot: sizes, deletes, partition, bounds of columns."""

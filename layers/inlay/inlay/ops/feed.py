@@ -20,12 +20,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inlay.errors import InvalidRequest, VersionNotFound
+from inlay.errors import InvalidRequest, RefNotFound, VersionNotFound
 from inlay.format.predicate import Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
-from inlay.ops.load import load_segments, load_version, retain
+from inlay.ops.load import load_seen, load_segments, retain
 from inlay.ops.scan import checked_columns, needed, row_filter
 from inlay.parquet.conform import conform
 from inlay.parquet.expression import ExpressionFilter
@@ -35,6 +35,7 @@ from inlay.parquet.reader import BATCH_ROWS, READ_AHEAD_BYTES, Ahead, Wanted, re
 from inlay.parquet.types import schema_to_arrow
 from inlay.parquet.wanted import subschema
 from inlay.plan.feed import FeedUnit, NeedMore, Step, keeps_rows, plan_step
+from inlay.plan.refs import held_versions
 from inlay.plan.scan import FileTask
 from inlay.plan.state import State
 
@@ -116,7 +117,7 @@ class Changes:
     def _spans(self) -> bool:
         """Whether the two ends are compared at once: a ref holds the first, and what lies between has
         expired. What came and went meanwhile is then not seen, so only net changes can be told so."""
-        held = any(ref.version == self._since for ref in self._current.refs.values())
+        held = self._since in held_versions(self._current)
         return self._net and held and self._since < self._current.oldest_version
 
     # -- the plan -----------------------------------------------------------------------------
@@ -143,7 +144,15 @@ class Changes:
     def _snapshot(self, version: int) -> Snapshot:
         if version == self._to.version:
             return self._to
-        return load_version(self._ctx, self._current, version)
+        try:
+            return load_seen(self._ctx, self._current, version)
+        except RefNotFound:
+            raise VersionNotFound(
+                f"branch {self._ctx.branch!r} of {self._ctx.uri} did not exist at version {version}",
+                next_step="Start from the version that began it (`refs()` and `history()` tell)",
+                table=self._ctx.uri,
+                version=version,
+            ) from None
 
     def _plan(self, before: State | None, after: State) -> tuple[Step, State]:
         """The step, and the later state with the segments that were loaded for it."""

@@ -16,7 +16,7 @@ from inlay.errors import InvalidRequest
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.inspect import TIME, Column, table_of
-from inlay.ops.load import load_version
+from inlay.ops.load import load_seen, load_version
 
 # One GET a version: a screenful is what a person reads, a program asks for more.
 HISTORY_LIMIT = 100
@@ -198,12 +198,10 @@ def differences(ctx: Context, current: Snapshot, since: int, to: int) -> pa.Tabl
         raise InvalidRequest(
             f"version {since} is not before version {to}", next_step="Give the older one first"
         )
-    loaded = list(
-        ctx.map(lambda version: load_version(ctx, current, version), range(since, to + 1))
-    )
+    loaded = list(ctx.map(lambda version: load_seen(ctx, current, version), range(since, to + 1)))
     steps: dict[str, list[tuple[Snapshot, Snapshot]]] = defaultdict(list)
     for before, after in pairwise(loaded):
-        if after.commit.branch is None:  # what a branch did is not in main's content
+        if after.commit.branch == ctx.branch:  # what another branch did is not in this content
             steps[after.commit.operation].append((before, after))
     return table_of(DIFFERENCES, (_Done(name, found) for name, found in steps.items()))
 
@@ -223,8 +221,13 @@ def snapshots(ctx: Context, current: Snapshot) -> pa.Table:
 
 def _load(ctx: Context, current: Snapshot, versions: Iterable[int]) -> list[_Version]:
     names = _names(current)
-    loaded = ctx.map(lambda version: load_version(ctx, current, version), versions)
-    return [_Version(found, names.get(found.version, ())) for found in loaded]
+
+    def load(version: int) -> Snapshot:
+        # A branch's own totals from where it began, main's before that.
+        found = load_version(ctx, current, version)
+        return load_seen(ctx, current, version) if ctx.branch in found.refs else found
+
+    return [_Version(found, names.get(found.version, ())) for found in ctx.map(load, versions)]
 
 
 def _names(current: Snapshot) -> Mapping[int, tuple[str, ...]]:

@@ -35,7 +35,7 @@ from inlay.format.snapshot import (
 )
 from inlay.ops.context import Context
 from inlay.plan.change import Kind, NeedSegments
-from inlay.plan.refs import MAIN, held_versions, seen
+from inlay.plan.refs import MAIN, held_versions, hidden, seen
 from inlay.plan.state import Contents, State
 from inlay.plan.tree import open_tree
 from inlay.storage.base import Missing, Refused
@@ -188,6 +188,15 @@ def load_version(ctx: Context, current: Snapshot, version: int) -> Snapshot:
             key=ctx.key(keys.archive_key(version)),
         )
     return found
+
+
+def load_seen(ctx: Context, table: Snapshot, version: int) -> Snapshot:
+    """Main, or the context's branch, at a version, as readers see it now. `table` is the pointer's."""
+    found = load_version(ctx, table, version)
+    if ctx.branch is not None:
+        ref = find_ref(ctx, found, ctx.branch)
+        found = seen(found, load_content(ctx, found, ref), ref.since)
+    return found if version == table.version else hidden(found, table)
 
 
 def load_as_of(ctx: Context, current: Snapshot, time_us: int) -> Snapshot:

@@ -116,16 +116,21 @@ def plan_step(
     gone = [f for key, f in files.gone.items() if key not in moved]
     come = [f for key, f in files.come.items() if key not in moved]
 
-    old_rows = [f for f in come if not _is_new(f, after.snapshot)]
+    newest = after.snapshot  # it knows every schema and spec that the older one does
+    old_rows = [f for f in come if not _is_new(f, newest)]
     need_before = before.missing_markers() if gone or kept_before else ()
     need_after = after.missing_markers() if old_rows or kept_after else ()
     if need_before or need_after:
         return NeedMore(NeedSegments(markers=need_before), NeedSegments(markers=need_after))
 
     all_before = list(before.markers()) if gone or kept_before else []
-    all_after = list(after.markers()) if old_rows or kept_after else list(markers.come.values())
+    if old_rows or kept_after:
+        all_after = list(after.markers())
+    else:
+        # New files are hit by markers that came with them, and by those of erasures opened since.
+        later = (m for m in newest.markers.inline if (m.sequence or 0) > newest.version)
+        all_after = [*markers.come.values(), *later]
     reading = _reading_schema(schema, (*all_before, *all_after), before.snapshot, after.snapshot)
-    newest = after.snapshot  # it knows every schema and spec that the older one does
     planner = _Planner(Evidence(reading, newest.schemas, newest.specs))
     gone_tasks = planner.tasks(gone, all_before, predicate)
     come_tasks = planner.tasks(come, all_after, predicate)

@@ -1,0 +1,116 @@
+"""The change feed over restores, branches and erasures: it says what a reader of each version sees."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+
+import inlay
+from inlay.errors import VersionNotFound
+
+from .histories import Op, applied, histories_with_refs, new_table, play, rows, split, state
+
+
+@settings(deadline=None, max_examples=10)
+@given(histories_with_refs())
+def test_changes_tell_restores_and_merges_exactly(ops: list[Op]) -> None:
+    t = new_table()
+    play(t, ops)
+    told = t.changes(0).to_arrow()
+    seen = Counter[tuple[object, ...]]()
+    for version in range(1, t.version + 1):
+        step = told.filter(pc.equal(told["_commit_version"], version))
+        seen = applied(seen, step)
+        assert seen == state(t, version)
+    removed, added = split(t.changes(3, net=True).to_arrow())
+    assert removed == state(t, 3) - seen
+    assert added == seen - state(t, 3)
+
+
+def test_going_back_over_a_compaction_tells_only_rows_that_differ() -> None:
+    t = new_table(properties={"compact.small_file_bytes": 1 << 30})
+    for n in range(10):
+        t.append(rows([(i, i) for i in range(n * 10, n * 10 + 10)]))
+    before = t.version
+    t.delete("id = 7")
+    t.compact()
+    assert t.files().num_rows == 1
+    t.restore(version=before)
+    [step] = t.changes(t.version - 1).steps()
+    assert [(len(u.before), len(u.after)) for u in step.units] == [(1, 10)]
+    told = t.changes(t.version - 1).to_arrow()
+    assert told.select(["id", "_change_type"]).to_pylist() == [{"id": 7, "_change_type": "insert"}]
+
+
+def test_going_back_over_surgery_compares_the_two_files_in_order() -> None:
+    t = new_table()
+    t.append(rows([(i, i) for i in range(40)]))
+    before = t.version
+    t.delete("id IN (3, 17)", mode="surgery")
+    t.restore(version=before)
+    [step] = t.changes(t.version - 1).steps()
+    assert [unit.in_order for unit in step.units] == [True]
+    told = t.changes(t.version - 1).to_arrow()
+    assert sorted(told["id"].to_pylist()) == [3, 17]
+    assert set(told["_change_type"].to_pylist()) == {"insert"}
+
+
+def test_a_branch_tells_its_own_changes() -> None:
+    t = new_table()
+    t.append(rows([(1, 1), (2, 2)]))
+    branch = t.branch("dev")
+    began = branch.version
+    branch.append(rows([(3, 3)]))
+    t.append(rows([(9, 9)]))
+    branch.delete("id = 1")
+    branch.refresh()
+    told = branch.changes(began).to_arrow().select(["id", "_change_type"]).to_pylist()
+    assert told == [{"id": 3, "_change_type": "insert"}, {"id": 1, "_change_type": "delete"}]
+    t.refresh()
+    assert t.changes(began).to_arrow()["id"].to_pylist() == [9]
+    with pytest.raises(VersionNotFound, match=r"branch 'dev' .* did not exist at version 1"):
+        branch.changes(0).to_arrow()
+
+
+def test_a_merge_tells_what_the_branch_did_once() -> None:
+    t = new_table()
+    t.append(rows([(1, 1), (2, 2)]))
+    branch = t.branch("dev")
+    branch.append(rows([(3, 3)]))
+    branch.delete("id = 1", mode="vector")
+    t.append(rows([(9, 9)]))
+    t.merge("dev")
+    told = t.changes(t.version - 1).to_arrow()
+    kinds = dict(zip(told["id"].to_pylist(), told["_change_type"].to_pylist(), strict=True))
+    assert kinds == {1: "delete", 3: "insert"}
+
+
+def test_rows_under_erasure_are_told_by_no_version() -> None:
+    t = new_table()
+    t.append(rows([(1, 1), (2, 2)]))
+    t.append(rows([(42, 1), (3, 3)]))
+    t.delete("id = 42", mode="erase")
+    told = t.changes(0).to_arrow()
+    assert sorted(told["id"].to_pylist()) == [1, 2, 3]
+    assert t.changes(2, 3).to_arrow()["id"].to_pylist() == [3]
+    assert applied(state(t, 2), t.changes(2).to_arrow()) == state(t, t.version)
+
+
+def test_net_changes_reach_back_to_a_version_that_only_a_tag_holds() -> None:
+    t = new_table()
+    t.append(rows([(1, 1), (2, 2)]))
+    t.tag("month-end")
+    held = inlay.open(t.uri, ref="month-end").version
+    for n in range(5):
+        t.append(rows([(10 + n, n)]))
+    t.delete("id IN (1, 10)")
+    t.expire(days=0, min_versions=1)
+    assert t.snapshot.oldest_version > held
+    with pytest.raises(VersionNotFound):
+        t.changes(held)
+    told = t.changes(held, net=True).to_arrow()
+    kinds = dict(zip(told["id"].to_pylist(), told["_change_type"].to_pylist(), strict=True))
+    assert kinds == {1: "delete", 11: "insert", 12: "insert", 13: "insert", 14: "insert"}
