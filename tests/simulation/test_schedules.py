@@ -19,6 +19,13 @@ RARE = {
     "ignore_the_boundary",
     "outputs_of_maintenance_are_never_arrivals",
     "collect_before_the_boundary_is_committed",
+    "keep_the_time_of_an_unseen_commit",
+    "take_the_age_of_a_file_for_that_of_its_rows",
+    "believe_a_newer_pointer_without_the_archive",
+    "date_a_group_by_its_newest_upload",
+    "carry_row_deletes_over_without_mapping_them",
+    "reuse_what_was_written_for_a_file_that_changed",
+    "bury_nothing",
 }
 
 

@@ -56,6 +56,7 @@ class Auditor:
         self.newest = 0
         self.expired_at: dict[int, int] = {}
         self.ended_by_erasure: set[int] = set()
+        self.landed_us: dict[str, int] = {}  # by event
         self._reached: dict[int, frozenset[str]] = {}
         self._busy = False
         self._rows: dict[tuple[object, ...], Rows] = {}
@@ -65,6 +66,7 @@ class Auditor:
         self.snapshots, self.bytes_of = dict(other.snapshots), dict(other.bytes_of)
         self.newest, self.expired_at = other.newest, dict(other.expired_at)
         self.ended_by_erasure = set(other.ended_by_erasure)
+        self.landed_us = dict(other.landed_us)
         self._reached, self._rows = dict(other._reached), dict(other._rows)
 
     # -- hooks --------------------------------------------------------------------------------
@@ -131,11 +133,13 @@ class Auditor:
         live = list(state.files())
         before = self.snapshots.get(snapshot.version - 1)
         known = set() if before is None else {f.key for f in self._files(before)}
-        # A landing file that spans partitions becomes several files of one event.
-        came = (f.event for f in live if f.event is not None and f.key not in known)
-        events = list(dict.fromkeys(came))
         operation, request = snapshot.commit.operation, snapshot.commit.request
-        fresh = events if operation == "ingest" else []
+        # A landing file that spans partitions becomes several files of one event.
+        events = [f.event for f in live if f.event is not None and f.key not in known]
+        fresh = {e: self._late(e, before) for e in events} if operation == "ingest" else {}
+        operation, request = snapshot.commit.operation, snapshot.commit.request
+        events = [f.event for f in live if f.event is not None and f.key not in known]
+        fresh = {e: self._late(e, before) for e in events} if operation == "ingest" else {}
         added = self._rows_of([f for f in live if f.key not in known], snapshot)
         together = self._requests_of(state) if operation == "append" and request is None else []
         expected = self.model.advance(snapshot.version, operation, request, fresh, added, together)
@@ -150,6 +154,13 @@ class Auditor:
         sums = (len(live), sum(f.rows for f in live), sum(f.size for f in live))
         if (totals.files, totals.rows, totals.bytes) != sums:
             raise Violation(f"totals of version {snapshot.version} are {totals}, not {sums}")
+
+    def _late(self, event: str, before: Snapshot | None) -> list[str]:
+        """The erasures that were open, and were opened after the event's object had landed: its rows
+        were there by then."""
+        landed_us = self.landed_us[event]
+        erasures = () if before is None else before.erasures
+        return [e.id for e in erasures if e.predicate is not None and landed_us <= e.opened_us]
 
     def _requests_of(self, state: State) -> list[str]:
         """The requests that this version says it applied, by its ledger."""

@@ -8,7 +8,7 @@ balances), upserters, rewriter, compactor, expirer, collector, readers pinned to
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import pyarrow as pa
@@ -43,10 +43,13 @@ ROUNDS = 3
 Act = Callable[[Simulation, str], None]
 
 
-def full_cast(sim: Simulation) -> None:
-    """Every other schedule is a crowd of some of everybody; the others put a few kinds of actor, several
-    of each, on one another's toes."""
-    kinds: dict[str, tuple[Act, int]] = {
+# Those whose work meets on rows of single files.
+ROW_WORK = ("append", "rows", "rows", "rewrite", "rewrite", "compact", "update")
+
+
+def kinds() -> dict[str, tuple[Act, int]]:
+    """Every kind of actor, and how many of it there are at most in a crowd."""
+    return {
         "append": (appender, 2),
         "ingest": (ingester, 2),
         "unnamed": (unnamed_appender, 1),
@@ -63,15 +66,30 @@ def full_cast(sim: Simulation) -> None:
         "create": (creator, 1),
         "read": (reader, 2),
     }
-    counts = {name: sim.rng.randint(0, most) for name, (_, most) in kinds.items()}
+
+
+def full_cast(sim: Simulation) -> None:
+    """Every other schedule is a crowd of some of everybody; the others put a few kinds of actor, several
+    of each, on one another's toes."""
+    counts = {name: sim.rng.randint(0, most) for name, (_, most) in kinds().items()}
     if sim.seed % 2:
-        few = sim.rng.sample(sorted(kinds), 3)
+        few = sim.rng.sample(sorted(counts), 3)
         counts = dict.fromkeys(few, 2)
     counts["append"] = max(1, counts.get("append", 0))
+    _enter(sim, counts)
+
+
+def focused(*names: str) -> Callable[[Simulation], None]:
+    """A cast of these, as often as they are named."""
+    return lambda sim: _enter(sim, Counter(names))
+
+
+def _enter(sim: Simulation, counts: Mapping[str, int]) -> None:
+    acts = kinds()
     for name, count in counts.items():
         for number in range(count):
             full = f"{name}-{number}"
-            sim.spawn(full, partial(kinds[name][0], sim, full))
+            sim.spawn(full, partial(acts[name][0], sim, full))
 
 
 def some_rows(sim: Simulation, count: int) -> list[Row]:
@@ -130,6 +148,7 @@ def ingester(sim: Simulation, name: str) -> None:
 def _deliver_events(sim: Simulation, name: str, batch: list[Source]) -> None:
     """What is to be tried again is delivered again, as a queue does."""
     left = list(batch)
+    sim.landed.update({source.request.token: source for source in batch})
 
     def run(ctx: Context) -> None:
         outcomes = ingest(ctx, left).outcomes
@@ -270,16 +289,23 @@ def collector(sim: Simulation, name: str) -> None:
 
 
 def eraser(sim: Simulation, name: str) -> None:
-    """Rows of one person come, are used by nobody, and must leave every byte."""
+    """Rows of one person come, are used by nobody, and must leave every byte. Some come from an object
+    that landed before the erasure was opened, and whose event may be delivered long after."""
     token = f"secret-{sim.rng.getrandbits(64):016x}"
-    rows = [(n, token, n) for n in range(3)]
-    request = f"{name}:came"
-    sim.model.intend(request, model.insert(rows))
-    table = as_table(rows)
-    deliver(sim, name, request, lambda ctx, r: append(ctx, table, request=r))
+    rows: list[Row] = [(n, token, n) for n in range(3)]
+    if sim.rng.random() < 0.5:
+        source = sim.land(f"{name}.parquet", as_table(rows))
+        sim.model.landing[source.request.token] = Counter(rows)
+        sim.spawn(f"{name}-event", partial(_deliver_late, sim, f"{name}-event", source))
+    else:
+        request = f"{name}:came"
+        sim.model.intend(request, model.insert(rows))
+        table = as_table(rows)
+        deliver(sim, name, request, lambda ctx, r: append(ctx, table, request=r))
     sim.scheduler.sleep(sim.rng.uniform(0, 30))
     request = f"{name}:erased"
     sim.model.intend(request, model.delete(lambda r: r[1] == token))
+    sim.model.erasing[request] = lambda r: r[1] == token
     predicate = parse_predicate(f"owner = '{token}'", COLUMNS)
     deliver(sim, name, request, lambda ctx, r: open_erasure(ctx, predicate, request=r))
     if request in sim.model.acknowledged:
@@ -288,6 +314,11 @@ def eraser(sim: Simulation, name: str) -> None:
         sim.attempt(name, None, lambda ctx: advance_erasures(ctx))
         sim.attempt(name, None, sim.collect)
         sim.scheduler.sleep(sim.rng.uniform(0, 2 * LIFE_SECONDS))
+
+
+def _deliver_late(sim: Simulation, name: str, source: Source) -> None:
+    sim.scheduler.sleep(sim.rng.choice([0, sim.rng.uniform(0, 30), sim.rng.uniform(0, 20_000)]))
+    _deliver_events(sim, name, [source])
 
 
 def creator(sim: Simulation, name: str) -> None:

@@ -19,7 +19,7 @@ from inlay.ops.write import write_data
 from inlay.plan.change import Change, Request
 from inlay.testing import cast, model
 from inlay.testing.model import Row
-from inlay.testing.stage import Simulation
+from inlay.testing.stage import DAY_US, Simulation
 
 
 def group_cast(sim: Simulation) -> None:
@@ -30,6 +30,13 @@ def group_cast(sim: Simulation) -> None:
         "tombstone": cast.tombstone_deleter,
         "compact": cast.compactor,
     }
+    for name, act in acts.items():
+        sim.spawn(name, partial(act, sim, name))
+
+
+def stalled_group_cast(sim: Simulation) -> None:
+    """Groups one of whose uploads is old: a collector moves the boundary, days pass in between."""
+    acts = {"group-0": group_appender, "group-1": group_appender, "collect": cast.collector}
     for name, act in acts.items():
         sim.spawn(name, partial(act, sim, name))
 
@@ -59,16 +66,19 @@ def _append_together(
     """Append those of `left`; whatever was answered is taken out, whatever was not is tried again."""
     if not left:
         return
-    base = load_pointer(ctx)
-    changes = {
-        name: Change(
+    changes: dict[str, Change] = {}
+    for name, rows in left.items():
+        seen = load_pointer(ctx)
+        changes[name] = Change(
             operation="append",
-            uploaded_us=base.date_us,
+            uploaded_us=seen.date_us,
             request=requests[name],
-            add=tuple(write_data(ctx, base.snapshot, cast.as_table(rows), time_us=base.date_us)),
+            add=tuple(write_data(ctx, seen.snapshot, cast.as_table(rows), time_us=seen.date_us)),
         )
-        for name, rows in left.items()
-    }
+        # Who is first at a turn waits for it, now and then for longer than any grace.
+        if sim.rng.random() < 0.1:
+            sim.scheduler.sleep(sim.rng.uniform(0, 12 * DAY_US / 1e6))
+    base = load_pointer(ctx)
     try:
         answers = commit_all(ctx, list(changes.values()), base=base)
     except OutcomeUnknown as error:

@@ -9,7 +9,7 @@ linearizable in the order of versions, or the check says at which version it is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +67,7 @@ class Model:
     rows_at: dict[int, Rows] = field(default_factory=dict)
     applied: dict[str, int] = field(default_factory=dict)
     acknowledged: dict[str, int] = field(default_factory=dict)
+    erasing: dict[str, Callable[[Row], bool]] = field(default_factory=dict)  # by erasure id
 
     def copy(self) -> Model:
         return Model(
@@ -76,6 +77,7 @@ class Model:
             dict(self.rows_at),
             dict(self.applied),
             dict(self.acknowledged),
+            dict(self.erasing),
         )
 
     def intend(self, request: str, intent: Intent | SnapshotDelete) -> None:
@@ -92,11 +94,12 @@ class Model:
         version: int,
         operation: str,
         request: str | None,
-        events: list[str],
+        events: Mapping[str, Iterable[str]],
         added: Rows,
         together: Sequence[str] = (),
     ) -> Expected:
         """What `version` must hold, by what its commit claims. The caller then sets `rows_at`.
+        `events` are those applied, each with the erasures that were opened after its object landed.
         `added` are the rows of the files it added: an append without a request id is known by them.
         `together` are the requests of an append that bears several (`ops.group`)."""
         before = self.rows_at.get(version - 1, Counter())
@@ -114,11 +117,14 @@ class Model:
             after = intent(before)
             return Expected(after, after)
         after = before
-        for token in events:
+        for token, erasures in events.items():
             if token in self.applied:
                 raise Violation(f"event {token} was applied twice, again in version {version}")
             self.applied[token] = version
-            after = after + self.landing[token]
+            rows = self.landing[token]
+            for erasure in erasures:
+                rows = delete(self.erasing[erasure])(rows)
+            after = after + rows
         if together:
             for name in together:
                 after = self._once(name, version)(after)

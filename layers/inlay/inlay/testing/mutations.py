@@ -10,23 +10,34 @@ Promise: each of these is a mistake that somebody could make, and the simulator 
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+import gc
+import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from inlay.format import snapshot as snapshot_module
+from inlay.format.entry import DataFile
 from inlay.format.snapshot import Boundary, Tier
 from inlay.ops import collect_garbage as gc_module
 from inlay.ops import commit as commit_module
+from inlay.ops import group as group_module
+from inlay.ops import load as load_module
 from inlay.ops import roots as roots_module
+from inlay.ops import sweep as sweep_module
 from inlay.plan import apply as apply_module
 from inlay.plan import conflicts as conflicts_module
 from inlay.plan import draft as draft_module
 from inlay.plan import reach as reach_module
 from inlay.plan import scan as scan_module
 from inlay.plan.change import Change, Proposal, Unit
+from inlay.testing.cast import ROW_WORK, focused
+from inlay.testing.groups import group_cast, stalled_group_cast
 from inlay.testing.simulation import run_schedule
+from inlay.testing.stage import Simulation
 
 # A mutation must be caught within this many schedules.
 SEEDS = 800
@@ -337,26 +348,140 @@ def give_readers_of_expired_versions_no_grace(stack: ExitStack) -> None:
     _swap_in(stack, roots_module, "gone_through", gone)
 
 
+@mutation
+def keep_the_time_of_an_unseen_commit(stack: ExitStack) -> None:
+    """What a commit leaves open ("from now on") is taken for the commit's own time."""
+
+    def observed(snapshot: Any, seen_us: int) -> Any:
+        return original(snapshot, snapshot.commit.time_us)
+
+    original = snapshot_module.observed
+    for module in (commit_module, load_module):
+        _swap_in(stack, module, "observed", observed)
+
+
+@mutation
+def forget_a_request_of_a_group(stack: ExitStack) -> None:
+    """Of the appends that share a swap, one is left out of the ledger."""
+
+    def merge(changes: Any) -> Change:
+        found: Change = original(changes)
+        return found if len(changes) == 1 else dataclasses.replace(found, events=found.events[1:])
+
+    original = _swap_in(stack, group_module, "merge", merge)
+
+
+@mutation
+def date_a_group_by_its_newest_upload(stack: ExitStack) -> None:
+    """The boundary of GC is held against the newest of the group's uploads, not the oldest."""
+
+    def merge(changes: Any) -> Change:
+        found: Change = original(changes)
+        uploads = [c.uploaded_us for c in changes if c.uploaded_us is not None]
+        return dataclasses.replace(found, uploaded_us=max(uploads, default=None))
+
+    original = _swap_in(stack, group_module, "merge", merge)
+
+
+@mutation
+def ingest_rows_from_before_an_erasure(stack: ExitStack) -> None:
+    """An object that landed before an erasure was opened comes in unmarked."""
+    _swap_in(stack, draft_module.Draft, "_late", lambda self: ())
+
+
+@mutation
+def carry_row_deletes_over_without_mapping_them(stack: ExitStack) -> None:
+    """Positions in the old file are taken for positions in the new one."""
+
+    def remap(unit: Unit, landed: Any) -> Any:
+        moved = original(unit, landed)
+        bodies = {m.id: m.body for m in landed}
+        return moved and [dataclasses.replace(m, body=bodies[m.id]) for m in moved]
+
+    original = _swap_in(stack, conflicts_module, "_remap", remap)
+
+
+@mutation
+def take_the_age_of_a_file_for_that_of_its_rows(stack: ExitStack) -> None:
+    """Validation of reads asks when the rows' place in the order is, not when they arrived."""
+    _swap_in(stack, DataFile, "newest_rows", property(lambda self: self.sequence or 0))
+
+
+@mutation
+def believe_a_newer_pointer_without_the_archive(stack: ExitStack) -> None:
+    """Others have committed since: mine is taken for lost, though it may lie beneath theirs."""
+
+    def look(ctx: Any, loaded: Any, mine: Any) -> Any:
+        seen = original(ctx, loaded, mine)
+        return lost if isinstance(seen, tuple) and not seen[0] else seen
+
+    lost = commit_module._Lost()
+    original = _swap_in(stack, commit_module, "_look", look)
+
+
+@mutation
+def bury_nothing(stack: ExitStack) -> None:
+    """Entries in segments that were replaced stay alive."""
+    _swap_in(stack, draft_module, "bury", lambda segments, dead: tuple(segments))
+
+
+@mutation
+def reuse_what_was_written_for_a_file_that_changed(stack: ExitStack) -> None:
+    """A delete that is planned again commits what it wrote for files that were marked since."""
+
+    def settle(state: Any, change: Change) -> Any:
+        held, skipped, moved = original(state, change)
+        if change.operation != "delete":
+            return held, skipped, moved
+        return (*held, *skipped), (), moved
+
+    original = _swap_in(stack, apply_module, "settle_units", settle)
+
+
+@mutation
+def end_an_erasure_at_once(stack: ExitStack) -> None:
+    """Nobody waits for readers and writers that were under way when the rows went."""
+    _swap_in(stack, sweep_module._Sweeper, "_wait", lambda self, *_: None)
+
+
+# Who meets whom is chance: for what only few actors can show, these are the actors.
+CASTS: dict[str, Callable[[Simulation], None]] = {
+    "forget_a_request_of_a_group": group_cast,
+    "date_a_group_by_its_newest_upload": stalled_group_cast,
+    "ingest_rows_from_before_an_erasure": focused("erase", "erase", "append"),
+    "end_an_erasure_at_once": focused("erase", "erase", "append", "read", "read", "compact"),
+    "carry_row_deletes_over_without_mapping_them": focused(*ROW_WORK),
+    "reuse_what_was_written_for_a_file_that_changed": focused(*ROW_WORK),
+}
+
+
 def caught(name: str, *, seeds: int = SEEDS, first: int = 0) -> tuple[int, str] | None:
     """The first seed that shows the mistake, and what it says; None when none does."""
     with applied(name):
         for seed in range(first, first + seeds):
-            report = run_schedule(seed)
+            report = run_schedule(seed, cast=CASTS.get(name))
             if report.violation:
                 return seed, report.violation
     return None
 
 
+def _look_for(name: str) -> tuple[str, tuple[int, str] | None]:
+    return name, caught(name)
+
+
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m inlay.testing.mutations")
+    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
+    parser.add_argument("names", nargs="*", help="of mutations; all without")
+    options = parser.parse_args()
+    names = options.names or list(MUTATIONS)
     missed = 0
-    for name in MUTATIONS:
-        found = caught(name)
-        missed += found is None
-        said = f"seed {found[0]:4}  {found[1][:90]}" if found else "NOT CAUGHT"
-        print(f"{name:48} {said}", flush=True)
-    print(
-        f"{len(MUTATIONS) - missed} of {len(MUTATIONS)} mutations caught within {SEEDS} schedules"
-    )
+    with multiprocessing.get_context("spawn").Pool(options.jobs, gc.freeze) as pool:
+        for name, found in pool.imap_unordered(_look_for, names):
+            missed += found is None
+            said = f"seed {found[0]:4}  {found[1][:90]}" if found else "NOT CAUGHT"
+            print(f"{name:48} {said}", flush=True)
+    print(f"{len(names) - missed} of {len(names)} mutations caught within {SEEDS} schedules")
     return 1 if missed else 0
 
 

@@ -21,7 +21,7 @@ from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.create import create
 from inlay.ops.erase import advance_erasures
 from inlay.ops.expire import expire
-from inlay.ops.ingest import Source
+from inlay.ops.ingest import Source, ingest
 from inlay.ops.load import load_pointer
 from inlay.ops.verify import verify
 from inlay.storage.base import Got, Head, Location
@@ -60,6 +60,7 @@ class Simulation:
     auditor: Auditor = field(init=False)
     serializable: bool = field(init=False)
     erased: list[str] = field(default_factory=list)  # tokens that must be nowhere at the end
+    landed: dict[str, Source] = field(default_factory=dict)  # whose events were sent
     next_id: int = 0
     # To go on from another simulation, under another scheduler (`testing.interleavings`).
     start_from: InitVar[Simulation | None] = None
@@ -127,7 +128,9 @@ class Simulation:
         head = MemoryStore(BUCKET, region=self.region).head(key)
         assert isinstance(head, Head)
         location = Location("memory", BUCKET, key)
-        return Source(location, etag=head.info.etag, event_time_us=self.scheduler.now_us)
+        source = Source(location, etag=head.info.etag, event_time_us=self.scheduler.now_us)
+        self.auditor.landed_us[source.request.token] = head.info.modified_us
+        return source
 
     def collect(self, ctx: Context) -> object:
         return collect_garbage(ctx, life_seconds=LIFE_SECONDS, hmac_key=b"simulated")
@@ -189,6 +192,8 @@ class Simulation:
         self.model.check_acknowledged()
         self._check_soundness()
         ctx = self.actor_context("janitor")
+        # A queue delivers until it is heard: objects that wait in the landing zone hold an erasure up.
+        ingest(ctx, list(self.landed.values()))
         self._finish_erasures(ctx)
         self.scheduler.now_us += 100 * DAY_US
         expire(ctx, days=0, min_versions=1)
