@@ -103,6 +103,27 @@ def test_a_partition_told_by_statistics_is_that_of_every_row(data: st.DataObject
     assert told is None or set(partitions(spec, schema, rows)) == {told}
 
 
+@pytest.mark.parametrize(
+    ("stats", "partition"),
+    [
+        (ColumnStats(0.5, 0.5, 0, has_nan=False), (0.5,)),
+        (ColumnStats(0.5, 0.5, 0, has_nan=True), None),
+        (ColumnStats(0.5, 0.5, 0), None),
+        (ColumnStats(0.5, 0.5, 1, has_nan=False), None),
+        (ColumnStats(0.5, 0.5, None, has_nan=False), None),
+        (ColumnStats(0.5, None, 0, has_nan=False), None),
+        (ColumnStats(null_count=9, has_nan=False), (None,)),
+        (ColumnStats(null_count=8, has_nan=True), None),
+    ],
+)
+def test_statistics_tell_a_partition_only_where_they_are_sure(
+    stats: ColumnStats, partition: Partition | None
+) -> None:
+    schema = Schema(0, (Field(1, "x", Primitive("double")),))
+    spec = PartitionSpec(1, (PartitionField(1, "identity", "x"),))
+    assert partition_from_stats(spec, schema, {1: stats}, 9) == partition
+
+
 @settings(deadline=None, max_examples=200)
 @given(data=st.data())
 def test_keys_that_equal_a_row_reach_its_file(data: st.DataObject) -> None:
