@@ -126,7 +126,7 @@ def build() -> tuple[Time, Context, inlay.Table]:
         for step in chain(early(t, time), expiry(t, time), deletes(t), maintenance(t)):
             step.refresh()
             time.sleep(60)
-    for step in late(t, ctx):
+    for step in chain(partitions(t), late(t, ctx)):
         step.refresh()
         time.sleep(60)
     return time, ctx, t
@@ -178,6 +178,18 @@ def maintenance(t: inlay.Table) -> Iterator[inlay.Table]:
     t.delete("id = 165", mode="surgery")
     yield t
     t.rewrite(where="id < 20")
+    yield t
+
+
+def partitions(t: inlay.Table) -> Iterator[inlay.Table]:
+    t.set_partitioning("year(born)", "bucket(3, id)", "score")
+    yield t
+    t.append(rows(500, 3))
+    yield t
+    t.set_partitioning("truncate(6, name)", "month(seen)", "price", "blob", "ok")
+    t.append(rows(510, 2))
+    yield t
+    t.set_partitioning()
     yield t
 
 
