@@ -13,6 +13,7 @@ import pyarrow as pa
 from inlay.ops.alter import adds_columns, admit_columns
 from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context
+from inlay.ops.fresh import check_same_schema
 from inlay.ops.fresh import current_base as current_base
 from inlay.ops.fresh import fresh_base as fresh_base
 from inlay.ops.group import commit_together
@@ -38,7 +39,10 @@ def append(
         data = data if isinstance(data, pa.Table | pa.RecordBatch) else reader_of(data)
         loaded = admit_columns(ctx, loaded, [data.schema])
 
+    bound = loaded
+
     def plan(loaded: Loaded) -> Change | None:
+        check_same_schema(ctx, bound, loaded)
         files = tuple(write_data(ctx, loaded.snapshot, data, time_us=loaded.date_us))
         if not files and request is None:
             return None

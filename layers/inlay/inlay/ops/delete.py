@@ -32,6 +32,7 @@ from inlay.format.schema import Primitive
 from inlay.ops.append import current_base, fresh_base
 from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context
+from inlay.ops.fresh import check_same_schema
 from inlay.ops.load import Loaded, load_entries
 from inlay.ops.once import already_applied
 from inlay.ops.replan import commit_planned
@@ -98,7 +99,13 @@ def delete_keys(
     loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
     if before is not None:
         return before
-    return _commit_markers(ctx, loaded, request, lambda base: list(key_markers(ctx, base, keys)))
+    bound = loaded
+
+    def markers_on(now: Loaded) -> list[Marker]:
+        check_same_schema(ctx, bound, now)
+        return list(key_markers(ctx, now, keys))
+
+    return _commit_markers(ctx, loaded, request, markers_on)
 
 
 def delete_row_groups(
@@ -215,7 +222,8 @@ def _write_keys(ctx: Context, loaded: Loaded, field_ids: tuple[int, ...], keys: 
     schema = loaded.snapshot.schema
     metadata = pq.read_metadata(pa.BufferReader(data))
     stats = file_stats(metadata, locate_columns(keys.schema, schema), schema, field_ids)
-    return Marker(id=ctx.new_id(), body=Keys(field_ids, key, len(data), keys.num_rows, stats))
+    body = Keys(field_ids, key, len(data), keys.num_rows, stats, schema.id)
+    return Marker(id=ctx.new_id(), body=body)
 
 
 def _commit_markers(

@@ -1,12 +1,12 @@
 """Fresh: the base that an operation begins on.
 
 Promise: a base is never so old that the GC boundary may have passed what is uploaded on it, nor another
-table's.
+table's; and what was said in names is never taken for the columns of another schema.
 """
 
 from __future__ import annotations
 
-from inlay.errors import TableReplaced
+from inlay.errors import ConcurrentChange, TableReplaced
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded, load_pointer
 
@@ -30,3 +30,15 @@ def current_base(ctx: Context, base: Loaded | None) -> Loaded:
     if base is not None and loaded.snapshot.table_id != base.snapshot.table_id:
         raise TableReplaced(f"{ctx.uri} is another table now", table=ctx.uri)
     return loaded
+
+
+def check_same_schema(ctx: Context, planned_on: Loaded, now: Loaded) -> None:
+    """For changes that are planned again with what names meant the first time: under another schema the
+    same names may be other columns."""
+    if now.snapshot.schema_id != planned_on.snapshot.schema_id:
+        raise ConcurrentChange(
+            "the schema was changed by another commit since this table was read",
+            next_step="Call refresh(), look at the schema, and do it again",
+            table=ctx.uri,
+            version=now.snapshot.version,
+        )

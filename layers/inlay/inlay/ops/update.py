@@ -25,6 +25,7 @@ from inlay.ops.append import current_base, fresh_base
 from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context
 from inlay.ops.delete import key_markers, marker_of, vector_markers
+from inlay.ops.fresh import check_same_schema
 from inlay.ops.load import Loaded, load_entries
 from inlay.ops.once import already_applied
 from inlay.ops.replan import commit_planned
@@ -188,7 +189,10 @@ def upsert(
     if rows.num_rows == 0 and request is None:
         return Skipped(loaded)
 
+    bound = loaded
+
     def plan(loaded: Loaded) -> Change:
+        check_same_schema(ctx, bound, loaded)
         markers = key_markers(ctx, loaded, rows.select(list(names))) if rows.num_rows else ()
         added = write_batches(ctx, loaded.snapshot, rows.to_batches(), time_us=loaded.date_us)
         return Change(

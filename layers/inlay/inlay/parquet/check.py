@@ -38,6 +38,7 @@ from inlay.parquet.ranges import Objects, fetch, fetch_tail
 from inlay.parquet.reader import read_file
 from inlay.parquet.stats import absent_fields, group_stats, leaves_of, total_rows
 from inlay.parquet.wanted import Wanted
+from inlay.plan.evidence import in_type
 from inlay.plan.prune import combine
 from inlay.plan.scan import FileTask
 from inlay.plan.soundness import column_of, contradictions
@@ -212,6 +213,9 @@ def check_keys(objects: Objects, keys: Keys, schema: Schema) -> list[Problem]:
     places = {field_id: (n,) for n, field_id in enumerate(loaded.field_ids)}
     found: list[Problem] = []
     for field_id, stats in keys.stats.items():
+        kind = column_of(schema, field_id)[1]
+        if stats.kind is not None and kind is not None:
+            stats = in_type(stats, stats.kind, kind)  # widened since the keys were written
         judge = _Judge(field_id, stats, schema)
         judge.stats = ColumnStats(stats.lower, stats.upper, None, stats.exact, stats.has_nan)
         judge.look(batch, places)

@@ -61,7 +61,7 @@ class Evidence:
             return None if lacks is None else lacks.stats(entry.rows)
         was = self._type(entry.schema_id, field_id)
         now = self._type(schema.id, field_id)
-        return found if was is None or now is None else _widened(found, was, now)
+        return found if was is None or now is None else in_type(found, was, now)
 
     def _lacks(self, schema_id: int, field_id: int, schema: Schema) -> Absent | None:
         place = (schema_id, schema.id, field_id)
@@ -106,7 +106,7 @@ class Evidence:
 
     def _under(self, reference: Segment, schema_id: int) -> dict[int, ColumnStats]:
         typed = ((i, c, self._type(schema_id, i)) for i, c in reference.stats.items())
-        return {i: _widened(c, c.kind or now, now) for i, c, now in typed if now is not None}
+        return {i: in_type(c, c.kind or now, now) for i, c, now in typed if now is not None}
 
     def lower(self, entry: DataFile, field_id: int) -> Value | None:
         """The lower bound of a column, in the type that `schema` gives it."""
@@ -117,7 +117,7 @@ class Evidence:
         return set(entry.stats) | self._sources.get(entry.spec_id, set())
 
 
-def _widened(column: ColumnStats, source: Primitive, target: Primitive) -> ColumnStats:
+def in_type(column: ColumnStats, source: Primitive, target: Primitive) -> ColumnStats:
     """In the type `target`; unknown where that is no wider one."""
     if source == target:
         return column if column.kind == target else replace(column, kind=target)

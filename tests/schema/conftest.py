@@ -1,0 +1,61 @@
+"""Small tables in memory, with every request in the calling thread."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import inlay
+from inlay.ops.context import Context, InlineExecutor
+from inlay.storage.memory import MemoryStore
+from inlay.storage.metered import MeteredStore
+
+_names = itertools.count()
+
+
+class Quick:
+    """A clock that never waits."""
+
+    seconds = 1_790_000_000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+def memory_context(seed: int = 0) -> Context:
+    name = f"schema-{next(_names)}"
+    return Context(
+        store=MeteredStore(MemoryStore(name)),
+        root="t",
+        uri=f"memory://{name}/t",
+        executor=InlineExecutor(),
+        clock=Quick(),
+        random=random.Random(seed),
+    )
+
+
+def table_of(schema: pa.Schema, **options: Any) -> inlay.Table:
+    ctx = memory_context()
+    return inlay.create(ctx.uri, schema, context=ctx, **options)
+
+
+def again(table: inlay.Table, **options: Any) -> inlay.Table:
+    """Another handle of the same table."""
+    return inlay.open(table.uri, context=table._ctx, **options)
+
+
+@pytest.fixture
+def make() -> Callable[..., inlay.Table]:
+    return table_of
+
+
+def rows_of(table: inlay.Table, **options: Any) -> list[dict[str, Any]]:
+    return table.scan(**options).to_arrow().to_pylist()
