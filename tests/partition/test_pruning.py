@@ -124,6 +124,14 @@ def test_statistics_tell_a_partition_only_where_they_are_sure(
     assert partition_from_stats(spec, schema, {1: stats}, 9) == partition
 
 
+def test_bounds_in_one_bucket_say_nothing_of_what_lies_between() -> None:
+    twin = next(n for n in range(35, 1000) if _bucket(n) == _bucket(34))
+    spec = spec_of("bucket(100, id)")
+    for upper, partition in ((34, (_bucket(34),)), (twin, None)):
+        stats = {1: ColumnStats(34, upper, 0)}
+        assert partition_from_stats(spec, SCHEMA, stats, 9) == partition
+
+
 @settings(deadline=None, max_examples=200)
 @given(data=st.data())
 def test_keys_that_equal_a_row_reach_its_file(data: st.DataObject) -> None:
