@@ -1,0 +1,3 @@
+from tests.cli.conftest import inlay, people
+
+__all__ = ["inlay", "people"]
