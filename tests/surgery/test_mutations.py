@@ -67,7 +67,7 @@ def of_placed(key: int, by: int) -> Patch:
     return wrap(rebuild, "_placed_chunk", change)
 
 
-def stale_rows(tree: Struct, footer: Any, *rest: object) -> Struct:
+def stale_rows(tree: Struct, footer: Any, *rest: object, **kw: object) -> Struct:
     return {**tree, File.ROWS: footer.num_rows}
 
 

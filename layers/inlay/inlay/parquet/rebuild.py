@@ -3,7 +3,8 @@
 Promise: `write_index` appends the bloom filters of edited groups and the column and offset indexes of
 all that are left, and returns their footer entries; `new_tree` makes the footer of them, all else
 verbatim. An offset of an untouched group moves as the bytes it points at did (`OffsetMap`), one of an
-edited group by where the group was placed; nothing else decides an offset.
+edited group by where the group was placed; nothing else decides an offset. When erasing, the file's
+key-values lose what a removed row may have set.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from inlay.parquet.edit import NewChunk, NewGroup
 from inlay.parquet.fields import Chunk, File, Group, Meta
 from inlay.parquet.footer import MAGIC, RECODE, ColumnChunk, Footer, RowGroup
 from inlay.parquet.judge import Judge
+from inlay.parquet.keyvalues import erased_pairs
 from inlay.parquet.layout import Fate, Layout, OffsetMap, Part, read_layout
 from inlay.parquet.pages import move_pages
 from inlay.parquet.source import Source, read_spans
@@ -209,8 +211,11 @@ def _renumber(old: RowGroup, tree: Struct, ordinal: int) -> None:
 # -- the footer -----------------------------------------------------------------------------------
 
 
-def new_tree(footer: Footer, groups: list[Struct], rows: int) -> Struct:
-    return {**footer.tree, File.ROWS: rows, File.GROUPS: Items(STRUCT, groups)}
+def new_tree(footer: Footer, groups: list[Struct], rows: int, *, erase: bool) -> Struct:
+    tree = {**footer.tree, File.ROWS: rows, File.GROUPS: Items(STRUCT, groups)}
+    if erase and File.KEY_VALUES in tree:
+        tree[File.KEY_VALUES] = Items(STRUCT, erased_pairs(tree[File.KEY_VALUES]))
+    return tree
 
 
 def must_be_sound(result: Footer, positions: PositionMap) -> None:

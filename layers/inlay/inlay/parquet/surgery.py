@@ -4,8 +4,9 @@ Promise: `rewrite_object` writes a new object that holds the kept rows of every 
 groups it need not touch are byte for byte what they were, copied by the store itself. Schema, field
 ids, key-values, `created_by` and unknown footer fields stay verbatim; every absolute offset, ordinal
 and total is right. With `erase`, no byte of the new object comes from a removed row or from bytes that
-nothing points at. A file it cannot do this for is refused (`UnsupportedFile`: rewrite it whole;
-`UnreadableFile`: it is damaged), nothing is written, and the old object is never changed.
+nothing points at, and key-values known to hold bounds of rows lose them. A file it cannot do this for
+is refused (`UnsupportedFile`: rewrite it whole; `UnreadableFile`: it is damaged), nothing is written,
+and the old object is never changed.
 
 The steps:
 
@@ -128,7 +129,7 @@ def rewrite_object(
             if not judge.kept:
                 return Untouched(positions=positions, traffic=opened.traffic)
             rebuilt = write_index(new, judge, OffsetMap.of(kept), places)
-            tree = new_tree(footer, rebuilt, positions.new_rows)
+            tree = new_tree(footer, rebuilt, positions.new_rows, erase=erase)
             thrift = encode_struct(tree)
             new.add(thrift + trailer(len(thrift)))
             result = Footer(tree, new.size, len(thrift) + TRAILER_BYTES, footer.leaves)

@@ -1,0 +1,99 @@
+"""Key-values of a file that tell of its rows: kept by an edit, forgotten by an erasure."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import surgeon
+
+from inlay.parquet.footer import decode_footer
+from inlay.parquet.keyvalues import HUDI
+
+ERASED = (13.377331, -71.828182)  # the westmost and southmost of all
+ROWS = 40
+
+
+def wkb(x: float, y: float) -> bytes:
+    return struct.pack("<BIdd", 1, 1, x, y)
+
+
+def points() -> pa.Table:
+    where = [ERASED if n == 17 else (20.0 + n, -10.0 + n) for n in range(ROWS)]
+    return pa.table({"id": range(ROWS), "geometry": [wkb(*at) for at in where]})
+
+
+def geo(**more: Any) -> dict[str, Any]:
+    """As GeoPandas writes it, the area of use of the reference system included."""
+    column = {
+        "encoding": "WKB",
+        "geometry_types": ["Point"],
+        "crs": {
+            "name": "Amersfoort / RD",
+            "bbox": {"south_latitude": 50.75, "east_longitude": 7.22},
+        },
+        **more,
+    }
+    return {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
+
+
+def written(pairs: dict[str, str]) -> bytes:
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, points().schema) as writer:
+        writer.write_table(points(), row_group_size=10)
+        writer.add_key_value_metadata(pairs)
+    return sink.getvalue()
+
+
+def edited(data: bytes, *, erase: bool) -> bytes:
+    edit: surgeon.Edit = {1: [n != 7 for n in range(10)]}
+    _, result = surgeon.operate(data, edit, erase=erase)
+    assert pq.read_table(pa.BufferReader(result)).num_rows == ROWS - 1
+    return result
+
+
+def pairs_of(data: bytes) -> dict[bytes, bytes]:
+    return dict(decode_footer(data, file_size=len(data)).key_values)
+
+
+BBOX = [ERASED[0], ERASED[1], 59.0, 29.0]
+
+
+def test_an_erasure_leaves_no_bounding_box_of_a_point_that_is_gone() -> None:
+    data = written({"geo": json.dumps(geo(bbox=BBOX)), "mine": "stays"})
+    result = edited(data, erase=True)
+    for number in ERASED:
+        assert repr(number).encode() in data
+        assert repr(number).encode() not in result
+        assert struct.pack("<d", number) not in result
+    assert json.loads(pairs_of(result)[b"geo"]) == geo()
+    assert pairs_of(result)[b"mine"] == b"stays"
+
+
+def test_an_edit_that_is_no_erasure_keeps_key_values_byte_for_byte() -> None:
+    data = written({"geo": json.dumps(geo(bbox=BBOX)), "hoodie_min_record_key": "a"})
+    assert pairs_of(edited(data, erase=False)) == pairs_of(data)
+
+
+def test_a_description_without_bounds_is_kept_byte_for_byte() -> None:
+    told = json.dumps(geo(edges="planar"), indent=3)
+    assert pairs_of(edited(written({"geo": told}), erase=True))[b"geo"] == told.encode()
+
+
+@pytest.mark.parametrize(
+    "told", ["{", "[]", '{"columns": []}', '{"columns": {"geometry": 3}}', "["]
+)
+def test_a_description_that_nobody_can_read_goes_whole(told: str) -> None:
+    assert b"geo" not in pairs_of(edited(written({"geo": told + " 13.377331"}), erase=True))
+
+
+def test_record_keys_of_hudi_go() -> None:
+    pairs = {key.decode(): "alice@example.org" for key in HUDI}
+    result = edited(written({**pairs, "hoodie_bloom_filter_type_code": "SIMPLE"}), erase=True)
+    assert b"alice" not in result
+    assert pairs_of(result)[b"hoodie_bloom_filter_type_code"] == b"SIMPLE"
