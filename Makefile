@@ -24,6 +24,8 @@ SCALE ?= 0.1
 JOBS ?= 2
 # Schedules of `make simulate`.
 SEEDS ?= 1000
+# Sizes of `make bench-metadata`.
+FILES ?= 1000 10000 100000 1000000
 # Further arguments of pytest, such as ARGS="-k tombstone".
 ARGS ?=
 
@@ -71,6 +73,9 @@ interleavings: $(READY) ## run every pair of operations at every order of their 
 
 mutations: $(READY) ## break the protocol rule by rule and see the simulator catch each
 	$(BIN)/python -m inlay.testing.mutations
+
+bench-metadata: $(READY) ## measure metadata at up to FILES="1000 … 1000000" files, held to its budgets
+	$(BIN)/python benchmarks/metadata.py --files $(FILES)
 
 format: $(READY) ## format the code and sort its imports
 	$(BIN)/ruff check --select I --fix
@@ -131,5 +136,5 @@ $(TOOLS): .ci/sam-requirements.txt | $(UV)
 	@$(UV) pip sync --quiet --python .tools/sam/bin/python .ci/sam-requirements.txt
 	@touch $@
 
-.PHONY: demo up pipeline simulate interleavings mutations test test-python test-spark test-all lint types format build deploy setup tools \
+.PHONY: demo up pipeline simulate interleavings mutations test test-python test-spark test-all lint types bench-metadata format build deploy setup tools \
 	sam-lock layer-lock clean distclean help

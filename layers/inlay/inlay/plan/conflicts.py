@@ -49,7 +49,7 @@ def validate(state: State, change: Change) -> Conflict | None:
     named = {m.file for m in change.add_markers if m.file is not None} | set(change.remove)
     named -= {f.key for f in change.add}
     if named:
-        gone = named - {f.key for f in state.files_at_hand()}
+        gone = named - state.keys_at_hand()
         if gone:
             return Conflict("files whose rows were to be deleted were replaced", frozenset(gone))
     moved_on = (

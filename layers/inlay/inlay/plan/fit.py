@@ -184,11 +184,12 @@ def fit(
         if isinstance(found, Missing):
             return NeedSegments(**{tier_name: found.segments})
         snapshot = with_tier(snapshot, tier_name, found)
+    size = len(encode_snapshot(snapshot))
     limit = POINTER_TARGET_BYTES
-    if len(encode_snapshot(snapshot)) > limit:
+    if size > limit:
         # A wide schema may fill the target by itself: entries then still get room to gather in.
         limit = max(limit, len(encode_snapshot(_bare(snapshot))) + INLINE_MIN_BYTES)
-    while len(encode_snapshot(snapshot)) > limit:
+    while size > limit:
         weights: dict[tuple[str, bool], int] = {}
         for tier_name, pack in packs.items():
             tier = tier_of(snapshot, tier_name)
@@ -202,6 +203,7 @@ def fit(
         if isinstance(found, Missing):
             return NeedSegments(**{tier_name: found.segments})
         snapshot = with_tier(snapshot, tier_name, found)
+        size = len(encode_snapshot(snapshot))
     return snapshot, tuple(writer.written)
 
 

@@ -35,7 +35,10 @@ def _files(state: State, change: Change, resolved: int) -> tuple[Segment, ...]:
     ends_rewriting = edit.erasure is not None and edit.erasure.predicate is None
     if edit.recount or shrinks or ends_rewriting:
         return state.missing_files()
-    unfound = named_files(state, change) - {f.key for f in state.files_at_hand()}
+    named = named_files(state, change)
+    if not named and change.reads is None:
+        return ()
+    unfound = named - state.keys_at_hand()
     return state.missing_files(_newer_or(change, resolved if unfound else None))
 
 
@@ -43,12 +46,13 @@ def named_files(state: State, change: Change) -> set[str]:
     """Files that must be live for the change to mean anything."""
     added = {f.key for f in change.add}
     dropped = set(change.drop_markers)
+    marked = state.markers_at_hand() if dropped else ()
     return {
         *(key for unit in change.units for key in unit.inputs),
         *change.remove,
         *(m.file for m in change.add_markers if m.file is not None and m.file not in added),
         *(change.reads.files if change.reads is not None else ()),
-        *(m.file for m in state.markers_at_hand() if m.file is not None and m.id in dropped),
+        *(m.file for m in marked if m.file is not None and m.id in dropped),
     }
 
 

@@ -66,6 +66,14 @@ class State:
                 yield entry
         yield from self.snapshot.files.inline
 
+    def keys_at_hand(self) -> set[str]:
+        """Those of `files_at_hand`."""
+        found = {f.key for f in self.snapshot.files.inline}
+        for leaf in self.open_files().leaves:
+            entries = self.contents.files.get(leaf.id, ())
+            found.update(f.key for n, f in enumerate(entries) if n not in leaf.dead)
+        return found
+
     def markers_at_hand(self) -> Iterator[Marker]:
         for leaf in self.open_markers().leaves:
             for _, entry in live_markers(leaf, self.contents.markers.get(leaf.id, ())):

@@ -5,8 +5,8 @@ ten times in its life and each of its references a few times, and nothing of tha
 
 * Inline entries *roll* into a new leaf, together with the leaves before it that are at most GROWTH times
   as large as what is rolled: so at the end of a tier there is a leaf of each power of GROWTH, up to a
-  full one. A commit that adds many entries packs them apart from those of its base, in key order: they
-  are the same bytes on every rebase, and its leaves do not overlap.
+  full one. A commit whose new entries fill a leaf packs them apart from those of its base, in key order:
+  they are the same bytes on every rebase, and its leaves do not overlap.
 * Full leaves *gather* in the last node, which is written anew for it. What died under a node is then told
   by the references in it, and the bitmap in the pointer starts afresh.
 * `rebuild` writes chosen leaves anew: without their dead entries, or in another order.
@@ -27,8 +27,6 @@ from inlay.format.snapshot import NODE_MAX_LEAVES, Segment, Tier
 from inlay.plan.change import Kind, NewSegment
 from inlay.plan.tree import Nodes, open_tree, under
 
-# A commit that adds this many entries packs them apart from those of its base.
-BULK_ENTRIES = 256
 # A leaf is written again with what is rolled if it is at most so many times as large: each step up costs
 # an entry about half of this in rewriting.
 GROWTH = 4
@@ -145,7 +143,7 @@ class Missing:
 def roll(tier: Tier[T], packing: Packing[T], writer: Writer) -> Tier[T] | Missing:
     """All inline entries into leaves."""
     new = [e for e in tier.inline if packing.is_new(e)]
-    is_bulk = len(new) >= BULK_ENTRIES
+    is_bulk = len(new) * 2 > packing.most
     rolled = [e for e in tier.inline if not packing.is_new(e)] if is_bulk else list(tier.inline)
     before = list(tier.segments)
     absorbed: list[Segment] = []

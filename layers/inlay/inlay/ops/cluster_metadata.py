@@ -1,0 +1,72 @@
+"""Cluster metadata: pack the entries of files by key again, so that a query opens few leaves.
+
+Promise: no file is touched and no row changes; each step is one commit beside other writers, and what is
+left is found again by the next run. `plan.overlap` says which leaves a step takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from inlay.ops.commit import Committed, commit
+from inlay.ops.context import Context
+from inlay.ops.load import Loaded, load_pointer, load_segments
+from inlay.plan.change import Change, NeedSegments
+from inlay.plan.overlap import deepest_overlap
+from inlay.plan.state import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """`max_bytes` of leaves are read and written again, and no step begins after `deadline` (by the
+    context's clock)."""
+
+    max_bytes: int | None = None
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataResult:
+    """`steps` were committed, `leaves` written anew; `depth` is how many leaves still lie over one value
+    of the key, at most, and `loaded` the table afterwards."""
+
+    loaded: Loaded
+    steps: int = 0
+    leaves: int = 0
+    bytes: int = 0
+    depth: int = 0
+
+
+def cluster_metadata(
+    ctx: Context, *, base: Loaded | None = None, budget: Budget | None = None
+) -> MetadataResult:
+    """Take leaves where most overlap, sort their entries by key, commit; until few do, or the budget is
+    used up. A table without partition, sort or key columns has nothing to cluster by."""
+    budget = budget or Budget()
+    loaded = base if base is not None else load_pointer(ctx)
+    result = MetadataResult(loaded=loaded)
+    while True:
+        loaded = replace(loaded, state=_with_nodes(ctx, loaded.state))
+        depth, taken = deepest_overlap(loaded.state)
+        size = sum(leaf.size for leaf in taken)
+        late = budget.deadline is not None and ctx.clock.monotonic() >= budget.deadline
+        dear = budget.max_bytes is not None and result.bytes + size > budget.max_bytes
+        if not taken or late or dear:
+            return replace(result, loaded=loaded, depth=depth)
+        change = Change(operation="compact", recluster=frozenset(leaf.id for leaf in taken))
+        outcome = commit(ctx, change, base=loaded)
+        loaded = outcome.loaded
+        if not isinstance(outcome, Committed):
+            return replace(result, loaded=loaded, depth=depth)
+        result = replace(
+            result,
+            steps=result.steps + 1,
+            leaves=result.leaves + len(taken),
+            bytes=result.bytes + size,
+        )
+
+
+def _with_nodes(ctx: Context, state: State) -> State:
+    """`state` with all nodes of files loaded, and no leaf."""
+    closed = state.open_files().closed
+    return load_segments(ctx, state, NeedSegments(files=closed)) if closed else state
