@@ -62,7 +62,7 @@ def test_diff_tells_the_rows(inlay: Run, lived: str, tmp_path: Path) -> None:
 def test_diff_refuses_what_cannot_be_told(inlay: Run, lived: str) -> None:
     assert "is not before version 2" in inlay("diff", lived, "4", "2", code=2).err
     assert "no version 9" in inlay("diff", lived, "2", "9", code=2).err
-    inlay("expire", lived, "--days", "0", "--min-versions", "1")
+    inlay("expire", lived, "--older-than", "0s", "--min-versions", "1")
     assert "have expired" in inlay("diff", lived, "1", "--rows", code=2).err
 
 

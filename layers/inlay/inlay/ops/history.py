@@ -198,7 +198,9 @@ def differences(ctx: Context, current: Snapshot, since: int, to: int) -> pa.Tabl
         raise InvalidRequest(
             f"version {since} is not before version {to}", next_step="Give the older one first"
         )
-    loaded = list(ctx.map(lambda version: load_seen(ctx, current, version), range(since, to + 1)))
+    # The newest first: what is not there yet is said before what has gone.
+    newest_first = range(to, since - 1, -1)
+    loaded = list(ctx.map(lambda version: load_seen(ctx, current, version), newest_first))[::-1]
     steps: dict[str, list[tuple[Snapshot, Snapshot]]] = defaultdict(list)
     for before, after in pairwise(loaded):
         if after.commit.branch == ctx.branch:  # what another branch did is not in this content

@@ -36,6 +36,7 @@ from inlay.plan.state import State
 
 MAX_MARKS = 2_000
 MAX_ROWS = 40
+MAX_BOUNDS = 2
 MAX_VERSIONS = 300
 Record = Mapping[str, object]
 
@@ -177,7 +178,7 @@ def make_report(
         sizes=_sizes(files, tasks, read),
         partitions=partitions[:MAX_ROWS],
         partitions_left=max(0, len(partitions) - MAX_ROWS),
-        segments=segments_table(load_tree(ctx, state)).to_pylist(),
+        segments=_segments(load_tree(ctx, state)),
         markers=tombstones[:MAX_ROWS],
         markers_left=max(0, len(tombstones) - MAX_ROWS),
         marked_files=sum(f.key not in tasks or bool(tasks[f.key].markers) for f in files),
@@ -343,6 +344,14 @@ def _tombstones(state: State, tasks: Mapping[str, FileTask]) -> list[Record]:
 
 def _dearest(marker: Mapping[str, Any]) -> tuple[int, str]:
     return -marker["bytes_hit"], str(marker["where"])
+
+
+def _segments(state: State) -> list[Record]:
+    """Every segment, with the bounds of the columns that matter most."""
+    return [
+        {**run, "bounds": (run["bounds"] or [])[:MAX_BOUNDS]}
+        for run in segments_table(state).to_pylist()
+    ]
 
 
 # -- a query --------------------------------------------------------------------------------------
