@@ -234,3 +234,22 @@ def test_an_erasure_is_brought_to_its_receipt_by_hand(
     assert len(list((tmp_path / people / "erasure").iterdir())) == 1
     held = [f for f in (tmp_path / people).rglob("*.parquet") if "Bob" in str(pq.read_table(f))]
     assert held == []
+
+
+def test_tables_are_partitioned_and_partitions_listed(inlay: Run, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,at\n1,2024-02-29T10:00:00Z\n2,2024-03-01T10:00:00Z\n3,\n")
+    columns = "id bigint, at timestamptz"
+    inlay("create", "t", "--schema", columns, "--partition-by", "day(at), bucket(2, id)")
+    inlay("append", "t", "a.csv")
+    assert inlay("show", "t", "--json").json["partition_by"] == ["day(at)", "bucket(2, id)"]
+    listed = inlay("partitions", "t")
+    assert "at_day=2024-02-29, id_bucket_2=0" in listed.out and "at_day=NULL" in listed.out
+    first = inlay("partitions", "t", "--json").lines[0]
+    assert (first["files"], first["partition"][0]["value"]) == (1, "2024-02-29")
+    inlay("partition", "t", "month(at)")
+    inlay("append", "t", "a.csv")
+    assert "at_month=2024-02" in inlay("partitions", "t").out
+    inlay("partition", "t", "--none")
+    assert inlay("show", "t", "--json").json["partition_by"] == []
+    assert "day does not take" in inlay("partition", "t", "day(id)", code=2).err
+    assert "--none" in inlay("partition", "t", code=2).err

@@ -335,6 +335,8 @@ def test_statistics_and_partition_are_both_used() -> None:
         ("int32", "int64", "bucket[100]", 79, 34, [True, False]),
         ("decimal(9,2)", "decimal(18,2)", "bucket[100]", 59, Decimal("14.20"), [True, False]),
         ("int32", "int64", "truncate[10]", 30, 34, [True, False]),
+        # Another scale has other digits, and so another hash.
+        ("decimal(9,2)", "decimal(18,3)", "bucket[100]", 59, Decimal("14.200"), [True, True]),
         ("date", "timestamp(us)", "day", 5, 5 * DAY, [True, False]),
         # A date hashes as its days, a timestamp as its microseconds: of these nothing is concluded.
         ("date", "timestamp(us)", "bucket[100]", 7, 5 * DAY, [True, True]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from inlay.cli.output import print_rows, print_write
 from inlay.cli.verb import Example, add_verb
 from inlay.errors import InvalidRequest
 
-_PARTITIONS = ("partition", "files", "rows", "bytes", "deletes", "spec", "current")
+_PARTITIONS = ("partition", "files", "rows", "bytes", "deleted_rows", "spec_id")
 
 
 def partition(
@@ -57,7 +57,16 @@ def partitions(
     """List the partitions that have files."""
     with opened(table, version=version, as_of=as_of, ref=ref) as found:
         rows = found.partitions()
+    if not as_json:
+        at = rows.schema.get_field_index("partition")
+        rows = rows.set_column(at, "partition", [[_text(p) for p in rows["partition"].to_pylist()]])
     print_rows(rows, as_json=as_json, columns=_PARTITIONS, empty="no files")
+
+
+def _text(partition: list[dict[str, Any]]) -> str:
+    """`at_day=2024-02-29, region=NULL`."""
+    named = (f"{p['name']}={'NULL' if p['value'] is None else p['value']}" for p in partition)
+    return ", ".join(named) or "(none)"
 
 
 def register(app: typer.Typer) -> None:

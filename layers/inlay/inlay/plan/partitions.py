@@ -109,8 +109,7 @@ class Fact:
         """False only when no value of the column starts so."""
         if self.transform.name not in ("identity", "truncate") or not isinstance(self.value, str):
             return True
-        whole = self.transform.name == "identity" or len(self.value) < self.transform.width
-        return self.value.startswith(prefix) or (not whole and prefix.startswith(self.value))
+        return self.value.startswith(prefix) or prefix.startswith(self.value)
 
 
 def _hash_alike(a: Primitive, b: Primitive) -> bool:
