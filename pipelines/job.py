@@ -1,8 +1,9 @@
 """What the jobs have in common: a session, progress on the console, errors with their next step.
 
 Promise: under `spark-submit` a job uses the session it is given; run as a module it starts one on this
-machine. Results are printed as one JSON object on stdout, everything else goes to stderr. The exit code
-is 0 when the job is done, 1 when it failed, 2 when units of it failed and the others are committed.
+machine. Results are printed as one JSON object on stdout (with `--metrics` one of which CloudWatch makes
+metrics), everything else goes to stderr. The exit code is 0 when the job is done, 1 when it failed, 2
+when units of it failed and the others are committed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
@@ -21,16 +22,34 @@ from inlay.errors import InlayError
 # A line at most this often: a job of an hour is to leave a log one can read.
 PROGRESS_SECONDS = 1.0
 
+# Numbers of results that are no plain counts, as CloudWatch calls their units.
+UNITS = {
+    "seconds": "Seconds",
+    "bytes": "Bytes",
+    "read_bytes": "Bytes",
+    "written_bytes": "Bytes",
+    "version": "None",
+}
+
 Job = Callable[[Any, argparse.Namespace], Any]
 
 
-def parser(promise: str, *, table: bool = True) -> argparse.ArgumentParser:
-    """The arguments every job has; `promise` is the first line of the job's docstring. Without `table`
-    the job itself asks for what it works on."""
-    found = argparse.ArgumentParser(description=promise)
+def parser(promise: str, doc: str | None = None, *, table: bool = True) -> argparse.ArgumentParser:
+    """The arguments every job has. `promise` is the first line of the job's docstring `doc`, the rest of
+    which `--help` ends with. Without `table` the job itself asks for what it works on."""
+    found = argparse.ArgumentParser(
+        description=promise,
+        epilog=(doc or "").partition("\n")[2].strip(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     if table:
         found.add_argument("--table", required=True, help="the table's URI: s3://… or file:///…")
     found.add_argument("--dry-run", action="store_true", help="say what would be done, and stop")
+    found.add_argument(
+        "--metrics",
+        metavar="NAMESPACE",
+        help="print the result so that CloudWatch Logs makes metrics of its numbers (EMF)",
+    )
     found.add_argument("--master", help="Spark master when not under spark-submit (local[*])")
     return found
 
@@ -50,10 +69,10 @@ def source_arguments(asking: argparse.ArgumentParser) -> None:
     asking.add_argument("--where", help="rows to load, Spark SQL (all)")
 
 
-def rows_of(spark: Any, asked: argparse.Namespace) -> Any:
-    """The data that `source_arguments` name, as a DataFrame."""
+def rows_of(spark: Any, asked: argparse.Namespace, files: Sequence[str] = ()) -> Any:
+    """The data that `source_arguments` name, as a DataFrame; of these files of it, if any are named."""
     options = dict(option.partition("=")[::2] for option in asked.option)
-    frame = spark.read.format(asked.format).options(**options).load(asked.source)
+    frame = spark.read.format(asked.format).options(**options).load(list(files) or asked.source)
     if asked.where:
         frame = frame.where(asked.where)
     return frame.selectExpr(*names(asked.select)) if asked.select else frame
@@ -77,11 +96,27 @@ def run(job: Job, asked: argparse.Namespace) -> int:
         spark.stop()
     told = plain(outcome)
     told["seconds"] = round(time.monotonic() - started, 1)
+    if asked.metrics:
+        told |= emf(asked.metrics, {"job": job.__module__, "table": asked.table}, told)
     print(json.dumps(told))
     return 2 if told.get("failures") else 0
 
 
-def progress() -> Callable[[str, int, int | None], None]:
+def emf(
+    namespace: str, dimensions: Mapping[str, str | None], told: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What makes a line of JSON one in CloudWatch's embedded metric format: each number is a metric."""
+    known = {name: value for name, value in dimensions.items() if value is not None}
+    numbers = [n for n, v in told.items() if isinstance(v, int | float) and not isinstance(v, bool)]
+    metrics = [{"Name": name, "Unit": UNITS.get(name, "Count")} for name in numbers]
+    described = {"Namespace": namespace, "Dimensions": [list(known)], "Metrics": metrics}
+    return {
+        **known,
+        "_aws": {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": [described]},
+    }
+
+
+def progress(of: str = "units") -> Callable[[str, int, int | None], None]:
     """Tells of long work, on stderr."""
     last = 0.0
 
@@ -90,7 +125,7 @@ def progress() -> Callable[[str, int, int | None], None]:
         now = time.monotonic()
         if now - last >= PROGRESS_SECONDS or done == total:
             last = now
-            print(f"{what}  {done:,} of {total or 0:,} units", file=sys.stderr, flush=True)
+            print(f"{what}  {done:,} of {total or 0:,} {of}", file=sys.stderr, flush=True)
 
     return tell
 

@@ -19,7 +19,7 @@ from pipelines.job import parser, progress, run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    asking = parser("Turn pending deletes into absent rows")
+    asking = parser("Turn pending deletes into absent rows", __doc__)
     asking.add_argument("--where", help="only files that may hold such rows (SQL)")
     asking.add_argument("--strategy", choices=STRATEGIES, default="auto")
     return run(_job, asking.parse_args(arguments))

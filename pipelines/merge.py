@@ -22,7 +22,7 @@ from pipelines.job import parser, run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    asking = parser("Merge change records (insert, update, delete) into a table")
+    asking = parser("Merge change records (insert, update, delete) into a table", __doc__)
     asking.add_argument("--source", required=True, help="what Spark is to read: a path or prefix")
     asking.add_argument("--format", default="json", help="its Spark format")
     asking.add_argument("--schema", required=True, help="of the records, as Spark DDL")

@@ -22,7 +22,7 @@ from pipelines.job import parser, plain, progress, rows_of, run, source_argument
 
 
 def main(arguments: list[str] | None = None) -> int:
-    asking = parser("Load data into a branch, put it in order there, publish it to main")
+    asking = parser("Load data into a branch, put it in order there, publish it to main", __doc__)
     source_arguments(asking)
     asking.add_argument("--branch", required=True, help="its name: one for each load")
     asking.add_argument(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pipelines import bulk_load, compact, job, materialize_deletes, merge, publish
+from pipelines import (
+    bulk_load,
+    collect_garbage,
+    compact,
+    job,
+    materialize_deletes,
+    merge,
+    publish,
+    retention,
+)
 from pipelines.compact import handed_over
 
 import inlay
@@ -55,6 +67,96 @@ def test_a_bulk_load_creates_a_sorted_table_once(
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == sorted(ids)
     bounds = sorted((f.stats[1].lower, f.stats[1].upper) for f in table.entries()[0])
     assert all(left[1] < right[0] for left, right in pairwise(bounds))
+
+
+def test_a_load_in_parts_goes_on_where_it_was_killed(
+    call: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dump").mkdir()
+    for n in range(5):
+        rows = pa.table({"id": pa.array(range(n * 10, n * 10 + 10), pa.int64())})
+        pq.write_table(rows, tmp_path / "dump" / f"{n}.parquet")
+    uri = f"file://{tmp_path}/table"
+    arguments = ("--table", uri, "--source", str(tmp_path / "dump"), "--create")
+    arguments += ("--request-id", "dump", "--part-files", "2")
+    assert call(bulk_load.main, *arguments, "--dry-run")["parts"] == 3
+    load = bulk_load._load
+
+    def killed(*parts: Any) -> None:
+        if inlay.open(uri).version == 3:
+            raise KeyboardInterrupt
+        load(*parts)
+
+    monkeypatch.setattr(bulk_load, "_load", killed)
+    with pytest.raises(KeyboardInterrupt):
+        call(bulk_load.main, *arguments)
+    assert inlay.open(uri).count() == 40
+    monkeypatch.setattr(bulk_load, "_load", load)
+    told = call(bulk_load.main, *arguments)
+    assert (told["parts"], told["parts_loaded"], told["rows"]) == (3, 1, 10)
+    assert inlay.open(uri).count() == 50
+    assert call(bulk_load.main, *arguments)["committed"] is False
+
+
+def test_retention_deletes_what_is_older_once_a_day(
+    call: Callable[..., dict[str, Any]], new_table: NewTable
+) -> None:
+    now = datetime.now(UTC)
+    ages = [0, 1, 5, 29, 31, 40, 400]
+    times = [now - timedelta(days=age) for age in ages]
+    schema = pa.schema([("age", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    table = new_table(schema)
+    table.append(pa.table({"age": [*ages, -1], "at": [*times, None]}, schema=schema))
+    table.append(pa.table({"age": [400], "at": [times[-1]]}, schema=schema))
+    arguments = ("--table", table.uri, "--column", "at", "--days", "30")
+    told = call(retention.main, *arguments, "--dry-run")
+    assert (told["files_wholly_older"], told["files_partly_older"]) == (1, 1)
+    assert table.refresh().version == 3
+    told = call(retention.main, *arguments)
+    assert (told["committed"], told["deleted_files"]) == (True, 1)
+    left = table.refresh().scan().to_arrow().column("age").to_pylist()
+    assert sorted(left) == [-1, 0, 1, 5, 29]
+    again = call(retention.main, *arguments, "--materialize", "--metrics", "Lake")
+    assert (again["committed"], again["removed_rows"]) == (False, 3)
+    [metrics] = again["_aws"]["CloudWatchMetrics"]
+    assert {"Name": "seconds", "Unit": "Seconds"} in metrics["Metrics"]
+    assert again["table"] == table.uri
+    assert table.refresh().tombstones().num_rows == 0
+
+
+def test_retention_needs_a_column_of_times(
+    spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(job, "_session", lambda asked: spark)
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
+    table = new_table(pa.table({"id": [1]}))
+    assert retention.main(["--table", table.uri, "--column", "id", "--days", "30"]) == 1
+    assert "'id' is int64, not a date or time" in capsys.readouterr().err
+
+
+def test_garbage_is_collected_by_a_job(
+    call: Callable[..., dict[str, Any]], new_table: NewTable
+) -> None:
+    table = new_table(pa.table({"id": [1]}))
+    orphan = Path(table.uri.removeprefix("file://")) / "data" / "orphan.parquet"
+    orphan.write_bytes(b"orphan")
+    os.utime(orphan, (0, 0))
+    told = call(collect_garbage.main, "--table", table.uri, "--dry-run")
+    assert (told["objects"], told["kinds"]) == (1, {"data": 1})
+    assert call(collect_garbage.main, "--table", table.uri, "--grace-days", "1")["objects"] == 1
+    assert not orphan.exists()
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in Path(job.__file__).parent.glob("*.py")))
+def test_help_teaches(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    module = importlib.import_module(f"pipelines.{name}")
+    if not hasattr(module, "main") or name == "orders_demo":
+        pytest.skip("not a job")
+    with pytest.raises(SystemExit):
+        module.main(["--help"])
+    told = capsys.readouterr().out
+    assert f"python -m pipelines.{name}" in told
+    assert "--dry-run" in told and "killed" in told  # and what then
 
 
 def test_maintenance_jobs_say_what_they_would_do_and_do_it(

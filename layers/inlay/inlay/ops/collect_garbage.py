@@ -18,8 +18,9 @@ never deleted; the latter are reported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from inlay.errors import InvalidRequest
 from inlay.format.properties import Properties
@@ -31,10 +32,7 @@ from inlay.ops.roots import Roots, delete_objects, list_objects
 from inlay.ops.sweep import SweepResult, finish_erasures
 from inlay.plan.change import Change, Edit
 from inlay.plan.erasure import LIFE_SECONDS, Waiting, landing_prefix
-from inlay.plan.roots import (
-    GarbagePlan,
-    Tally,
-)
+from inlay.plan.roots import GarbagePlan, Listed, Tally
 from inlay.storage.base import DeleteFailure, Upload
 
 # Keys a dry run and a report carry; the counts are always whole.
@@ -67,10 +65,68 @@ class CollectResult:
     waiting: tuple[tuple[str, Waiting], ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Garbage: counts are whole, `keys` names up to 1,000 of it, `unknown` up to 100 objects of others.
+    `failures` could not be deleted."""
+
+    objects: int = 0
+    bytes: int = 0
+    kinds: Mapping[str, Tally] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+    young: int = 0
+    unknown: tuple[str, ...] = ()
+    unknown_count: int = 0
+    failures: tuple[DeleteFailure, ...] = ()
+
+    @classmethod
+    def of(cls, plan: GarbagePlan, failures: Iterable[DeleteFailure] = ()) -> Found:
+        return cls(
+            objects=len(plan.doomed),
+            bytes=sum(item.size for item in plan.doomed),
+            kinds=plan.by_kind(),
+            keys=tuple(item.key for item in plan.doomed[:MAX_NAMES]),
+            young=plan.young,
+            unknown=plan.unknown,
+            unknown_count=plan.unknown_count,
+            failures=tuple(failures),
+        )
+
+
+class Hands(Protocol):
+    """Who lists the table's objects and deletes them, by the rules of the roots it is given."""
+
+    def look(self, roots: Roots, boundary_us: int) -> Found:
+        """What is garbage. Deletes nothing."""
+        ...
+
+    def delete(self, roots: Roots, boundary_us: int) -> Found:
+        """What was garbage, and is deleted."""
+        ...
+
+
+class Here:
+    """This process: it remembers what it has seen between the look and the deletion."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._doomed: tuple[Listed, ...] = ()
+
+    def look(self, roots: Roots, boundary_us: int) -> Found:
+        plan = roots.plan(list_objects(self._ctx), boundary_us)
+        self._doomed = plan.doomed
+        return Found.of(plan)
+
+    def delete(self, roots: Roots, boundary_us: int) -> Found:
+        plan = roots.plan(self._doomed, boundary_us)
+        return Found.of(plan, delete_objects(self._ctx, (item.key for item in plan.doomed)))
+
+
 def collect_garbage(
     ctx: Context,
     *,
     base: Loaded | None = None,
+    hands: Hands | None = None,
     grace_seconds: float | None = None,
     dry_run: bool = False,
     hmac_key: bytes | None = None,
@@ -81,7 +137,7 @@ def collect_garbage(
 
     Open erasures are taken as far as they go (`ops.sweep`): `hmac_key` signs their receipts,
     `life_seconds` is the longest that one read or write may take, `landing` where objects land (by
-    default `ingest/<table>/` beside `tables/<table>`).
+    default `ingest/<table>/` beside `tables/<table>`). `hands` list and delete (this process).
 
     The grace must be longer than the longest read and the longest upload: a reader of an expired
     version keeps its files that long, a writer slower than that must upload again.
@@ -98,7 +154,7 @@ def collect_garbage(
         prefix = landing_prefix(ctx.root) if landing is None else landing
         swept = finish_erasures(ctx, life_seconds=life_seconds, hmac_key=hmac_key, landing=prefix)
         loaded = load_pointer(ctx, carried=loaded.state.contents)
-    result = _collect(ctx, loaded, grace_seconds, dry_run)
+    result = _collect(ctx, loaded, hands or Here(ctx), grace_seconds, dry_run)
     return replace(
         result,
         erased_objects=swept.deleted,
@@ -109,7 +165,7 @@ def collect_garbage(
 
 
 def _collect(
-    ctx: Context, loaded: Loaded, grace_seconds: float | None, dry_run: bool
+    ctx: Context, loaded: Loaded, hands: Hands, grace_seconds: float | None, dry_run: bool
 ) -> CollectResult:
     # Commits within one second of the store's clock bear times a little ahead of it.
     now_us = max(loaded.date_us, loaded.snapshot.commit.time_us)
@@ -121,12 +177,12 @@ def _collect(
     boundary_us = max(loaded.date_us - grace_us, 0)
     roots = Roots(ctx, since_us)
     roots.add(loaded.state)
-    plan = roots.plan(list_objects(ctx), boundary_us)
+    found = hands.look(roots, boundary_us)
     uploads = _stale_uploads(ctx, boundary_us)
     # An expiry's grace begins when a commit writes down that it was seen (`snapshot.observed`).
-    due = plan.doomed or uploads or loaded.has_open_times
+    due = found.objects or uploads or loaded.has_open_times
     if dry_run or not due:
-        return _result(loaded, plan, roots, boundary_us, uploads=len(uploads), dry_run=dry_run)
+        return _result(loaded, found, roots, boundary_us, uploads=len(uploads), dry_run=dry_run)
 
     change = Change(
         operation="collect_garbage",
@@ -134,11 +190,16 @@ def _collect(
     )
     loaded = expect_committed(ctx, commit(ctx, change, base=loaded)).loaded
     roots.add(loaded.state)
-    plan = replace(plan, doomed=roots.plan(plan.doomed, boundary_us).doomed)
-    failures = tuple(delete_objects(ctx, (item.key for item in plan.doomed)))
+    # What is young and what is none of ours was told by the look.
+    found = replace(
+        hands.delete(roots, boundary_us),
+        young=found.young,
+        unknown=found.unknown,
+        unknown_count=found.unknown_count,
+    )
     aborted = sum(ctx.map(lambda u: _abort(ctx, u), uploads))
-    result = _result(loaded, plan, roots, boundary_us, uploads=aborted, dry_run=False)
-    return replace(result, commit_id=loaded.snapshot.commit.id, failures=failures)
+    result = _result(loaded, found, roots, boundary_us, uploads=aborted, dry_run=False)
+    return replace(result, commit_id=loaded.snapshot.commit.id)
 
 
 def _stale_uploads(ctx: Context, boundary_us: int) -> list[Upload]:
@@ -152,7 +213,7 @@ def _abort(ctx: Context, upload: Upload) -> int:
 
 def _result(
     loaded: Loaded,
-    plan: GarbagePlan,
+    found: Found,
     roots: Roots,
     boundary_us: int,
     *,
@@ -163,13 +224,14 @@ def _result(
         version=loaded.snapshot.version,
         dry_run=dry_run,
         boundary_us=boundary_us,
-        objects=len(plan.doomed),
-        bytes=sum(item.size for item in plan.doomed),
-        kinds=plan.by_kind(),
-        keys=tuple(item.key for item in plan.doomed[:MAX_NAMES]),
-        young=plan.young,
-        unknown=plan.unknown,
-        unknown_count=plan.unknown_count,
+        objects=found.objects,
+        bytes=found.bytes,
+        kinds=found.kinds,
+        keys=found.keys,
+        young=found.young,
+        unknown=found.unknown,
+        unknown_count=found.unknown_count,
         uploads=uploads,
         roots=len(roots),
+        failures=found.failures,
     )

@@ -189,6 +189,11 @@ class Roots:
                     del segments[segment.id]
         return contents
 
+    @property
+    def needed(self) -> frozenset[str]:
+        """Every object needed, by its key relative to the table root."""
+        return self._needed
+
     def plan(self, listed: Iterable[Listed], boundary_us: int) -> GarbagePlan:
         return plan_garbage(
             listed,
