@@ -148,6 +148,8 @@ def test_a_copy_on_write_delete_tells_the_rows_that_went() -> None:
     for mode in ("surgery", "rewrite"):
         before = state(t, t.version)
         t.delete("id = 3" if mode == "surgery" else "v = 1", mode=mode)
+        [step] = t.changes(t.version - 1).steps()
+        assert [unit.in_order for unit in step.units] == [True]
         told = t.changes(t.version - 1).to_arrow()
         assert set(told["_change_type"].to_pylist()) == {"delete"}
         assert applied(before, told) == state(t, t.version)

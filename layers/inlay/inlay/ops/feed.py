@@ -13,7 +13,6 @@ and, where changes are netted, those that have not cancelled yet.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -21,37 +20,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import InvalidRequest, RefNotFound, VersionNotFound
-from inlay.format.predicate import Predicate
+from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
+from inlay.ops.feed_rows import SAID, FeedRows, kinds
 from inlay.ops.load import load_seen, load_segments, retain
 from inlay.ops.scan import checked_columns, needed, row_filter
-from inlay.parquet.conform import conform
-from inlay.parquet.expression import ExpressionFilter
-from inlay.parquet.mask import KeySet, key_set
-from inlay.parquet.multiset import Multiset, difference_in_order
-from inlay.parquet.reader import BATCH_ROWS, READ_AHEAD_BYTES, Ahead, Wanted, read_tasks
-from inlay.parquet.types import schema_to_arrow
-from inlay.parquet.wanted import subschema
-from inlay.plan.feed import FeedUnit, NeedMore, Step, keeps_rows, plan_step
+from inlay.parquet.multiset import Multiset
+from inlay.parquet.reader import READ_AHEAD_BYTES, Ahead
+from inlay.plan.feed import NeedMore, Step, keeps_rows, plan_step
 from inlay.plan.refs import held_versions
-from inlay.plan.scan import FileTask
 from inlay.plan.state import State
-
-CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = (
-    "_change_type",
-    "_commit_version",
-    "_commit_timestamp",
-)
-INSERT, DELETE = "insert", "delete"
-PREIMAGE, POSTIMAGE = "update_preimage", "update_postimage"
-
-_SAID = (
-    pa.field(CHANGE_TYPE, pa.string(), nullable=False),
-    pa.field(COMMIT_VERSION, pa.int64(), nullable=False),
-    pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC"), nullable=False),
-)
 
 
 class Changes:
@@ -96,7 +76,7 @@ class Changes:
                 next_step="Give a version from 0 (before the first) to that of the table",
                 table=self._ctx.uri,
             )
-        taken = [f.name for f in _SAID if f.name in self._columns]
+        taken = [f.name for f in SAID if f.name in self._columns]
         if taken:
             raise InvalidRequest(
                 f"the table has a column {taken[0]!r}, which a change feed uses itself",
@@ -120,68 +100,34 @@ class Changes:
         held = self._since in held_versions(self._current)
         return self._net and held and self._since < self._current.oldest_version
 
-    # -- the plan -----------------------------------------------------------------------------
-
     def steps(self) -> Iterator[Step]:
         """What each version did to rows; versions that changed none are left out. Values that pickle."""
-        if self._since == self._to.version:
-            return
-        snapshots = self._snapshots()
-        before = State(next(snapshots)) if self._since else None
-        for snapshot in snapshots:
-            after = State(snapshot, retain(before.contents if before else None, snapshot))
-            if before is None or self._spans or not keeps_rows(before.snapshot, snapshot):
-                step, after = self._plan(before, after)
-                if step.units:
-                    yield step
-            before = State(snapshot, retain(after.contents, snapshot))
-
-    def _snapshots(self) -> Iterator[Snapshot]:
-        first, last = max(self._since, 1), self._to.version
-        versions: Sequence[int] = (first, last) if self._spans else range(first, last + 1)
-        return self._ctx.map(self._snapshot, versions)
-
-    def _snapshot(self, version: int) -> Snapshot:
-        if version == self._to.version:
-            return self._to
-        try:
-            return load_seen(self._ctx, self._current, version)
-        except RefNotFound:
-            raise VersionNotFound(
-                f"branch {self._ctx.branch!r} of {self._ctx.uri} did not exist at version {version}",
-                next_step="Start from the version that began it (`refs()` and `history()` tell)",
-                table=self._ctx.uri,
-                version=version,
-            ) from None
-
-    def _plan(self, before: State | None, after: State) -> tuple[Step, State]:
-        """The step, and the later state with the segments that were loaded for it."""
-        while True:
-            found = plan_step(before, after, self._to.schema, self._predicate)
-            if not isinstance(found, NeedMore):
-                return found, after
-            if before is not None and (found.before.files or found.before.markers):
-                before = load_segments(self._ctx, before, found.before)
-                after = State(after.snapshot, before.contents)
-            else:
-                after = load_segments(self._ctx, after, found.after)
-                before = before and State(before.snapshot, after.contents)
-
-    # -- rows ---------------------------------------------------------------------------------
+        return plan_steps(
+            self._ctx,
+            self._current,
+            self._since,
+            self._to,
+            schema=self._to.schema,
+            predicate=self._predicate,
+            at_once=self._spans,
+        )
 
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the changes."""
-        return pa.schema([*self._rows_schema, *_SAID])
+        return pa.schema([*self._rows.rows_schema, *SAID])
 
     @cached_property
-    def _rows_schema(self) -> pa.Schema:
-        return _arrow(self._to.schema, self._ids)
-
-    @cached_property
-    def _ids(self) -> tuple[int, ...]:
+    def _rows(self) -> FeedRows:
         ids = {f.name: f.id for f in self._to.schema.fields}
-        return tuple(ids[name] for name in self._columns)
+        return FeedRows(
+            ctx=self._ctx,
+            schema=self._to.schema,
+            ids=tuple(ids[name] for name in self._columns),
+            key=self._to.primary_key,
+            where=self._expression,
+            ahead=Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel),
+        )
 
     def to_reader(self) -> pa.RecordBatchReader:
         """A stream of batches. Each call reads anew."""
@@ -214,133 +160,72 @@ class Changes:
             yield from self._netted()
             return
         for step in self.steps():
-            for sign, rows, paired in self._labelled(step):
-                yield from self._said(rows, _kinds(sign, rows, paired), step.version, step.time_us)
+            yield from self._rows.batches(step)
 
     def _netted(self) -> Iterator[pa.RecordBatch]:
-        heap = Multiset(self._rows_schema)
+        heap = Multiset(self._rows.rows_schema)
         for step in self.steps():
-            for sign, rows in self._reader(step, self._ids).rows():
+            for sign, rows in self._rows.signed(step):
                 heap.add(sign, rows)
+        version, time_us = self._to.version, self._to.commit.time_us
         for sign, rows in zip((-1, 1), heap.result(), strict=True):
-            kinds = _kinds(sign, rows, None)
-            yield from self._said(rows, kinds, self._to.version, self._to.commit.time_us)
-
-    def _said(
-        self, rows: pa.Table, kinds: pa.Array, version: int, time_us: int
-    ) -> Iterator[pa.RecordBatch]:
-        said = (
-            kinds,
-            pa.repeat(pa.scalar(version, _SAID[1].type), rows.num_rows),
-            pa.repeat(pa.scalar(time_us, _SAID[2].type), rows.num_rows),
-        )
-        columns = [*rows.columns[: len(self._columns)], *said]
-        yield from pa.Table.from_arrays(columns, schema=self.schema).to_batches(BATCH_ROWS)
-
-    def _reader(self, step: Step, ids: tuple[int, ...]) -> _StepReader:
-        ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel)
-        return _StepReader(self._ctx, step, self._to.schema, ids, self._expression, ahead)
-
-    def _labelled(self, step: Step) -> Iterator[tuple[int, pa.Table, pa.Array | None]]:
-        """(sign, rows, which of them are one side of an update)."""
-        key = self._to.primary_key
-        tops = {f.id for f in self._to.schema.fields}
-        if not step.updates or not key or not tops.issuperset(key):
-            for sign, rows in self._reader(step, self._ids).rows():
-                yield sign, rows, None
-            return
-        keys = self._keys(step)
-        ids = (*self._ids, *(i for i in key if i not in self._ids))
-        places = [ids.index(i) for i in key]
-        for sign, rows in self._reader(step, ids).rows():
-            for batch in rows.to_batches(BATCH_ROWS):
-                paired = keys[-sign].matches([batch.column(at) for at in places])
-                yield sign, pa.Table.from_batches([batch]), paired
-
-    def _keys(self, step: Step) -> dict[int, KeySet]:
-        """The primary keys of the rows that a step removed (-1) and added (1)."""
-        key = self._to.primary_key
-        found: dict[int, list[pa.Table]] = {-1: [], 1: []}
-        for sign, rows in self._reader(step, key).rows():
-            found[sign].append(rows)
-        empty = _arrow(self._to.schema, key).empty_table()
-        return {
-            sign: key_set(key, pa.concat_tables([empty, *rows]).combine_chunks().columns)
-            for sign, rows in found.items()
-        }
+            yield from self._rows.said(rows, kinds(sign, rows), version, time_us)
 
 
-def _kinds(sign: int, rows: pa.Table, paired: pa.Array | None) -> pa.Array:
-    alone, in_pair = (DELETE, PREIMAGE) if sign < 0 else (INSERT, POSTIMAGE)
-    if paired is None:
-        return pa.repeat(alone, rows.num_rows)
-    return pc.if_else(paired, in_pair, alone)
+# -- steps ----------------------------------------------------------------------------------------
 
 
-def _arrow(schema: Schema, ids: Iterable[int]) -> pa.Schema:
-    return schema_to_arrow(subschema(schema, ids), with_ids=False)
+def plan_steps(
+    ctx: Context,
+    table: Snapshot,
+    since: int,
+    to: Snapshot,
+    *,
+    schema: Schema,
+    predicate: Predicate = TRUE,
+    at_once: bool = False,
+) -> Iterator[Step]:
+    """What each version after `since` (0: the empty table), up to and with `to`, did to rows, told in
+    `schema`; versions that changed none are left out. `table` is the pointer's snapshot. `at_once`
+    compares the two ends as if they were neighbours."""
+    if since == to.version:
+        return
+    first = max(since, 1)
+    versions: Sequence[int] = (first, to.version) if at_once else range(first, to.version + 1)
+    snapshots = ctx.map(lambda v: to if v == to.version else _seen(ctx, table, v), versions)
+    before = State(next(snapshots)) if since else None
+    for snapshot in snapshots:
+        after = State(snapshot, retain(before.contents if before else None, snapshot))
+        if before is None or at_once or not keeps_rows(before.snapshot, snapshot):
+            step, after = _plan(ctx, before, after, schema, predicate)
+            if step.units:
+                yield step
+        before = State(snapshot, retain(after.contents, snapshot))
 
 
-# -- one step -------------------------------------------------------------------------------------
+def _seen(ctx: Context, table: Snapshot, version: int) -> Snapshot:
+    try:
+        return load_seen(ctx, table, version)
+    except RefNotFound:
+        raise VersionNotFound(
+            f"branch {ctx.branch!r} of {ctx.uri} did not exist at version {version}",
+            next_step="Start from the version that began it (`refs()` and `history()` tell)",
+            table=ctx.uri,
+            version=version,
+        ) from None
 
 
-@dataclass(frozen=True)
-class _StepReader:
-    """Reads what a step says, as columns `ids` of `schema`."""
-
-    ctx: Context
-    step: Step
-    schema: Schema
-    ids: tuple[int, ...]
-    where: ExpressionFilter | None = None
-    ahead: Ahead = field(default_factory=Ahead)
-
-    def rows(self) -> Iterator[tuple[int, pa.Table]]:
-        """(-1, rows removed), then (1, rows added)."""
-        units = self.step.units
-        yield from self._tables(-1, [t for u in units if not u.after for t in u.before])
-        late: list[pa.Table] = []
-        for unit in units:
-            if unit.before and unit.after:
-                for sign, rows in self._compared(unit):
-                    if sign < 0:
-                        yield sign, rows
-                    else:
-                        late.append(rows)
-        for rows in late:
-            yield 1, rows
-        yield from self._tables(1, [t for u in units if not u.before for t in u.after])
-
-    def _compared(self, unit: FeedUnit) -> Iterator[tuple[int, pa.Table]]:
-        if unit.in_order:
-            old, new = unit.before, unit.after
-            swapped = old[0].file.origin == new[0].file.key
-            whole, kept = (new, old) if swapped else (old, new)
-            found = difference_in_order(self._read(whole), self._read(kept), self._arrow)
-            yield from ((-sign if swapped else sign, rows) for sign, rows in found)
-            return
-        heap = Multiset(self._arrow)
-        for sign, tasks in ((-1, unit.before), (1, unit.after)):
-            for _, rows in self._tables(sign, tasks):
-                heap.add(sign, rows)
-        gone, come = heap.result()
-        yield -1, gone
-        yield 1, come
-
-    def _tables(self, sign: int, tasks: Sequence[FileTask]) -> Iterator[tuple[int, pa.Table]]:
-        for batch in self._read(tasks):
-            yield sign, pa.Table.from_batches([batch])
-
-    def _read(self, tasks: Sequence[FileTask]) -> Iterator[pa.RecordBatch]:
-        read_as = self.step.schema
-        wanted = Wanted(schema=read_as, columns=self.ids, where=self.where)
-        shown, read = subschema(self.schema, self.ids), subschema(read_as, self.ids)
-        reading = read_tasks(self.ctx.objects, tasks, wanted, self.ctx.executor, ahead=self.ahead)
-        for batch in reading:
-            if batch.num_rows:
-                # Nested fields that only deletes look at are left out again.
-                yield batch if shown.fields == read.fields else conform(batch, read, shown)
-
-    @property
-    def _arrow(self) -> pa.Schema:
-        return _arrow(self.schema, self.ids)
+def _plan(
+    ctx: Context, before: State | None, after: State, schema: Schema, predicate: Predicate
+) -> tuple[Step, State]:
+    """The step, and the later state with the segments that were loaded for it."""
+    while True:
+        found = plan_step(before, after, schema, predicate)
+        if not isinstance(found, NeedMore):
+            return found, after
+        if before is not None and (found.before.files or found.before.markers):
+            before = load_segments(ctx, before, found.before)
+            after = State(after.snapshot, before.contents)
+        else:
+            after = load_segments(ctx, after, found.after)
+            before = before and State(before.snapshot, after.contents)
