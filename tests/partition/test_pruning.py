@@ -76,7 +76,7 @@ def partitions(spec: PartitionSpec, schema: Schema, rows: list[Row]) -> dict[Par
     return found
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=250)
 @given(data=st.data())
 def test_pruning_never_contradicts_the_rows(data: st.DataObject) -> None:
     fields, rows, predicate = data.draw(some.tables())
@@ -92,7 +92,7 @@ def test_pruning_never_contradicts_the_rows(data: st.DataObject) -> None:
         assert not all_match(predicate, evidence.of(entry), entry.rows) or all(found)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_a_partition_told_by_statistics_is_that_of_every_row(data: st.DataObject) -> None:
     fields, rows, _ = data.draw(some.tables(max_rows=3))
@@ -132,7 +132,7 @@ def test_bounds_in_one_bucket_say_nothing_of_what_lies_between() -> None:
         assert partition_from_stats(spec, SCHEMA, stats, 9) == partition
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(data=st.data())
 def test_keys_that_equal_a_row_reach_its_file(data: st.DataObject) -> None:
     field = data.draw(st.sampled_from(some.SCHEMA.fields))

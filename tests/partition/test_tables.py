@@ -282,7 +282,7 @@ CONDITIONS = [
 ]  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(data=st.data())
 def test_a_partitioned_table_gives_what_a_plain_one_gives(data: st.DataObject) -> None:
     plain, cut = table(), table()

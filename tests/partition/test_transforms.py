@@ -115,7 +115,7 @@ def test_zeros_are_one_partition_and_nan_another() -> None:
 # -- every type -----------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_a_column_is_partitioned_as_its_values_are(data: st.DataObject) -> None:
     transform, kind = data.draw(st.sampled_from(PAIRS))
@@ -129,7 +129,7 @@ def test_a_column_is_partitioned_as_its_values_are(data: st.DataObject) -> None:
     assert len({repr(v) for v in found.distinct}) == len(found.distinct)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_a_partition_bounds_its_values(data: st.DataObject) -> None:
     transform, kind = data.draw(st.sampled_from(PAIRS))
@@ -143,7 +143,7 @@ def test_a_partition_bounds_its_values(data: st.DataObject) -> None:
     assert bounds.upper is None or order_key(value) <= order_key(bounds.upper)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_every_transform_but_bucket_is_monotone(data: st.DataObject) -> None:
     transform, kind = data.draw(st.sampled_from([p for p in PAIRS if p[0].name != "bucket"]))
