@@ -210,7 +210,40 @@ def late(t: inlay.Table, ctx: Context) -> Iterator[inlay.Table]:
     yield t
     t.delete("id >= 425", mode="tombstone", request_id="delete-1")
     yield t
+    yield from evolution(t)
     t.delete("id = 400", mode="erase", request_id="erase-1")  # stays open
+    yield t
+
+
+def evolution(t: inlay.Table) -> Iterator[inlay.Table]:
+    """Columns that change under deletes and files that were written before."""
+    t.delete("born < DATE '1972-01-01' AND id > 60", mode="tombstone")
+    yield t
+    t.delete(keys={"born": [date(1970, 1, 1) + timedelta(days=11 * n) for n in range(180, 190)]})
+    yield t
+    t.alter(
+        drop=["blob"],
+        add={
+            "note": pa.string(),
+            "rank": pa.field("rank", pa.int16(), nullable=False),
+            "place.land": pa.string(),
+            "blob": pa.int8(),  # the name again, for another column
+        },
+        defaults={"note": "none", "rank": 7, "place.land": "?"},
+        widen={
+            "born": pa.timestamp("us"),
+            "counts.value": pa.int64(),
+            "place.at.element": pa.float64(),
+        },
+        rename={"ok": "fine", "place.city": "town"},
+        order=["id", "rank"],
+    )
+    yield t
+    more = {"id": 500, "born": datetime(2026, 1, 31, 12), "blob": 1, "place": {"town": "new"}}
+    t.append(pa.Table.from_pylist([more, {"id": 501, "rank": 1, "note": None}]))
+    yield t
+    t.alter(optional=["rank"])
+    t.update({"rank": "NULL"}, where="id = 501")
     yield t
 
 
