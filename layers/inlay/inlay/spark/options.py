@@ -28,6 +28,7 @@ _READ = (
     "partitionBytes",
     "parallelism",
     "leaveOut",
+    "changeFeed",
     "startVersion",
     "startTime",
     "maxFilesPerTrigger",
@@ -43,8 +44,9 @@ class ReadOptions:
     """`uri` names the tag or branch as well (`connect.at_ref`). `columns` are names in the order of the
     result; `where` is SQL text. `parallelism` is how many
     tasks run side by side: small tables are cut into as many partitions. `leave_out` are keys of files
-    that someone else reads (`spark.native`). The last four are a stream's: where it starts
-    (`start_version` is the first whose rows it sees) and how much of the table one micro-batch takes."""
+    that someone else reads (`spark.native`). `change_feed` asks for changes, not for rows (`spark.feed`).
+    The last four are a stream's: where it starts (`start_version` is the first whose rows it sees; a
+    change feed that is no stream starts so, too) and how much of the table one micro-batch takes."""
 
     uri: str
     columns: tuple[str, ...] | None = None
@@ -54,6 +56,7 @@ class ReadOptions:
     partition_bytes: int = PARTITION_BYTES
     parallelism: int | None = None
     leave_out: tuple[str, ...] = ()
+    change_feed: bool = False
     start_version: int | None = None
     start_us: int | None = None
     max_files: int | None = None
@@ -98,6 +101,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         partition_bytes=_number(found, "partitionBytes") or PARTITION_BYTES,
         parallelism=_number(found, "parallelism"),
         leave_out=_columns(found["leaveOut"]) if "leaveOut" in found else (),
+        change_feed=_flag(found, "changeFeed"),
         start_version=_number(found, "startVersion"),
         start_us=_time_us(found, "startTime"),
         max_files=_number(found, "maxFilesPerTrigger"),
@@ -153,6 +157,13 @@ def _columns(text: str) -> tuple[str, ...]:
             f"the option columns is not a JSON list: {text[:100]!r}",
             next_step='Write a, b or ["a", "b"]',
         ) from None
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    text = options.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise InvalidRequest(f"the option {name} is {text[:100]!r}", next_step="Give true or false")
+    return text == "true"
 
 
 def _number(options: Mapping[str, str], name: str) -> int | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from inlay.plan.state import State
+    from inlay.spark.feed import InlayFeedReader, InlayFeedStream
     from inlay.spark.options import ReadOptions
     from inlay.spark.reader import InlayReader
     from inlay.spark.sink import InlayStreamWriter
@@ -66,12 +67,21 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
         from inlay.spark.types import spark_schema
 
         options, state = self._open()
+        if options.change_feed:
+            from inlay.spark.feed import feed_schema
+
+            return feed_schema(state.snapshot.schema, options.columns)
         return spark_schema(state.snapshot.schema, options.columns)
 
-    def reader(self, schema: StructType) -> InlayReader:
+    def reader(self, schema: StructType) -> InlayReader | InlayFeedReader:
         from inlay.spark.reader import InlayReader
 
-        return InlayReader(*self._open(), schema)
+        options, state = self._open()
+        if options.change_feed:
+            from inlay.spark.feed import InlayFeedReader
+
+            return InlayFeedReader(options, state, schema)
+        return InlayReader(options, state, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> InlayWriter:
         from inlay.spark.options import write_options
@@ -79,7 +89,9 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
 
         return InlayWriter(plan_write(write_options(self.options), schema, overwrite=overwrite))
 
-    def streamReader(self, schema: StructType) -> InlayStreamReader:  # noqa: N802
+    def streamReader(  # noqa: N802
+        self, schema: StructType
+    ) -> InlayStreamReader | InlayFeedStream:
         from inlay.errors import InvalidRequest
         from inlay.spark.connect import load_state, place
         from inlay.spark.options import read_options
@@ -91,6 +103,10 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
                 "a stream reads what happens to main, not to a tag or branch",
                 next_step="Leave out the option ref, or read the branch by batch",
             )
+        if options.change_feed:
+            from inlay.spark.feed import InlayFeedStream
+
+            return InlayFeedStream(options, load_state(options.uri), schema)
         return InlayStreamReader(options, load_state(options.uri), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> InlayStreamWriter:  # noqa: N802

@@ -1,0 +1,253 @@
+"""The change feed in Spark: rows that versions added and removed, by batch and as a stream.
+
+::
+
+    spark.read.format("inlay").option("changeFeed", "true").option("startVersion", 7).load(uri)
+    spark.readStream.format("inlay").option("changeFeed", "true").load(uri)
+
+Promise: what Spark sees is what `Table.changes` tells, in the table's columns and the feed's own three.
+A stream tells first the rows there are, as inserts of the version it begins with, then what each later
+version did, each once; it takes whole versions, so that a version is never seen by half. Deletes are
+told, unlike by the source without this option.
+
+The driver plans steps; executors read their units, those of an update together, because its rows are
+paired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as st
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+
+from inlay.errors import InvalidRequest, VersionNotFound
+from inlay.format.predicate import TRUE, Predicate
+from inlay.format.schema import Schema
+from inlay.format.snapshot import Snapshot
+from inlay.ops.feed import plan_steps
+from inlay.ops.feed_rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FeedRows
+from inlay.ops.load import load_pointer, load_seen
+from inlay.ops.scan import Scan
+from inlay.parquet.reader import Ahead
+from inlay.plan.feed import FeedUnit, Step
+from inlay.plan.state import State
+from inlay.spark.batches import gathered
+from inlay.spark.connect import THREADS, connect, load_state
+from inlay.spark.options import ReadOptions
+from inlay.spark.tasks import READ_AHEAD_BYTES
+from inlay.spark.types import arrow_for, spark_schema, to_spark
+
+FEED_FIELDS = (
+    st.StructField(CHANGE_TYPE, st.StringType(), False),
+    st.StructField(COMMIT_VERSION, st.LongType(), False),
+    st.StructField(COMMIT_TIMESTAMP, st.TimestampType(), False),
+)
+
+
+@dataclass(frozen=True)
+class StepPartition(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
+    """A step, or some of its units."""
+
+    step: Step
+
+
+def feed_schema(schema: Schema, columns: Sequence[str] | None) -> st.StructType:
+    """The table's columns, or those asked for, and the feed's."""
+    return st.StructType([*spark_schema(schema, columns).fields, *FEED_FIELDS])
+
+
+class FeedReader:
+    """What batch and stream share: plans steps on the driver, reads them on the executors."""
+
+    def __init__(self, options: ReadOptions, state: State, asked: st.StructType) -> None:
+        snapshot = state.snapshot
+        if asked.names != feed_schema(snapshot.schema, options.columns).names:
+            raise InvalidRequest(
+                "a change feed has the table's columns and its own, whatever .schema(…) says",
+                next_step="Leave out .schema(…); the option columns chooses columns",
+            )
+        self.options = options
+        self.schema = snapshot.schema
+        self.key = snapshot.primary_key
+        self.where: Predicate = TRUE
+        if options.where is not None:
+            from inlay.parse import parse_predicate
+
+            self.where = parse_predicate(options.where, snapshot.schema)
+
+    # -- on the driver ------------------------------------------------------------------------
+
+    def steps(self, since: int, to: int) -> Iterator[Step]:
+        ctx = connect(self.options.uri)
+        table = load_pointer(ctx).pointer
+        if since < to and max(since, 1) < table.oldest_version:
+            raise VersionNotFound(
+                f"changes since version {since} of {ctx.uri} can no longer be told: the versions "
+                f"before {table.oldest_version} have expired",
+                next_step=f"Start at version {table.oldest_version + 1} or later",
+                table=ctx.uri,
+                version=since,
+            )
+        last = load_seen(ctx, table, to)
+        return plan_steps(ctx, table, since, last, schema=self.schema, predicate=self.where)
+
+    def rows_there(self, version: int) -> Step:
+        """All rows of a version, as if it had just added them."""
+        ctx = connect(self.options.uri)
+        snapshot: Snapshot = load_seen(ctx, load_pointer(ctx).pointer, version)
+        scan = Scan(ctx, State(replace(snapshot, schema_id=self.schema.id)), where=self.where)
+        return Step(
+            version=version,
+            time_us=snapshot.commit.time_us,
+            operation="append",
+            schema=self.schema,
+            units=tuple(FeedUnit((), (task,)) for task in scan.plan.tasks),
+        )
+
+    def partitions(self, steps: Iterable[Step]) -> list[StepPartition]:
+        found: list[StepPartition] = []
+        for step in steps:
+            if self._rows(connect(self.options.uri)).pairs(step):
+                found.append(StepPartition(_slim(step, step.units)))
+            else:
+                found += [StepPartition(_slim(step, (unit,))) for unit in step.units]
+        return found
+
+    # -- on the executors ---------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, StepPartition):  # without any Spark makes one of its own
+            return iter(())
+        rows = self._rows(connect(self.options.uri)).batches(partition.step)
+        asked = arrow_for(feed_schema(self.schema, self.options.columns))
+        return (to_spark(batch, asked) for batch in gathered(rows))
+
+    def _rows(self, ctx: Any) -> FeedRows:
+        names = self.options.columns or self.schema.names
+        ids = {field.name: field.id for field in self.schema.fields}
+        return FeedRows(
+            ctx=ctx,
+            schema=self.schema,
+            ids=tuple(ids[name] for name in names),
+            key=self.key,
+            ahead=Ahead(budget_bytes=READ_AHEAD_BYTES, parallel=THREADS),
+        )
+
+
+def _slim(step: Step, units: tuple[FeedUnit, ...]) -> Step:
+    """Some units of a step, without the statistics of their files: nobody reads them any more."""
+    return replace(
+        step,
+        units=tuple(
+            FeedUnit(
+                tuple(replace(t, file=replace(t.file, stats={})) for t in unit.before),
+                tuple(replace(t, file=replace(t.file, stats={})) for t in unit.after),
+            )
+            for unit in units
+        ),
+    )
+
+
+class InlayFeedReader(DataSourceReader):  # type: ignore[misc]
+    """The changes of a range of versions."""
+
+    def __init__(self, options: ReadOptions, state: State, asked: st.StructType) -> None:
+        if options.start_version is None and options.start_us is None:
+            raise InvalidRequest(
+                "a change feed that is no stream needs to know where it starts",
+                next_step="Give startVersion (the first version told) or startTime",
+            )
+        self._feed = FeedReader(options, state, asked)
+        self._to = state.snapshot.version
+
+    def partitions(self) -> list[StepPartition]:
+        since = first_told(self._feed.options) - 1
+        if since > self._to:
+            return []
+        return self._feed.partitions(self._feed.steps(since, self._to))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._feed.read(partition)
+
+
+class InlayFeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Offsets are `{"version": v, "first": …}`: told up to version v; `first`: the rows of v are yet to
+    be told."""
+
+    def __init__(self, options: ReadOptions, state: State, asked: st.StructType) -> None:
+        if options.version is not None or options.as_of_us is not None:
+            raise InvalidRequest(
+                "a stream has no fixed version",
+                next_step="Say where it starts: startVersion or startTime",
+            )
+        self._feed = FeedReader(options, state, asked)
+        self._until: int | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        options = self._feed.options
+        if options.start_version is not None or options.start_us is not None:
+            return {"version": first_told(options) - 1, "first": False}
+        return {"version": self._newest(), "first": True}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._feed.options.max_files is not None:
+            return ReadMaxFiles(self._feed.options.max_files)
+        if self._feed.options.max_bytes is not None:
+            return ReadMaxBytes(self._feed.options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._until = self._newest()
+
+    def _newest(self) -> int:
+        return load_pointer(connect(self._feed.options.uri)).snapshot.version
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """As far as `limit` goes, at least one version that changed rows."""
+        until = self._newest() if self._until is None else self._until
+        if start["first"]:
+            return {"version": start["version"], "first": False}
+        if isinstance(limit, ReadAllAvailable) or start["version"] >= until:
+            return {"version": max(until, start["version"]), "first": False}
+        files = size = 0
+        told = start["version"]
+        for step in self._feed.steps(start["version"], until):
+            tasks = [t for unit in step.units for t in (*unit.before, *unit.after)]
+            files += len(tasks)
+            size += sum(task.file.size for task in tasks)
+            over_files = isinstance(limit, ReadMaxFiles) and files > limit.max_files
+            over_bytes = isinstance(limit, ReadMaxBytes) and size > limit.max_bytes
+            if told > start["version"] and (over_files or over_bytes):
+                return {"version": told, "first": False}
+            told = step.version
+        return {"version": until, "first": False}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        steps: list[Step] = []
+        if start["first"]:
+            steps.append(self._feed.rows_there(start["version"]))
+        if start["version"] < end["version"]:
+            steps += self._feed.steps(start["version"], end["version"])
+        return self._feed.partitions(steps)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._feed.read(partition)
+
+
+def first_told(options: ReadOptions) -> int:
+    """The first version whose changes are told."""
+    if options.start_version is not None:
+        return options.start_version
+    # From a time on: what was there then is not asked for.
+    return load_state(options.uri, as_of_us=options.start_us).snapshot.version + 1
