@@ -6,13 +6,15 @@ left is found again by the next run. `plan.overlap` says which leaves a step tak
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from inlay.format.snapshot import Segment
 from inlay.ops.commit import Committed, commit
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded, load_pointer, load_segments
 from inlay.plan.change import Change, NeedSegments
-from inlay.plan.overlap import deepest_overlap
+from inlay.plan.overlap import deepest_overlap, would_part
 from inlay.plan.state import State
 
 
@@ -28,7 +30,8 @@ class Budget:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResult:
     """`steps` were committed, `leaves` written anew; `depth` is how many leaves still lie over one value
-    of the key, at most, and `loaded` the table afterwards."""
+    of the key, at most, and `loaded` the table afterwards. Where the files themselves lie over one another
+    the depth stays: `compact.strategy` parts those."""
 
     loaded: Loaded
     steps: int = 0
@@ -53,6 +56,9 @@ def cluster_metadata(
         dear = budget.max_bytes is not None and result.bytes + size > budget.max_bytes
         if not taken or late or dear:
             return replace(result, loaded=loaded, depth=depth)
+        loaded = replace(loaded, state=_with_leaves(ctx, loaded.state, taken))
+        if not would_part(loaded.state, taken):
+            return replace(result, loaded=loaded, depth=depth)
         change = Change(operation="compact", recluster=frozenset(leaf.id for leaf in taken))
         outcome = commit(ctx, change, base=loaded)
         loaded = outcome.loaded
@@ -64,6 +70,11 @@ def cluster_metadata(
             leaves=result.leaves + len(taken),
             bytes=result.bytes + size,
         )
+
+
+def _with_leaves(ctx: Context, state: State, leaves: Sequence[Segment]) -> State:
+    missing = tuple(leaf for leaf in leaves if leaf.id not in state.contents.files)
+    return load_segments(ctx, state, NeedSegments(files=missing)) if missing else state
 
 
 def _with_nodes(ctx: Context, state: State) -> State:

@@ -1,4 +1,4 @@
-"""Compact: fewer, fuller files, in order, without the rows that were deleted; fewer metadata segments.
+"""Compact: fewer, fuller files, in order, without the rows that were deleted; metadata in order, too.
 
 Promise: every reader sees the same rows before and after. Work is done in units, each committing or
 failing alone beside other writers, the best first, within what the caller gives of bytes and time; what
@@ -19,6 +19,8 @@ import pyarrow as pa
 from inlay.errors import ConcurrentChange
 from inlay.format.properties import Properties
 from inlay.ops.append import fresh_base
+from inlay.ops.cluster_metadata import Budget as MetadataBudget
+from inlay.ops.cluster_metadata import cluster_metadata
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded
 from inlay.ops.rewrite import (
@@ -46,6 +48,8 @@ from inlay.plan.compaction import (
 # Memory of sorting a unit, per byte of its files: rows decode to about four times their size, and are
 # there twice while they are put in order.
 MEMORY_PER_BYTE = 10
+# Memory of a file's entry, with the statistics of ten columns.
+MEMORY_PER_FILE = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +92,14 @@ def compact(
     given), cluster as `compact.strategy` says, fold deletes into files, drop what covers nothing.
 
     `max_bytes` bounds what is read; no unit is begun that would not end within `deadline_seconds`, and
-    none is planned that needs more than `memory_bytes`.
+    none is planned that needs more than `memory_bytes`: of a table with too many files to plan for only
+    the metadata is put in order.
     """
-    loaded = with_entries(ctx, fresh_base(ctx, base))
-
+    deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
+    loaded = fresh_base(ctx, base)
+    if not dry_run and _is_too_large(loaded, memory_bytes):
+        return _hand_over(ctx, loaded, deadline)
+    loaded = with_entries(ctx, loaded)
     plan = partial(
         plan_compaction,
         target_bytes=target_bytes,
@@ -118,16 +126,19 @@ def compact(
         idle=table_wide,
         budget=Budget(
             max_bytes=max_bytes,
-            deadline=None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds,
+            deadline=deadline,
             seconds=lambda work: work.seconds,
         ),
     )
     merge = worth_merging(run.loaded.snapshot)
     drop_idle(ctx, run, "compact", metadata=merge)
+    ordered = cluster_metadata(ctx, base=run.loaded, budget=MetadataBudget(deadline=deadline))
+    last = ordered.loaded.snapshot
+    commits = run.commits + ordered.steps
     return CompactResult(
-        version=run.loaded.snapshot.version,
-        commit_id=run.loaded.snapshot.commit.id if run.commits else None,
-        commits=run.commits,
+        version=last.version,
+        commit_id=last.commit.id if commits else None,
+        commits=commits,
         units=len(run.done),
         input_files=sum(len(d.unit.inputs) for d in run.done),
         output_files=sum(len(d.unit.outputs) for d in run.done),
@@ -135,13 +146,34 @@ def compact(
         removed_markers=run.removed_markers,
         input_bytes=sum(d.read_bytes for d in run.done),
         written_bytes=sum(d.written_bytes for d in run.done),
-        merged_metadata=merge,
+        merged_metadata=merge or ordered.steps > 0,
         left=run.left,
         left_bytes=run.left_bytes,
         hand_over=run.left_bytes
         > Properties(run.loaded.snapshot.properties).number("compact.handover_bytes"),
         skipped=run.skipped,
         failures=tuple(run.failures),
+    )
+
+
+def _is_too_large(loaded: Loaded, memory_bytes: int | None) -> bool:
+    """Whether the entries of all files, from which units are planned, would take too much memory."""
+    needed = loaded.snapshot.totals.files * MEMORY_PER_FILE
+    return memory_bytes is not None and needed > memory_bytes // 2
+
+
+def _hand_over(ctx: Context, loaded: Loaded, deadline: float | None) -> CompactResult:
+    """What can be done for a table whose files are too many to plan with: its metadata."""
+    ordered = cluster_metadata(ctx, base=loaded, budget=MetadataBudget(deadline=deadline))
+    last = ordered.loaded.snapshot
+    return CompactResult(
+        version=last.version,
+        commit_id=last.commit.id if ordered.steps else None,
+        commits=ordered.steps,
+        merged_metadata=ordered.steps > 0,
+        left=last.totals.files,
+        left_bytes=last.totals.bytes,
+        hand_over=True,
     )
 
 

@@ -3,16 +3,21 @@
 Promise: a step takes leaves that share a value of the first column their references bound, at most
 MAX_LEAVES of them, and only where more than DEPTH do; once it has packed their entries by key, they lie
 beside one another. So a table without order becomes one of which a query by key opens a few leaves, in
-about log₃₂(leaves) passes over its metadata.
+about log₃₂(leaves) passes over its metadata. Where files themselves lie over one another, packing their
+entries would not part them: such leaves are left alone (`would_part`), so that this comes to an end.
 """
 
 from __future__ import annotations
 
-from inlay.format.schema import Value
+from collections.abc import Sequence
+from typing import Any
+
+from inlay.format.entry import ColumnStats
 from inlay.format.snapshot import Segment, Snapshot
 from inlay.format.values import order_key
+from inlay.plan.evidence import Evidence
 from inlay.plan.partitions import current_spec
-from inlay.plan.state import State
+from inlay.plan.state import State, live_files
 
 # Leaves over one value that are not worth more work: the ones that still grow are among them.
 DEPTH = 3
@@ -32,30 +37,59 @@ def deepest_overlap(state: State) -> tuple[int, tuple[Segment, ...]]:
     column = cluster_column(state.snapshot)
     if column is None:
         return 0, ()
-    events: list[tuple[object, bool, int]] = []
     leaves = state.open_files().leaves
-    for n, leaf in enumerate(leaves):
-        lower, upper = _span(leaf, column)
-        if lower is not None and upper is not None:
-            events.append((order_key(lower), False, n))
-            events.append((order_key(upper), True, n))
+    evidence = Evidence.of_snapshot(state.snapshot)
+    deepest = _deepest([_span(evidence.under(leaf).get(column)) for leaf in leaves])
+    if len(deepest) <= DEPTH:
+        return len(deepest), ()
+    return len(deepest), tuple(leaves[n] for n in sorted(deepest))[:MAX_LEAVES]
+
+
+def would_part(state: State, taken: Sequence[Segment]) -> bool:
+    """Whether packing the entries of these leaves, which must be loaded, by key would leave clearly
+    fewer of them over one value."""
+    column = cluster_column(state.snapshot)
+    if column is None:
+        return False
+    evidence = Evidence.of_snapshot(state.snapshot)
+    spans: list[tuple[Any, Any]] = []
+    for leaf in taken:
+        for _, entry in live_files(leaf, state.contents.files[leaf.id]):
+            span = _span(evidence.column(entry, column))
+            if span is None:
+                return False
+            spans.append(span)
+    spans.sort()
+    pieces = [
+        spans[len(spans) * n // len(taken) : len(spans) * (n + 1) // len(taken)]
+        for n in range(len(taken))
+    ]
+    packed = [(piece[0][0], max(high for _, high in piece)) for piece in pieces if piece]
+    return len(_deepest(packed)) * 2 <= len(taken)
+
+
+def _deepest(spans: Sequence[tuple[Any, Any] | None]) -> frozenset[int]:
+    """The spans that lie over one value where most do. Those of a single value count for nothing: no
+    packing makes them narrower."""
+    events: list[tuple[Any, bool, int]] = []
+    for n, span in enumerate(spans):
+        if span is not None and span[0] != span[1]:
+            events += [(span[0], False, n), (span[1], True, n)]
+    # Where one ends and another begins, both are there.
     events.sort(key=lambda event: (event[0], event[1]))
     open_: set[int] = set()
-    most: tuple[int, frozenset[int]] = (0, frozenset())
+    deepest: frozenset[int] = frozenset()
     for _, is_end, n in events:
         if is_end:
             open_.discard(n)
             continue
         open_.add(n)
-        if len(open_) > most[0]:
-            most = len(open_), frozenset(open_)
-    depth, deepest = most
-    if depth <= DEPTH:
-        return depth, ()
-    # The widest first: they lie over most others.
-    return depth, tuple(leaves[n] for n in sorted(deepest))[:MAX_LEAVES]
+        if len(open_) > len(deepest):
+            deepest = frozenset(open_)
+    return deepest
 
 
-def _span(leaf: Segment, column: int) -> tuple[Value | None, Value | None]:
-    stats = leaf.stats.get(column)
-    return (None, None) if stats is None else (stats.lower, stats.upper)
+def _span(stats: ColumnStats | None) -> tuple[Any, Any] | None:
+    if stats is None or stats.lower is None or stats.upper is None:
+        return None
+    return order_key(stats.lower), order_key(stats.upper)
