@@ -108,17 +108,37 @@ def test_a_large_file_that_spans_is_kept_whole_in_no_partition() -> None:
     lake.table.ingest([uri])
     assert (lake.table.usage - before).requests.get("copy") == 1
     [entry] = lake.files
-    assert (entry.spec_id, entry.partition) == (0, ())
+    assert (entry.spec_id, entry.partition) == (1, ())
     assert lake.ids("at >= TIMESTAMP '2024-03-01 00:00:00Z'") == [1]
     lake.table.ingest([lake.land(rows([31]), "b.parquet")])
-    assert [f.spec_id for f in lake.files] == [0, 1]
+    assert [f.partition for f in lake.files] == [(), (19_783,)]
+    assert lake.table.verify(depth="pages").findings == ()
+
+
+def test_compaction_cuts_what_ingest_left_whole_but_not_what_was_adopted() -> None:
+    lake = Lake("day(at)", ingest__split_bytes=0)
+    whole = lake.land(rows([0, 30, 60]), "a.parquet")
+    lake.table.ingest([whole])
+    lake.table.ingest([lake.land(rows([1, 31]), "b.parquet")], adopt=True)
+    result = lake.table.compact()
+    assert (result.units, result.input_files, result.output_files) == (1, 1, 3)
+    assert sorted(f.partition for f in lake.files) == [(), (19_782,), (19_783,), (19_784,)]
+    assert lake.ids() == [0, 0, 1, 1, 2]
+    assert lake.table.compact().units == 0
+
+
+def test_what_was_left_whole_stays_so_when_the_table_is_no_longer_partitioned() -> None:
+    lake = Lake("day(at)", ingest__split_bytes=0)
+    lake.table.ingest([lake.land(rows([0, 30]))])
+    lake.table.set_partitioning()
+    assert lake.table.compact().units == 0
 
 
 def test_an_adopted_file_stays_where_it_is_whatever_it_spans() -> None:
     lake = Lake("day(at)")
     one, several = lake.land(rows([1, 2]), "one.parquet"), lake.land(rows([1, 50]), "two.parquet")
     lake.table.ingest([one, several], adopt=True)
-    assert [(f.key, f.spec_id) for f in lake.files] == [(one, 1), (several, 0)]
+    assert [(f.key, f.partition) for f in lake.files] == [(one, (19_782,)), (several, ())]
     assert lake.ids("at >= TIMESTAMP '2024-03-02 00:00:00Z'") == [1]
 
 

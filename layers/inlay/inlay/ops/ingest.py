@@ -9,8 +9,8 @@ event turns out to be a duplicate are orphans: garbage collection takes them.
 
 Of a partitioned table, an object whose footer shows that its rows lie in one partition becomes a file of
 that partition. One that spans several, or does not tell, is read and written anew, a file for each
-partition, up to `ingest.split_bytes`. A larger one, or one that is adopted, is kept whole as a file in no
-partition: nothing is concluded from where it lies, and compaction cuts it.
+partition, up to `ingest.split_bytes`. A larger one, or one that is adopted, is kept whole as a file
+without partition values: nothing is concluded from where it lies. Compaction cuts it, unless it is adopted.
 """
 
 from __future__ import annotations
@@ -347,8 +347,7 @@ def _look(
         return _Wider(described.arrow)
     spec = current_spec(snapshot)
     partition = partition_in(described, snapshot.schema, spec)
-    if partition is not None:
-        entry = replace(entry, spec_id=spec.id, partition=partition)
+    entry = replace(entry, spec_id=spec.id, partition=partition or ())
     pinned = replace(source, etag=got.etag)
     return _Seen(
         pinned,

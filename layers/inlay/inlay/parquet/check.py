@@ -126,7 +126,8 @@ def check_pages(
         with reading(entry.key):
             for batch in read_file(objects, task, wanted, executor):
                 rows += batch.num_rows
-                elsewhere += sum(r.num_rows for p, r in split(batch) if p != entry.partition)
+                if entry.partition:
+                    elsewhere += sum(r.num_rows for p, r in split(batch) if p != entry.partition)
                 for judge in judges:
                     judge.look(batch, columns_of(schema))
     except _DAMAGE as error:

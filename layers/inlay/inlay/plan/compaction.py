@@ -19,6 +19,7 @@ from inlay.format.snapshot import SEGMENT_MAX_ENTRIES, Segment, Snapshot
 from inlay.format.values import order_key
 from inlay.plan.clustering import cluster_units, order_of, runs_of
 from inlay.plan.evidence import Evidence
+from inlay.plan.partitions import current_spec, is_uncut
 from inlay.plan.scan import FileTask, plan_scan
 from inlay.plan.state import State
 
@@ -33,6 +34,8 @@ LOOKUP_SHARE = 0.25
 WORTH_SHARE = 1 / 8
 # ... or join this many files.
 WORTH_FILES = 8
+# What a file that lies in several partitions costs a scan of one of them, in files.
+CUT = 1.0
 # Segments beyond what the entries need, before metadata is merged.
 SPARE_SEGMENTS = 3
 
@@ -103,7 +106,11 @@ def plan_compaction(
     dead = [f for f in entries if f.key not in tasks]
     units = [CompactionUnit("drop", (f.key,), 0, float("inf"), f.rows) for f in dead]
     packed: set[str] = set()
-    for bin_ in _bins(tasks.values(), snapshot, target=target, small=min(small, target)):
+    for uncut in _uncut(tasks.values(), snapshot):
+        packed.add(uncut.key)
+        units.append(_unit("pack", [uncut], CUT))
+    whole = [t for t in tasks.values() if t.file.key not in packed]
+    for bin_ in _bins(whole, snapshot, target=target, small=min(small, target)):
         packed.update(f.key for f in bin_)
         units.append(_unit("pack", bin_, len(bin_) - 1))
     order = order_of(snapshot)
@@ -206,6 +213,15 @@ def _bins(
             bin_.append(entry)
         if _worth_packing(bin_):
             yield bin_
+
+
+def _uncut(tasks: Iterable[FileTask], snapshot: Snapshot) -> Iterator[DataFile]:
+    """Files that lie in no one partition, such as large landing files: what a query for one partition
+    opens beside it. An adopted file was left where it is on purpose."""
+    if current_spec(snapshot).fields:
+        for task in tasks:
+            if is_uncut(task.file, snapshot.specs) and not task.file.adopted:
+                yield task.file
 
 
 def _by_partition(files: Iterable[DataFile]) -> Mapping[tuple[object, ...], list[DataFile]]:

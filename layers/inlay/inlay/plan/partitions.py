@@ -2,7 +2,7 @@
 
 Promise: what a partition value says holds for every row of the file, so that pruning by it is never
 wrong; a file is put into a partition by statistics only when each of its rows surely lies there. A file
-that lies in no one partition is a file of the unpartitioned spec: nothing is concluded from it.
+without partition values, though its spec has fields, lies in no one partition: nothing is concluded.
 
 Partition values mean what they mean under the spec *and* the schema that the file's entry records; both
 stay with the table for ever.
@@ -45,6 +45,11 @@ def current_spec(snapshot: Snapshot) -> PartitionSpec:
 def group_key(entry: DataFile) -> GroupKey:
     """Files with equal keys may be packed together without a loss of pruning."""
     return entry.spec_id, entry.partition
+
+
+def is_uncut(entry: DataFile, specs: Iterable[PartitionSpec]) -> bool:
+    """Whether a file may hold rows of several partitions of its own spec."""
+    return not entry.partition and any(s.id == entry.spec_id and s.fields for s in specs)
 
 
 # -- changing the spec ----------------------------------------------------------------------------
@@ -226,11 +231,11 @@ def _one_partition(transform: Transform, kind: Primitive, stats: ColumnStats) ->
 def carried_over(
     entry: DataFile, old: Schema, new: Schema, specs: Iterable[PartitionSpec]
 ) -> tuple[int, Partition]:
-    """Spec and partition of a file that holds rows of `entry`, to be recorded under schema `new`. It has
-    no partition where the values written under `old` would mean something else."""
+    """Spec and partition of a file that holds rows of `entry`, to be recorded under schema `new`: no
+    values where those written under `old` would mean something else."""
     spec = next((s for s in specs if s.id == entry.spec_id), UNPARTITIONED)
     same = old.id == new.id or all(_means_the_same(f, old, new) for f in spec.fields)
-    return (entry.spec_id, entry.partition) if same else (UNPARTITIONED.id, ())
+    return entry.spec_id, entry.partition if same else ()
 
 
 def _means_the_same(field: PartitionField, old: Schema, new: Schema) -> bool:

@@ -200,6 +200,8 @@ def check_partition(
     schema = next((s for s in schemas if s.id == entry.schema_id), None)
     if spec is None:
         return f"its entry names partition spec {entry.spec_id}, which the table does not have"
+    if not entry.partition:
+        return None  # in no one partition
     if len(spec.fields) != len(entry.partition):
         return (
             f"its partition has {len(entry.partition)} values, its spec {len(spec.fields)} fields"
