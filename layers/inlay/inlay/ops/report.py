@@ -7,17 +7,24 @@ are those that scans, compaction and the tables of `ops.inspect` go by; nothing 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile
-from inlay.format.predicate import And, Predicate, field_ids
+from inlay.format.predicate import Predicate
 from inlay.format.properties import Properties
-from inlay.format.schema import Primitive, Schema
+from inlay.format.schema import Primitive
 from inlay.format.snapshot import Snapshot
+from inlay.ops.advice import (
+    Maintenance,
+    Query,
+    explain_query,
+    findings_of,
+    plan_care,
+    plan_or_nothing,
+)
 from inlay.ops.axes import Axis, axes_of
 from inlay.ops.context import Context
 from inlay.ops.history import history
@@ -27,11 +34,9 @@ from inlay.ops.inspect import (
     segments_table,
     tombstones_table,
 )
-from inlay.parse import format_predicate
-from inlay.plan.compaction import CompactionPlan, deleted_at_least, live_tasks, plan_compaction
+from inlay.plan.compaction import deleted_at_least, live_tasks
 from inlay.plan.evidence import Evidence
-from inlay.plan.prune import may_match
-from inlay.plan.scan import FileTask, ScanPlan, plan_scan
+from inlay.plan.scan import FileTask, plan_scan
 from inlay.plan.state import State
 
 MAX_MARKS = 2_000
@@ -68,58 +73,6 @@ class SizeBin:
     bytes: int
     with_deletes: int
     read: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """One part of a query's filter, and what it does on its own: `spares` files, because of `why`."""
-
-    text: str
-    spares: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
-    """What a query with this filter reads, as far as metadata tells: at most `rows` and `bytes`, less
-    what row groups and columns spare."""
-
-    where: str
-    files: int
-    pruned: int
-    deleted: int
-    read: int
-    rows: int
-    bytes: int
-    deletes: int
-    conditions: tuple[Condition, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """Units of compaction of one kind, together."""
-
-    kind: str
-    units: int
-    files: int
-    bytes: int
-    rows: int
-    files_after: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Maintenance:
-    """What compaction would do now, and what would come of it. `seconds` are of one worker;
-    `query_files` are those the query reads now and then."""
-
-    works: tuple[Work, ...]
-    idle_markers: int
-    merges_metadata: bool
-    files: int
-    files_after: int
-    deleted_rows: int
-    seconds: float
-    query_files: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,15 +114,15 @@ def make_report(
         evidence = Evidence.of_snapshot(state.snapshot)
         scan = plan_scan(files, markers, predicate, evidence=evidence)
     read = None if scan is None else frozenset(task.file.key for task in scan.tasks)
-    plan = _plan(state)
+    plan = plan_or_nothing(state)
     axes, places = axes_of(state, files)
     partitions = _partitions(state, files, tasks)
     tombstones = _tombstones(state, tasks)
     deleted = sum(_deleted(f, tasks) for f in files)
     query = None
     if predicate is not None and scan is not None:
-        query = _query(state, files, predicate, scan)
-    maintenance = _maintenance(state, plan, files, deleted, read)
+        query = explain_query(state, files, predicate, scan)
+    maintenance = plan_care(state, plan, files, deleted, read)
     return Report(
         table=_facts(ctx, current, state),
         versions=history(ctx, current, limit=max_versions).to_pylist(),
@@ -185,7 +138,7 @@ def make_report(
         deleted_rows=deleted,
         query=query,
         maintenance=maintenance,
-        findings=tuple(_findings(state, axes, files, tombstones, query, maintenance)),
+        findings=tuple(findings_of(state, axes, files, tombstones, query, maintenance)),
     )
 
 
@@ -352,160 +305,3 @@ def _segments(state: State) -> list[Record]:
         {**run, "bounds": (run["bounds"] or [])[:MAX_BOUNDS]}
         for run in segments_table(state).to_pylist()
     ]
-
-
-# -- a query --------------------------------------------------------------------------------------
-
-
-def _query(state: State, files: Sequence[DataFile], predicate: Predicate, plan: ScanPlan) -> Query:
-    snapshot = state.snapshot
-    evidence = Evidence.of_snapshot(snapshot)
-    parts = predicate.parts if isinstance(predicate, And) else (predicate,)
-    return Query(
-        where=format_predicate(predicate, snapshot.schema),
-        files=plan.files,
-        pruned=plan.pruned,
-        deleted=plan.deleted,
-        read=len(plan.tasks),
-        rows=plan.rows,
-        bytes=plan.bytes,
-        deletes=plan.markers,
-        conditions=tuple(_condition(p, files, evidence, snapshot.schema) for p in parts),
-    )
-
-
-def _condition(
-    part: Predicate, files: Sequence[DataFile], evidence: Evidence, schema: Schema
-) -> Condition:
-    spares = sum(not may_match(part, evidence.of(f), f.rows) for f in files)
-    looked_at = field_ids(part)
-    bare: Counter[str] = Counter()
-    for entry in files:
-        stats = evidence.of(entry)
-        for field_id in looked_at:
-            if field_id not in stats:
-                bare[".".join(schema.path_of(field_id) or (str(field_id),))] += 1
-    if not files:
-        why = "there are no files"
-    elif bare:
-        name, count = bare.most_common(1)[0]
-        why = f"{count:,} of {len(files):,} files have no statistics of {name} (stats.columns)"
-    elif spares == len(files):
-        why = "no file can hold such a row"
-    elif spares:
-        why = f"{len(files) - spares:,} files have bounds that hold such values"
-    else:
-        why = "every file has bounds that hold such values: rows are not in order of it"
-    return Condition(text=format_predicate(part, schema), spares=spares, why=why)
-
-
-# -- maintenance ----------------------------------------------------------------------------------
-
-
-def _plan(state: State) -> CompactionPlan:
-    try:
-        return plan_compaction(state)
-    except InvalidRequest:  # compact.columns may name a column that was dropped
-        return CompactionPlan(())
-
-
-def _maintenance(
-    state: State,
-    plan: CompactionPlan,
-    files: Sequence[DataFile],
-    deleted: int,
-    read: frozenset[str] | None,
-) -> Maintenance:
-    target = Properties(state.snapshot.properties).number("write.target_file_bytes")
-    works: dict[str, Work] = {}
-    saved = 0
-    for unit in plan.units:
-        after = 0 if unit.kind == "drop" else max(1, round(unit.bytes / target))
-        after = min(after, len(unit.inputs))
-        now = works.get(
-            unit.kind, Work(kind=unit.kind, units=0, files=0, bytes=0, rows=0, files_after=0)
-        )
-        works[unit.kind] = Work(
-            kind=unit.kind,
-            units=now.units + 1,
-            files=now.files + len(unit.inputs),
-            bytes=now.bytes + unit.bytes,
-            rows=now.rows + unit.rows,
-            files_after=now.files_after + after,
-        )
-        hit = 0 if read is None else sum(key in read for key in unit.inputs)
-        # Packed neighbours are opened as one; clustered rows lie in one file where they lay in many.
-        saved += max(0, hit - (1 if unit.kind == "cluster" else after))
-    replaced = sum(w.files - w.files_after for w in works.values())
-    return Maintenance(
-        works=tuple(works.values()),
-        idle_markers=len(plan.idle),
-        merges_metadata=plan.metadata,
-        files=len(files),
-        files_after=len(files) - replaced,
-        deleted_rows=deleted,
-        seconds=sum(unit.seconds for unit in plan.units),
-        query_files=None if read is None else (len(read), len(read) - saved),
-    )
-
-
-# -- in words -------------------------------------------------------------------------------------
-
-# A lookup that opens fewer files than this is nothing to tell about.
-DEEP = 4
-# A share of files, rows or entries worth telling about.
-MUCH = 0.2
-
-
-def _findings(
-    state: State,
-    axes: Sequence[Axis],
-    files: Sequence[DataFile],
-    tombstones: Sequence[Record],
-    query: Query | None,
-    maintenance: Maintenance,
-) -> Iterator[str]:
-    """What a person who knows the format would say at first sight, the dearest first."""
-    snapshot = state.snapshot
-    if not files:
-        yield "The table has no data files."
-        return
-    if query is not None:
-        yield (
-            f"The query reads {query.read:,} of {query.files:,} files: at most {query.rows:,} rows "
-            f"under {query.deletes:,} deletes."
-        )
-    replaced = maintenance.files - maintenance.files_after
-    if replaced > max(1, MUCH * len(files)):
-        yield (
-            f"Compaction would make {maintenance.files_after:,} files of {len(files):,}: "
-            "each file costs every full scan two requests."
-        )
-    for axis in axes[:1]:
-        if axis.mean_depth >= DEEP and axis.mean_depth > MUCH / 2 * len(files):
-            ordered = snapshot.sort_by or Properties(snapshot.properties).text("compact.columns")
-            advice = (
-                "compact does not keep up with what arrives"
-                if ordered
-                else "nothing keeps files in order of it (compact.columns)"
-            )
-            yield (
-                f"A lookup of one value of `{axis.column}` opens {axis.mean_depth:,.0f} files on "
-                f"average: {advice}."
-            )
-    evaluated = [m for m in tombstones if m["file"] is None and m["files_hit"]]
-    if evaluated:
-        worst = evaluated[0]
-        yield (
-            f"Readers evaluate {len(evaluated):,} deletes; the widest is on {worst['files_hit']:,} "
-            f"files: {worst['where']}"
-        )
-    share = maintenance.deleted_rows / max(1, snapshot.totals.rows)
-    if share >= MUCH:
-        yield f"At least {share:.0%} of the stored rows are deleted; rewriting takes them out."
-    if maintenance.idle_markers:
-        yield f"Compaction would drop {maintenance.idle_markers:,} delete markers."
-    if maintenance.merges_metadata:
-        yield "Metadata segments are worth merging; compaction does it."
-    if not maintenance.works and not maintenance.idle_markers and not maintenance.merges_metadata:
-        yield "There is nothing for compaction to do."

@@ -298,7 +298,7 @@
   const bars = (rows, columns, size) => {
     const most = Math.max(1, ...rows.map(size));
     return el("table", {},
-      el("tr", {}, columns.map(([title, , kind]) => el("th", { class: kind || null }, title)), el("th", { class: "bar-cell" })),
+      el("tr", {}, columns.map(([title, , kind]) => el("th", { class: kind === "num" ? kind : null }, title)), el("th", { class: "bar-cell" })),
       rows.map((row) => el("tr", {},
         columns.map(([, text, kind]) => el("td", { class: kind || null }, text(row))),
         el("td", { class: "bar-cell" }, el("div", { class: "bar", style: `width:${(100 * size(row)) / most}%` })))));
