@@ -13,7 +13,8 @@ in common    on the branch     becomes, on main
 no           live              added, less the rows its deletes hide
 yes          live, rows        these rows marked; a conflict when main has replaced the file
              deleted
-yes          replaced, gone    removed; a conflict when main has replaced it too, or has deleted
+yes          emptied           removed; a conflict when main has replaced it
+yes          replaced          removed; a conflict when main has replaced it too, or has deleted
                                rows of it
 ============ ================= ==============================================================
 """
@@ -66,19 +67,28 @@ def plan_merge(main: State, branch: State, base: State, *, fork: int) -> MergePl
         task = own.of(entry)
         if task.only:
             (marked if entry.key in on_main else contested).append(task)
-    removed = tuple(sorted(common - kept))
+    removed = sorted(common - kept)
     gone = [key for key in removed if key not in on_main]
-    if gone:
-        return _conflict(gone[0], "was replaced or emptied on the branch and on main")
-    since = _Deletes(main, since=fork)
-    contested += [task for key in removed if (task := since.of(on_main[key])).only]
+    if any(_is_rewritten(t.file) for t in added):
+        # Rows of a file that went may be in others now, where main's deletes would miss them.
+        if gone:
+            return _conflict(gone[0], "was replaced on the branch, and replaced or emptied on main")
+        since = _Deletes(main, since=fork)
+        contested += [task for key in removed if (task := since.of(on_main[key])).only]
+    elif gone and any(_is_rewritten(f) for f in on_main.values() if f.key not in common):
+        return _conflict(gone[0], "was emptied on the branch, and replaced on main")
     return MergePlan(
         added=tuple(added),
         marked=tuple(marked),
-        removed=removed,
+        removed=tuple(key for key in removed if key in on_main),
         contested=tuple(contested),
         erasing=tuple(erasing),
     )
+
+
+def _is_rewritten(entry: DataFile) -> bool:
+    """Whether it may hold rows of files that were there before."""
+    return not entry.data_change or entry.origin is not None
 
 
 def contest(entry: DataFile, on_main: Iterable[str]) -> Conflict:

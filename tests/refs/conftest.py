@@ -1,0 +1,10 @@
+from __future__ import annotations
+
+import pytest
+
+from .place import Place
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
