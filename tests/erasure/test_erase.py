@@ -258,15 +258,6 @@ def test_a_hold_set_during_the_erasure_keeps_it_open(people: People) -> None:
     assert people.finish().receipts
 
 
-def test_tags_on_older_versions_end_with_them(people: People) -> None:
-    people.append(*ids_with(WHO))
-    _ref(people, "release", Ref(kind="tag", version=people.snapshot.version))
-    people.erase()
-    people.finish()
-    assert people.snapshot.refs == {}
-    assert people.found() == []
-
-
 def test_metadata_rolled_into_segments_is_cleaned(people: People) -> None:
     last = 0
     while len(people.snapshot.files.segments) < 2:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from inlay.errors import InvalidRequest
+from inlay.errors import InvalidRequest, RefNotFound
 from inlay.format.keys import RECEIPTS, receipt_key
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure, Snapshot
@@ -24,8 +24,9 @@ from inlay.ops.commit import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.delete import marker_of
 from inlay.ops.landing import look_at_landing
-from inlay.ops.load import Loaded, load_entries, load_pointer, load_version
+from inlay.ops.load import Loaded, load_content, load_entries, load_pointer
 from inlay.ops.once import already_applied
+from inlay.ops.refs import each_content
 from inlay.ops.rewrite import FileWork, carry_out_file, table_wide
 from inlay.ops.units import Budget, Done, Failure, Work, run_units, with_entries
 from inlay.parse import format_predicate
@@ -39,17 +40,19 @@ from inlay.plan.erasure import (
     find_erasure,
     holds,
     landing_prefix,
+    on_ref,
     unclean_files,
 )
 from inlay.plan.evidence import Evidence
 from inlay.plan.prune import may_match
+from inlay.plan.refs import seen
 from inlay.plan.state import State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureStatus:
     """Where an erasure is, and what it waits for. Time travel to versions before `opened_version` ends
-    with it, and so do refs to them."""
+    with it; branches and tags go on, without the rows."""
 
     id: str
     phase: str
@@ -97,6 +100,7 @@ def open_erasure(
     Its id is the request's, or a new one. Raises `InvalidRequest` when a legal hold keeps a version
     that may hold such rows.
     """
+    ctx = replace(ctx, branch=None)
     loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
     if before is not None:
         return before
@@ -115,7 +119,8 @@ def open_erasure(
             next_step="Use another request id for another erasure",
             table=ctx.uri,
         )
-    marker = replace(marker_of(ctx, loaded, predicate), erasure=erasure_id)
+    # Contents of branches and tags get one of the same name when they are read (`plan.refs.seen`).
+    marker = replace(marker_of(ctx, loaded, predicate), id=erasure_id, erasure=erasure_id)
     erasure = Erasure(
         id=erasure_id,
         predicate=predicate,
@@ -137,15 +142,16 @@ def open_erasure(
 
 def _refuse_holds(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> None:
     for name in holds(snapshot):
-        held = load_version(ctx, snapshot, snapshot.refs[name].version)
+        ref = snapshot.refs[name]
+        held = seen(snapshot, load_content(ctx, snapshot, ref))
         state = load_entries(ctx, State(held))
         evidence = Evidence.of_snapshot(held)
         if any(may_match(predicate, evidence.of(f), f.rows) for f in state.files()):
             raise InvalidRequest(
-                f"the legal hold {name!r} keeps version {held.version}, which may hold such rows",
+                f"the legal hold {name!r} keeps version {ref.version}, which may hold such rows",
                 next_step="Lift the hold first; an erasure and a hold cannot both be obeyed",
                 table=ctx.uri,
-                version=held.version,
+                version=ref.version,
             )
 
 
@@ -159,11 +165,32 @@ def advance_erasures(
     max_bytes: int | None = None,
     deadline_seconds: float | None = None,
 ) -> AdvanceResult:
-    """Rewrite the files that open erasures still concern, as far as the budget goes. Rows count as
-    they lie in the file: those hidden by other deletes are taken out as well."""
-    loaded = load_pointer(ctx, carried=base.state.contents if base is not None else None)
-    if not any(e.phase == REWRITE for e in loaded.snapshot.erasures):
-        return AdvanceResult(version=loaded.snapshot.version)
+    """Rewrite the files that open erasures still concern, as far as the budget goes: main's, then those
+    of every branch and tag, which get heads of their own by it. Rows count as they lie in the file:
+    those hidden by other deletes are taken out as well."""
+    ctx = replace(ctx, branch=None)
+    main = load_pointer(ctx, carried=base.state.contents if base is not None else None)
+    if not any(e.phase == REWRITE for e in main.snapshot.erasures):
+        return AdvanceResult(version=main.snapshot.version)
+    deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
+    total = AdvanceResult(version=main.snapshot.version)
+    for name in (None, *sorted(n for n, r in main.snapshot.refs.items() if not r.hold)):
+        left = None if max_bytes is None else max_bytes - total.input_bytes
+        if total.commits and left is not None and left <= 0:
+            break
+        try:
+            loaded = load_pointer(replace(ctx, branch=name), carried=main.state.contents)
+        except RefNotFound:
+            continue  # dropped meanwhile
+        budget = Budget(max_bytes=left, deadline=deadline, held_bytes=lambda work: work.held_bytes)
+        total = _together(total, _advance(replace(ctx, branch=name), loaded, budget))
+    failures = {f.key: str(f.error) for f in total.failures}
+    # Whoever rewrites need not be allowed to look at the landing zone.
+    return replace(total, erasures=erase_status(ctx, failures=failures, landing=""))
+
+
+def _advance(ctx: Context, loaded: Loaded, budget: Budget) -> AdvanceResult:
+    """The files of one content."""
 
     def perform(now: Loaded, work: Work) -> Done:
         assert isinstance(work, FileWork)
@@ -177,13 +204,8 @@ def advance_erasures(
         plan=plan_advance,
         perform=perform,
         idle=table_wide,
-        budget=Budget(
-            max_bytes=max_bytes,
-            deadline=None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds,
-            held_bytes=lambda work: work.held_bytes,
-        ),
+        budget=budget,
     )
-    failures = {f.key: str(f.error) for f in run.failures}
     adopted = {f.key for f in before.state.files() if f.adopted}
     return AdvanceResult(
         version=run.loaded.snapshot.version,
@@ -197,8 +219,17 @@ def advance_erasures(
         skipped=run.skipped,
         failures=tuple(run.failures),
         foreign=tuple(k for d in run.done if d.unit.erased for k in d.unit.inputs if k in adopted),
-        # Whoever rewrites need not be allowed to look at the landing zone.
-        erasures=erase_status(ctx, run.loaded, failures=failures, landing=""),
+    )
+
+
+def _together(one: AdvanceResult, other: AdvanceResult) -> AdvanceResult:
+    sums = ("commits", "files", "removed_rows", "input_bytes", "written_bytes", "left", "skipped")
+    return AdvanceResult(
+        version=max(one.version, other.version),
+        commit_id=other.commit_id or one.commit_id,
+        **{name: getattr(one, name) + getattr(other, name) for name in sums},
+        failures=(*one.failures, *other.failures),
+        foreign=(*one.foreign, *other.foreign),
     )
 
 
@@ -222,7 +253,8 @@ def erase_status(
 ) -> tuple[ErasureStatus, ...]:
     """Every open erasure, with what it waits for. `landing` is where objects land: by default what the
     table's place says, "" not to look."""
-    loaded = base if base is not None else load_pointer(ctx)
+    ctx = replace(ctx, branch=None)
+    loaded = base if base is not None and base.own is None else load_pointer(ctx)
     if not loaded.snapshot.erasures:
         return ()
     loaded = with_entries(ctx, loaded)
@@ -251,10 +283,12 @@ def _waiting(
 ) -> Iterator[Waiting]:
     match erasure.phase:
         case phase if phase == REWRITE:
-            for entry in unclean_files(loaded.state, erasure):
-                reason = failures.get(entry.key, "it has to be rewritten")
-                yield Waiting("file", entry.key, reason)
-            for name in holds(loaded.snapshot):
+            held = holds(loaded.snapshot)
+            for name, each in each_content(ctx, loaded):
+                for entry in unclean_files(each.state, erasure) if name not in held else ():
+                    reason = failures.get(entry.key, "it has to be rewritten" + on_ref(name))
+                    yield Waiting("file", entry.key, reason)
+            for name in held:
                 yield Waiting("hold", name, "a legal hold keeps old versions")
             if prefix:
                 found = look_at_landing(ctx, loaded, erasure, prefix)

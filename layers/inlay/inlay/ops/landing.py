@@ -20,6 +20,7 @@ from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.ingest import Source, inspect_source
 from inlay.ops.load import Loaded
 from inlay.ops.once import known_requests
+from inlay.ops.refs import each_content
 from inlay.parquet.reader import read_positions
 from inlay.plan.erasure import Waiting
 from inlay.plan.scan import FileTask
@@ -94,9 +95,14 @@ def clear_landing(ctx: Context, found: Landing) -> Cleared:
 
 
 def _adopted(ctx: Context, loaded: Loaded) -> set[str]:
-    """Keys of this bucket that are live data files where they landed."""
+    """Keys of this bucket that are live data files where they landed, on any branch."""
     here = f"{ctx.store.scheme}://{ctx.store.bucket}/"
-    return {f.key.removeprefix(here) for f in loaded.state.files() if f.adopted}
+    return {
+        f.key.removeprefix(here)
+        for _, each in each_content(ctx, loaded)
+        for f in each.state.files()
+        if f.adopted
+    }
 
 
 def _known(

@@ -6,7 +6,7 @@ gone, and one that another process changed meanwhile is looked at again before a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from inlay.errors import InvalidRequest, RefExists, RefHeld, VersionNotFound
 from inlay.format.snapshot import MAX_REFS, Ref, Snapshot
 from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context
-from inlay.ops.load import Loaded, find_ref, load_pointer
+from inlay.ops.load import Loaded, find_ref, load_entries, load_pointer, on_branch
 from inlay.ops.replan import commit_planned
 from inlay.plan.change import THIS_VERSION, Change, Edit
 from inlay.plan.refs import MAIN, check_name, is_retained
@@ -124,6 +124,15 @@ def source_of(ctx: Context, table: Snapshot, at: int | str) -> Ref:
             version=version,
         )
     return Ref(kind="tag", version=version)
+
+
+def each_content(ctx: Context, main: Loaded) -> Iterator[tuple[str | None, Loaded]]:
+    """Main (None), and what each ref shows, by name; with all entries."""
+    yield None, replace(main, state=load_entries(ctx, main.state))
+    for name in sorted(main.snapshot.refs):
+        at = replace(ctx, branch=name)
+        loaded = on_branch(at, main, carried=main.state.contents)
+        yield name, replace(loaded, state=load_entries(at, loaded.state))
 
 
 def refs_table(table: Snapshot) -> pa.Table:

@@ -18,6 +18,7 @@ from inlay.ops.commit import Conflicted, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.landing import clear_landing, look_at_landing
 from inlay.ops.load import Loaded, load_pointer
+from inlay.ops.refs import each_content
 from inlay.ops.roots import Roots
 from inlay.ops.units import with_entries
 from inlay.plan.change import Change, Edit
@@ -26,7 +27,10 @@ from inlay.plan.erasure import (
     REWRITE,
     SWEEP,
     Waiting,
+    concerns,
     holds,
+    is_purged,
+    on_ref,
     predicate_digest,
     unclean_files,
 )
@@ -74,14 +78,14 @@ class _Sweeper:
     def _purge(self, loaded: Loaded, erasure: Erasure) -> list[Waiting] | None:
         """No file and no landing object holds a row any more: forget the predicate, every marker as
         old, every older version, and every segment that a dead entry's statistics are in."""
+        refs, held = loaded.snapshot.refs, holds(loaded.snapshot)
+        contents = [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
         waiting = [
-            Waiting("file", f.key, "the rewrite function has to rewrite it")
-            for f in unclean_files(loaded.state, erasure)
+            Waiting("file", f.key, "the rewrite function has to rewrite it" + on_ref(name))
+            for name, each in contents
+            for f in unclean_files(each.state, erasure)
         ]
-        waiting += [
-            Waiting("hold", name, "a legal hold keeps old versions")
-            for name in holds(loaded.snapshot)
-        ]
+        waiting += [Waiting("hold", name, "a legal hold keeps old versions") for name in held]
         if self.landing is not None:
             found = look_at_landing(self.ctx, loaded, erasure, self.landing)
             cleared = clear_landing(self.ctx, found)
@@ -91,6 +95,10 @@ class _Sweeper:
             waiting += [Waiting("landing", f.key, f.reason) for f in cleared.failures]
         if waiting or erasure.predicate is None:
             return waiting
+        for name, each in contents:
+            if name is not None and not is_purged(each.state, refs[name], erasure):
+                self._purge_ref(name, each, erasure)
+                return None
         old = tuple(
             m.id
             for m in loaded.state.markers()
@@ -107,11 +115,18 @@ class _Sweeper:
             ),
             erasure_phase=REWRITE,
             expire_all=True,
+            refs_were=refs,
         )
         change = Change(operation="erase", drop_markers=old, compact_metadata=True, edit=edit)
         # A conflict is no failure: a file or a hold came, or another process was faster. Look again.
         commit(self.ctx, change, base=loaded)
         return None
+
+    def _purge_ref(self, name: str, loaded: Loaded, erasure: Erasure) -> None:
+        """What a branch or tag holds in a head of its own, which tells nothing of the erasure."""
+        old = tuple(m.id for m in loaded.state.markers() if concerns(m, erasure))
+        change = Change(operation="erase", drop_markers=old, compact_metadata=True)
+        commit(replace(self.ctx, branch=name), change, base=loaded)
 
     def _first_sweep(self, loaded: Loaded, erasure: Erasure) -> list[Waiting] | None:
         # The expiry of this erasure, not a later one: each later one would begin the wait anew.

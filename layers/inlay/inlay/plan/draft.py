@@ -349,10 +349,7 @@ class Draft:
             expired += (Expiration(edit.expire_through, None),)
         if edit.expire_all:
             expired += (Expiration(self.base.version, None),)
-            kept = {
-                k: r for k, r in refs.items() if r.hold or r.head or r.version > self.base.version
-            }
-            refs = {k: dataclasses.replace(r, base=0) for k, r in kept.items()}
+            refs = {k: dataclasses.replace(r, base=0) for k, r in refs.items()}
         boundary = snapshot.boundary
         if edit.boundary_at_commit:
             boundary = Boundary(snapshot.version, None)

@@ -30,7 +30,7 @@ from typing import Literal
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import Predicate
 from inlay.format.predicate_json import predicate_to_json
-from inlay.format.snapshot import Erasure, Snapshot
+from inlay.format.snapshot import Erasure, Ref, Snapshot
 from inlay.plan.change import Conflict, Edit
 from inlay.plan.evidence import Evidence
 from inlay.plan.reach import marker_may_hit
@@ -95,6 +95,21 @@ def unclean_files(state: State, erasure: Erasure) -> list[DataFile]:
     return [f for f in state.files() if any(marker_may_hit(m, f, evidence) for m in markers)]
 
 
+def on_ref(name: str | None) -> str:
+    """Which content a file is waited for in, where it is not main's."""
+    return "" if name is None else f" (for {name})"
+
+
+def is_purged(state: State, ref: Ref, erasure: Erasure) -> bool:
+    """Whether what a ref holds says nothing of the erasure any more: it has a head, without a mark of
+    rows that the erasure concerns and without a dead entry, whose statistics may."""
+    tiers = (state.snapshot.files, state.snapshot.markers)
+    marked = any(concerns(m, erasure) for m in state.markers())
+    return (
+        ref.head is not None and not marked and not any(s.dead for t in tiers for s in t.segments)
+    )
+
+
 def holds(snapshot: Snapshot) -> list[str]:
     """Names under a legal hold."""
     return sorted(name for name, ref in snapshot.refs.items() if ref.hold)
@@ -112,6 +127,8 @@ def validate_erasure(state: State, edit: Edit) -> Conflict | None:
         return Conflict(f"erasure {erasure_id} is not in phase {edit.erasure_phase} any more")
     if moved is None or before is None or before.predicate is None or moved.predicate is not None:
         return None
+    if dict(edit.refs_were) != dict(state.snapshot.refs):
+        return Conflict(f"branches or tags changed since they were found clean of {erasure_id}")
     if holds(state.snapshot):
         return Conflict(f"a legal hold keeps erasure {erasure_id} from ending")
     if unclean_files(state, before):
