@@ -45,6 +45,20 @@ def test_going_back_over_a_compaction_tells_only_rows_that_differ() -> None:
     assert told.select(["id", "_change_type"]).to_pylist() == [{"id": 7, "_change_type": "insert"}]
 
 
+def test_replaced_files_are_compared_only_where_their_keys_touch() -> None:
+    options = {"partition_by": ["truncate(40, id)"]}
+    t = new_table(properties={"compact.small_file_bytes": 1 << 30}, **options)
+    for n in range(8):
+        t.append(rows([(i, i) for i in range(n * 10, n * 10 + 10)]))
+    before = t.version
+    t.delete("id IN (3, 43)")
+    t.compact()
+    t.restore(version=before)
+    [step] = t.changes(t.version - 1).steps()
+    assert [(len(u.before), len(u.after)) for u in step.units] == [(1, 4), (1, 4)]
+    assert sorted(t.changes(t.version - 1).to_arrow()["id"].to_pylist()) == [3, 43]
+
+
 def test_going_back_over_surgery_compares_the_two_files_in_order() -> None:
     t = new_table()
     t.append(rows([(i, i) for i in range(40)]))

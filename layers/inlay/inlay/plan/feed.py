@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Where
 from inlay.format.predicate import TRUE, Predicate, field_ids
-from inlay.format.schema import Field, ListOf, MapOf, Schema, Struct, Type
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
 from inlay.format.snapshot import Segment, Snapshot, Tier
+from inlay.format.values import order_key
 from inlay.plan.change import NeedSegments
 from inlay.plan.evidence import Evidence
 from inlay.plan.reach import marker_may_hit, marker_predicate
@@ -136,7 +137,7 @@ def plan_step(
     come_tasks = planner.tasks(come, all_after, predicate)
     units = [
         *planner.lost(kept_before, all_before, kept_after, all_after, predicate),
-        *_paired(gone_tasks, come_tasks, after.snapshot),
+        *_paired(gone_tasks, come_tasks, newest, planner.evidence),
     ]
     commit = after.snapshot.commit
     return Step(
@@ -308,7 +309,9 @@ class _Planner:
         ]
 
 
-def _paired(gone: list[FileTask], come: list[FileTask], after: Snapshot) -> list[FeedUnit]:
+def _paired(
+    gone: list[FileTask], come: list[FileTask], after: Snapshot, evidence: Evidence
+) -> list[FeedUnit]:
     """Removed files beside what took their place."""
     units: list[FeedUnit] = []
     by_key = {task.file.key: task for task in gone}
@@ -327,12 +330,55 @@ def _paired(gone: list[FileTask], come: list[FileTask], after: Snapshot) -> list
         rewrite = left.pop(task.file.key)
         units.append(FeedUnit((by_key.pop(rewrite.file.key),), (task,)))
         rest.remove(task)
-    if by_key and rest:
-        units.append(FeedUnit(tuple(by_key.values()), tuple(rest)))
-    else:
-        units += [FeedUnit((task,)) for task in by_key.values()]
-        units += [FeedUnit((), (task,)) for task in rest]
+    for old, new in _that_may_share_rows([*by_key.values()], rest, evidence, after):
+        if old and new:
+            units.append(FeedUnit(old, new))
+        else:
+            units += [FeedUnit((task,)) for task in old]
+            units += [FeedUnit((), (task,)) for task in new]
     return units
+
+
+def _that_may_share_rows(
+    gone: list[FileTask], come: list[FileTask], evidence: Evidence, after: Snapshot
+) -> Iterator[tuple[tuple[FileTask, ...], tuple[FileTask, ...]]]:
+    """The files in groups, each of those whose bounds of a key column touch: equal rows have equal keys,
+    so none is in two groups. What must be held to compare them is so as little as may be."""
+    tasks = [*gone, *come]
+    for field_id in (*after.primary_key, *after.sort_by):
+        bounds = [_key_bounds(task, field_id, evidence) for task in tasks]
+        known = [b for b in bounds if b is not None]
+        if len(known) < len(tasks) or len({kind for _, _, kind in known}) > 1:
+            continue
+        order = sorted(range(len(tasks)), key=lambda at: order_key(known[at][0]))
+        groups: list[list[int]] = []
+        highest: Any = None
+        for at in order:
+            lower, upper = order_key(known[at][0]), order_key(known[at][1])
+            if not groups or lower > highest:
+                groups.append([])
+                highest = upper
+            groups[-1].append(at)
+            highest = max(highest, upper)
+        for group in groups:
+            yield (
+                tuple(tasks[at] for at in group if at < len(gone)),
+                tuple(tasks[at] for at in group if at >= len(gone)),
+            )
+        return
+    yield tuple(gone), tuple(come)
+
+
+def _key_bounds(
+    task: FileTask, field_id: int, evidence: Evidence
+) -> tuple[Value, Value, Primitive | None] | None:
+    """Between which values a column surely lies in all rows of a file; None where that is not known."""
+    column = evidence.of(task.file).get(field_id)
+    if column is None or column.null_count != 0 or isinstance(column.lower, float):
+        return None  # a float may be NaN, a NULL lies nowhere
+    if column.lower is None or column.upper is None:
+        return None
+    return column.lower, column.upper, column.kind
 
 
 # -- the schema rows are read under ---------------------------------------------------------------
