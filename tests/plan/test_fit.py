@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from inlay.ops.commit import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.create import create
 from inlay.ops.load import load_entries, load_pointer
+from inlay.plan import fit as fit_module
 from inlay.plan.change import Change, Request
 from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore
@@ -110,3 +112,21 @@ def test_a_bulk_commit_that_loses_the_race_writes_no_segment_of_its_own_again():
     state = load_entries(ctx, load_pointer(ctx).state)
     assert {f.sequence for f in state.files() if f.key in {m.key for m in many}} == {4}
     assert after.snapshot.totals.files == 5002
+
+
+@pytest.mark.parametrize("target", [1_000, 1_500, 2_000, 3_000])
+def test_tidying_metadata_asks_for_nothing_that_it_has_just_written_itself(monkeypatch, target):
+    """What is tidied into a leaf may have to make room again in the same plan (found by the simulator,
+    seed 468 of the historians)."""
+    ctx, _, _ = table(3)
+    monkeypatch.setattr(fit_module, "POINTER_TARGET_BYTES", target)
+    monkeypatch.setattr(fit_module, "INLINE_MIN_BYTES", 200)
+    for n in range(40):
+        change = Change(operation="append", add=(file(n, 3),))
+        if n % 3 == 2:
+            gone = (file(n - 2, 3).key,)
+            change = replace(change, operation="compact", compact_metadata=True, remove=gone)
+        assert isinstance(commit(ctx, change, base=load_pointer(ctx)), Committed)
+    state = load_entries(ctx, load_pointer(ctx).state)
+    left = {file(n, 3).key for n in range(40) if n % 3 or n == 39}
+    assert {f.key for f in state.files()} == left

@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from inlay.format.entry import ColumnStats
 from inlay.format.snapshot import NODE_MAX_LEAVES, Segment, Tier
@@ -93,6 +93,7 @@ class Writer:
     version: int
     name: Callable[[bytes], str]
     written: list[NewSegment] = field(default_factory=list)
+    held: dict[str, Sequence[Any]] = field(default_factory=dict)  # by segment: entries, or leaves
 
     def leaves(self, packing: Packing[T], entries: Sequence[T]) -> list[Segment]:
         """Entries in leaves of about one size."""
@@ -106,6 +107,7 @@ class Writer:
                 id=self.name(data), count=len(piece), size=len(data), sequence=self.version
             )
             made.append(packing.describe(leaf, piece))
+            self.held[leaf.id] = piece
             self.written.append(NewSegment(leaf.id, data, packing.kind, told))
         return made
 
@@ -131,8 +133,17 @@ class Writer:
                 schema_id=schema_id,
             )
             made.append(node)
+            self.held[node.id] = inner
             self.written.append(NewSegment(node.id, data, "nodes", inner))
         return made
+
+    def take_back(self, segment: Segment) -> Sequence[Any] | None:
+        """What a segment of this very plan was to hold, which is then not written; None for any other.
+        What metadata is tidied into may have to make room again at once."""
+        held = self.held.pop(segment.id, None)
+        if held is not None:
+            self.written = [s for s in self.written if s.id != segment.id]
+        return held
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +165,10 @@ def roll(tier: Tier[T], packing: Packing[T], writer: Writer) -> Tier[T] | Missin
         if not fits:
             break
         absorbed.insert(0, before.pop())
-    held = {s.id: packing.live(s) for s in absorbed}
+    held: dict[str, Sequence[T] | None] = {}
+    for segment in absorbed:
+        own = writer.take_back(segment)
+        held[segment.id] = packing.live(segment) if own is None else own
     missing = tuple(s for s in absorbed if held[s.id] is None)
     if missing:
         return Missing(missing)
@@ -173,11 +187,14 @@ def gather(tier: Tier[T], packing: Packing[T], writer: Writer, nodes: Nodes) -> 
     waiting = [s for s in head if s.level == 0 and not packing.may_gather(s)]
     old = [s for s in head if s.level > 0]
     rewritten = [s for s in old if s is old[-1] or _is_heavy(s)]
-    missing = tuple(s for s in rewritten if s.id not in nodes)
+    missing = tuple(s for s in rewritten if s.id not in nodes and s.id not in writer.held)
     if missing:
         return Missing(missing)
     kept = [s for s in old if s not in rewritten]
-    inner = [leaf for s in rewritten for leaf in under(s, nodes[s.id])]
+    inner: list[Segment] = []
+    for node in rewritten:
+        own = writer.take_back(node)
+        inner += under(node, nodes[node.id]) if own is None else own
     gathered = [s for s in (*inner, *leaves) if packing.is_needed(s)]
     made = writer.nodes(packing, gathered)
     return Tier((*kept, *made, *waiting, *tail), tier.inline)

@@ -8,6 +8,7 @@ actor believes.
 * every version holds exactly the rows that the model says
 * every object that a retained version reaches exists
 * totals are the sums of what is live
+* every tag and branch holds the rows that the model says
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ from inlay.format import keys
 from inlay.format.codec import decode_snapshot
 from inlay.format.entry import DataFile, Keys, Vector
 from inlay.format.schema import Schema
-from inlay.format.snapshot import Snapshot
+from inlay.format.snapshot import Ref, Snapshot
 from inlay.ops.context import Context
-from inlay.ops.load import load_entries, load_ledger
+from inlay.ops.load import load_content, load_entries, load_ledger
 from inlay.parquet.reader import Wanted, read_file
 from inlay.plan.change import Request
 from inlay.plan.evidence import Evidence
+from inlay.plan.refs import heads, held_versions, seen
 from inlay.plan.scan import FileTask, plan_scan
 from inlay.plan.state import State, ledger_records
 from inlay.plan.tree import open_tree
 from inlay.storage.base import Got
-from inlay.testing.model import Model, Row, Rows, Violation
+from inlay.testing.model import Expected, Model, Row, Rows, Violation
+from inlay.testing.refs import INTO_MAIN, RefModel
 
 # Field ids of the columns that the model's rows have.
 COLUMNS = (1, 2, 3)
@@ -57,7 +60,10 @@ class Auditor:
         self.expired_at: dict[int, int] = {}
         self.ended_by_erasure: set[int] = set()
         self.landed_us: dict[str, int] = {}  # by event
+        self.seen_us: dict[int, int] = {}  # when a version came
+        self.refs = RefModel(model)
         self._reached: dict[int, frozenset[str]] = {}
+        self._reached_by_refs: dict[int, frozenset[str]] = {}
         self._busy = False
         self._rows: dict[tuple[object, ...], Rows] = {}
 
@@ -66,7 +72,9 @@ class Auditor:
         self.snapshots, self.bytes_of = dict(other.snapshots), dict(other.bytes_of)
         self.newest, self.expired_at = other.newest, dict(other.expired_at)
         self.ended_by_erasure = set(other.ended_by_erasure)
-        self.landed_us = dict(other.landed_us)
+        self.landed_us, self.seen_us = dict(other.landed_us), dict(other.seen_us)
+        self.refs = other.refs.copy(self.model)
+        self._reached_by_refs = dict(other._reached_by_refs)
         self._reached, self._rows = dict(other._reached), dict(other._rows)
 
     # -- hooks --------------------------------------------------------------------------------
@@ -99,6 +107,7 @@ class Auditor:
             self._check_succession(snapshot)
         self.newest = version
         self.snapshots[version] = snapshot
+        self.seen_us[version] = self.now_us()
         self.bytes_of[version] = got.body
         self._note_expiry(snapshot)
         self._check_content(snapshot)
@@ -137,23 +146,45 @@ class Auditor:
         # A landing file that spans partitions becomes several files of one event.
         events = [f.event for f in live if f.event is not None and f.key not in known]
         fresh = {e: self._late(e, before) for e in events} if operation == "ingest" else {}
-        operation, request = snapshot.commit.operation, snapshot.commit.request
-        events = [f.event for f in live if f.event is not None and f.key not in known]
-        fresh = {e: self._late(e, before) for e in events} if operation == "ingest" else {}
         added = self._rows_of([f for f in live if f.key not in known], snapshot)
         together = self._requests_of(state) if operation == "append" and request is None else []
-        expected = self.model.advance(snapshot.version, operation, request, fresh, added, together)
         found = self.rows(snapshot)
+        if snapshot.commit.branch is not None:
+            rows = self.model.rows_at[snapshot.version - 1]
+            expected = Expected(rows, rows)
+            self.refs.on_branch(snapshot, snapshot.commit.branch)
+        elif operation in INTO_MAIN and before is not None:
+            expected = self.refs.main(before, snapshot, found)
+        else:
+            expected = self.model.advance(
+                snapshot.version, operation, request, fresh, added, together
+            )
         if not expected.allows(found):
             raise Violation(
                 f"version {snapshot.version} ({operation} {request}) holds other rows than it must: "
                 f"missing {_few(expected.least - found)}, too many {_few(found - expected.most)}"
             )
         self.model.rows_at[snapshot.version] = found
+        self.refs.advance(before, snapshot)
+        self.check_refs(snapshot)
         totals = snapshot.totals
         sums = (len(live), sum(f.rows for f in live), sum(f.size for f in live))
         if (totals.files, totals.rows, totals.bytes) != sums:
             raise Violation(f"totals of version {snapshot.version} are {totals}, not {sums}")
+
+    def check_refs(self, snapshot: Snapshot) -> None:
+        """Every tag and branch holds the rows that it must."""
+        for name, ref in snapshot.refs.items():
+            found = self.rows(self._seen(snapshot, ref))
+            expected = self.refs.rows[name]
+            if found != expected:
+                raise Violation(
+                    f"{ref.kind} {name} in version {snapshot.version} ({snapshot.commit.operation}): "
+                    f"missing {_few(expected - found)}, too many {_few(found - expected)}"
+                )
+
+    def _seen(self, snapshot: Snapshot, ref: Ref) -> Snapshot:
+        return seen(snapshot, load_content(self.ctx, snapshot, ref), ref.since)
 
     def _late(self, event: str, before: Snapshot | None) -> list[str]:
         """The erasures that were open, and were opened after the event's object had landed: its rows
@@ -217,6 +248,10 @@ class Auditor:
             missing = self._needs(snapshot) - present
             if version != self.newest:
                 missing |= {self.ctx.key(keys.archive_key(version))} - present
+            # Whoever has opened a ref of it a moment ago is still reading; longer is not promised.
+            superseded_us = self.seen_us.get(version + 1)
+            if superseded_us is None or self.now_us() - superseded_us <= self.life_us:
+                missing |= self._refs_need(version) - present
             if missing:
                 raise Violation(
                     f"version {version} of {self.newest} needs what was deleted: {sorted(missing)[:3]}"
@@ -224,21 +259,37 @@ class Auditor:
 
     def _needs(self, snapshot: Snapshot) -> frozenset[str]:
         if snapshot.version not in self._reached:
-            tiers = (snapshot.files, snapshot.markers, snapshot.ledger.records)
-            state = load_ledger(self.ctx, load_entries(self.ctx, State(snapshot)))
-            found = {keys.segment_key(s.id) for t in tiers for s in t.segments}
-            for tier in tiers:
-                opened = open_tree(tier.segments, state.contents.nodes)
-                found |= {keys.segment_key(leaf.id) for leaf in opened.leaves}
-            live = {f.key for f in state.files()}
-            found |= {f.key for f in state.files() if not f.adopted}
-            found |= {
-                m.body.key
-                for m in state.markers()
-                if isinstance(m.body, Keys | Vector) and (m.file is None or m.file in live)
-            }
-            self._reached[snapshot.version] = frozenset(self.ctx.key(k) for k in found)
+            self._reached[snapshot.version] = self._needed_by(snapshot)
         return self._reached[snapshot.version]
+
+    def _needed_by(self, snapshot: Snapshot) -> frozenset[str]:
+        tiers = (snapshot.files, snapshot.markers, snapshot.ledger.records)
+        state = load_ledger(self.ctx, load_entries(self.ctx, State(snapshot)))
+        found = {keys.segment_key(s.id) for t in tiers for s in t.segments}
+        for tier in tiers:
+            opened = open_tree(tier.segments, state.contents.nodes)
+            found |= {keys.segment_key(leaf.id) for leaf in opened.leaves}
+        live = {f.key for f in state.files()}
+        found |= {f.key for f in state.files() if not f.adopted}
+        found |= {
+            m.body.key
+            for m in state.markers()
+            if isinstance(m.body, Keys | Vector) and (m.file is None or m.file in live)
+        }
+        return frozenset(self.ctx.key(k) for k in found)
+
+    def _refs_need(self, version: int) -> frozenset[str]:
+        """What the tags and branches that `version` names need."""
+        if version not in self._reached_by_refs:
+            table = self.snapshots[version]
+            held = {v for v in held_versions(table) if v < version}
+            found = {keys.archive_key(v) for v in held}
+            found |= {keys.segment_key(head.id) for head in heads(table)}
+            reached = frozenset(self.ctx.key(k) for k in found)
+            for ref in table.refs.values():
+                reached |= self._needed_by(self._seen(table, ref))
+            self._reached_by_refs[version] = reached
+        return self._reached_by_refs[version]
 
     def orphans(self) -> set[str]:
         """Data, marker and segment objects that no retained version needs."""
@@ -248,6 +299,9 @@ class Auditor:
             if version not in self.expired_at
             for key in self._needs(snapshot)
         }
+        needed |= self._refs_need(self.newest)
+        for version in held_versions(self.snapshots[self.newest]):
+            needed |= self._needs(self.snapshots[version])  # the ledger that it names as well
         kinds = (keys.ObjectKind.DATA, keys.ObjectKind.TOMBSTONE, keys.ObjectKind.SEGMENT)
         root = self.ctx.key("")
         return {

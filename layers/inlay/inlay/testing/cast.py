@@ -36,6 +36,8 @@ from inlay.testing.stage import DAY_US, LIFE_SECONDS, SCHEMA, Simulation
 
 OWNERS = ("ada", "bob", "cy", None)
 COLUMNS: Schema = schema_from_arrow(SCHEMA)
+# Of columns that come later (`testing.historians`), where they have one.
+EXTRA_DEFAULT = 7
 # Rounds of work of one actor in a schedule: enough to meet the others, few enough to be fast.
 ROUNDS = 3
 
@@ -71,20 +73,25 @@ def kinds() -> dict[str, tuple[Act, int]]:
 def full_cast(sim: Simulation) -> None:
     """Every other schedule is a crowd of some of everybody; the others put a few kinds of actor, several
     of each, on one another's toes."""
-    counts = {name: sim.rng.randint(0, most) for name, (_, most) in kinds().items()}
+    counts = crowd(sim)
     if sim.seed % 2:
         few = sim.rng.sample(sorted(counts), 3)
         counts = dict.fromkeys(few, 2)
     counts["append"] = max(1, counts.get("append", 0))
-    _enter(sim, counts)
+    enter(sim, counts)
+
+
+def crowd(sim: Simulation) -> dict[str, int]:
+    """How many there are of each kind."""
+    return {name: sim.rng.randint(0, most) for name, (_, most) in kinds().items()}
 
 
 def focused(*names: str) -> Callable[[Simulation], None]:
     """A cast of these, as often as they are named."""
-    return lambda sim: _enter(sim, Counter(names))
+    return lambda sim: enter(sim, Counter(names))
 
 
-def _enter(sim: Simulation, counts: Mapping[str, int]) -> None:
+def enter(sim: Simulation, counts: Mapping[str, int]) -> None:
     acts = kinds()
     for name, count in counts.items():
         for number in range(count):
@@ -352,6 +359,10 @@ def _read(sim: Simulation, ctx: Context) -> None:
         if not network and not too_slow:
             raise Violation(f"a reader of version {version} met {error}") from error
         return
-    found = Counter(zip(*(c.to_pylist() for c in table.columns), strict=True))
-    if found != sim.model.rows_at[version]:
+    known = [table[name].to_pylist() for name in COLUMNS.names]
+    if Counter(zip(*known, strict=True)) != sim.model.rows_at[version]:
         raise Violation(f"a reader of version {version} saw other rows than that version has")
+    for name in set(table.column_names) - set(COLUMNS.names):
+        # Nobody writes to columns that came later.
+        if not set(table[name].to_pylist()) <= {None, EXTRA_DEFAULT}:
+            raise Violation(f"a reader of version {version} saw values nobody wrote in {name}")

@@ -40,17 +40,8 @@ class SnapshotDelete:
 
 # Operations that may not change a single row.
 MAINTENANCE = frozenset(
-    (
-        "create",
-        "rewrite",
-        "compact",
-        "expire",
-        "collect_garbage",
-        "set_properties",
-        "erase",
-        "alter",
-    )
-)
+    ("create", "rewrite", "compact", "expire", "collect_garbage", "set_properties", "erase")
+) | frozenset(("alter", "tag", "branch", "drop_ref", "set_hold"))
 
 
 class Violation(AssertionError):
@@ -104,14 +95,7 @@ class Model:
         `together` are the requests of an append that bears several (`ops.group`)."""
         before = self.rows_at.get(version - 1, Counter())
         if request is not None:
-            if request in self.applied:
-                raise Violation(
-                    f"{request} was applied in version {self.applied[request]} and in {version}"
-                )
-            if request not in self.intents:
-                raise Violation(f"version {version} bears a request nobody made: {request}")
-            self.applied[request] = version
-            intent = self.intents[request]
+            intent = self.apply_once(request, version)
             if isinstance(intent, SnapshotDelete):
                 return self._bounds(intent, before, version)
             after = intent(before)
@@ -135,11 +119,19 @@ class Model:
             raise Violation(f"version {version} ({operation}) says of no request whose it is")
         return Expected(after, after)
 
+    def apply_once(self, request: str, version: int) -> Intent | SnapshotDelete:
+        """What a request does, which this version says it applied."""
+        if request in self.applied:
+            raise Violation(
+                f"{request} was applied in version {self.applied[request]} and in {version}"
+            )
+        if request not in self.intents:
+            raise Violation(f"version {version} bears a request nobody made: {request}")
+        self.applied[request] = version
+        return self.intents[request]
+
     def _once(self, name: str, version: int) -> Intent:
-        if name in self.applied:
-            raise Violation(f"{name} was applied in {self.applied[name]} and in {version}")
-        self.applied[name] = version
-        intent = self.intents[name]
+        intent = self.apply_once(name, version)
         assert not isinstance(intent, SnapshotDelete), "only appends are committed together"
         return intent
 

@@ -32,10 +32,12 @@ from inlay.plan import apply as apply_module
 from inlay.plan import conflicts as conflicts_module
 from inlay.plan import draft as draft_module
 from inlay.plan import reach as reach_module
+from inlay.plan import roots as plan_roots_module
 from inlay.plan import scan as scan_module
 from inlay.plan.change import Change, Proposal, Unit
 from inlay.testing.cast import ROW_WORK, focused
 from inlay.testing.groups import group_cast, stalled_group_cast
+from inlay.testing.historians import historians_cast
 from inlay.testing.simulation import run_schedule
 from inlay.testing.stage import Simulation
 
@@ -444,12 +446,41 @@ def end_an_erasure_at_once(stack: ExitStack) -> None:
     _swap_in(stack, sweep_module._Sweeper, "_wait", lambda self, *_: None)
 
 
+# -- history --------------------------------------------------------------------------------------
+
+
+@mutation
+def edit_refs_that_have_moved(stack: ExitStack) -> None:
+    """A ref is changed whatever became of it since, and made of a version that may be gone."""
+    _swap_in(stack, conflicts_module, "validate_refs", lambda snapshot, edit: None)
+
+
+@mutation
+def commit_over_a_restore(stack: ExitStack) -> None:
+    """What was planned on content that a restore has put away is committed all the same."""
+
+    def validate(state: Any, change: Change) -> Any:
+        kept = dataclasses.replace(state.snapshot, replaced=0)
+        return original(dataclasses.replace(state, snapshot=kept), change)
+
+    original = _swap_in(stack, apply_module, "validate", validate)
+
+
+@mutation
+def collect_what_a_tag_holds(stack: ExitStack) -> None:
+    """A version that only a ref keeps is garbage like any other."""
+    _swap_in(stack, plan_roots_module, "held_versions", lambda snapshot: frozenset())
+
+
 # Who meets whom is chance: for what only few actors can show, these are the actors.
 CASTS: dict[str, Callable[[Simulation], None]] = {
     "forget_a_request_of_a_group": group_cast,
     "date_a_group_by_its_newest_upload": stalled_group_cast,
     "ingest_rows_from_before_an_erasure": focused("erase", "erase", "append"),
     "end_an_erasure_at_once": focused("erase", "erase", "append", "read", "read", "compact"),
+    "edit_refs_that_have_moved": historians_cast,
+    "commit_over_a_restore": historians_cast,
+    "collect_what_a_tag_holds": historians_cast,
     "carry_row_deletes_over_without_mapping_them": focused(*ROW_WORK),
     "reuse_what_was_written_for_a_file_that_changed": focused(*ROW_WORK),
 }

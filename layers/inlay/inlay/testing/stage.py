@@ -203,6 +203,7 @@ class Simulation:
         newest = load_pointer(ctx).snapshot
         if self.auditor.rows(newest) != self.model.rows_at[newest.version]:
             raise Violation("rows changed by garbage collection")
+        self.auditor.check_refs(newest)
         self.auditor.check_reachable()
         left = self.auditor.orphans()
         if left:
