@@ -17,11 +17,12 @@ from pyroaring import BitMap
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Rows, Vector, Where
 from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Primitive
+from inlay.format.snapshot import PartitionField
 from inlay.ops.commit import Committed, Conflicted, Skipped, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.create import create
 from inlay.ops.load import Loaded, load_entries, load_pointer
-from inlay.plan.change import NO_EDIT, Change, Reads, Request, Unit
+from inlay.plan.change import NO_EDIT, Change, Reads, Request, SpecEdit, Unit
 from inlay.plan.positions import PositionMap
 from inlay.storage.memory import MemoryStore
 
@@ -115,6 +116,12 @@ def expire(base: Loaded) -> Change:
     return Change(operation="expire", edit=edit)
 
 
+def partition(base: Loaded, buckets: int = 4) -> Change:
+    fields = (PartitionField(1, f"bucket[{buckets}]", "id_bucket"),)
+    edit = replace(NO_EDIT, spec=SpecEdit(base.snapshot.spec_id, fields))
+    return Change(operation="set_partitioning", edit=edit)
+
+
 PLANNERS = {
     "append": append,
     "table delete": table_delete,
@@ -124,6 +131,7 @@ PLANNERS = {
     "rewrite": rewrite,
     "compact": compact,
     "expire": expire,
+    "partition": partition,
 }
 
 OK, AGAIN, SKIP, REMAP = "ok", "plan again", "unit given up", "remapped"
@@ -148,6 +156,8 @@ MATRIX: dict[tuple[str, str], str] = {
     ("rewrite", "compact"): SKIP,
     ("compact", "rewrite"): SKIP,
     ("compact", "compact"): SKIP,
+    # into as many buckets as nobody else wants
+    ("partition", "partition"): AGAIN,
 }
 
 
@@ -156,6 +166,8 @@ def test_the_matrix_holds_for_every_pair(ctx, base, landed, planned):
     first, second = PLANNERS[landed](base), PLANNERS[planned](base)
     if landed == planned and second.add:
         second = replace(second, add=(replace(second.add[0], key="second"),))
+    if landed == planned == "partition":
+        second = partition(base, buckets=8)
     done(commit(ctx, first, base=base))
     before = load_pointer(ctx).snapshot
 

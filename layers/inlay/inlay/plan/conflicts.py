@@ -13,6 +13,7 @@ update, merge    again?3 again?3      again?3      again?3   again (2) ok
 upsert by key    ok      ok           ok           ok        ok        ok
 rewrite, compact ok      ok           remap/skip 4 skip (4)  skip (4)  ok
 expire, GC       ok      ok           ok           ok        ok        ok
+partition        ok      ok           ok           ok        ok        ok
 ================ ======= ============ ============ ========= ========= ========
 
 1 under `serializable` isolation it reads, and so is planned again when a file that may match arrived
@@ -20,6 +21,9 @@ expire, GC       ok      ok           ok           ok        ok        ok
 3 when a data-changing file that may match its predicate arrived, or a marker that may hit a file
   it read
 4 the unit is remapped (1:1 rewrites, few rows) or given up; other units of the change go on
+
+A change of the partitioning conflicts with another one only, unless they are equal; everything goes with
+one that landed. What goes with changes of the schema is in `plan.evolving`.
 """
 
 from __future__ import annotations
