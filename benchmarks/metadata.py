@@ -161,11 +161,13 @@ class Bench:
     def replace_file(self, *, cold: bool = False) -> None:
         """A delete that rewrites one file, found by its key."""
         base = load_pointer(self.fresh()) if cold else self.loaded
-        low = 1_000_000 + self.rng.randrange(self.made) * ROWS * 4 + 7
-        scan = Scan(self.ctx, base.state, where=f"orderkey = {low}")
-        found = scan.plan.tasks[0].file
+        while True:  # some were replaced before
+            low = 1_000_000 + self.rng.randrange(self.made) * ROWS * 4 + 7
+            tasks = Scan(self.ctx, base.state, where=f"orderkey = {low}").plan.tasks
+            if tasks:
+                break
         self.loaded = base
-        self.commit(Change(operation="delete", remove=(found.key,), add=self.files(1)))
+        self.commit(Change(operation="delete", remove=(tasks[0].file.key,), add=self.files(1)))
 
     def grow(self, total: int) -> None:
         while self.made < total:

@@ -33,9 +33,9 @@ from inlay.ops.append import current_base, fresh_base
 from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context
 from inlay.ops.fresh import check_same_schema
-from inlay.ops.load import Loaded, load_entries
+from inlay.ops.load import Loaded, load_entries, load_matching
 from inlay.ops.once import already_applied
-from inlay.ops.replan import commit_planned
+from inlay.ops.replan import Planned, commit_planned
 from inlay.ops.rewrite import rewrite_file
 from inlay.parquet.reader import read_positions
 from inlay.parquet.types import arrow_primitive, to_physical
@@ -282,13 +282,20 @@ class _RowDelete:
     made: dict[str, _Made] = field(default_factory=dict)
 
     def run(self, loaded: Loaded) -> Committed | Skipped:
-        return commit_planned(self.ctx, loaded, self._plan)
+        return commit_planned(self.ctx, loaded, self._on)
+
+    def _on(self, loaded: Loaded) -> Planned:
+        if self.file is None:
+            state = load_matching(self.ctx, loaded.state, self.predicate)
+        else:
+            state = load_entries(self.ctx, loaded.state)
+        loaded = replace(loaded, state=state)
+        return Planned(self._plan(loaded), loaded)
 
     def _plan(self, loaded: Loaded) -> Change:
-        loaded = replace(loaded, state=load_entries(self.ctx, loaded.state))
         snapshot = loaded.snapshot
         found = dict(find_positions(self.ctx, loaded, self.predicate, file=self.file))
-        live = {f.key: f for f in loaded.state.files()}
+        live = {f.key: f for f in loaded.state.files_at_hand()}
         markers = list(loaded.state.markers())
         reads = None
         if Properties(snapshot.properties).text("isolation") == "serializable":
@@ -349,9 +356,9 @@ class _RowDelete:
 def find_positions(
     ctx: Context, loaded: Loaded, predicate: Predicate, *, file: str | None = None
 ) -> Iterator[tuple[str, BitMap64]]:
-    """(file key, positions of its live rows for which the predicate is TRUE)."""
+    """(file key, positions of its live rows for which the predicate is TRUE), of the files at hand."""
     snapshot = loaded.snapshot
-    entries = (f for f in loaded.state.files() if file is None or f.key == file)
+    entries = (f for f in loaded.state.files_at_hand() if file is None or f.key == file)
     plan = plan_scan(
         entries,
         loaded.state.markers(),

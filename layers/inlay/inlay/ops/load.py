@@ -24,6 +24,7 @@ from inlay.format.codec import decode_head, decode_snapshot
 from inlay.format.content import Content, content_of
 from inlay.format.entry_json import Types
 from inlay.format.leaves import decode_files, decode_ledger, decode_markers, decode_references
+from inlay.format.predicate import Predicate
 from inlay.format.snapshot import (
     POINTER_TARGET_BYTES,
     HeadObject,
@@ -34,7 +35,9 @@ from inlay.format.snapshot import (
     observed,
 )
 from inlay.ops.context import Context
+from inlay.plan.agreement import head_fault, segment_fault
 from inlay.plan.change import Kind, NeedSegments
+from inlay.plan.prune import may_match
 from inlay.plan.refs import MAIN, held_versions, hidden, seen
 from inlay.plan.state import Contents, State
 from inlay.plan.tree import open_tree
@@ -141,6 +144,9 @@ def load_head(ctx: Context, table: Snapshot, head: HeadObject) -> Content:
     if isinstance(answer, Missing | Refused):
         raise _missing_segment(ctx, table, ctx.key(key))
     found = decode_head(answer.body, key=ctx.key(key), types=Types(table.schemas))
+    fault = head_fault(table, head, found, len(answer.body))
+    if fault:
+        raise CorruptTable(f"head {ctx.key(key)} {fault}", table=ctx.uri, key=ctx.key(key))
     ctx.cache.put(key, found, CONTENT_BYTES * head.size)
     return found
 
@@ -238,13 +244,9 @@ def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:
         if isinstance(answer, Missing | Refused):
             raise _missing_segment(ctx, state.snapshot, key)
         entries = decode_segment(kind, answer.body, key=key, types=types)
-        held = count_of(kind, entries)
-        if held != segment.count:
-            raise CorruptTable(
-                f"segment {key} holds {held} entries, its reference says {segment.count}",
-                table=ctx.uri,
-                key=key,
-            )
+        fault = segment_fault(state.snapshot, kind, segment, entries, len(answer.body))
+        if fault:
+            raise CorruptTable(f"segment {key} {fault}", table=ctx.uri, key=key)
         return kind, segment.id, entries
 
     return State(state.snapshot, grown(state.contents, ctx.map(load, wanted)))
@@ -296,6 +298,20 @@ def load_entries(ctx: Context, state: State) -> State:
     """`state` with every file and marker entry at hand."""
     while True:  # twice at most: nodes, then what they refer to
         need = NeedSegments(files=state.missing_files(), markers=state.missing_markers())
+        if not need.files and not need.markers:
+            return state
+        state = load_segments(ctx, state, need)
+
+
+def load_matching(ctx: Context, state: State, predicate: Predicate) -> State:
+    """`state` with the entries of every file that may hold a row for which `predicate` is TRUE, and every
+    marker."""
+
+    def wanted(segments: Sequence[Segment]) -> list[bool]:
+        return [may_match(predicate, s.stats, s.rows) for s in segments]
+
+    while True:
+        need = NeedSegments(state.missing_files(wanted), state.missing_markers())
         if not need.files and not need.markers:
             return state
         state = load_segments(ctx, state, need)

@@ -9,6 +9,7 @@ every base (`plan.once`), so nothing is applied twice whatever happened in betwe
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from inlay.errors import ConcurrentChange, StaleUpload
@@ -21,6 +22,15 @@ from inlay.plan.change import Change
 MAX_PLANS = 20
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A change with the base as it was loaded for it, so that the commit need not look for the files it
+    names."""
+
+    change: Change
+    base: Loaded
+
+
 class Commit(Protocol):
     def __call__(self, ctx: Context, change: Change, *, base: Loaded) -> CommitResult: ...
 
@@ -28,7 +38,7 @@ class Commit(Protocol):
 def commit_planned(
     ctx: Context,
     base: Loaded,
-    plan: Callable[[Loaded], Change | None],
+    plan: Callable[[Loaded], Change | Planned | None],
     *,
     commit: Commit = commit,
     once: bool = False,
@@ -42,9 +52,13 @@ def commit_planned(
     loaded, overtaken = base, False
     reason = ""
     for attempt in range(1, MAX_PLANS + 1):
-        change = plan(loaded)
-        if change is None:
+        found = plan(loaded)
+        if found is None:
             return Skipped(loaded)
+        if isinstance(found, Planned):
+            change, loaded = found.change, found.base
+        else:
+            change = found
         try:
             result = commit(ctx, change, base=loaded)
         except StaleUpload:

@@ -26,9 +26,9 @@ from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context
 from inlay.ops.delete import key_markers, marker_of, vector_markers
 from inlay.ops.fresh import check_same_schema
-from inlay.ops.load import Loaded, load_entries
+from inlay.ops.load import Loaded, load_matching
 from inlay.ops.once import already_applied
-from inlay.ops.replan import commit_planned
+from inlay.ops.replan import Planned, commit_planned
 from inlay.ops.rewrite import rewrite_file
 from inlay.ops.write import fitted, reader_of, write_batches
 from inlay.parquet.assign import assign
@@ -57,10 +57,11 @@ def update(
     chosen = mode or Properties(loaded.snapshot.properties).text("update.mode")
     bound_to = loaded.snapshot.schema if base is None else base.snapshot.schema
 
-    def plan(loaded: Loaded) -> Change | None:
+    def plan(loaded: Loaded) -> Planned | None:
         _check_bound(ctx, assignments, bound_to, loaded)
-        whole = replace(loaded, state=load_entries(ctx, loaded.state))
-        return _plan_update(ctx, whole, assignments, predicate, chosen, request)
+        loaded = replace(loaded, state=load_matching(ctx, loaded.state, predicate))
+        change = _plan_update(ctx, loaded, assignments, predicate, chosen, request)
+        return None if change is None else Planned(change, loaded)
 
     return commit_planned(ctx, loaded, plan)
 
@@ -93,7 +94,7 @@ def _plan_update(
     schema = snapshot.schema
     evidence = Evidence.of_snapshot(snapshot)
     plan = plan_scan(
-        loaded.state.files(),
+        loaded.state.files_at_hand(),
         loaded.state.markers(),
         predicate,
         evidence=evidence,
@@ -129,7 +130,7 @@ def _plan_update(
         return change
     if mode == "tombstone":
         return replace(change, add_markers=(marker_of(ctx, loaded, predicate),))
-    live = {f.key: f for f in loaded.state.files()}
+    live = {f.key: f for f in loaded.state.files_at_hand()}
     if mode == "vector":
         emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
         marked = {k: p for k, p in found.items() if k not in emptied}
