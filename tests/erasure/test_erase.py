@@ -19,6 +19,7 @@ from inlay.ops.compact import compact
 from inlay.ops.erase import erase_status
 from inlay.ops.expire import expire
 from inlay.ops.load import load_version
+from inlay.ops.partition import set_partitioning
 from inlay.ops.rewrite import rewrite
 from inlay.plan.change import Change, Edit
 from inlay.storage.base import DeleteFailure, Location
@@ -402,3 +403,22 @@ def test_expiring_versions_meanwhile_does_not_begin_the_wait_anew(people: People
         people.time.sleep(400)
     assert receipts == ["erasure/case-1.json"]
     assert people.found() == []
+
+
+def test_partitions_named_by_the_erased_values_are_forgotten_too(any_people: People) -> None:
+    """The value of an identity or prefix partition stands in entries, segments and archives."""
+    people = any_people
+    for number, texts in enumerate((["name"], ["id"], ["truncate(20, name)", "city"], [])):
+        people.time.sleep(1)
+        set_partitioning(people.ctx, texts)
+        people.append(*ids_with(WHO, start=20 * number, count=3))
+    landed = people.land("a.parquet", *ids_with(WHO, start=200, count=3))
+    people.time.sleep(1)
+    set_partitioning(people.ctx, ["name", "bucket(4, id)"])
+    people.ingest(landed)
+    before = people.ids()
+    assert before.count(WHO) == 5
+    people.erase()
+    assert people.finish().receipts
+    assert people.found() == []
+    assert people.ids() == [i for i in before if i != WHO]
