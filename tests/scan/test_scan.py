@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlay.errors import InvalidPredicate, InvalidRequest
-from inlay.format.leaves import encode_files
 from inlay.format.entry import DataFile, Marker, Rows, Where
 from inlay.format.entry_json import Types
 from inlay.format.keys import segment_key
+from inlay.format.leaves import encode_files
 from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Commit, Segment, Snapshot, Tier

@@ -94,10 +94,8 @@ def choose(
     method: Method = "rewrite"
     if touched.groups == 0:
         method, reason = "restamp", "no row of it is deleted: the entry alone is renewed"
-        cut = whole = None
     elif touched.kept_share == 0:
         method, reason = "drop", "every row of it is deleted: the entry is dropped"
-        cut = whole = None
     elif strategy == "rewrite":
         reason = f"rewrite was asked for; {groups}"
     elif cut is None:
@@ -110,15 +108,16 @@ def choose(
         method, reason = "surgery", f"{groups}: {_compare(cut, whole)}"
     else:
         reason = f"{groups}: {_compare(whole, cut)}"
+    by_metadata = method in ("restamp", "drop")
     return Choice(
         method=method,
         reason=reason,
         touched=touched,
         row_groups=entry.row_groups,
         tombstone=tombstone,
-        surgery=cut,
+        surgery=None if by_metadata else cut,
         no_surgery=surgery if isinstance(surgery, str) else None,
-        rewrite=whole,
+        rewrite=None if by_metadata else whole,
     )
 
 
