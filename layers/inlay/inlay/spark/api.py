@@ -107,10 +107,11 @@ def explain(
     columns: Sequence[str] | None = None,
     where: str | None = None,
     version: int | None = None,
+    ref: str | None = None,
     native: Native = "auto",
 ) -> Explained:
     """How `read` with these arguments would read; nothing but metadata and footers is read for it."""
-    found = _plan(spark, uri, columns, where, version, native)
+    found = _plan(spark, at_ref(uri, ref), columns, where, version, native)
     split = found.split
     return Explained(
         version=found.state.snapshot.version,

@@ -1,0 +1,248 @@
+"""What large tables cost Spark, on real worker processes and a driver of 1 GB.
+
+    python benchmarks/spark_scale.py --rows 2000000 8000000 --files 1000 10000 100000
+
+Two executors (`local-cluster[2,1,1024]`), and `spark.driver.maxResultSize` so low that a job which sent
+rows to the driver would fail. Two kinds of tables are made, each in several sizes:
+
+rows    generated rows (250 bytes, on disk 85): loaded, merged into, compacted, erased from
+files   as many small files, which are links to few real ones: what counts is their number. Opened,
+        planned, counted, appended to, looked up in, erased from, garbage collected; compacted only up to
+        `--compact-files`, because that reads every one of them
+
+Each step prints its time and the driver's memory at its highest: of the JVM's heap after a collection,
+and of the Python process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import inlay
+from inlay.format.keys import data_key
+from inlay.ops.commit import commit, expect_committed
+from inlay.ops.load import load_pointer
+from inlay.plan.change import Change
+from inlay.spark import count, explain, local_session, read
+from inlay.spark.connect import connect
+from inlay.spark.garbage import collect_garbage
+from inlay.spark.maintenance import advance_erasures, compact, materialize_deletes
+from inlay.spark.merge import merge
+
+MASTER = "local-cluster[2,1,1024]"
+SETTINGS = {
+    "spark.driver.memory": "1g",
+    # Of all tasks of a job together: entries fit, rows do not.
+    "spark.driver.maxResultSize": "8m",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+}
+# Real files that small ones are links to, and rows of each.
+REAL_FILES = 50
+REAL_ROWS = 200
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("seq", pa.int64(), nullable=False),
+        ("country", pa.string()),
+        ("amount", pa.float64()),
+        ("text", pa.string()),
+    ]
+)
+
+
+class Report:
+    def __init__(self, spark: Any) -> None:
+        self.spark = spark
+
+    def step(self, name: str, work: Callable[[], Any]) -> Any:
+        started = time.perf_counter()
+        told = work()
+        seconds = time.perf_counter() - started
+        print(f"{name:<34}{seconds:>8.1f} s {self._memory()}  {told}", flush=True)
+        return told
+
+    def _memory(self) -> str:
+        self.spark._jvm.System.gc()
+        runtime = self.spark._jvm.Runtime.getRuntime()
+        heap = (runtime.totalMemory() - runtime.freeMemory()) >> 20
+        python = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+        return f"{heap:>5} MB heap {python:>5} MB Python"
+
+
+def generated(spark: Any, start: int, rows: int, seq: int) -> Any:
+    """Rows whose text does not compress away."""
+    return spark.range(start, start + rows).selectExpr(
+        "id",
+        f"cast({seq} as bigint) AS seq",
+        "concat('c', pmod(hash(id), 60)) AS country",
+        "pmod(hash(id, 1), 100000) / 100.0D AS amount",
+        "concat(sha2(cast(id as string), 512), md5(cast(id as string))) AS text",
+    )
+
+
+def large(report: Report, folder: Path, rows: int) -> None:
+    spark = report.spark
+    uri = f"file://{folder}/rows-{rows}"
+    table = inlay.create(uri, SCHEMA, primary_key="id", sort_by=["id"])
+
+    def load() -> str:
+        frame = generated(spark, 0, rows, 0).repartitionByRange(8, "id")
+        frame.write.format("inlay").mode("append").save(uri)
+        files = table.refresh().files()
+        size = sum(files.column("bytes").to_pylist())
+        return f"{rows:,} rows, {size / 2**20:,.0f} MB in {files.num_rows} files"
+
+    def merged() -> str:
+        # One row in 100, over the whole table, and as many new ones.
+        old = generated(spark, 0, rows, 1).where("id % 100 = 7")
+        new = generated(spark, rows, rows // 100, 1)
+        told = merge(old.union(new), uri, order="seq", op=None)
+        return f"{told.rows:,} rows written, {told.keys - rows // 100:,} of them replace one"
+
+    def compacted() -> str:
+        told = compact(spark, uri)
+        return f"{told.input_files} files to {told.output_files}, {told.removed_rows:,} rows gone"
+
+    def materialized() -> str:
+        table.refresh().delete(f"id < {rows // 50}")
+        table.refresh().delete("country = 'c7'")
+        told = materialize_deletes(spark, uri)
+        return f"{told.removed_rows:,} rows gone from {told.input_files} files"
+
+    def erased() -> str:
+        table.refresh().delete("country = 'c8'", mode="erase")
+        told = advance_erasures(spark, uri)
+        return f"{told.removed_rows:,} rows gone from {told.input_files} files"
+
+    report.step("load", load)
+    report.step("merge 2 rows in 100", merged)
+    report.step("compact", compacted)
+    report.step("delete and materialise", materialized)
+    report.step("erase 1 row in 60", erased)
+    report.step("count", lambda: f"{count(spark, uri):,} rows")
+    report.step("sum by country", lambda: f"{_countries(spark, uri)} countries")
+
+
+def _countries(spark: Any, uri: str) -> int:
+    frame = read(spark, uri, columns=["country", "amount"])
+    return len(frame.groupBy("country").sum("amount").collect())
+
+
+def small_rows(start: int) -> pa.Table:
+    ids = range(start, start + REAL_ROWS)
+    return pa.table(
+        {
+            "id": ids,
+            "seq": [0] * REAL_ROWS,
+            "country": [f"c{i % 60}" for i in ids],
+            "amount": [i / 4 for i in ids],
+            "text": ["x" * 20] * REAL_ROWS,
+        },
+        schema=SCHEMA,
+    )
+
+
+def many(report: Report, folder: Path, files: int, *, compacting: bool) -> None:
+    spark = report.spark
+    place = folder / f"files-{files}"
+    uri = f"file://{place}"
+    table = inlay.create(uri, SCHEMA, primary_key="id")
+    for n in range(REAL_FILES):
+        table.append(small_rows(n * REAL_ROWS))
+    real = table.entries()[0]
+
+    def adopt() -> str:
+        ctx = connect(uri)
+        loaded = load_pointer(ctx)
+        links = []
+        for n in range(files - len(real)):
+            entry = real[n % len(real)]
+            key = data_key(loaded.date_us, str(uuid.uuid4()))
+            (place / key).parent.mkdir(parents=True, exist_ok=True)
+            (place / key).hardlink_to(place / entry.key)
+            links.append(replace(entry, key=key, sequence=None))
+        change = Change(operation="append", add=tuple(links), uploaded_us=loaded.date_us)
+        expect_committed(ctx, commit(ctx, change, base=loaded))
+        return f"{files:,} files in one commit"
+
+    def looked_up() -> str:
+        frame = read(spark, uri, where="id = 7", columns=["id"])
+        plan = explain(spark, uri, where="id = 7", columns=["id"])
+        return f"{frame.count():,} rows from {plan.native_files + plan.source_files:,} files"
+
+    def own_file() -> str:
+        result = inlay.open(uri).append(small_rows(1_000_000))
+        return f"{result.requests} requests, {result.bytes_up:,} bytes up"
+
+    def merged() -> str:
+        told = merge(generated(spark, 1_000_000, 100, 1), uri, order="seq", op=None)
+        return f"{told.rows} rows written"
+
+    def erased() -> str:
+        inlay.open(uri).delete("id BETWEEN 1000150 AND 1000160", mode="erase")
+        told = advance_erasures(spark, uri)
+        return f"{told.removed_rows} rows gone from {told.input_files} files"
+
+    def collected() -> str:
+        told = collect_garbage(spark, uri, dry_run=True)
+        return f"{told.objects} of {files:,} objects to delete"
+
+    def compacted() -> str:
+        told = compact(spark, uri)
+        return f"{told.input_files:,} files to {told.output_files} in {told.commits} commits"
+
+    report.step("files by metadata", adopt)
+    report.step("open", lambda: f"version {inlay.open(uri).version}")
+    report.step("plan a scan of all", lambda: f"{len(inlay.open(uri).scan().plan.tasks):,} files")
+    report.step("count", lambda: f"{count(spark, uri):,} rows")
+    report.step("append", own_file)
+    report.step("look 1 key up", looked_up)
+    report.step("merge 100 rows", merged)
+    report.step("erase 11 rows", erased)
+    report.step("list for garbage", collected)
+    if compacting:
+        report.step("compact", compacted)
+
+
+@contextmanager
+def session() -> Iterator[Any]:
+    spark = local_session(app="inlay scale", master=MASTER, quick_start=False, settings=SETTINGS)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What large tables cost Spark")
+    parser.add_argument("--rows", type=int, nargs="*", default=[2_000_000, 8_000_000])
+    parser.add_argument("--files", type=int, nargs="*", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--compact-files", type=int, default=10_000)
+    parser.add_argument("--folder", type=Path, help="work in this folder (a temporary one)")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=asked.folder) as scratch, session() as spark:
+        report = Report(spark)
+        report.step("start of executors", lambda: spark.range(2).repartition(2).count())
+        for rows in asked.rows:
+            print(f"-- {rows:,} rows")
+            large(report, Path(scratch), rows)
+        for files in asked.files:
+            print(f"-- {files:,} files")
+            many(report, Path(scratch), files, compacting=files <= asked.compact_files)
+
+
+if __name__ == "__main__":
+    main()
