@@ -19,6 +19,8 @@ import pyarrow.types as kinds
 
 # Rows gathered before they are netted: two batches as files are read in.
 NET_ROWS = 262_144
+# Rows that are compared at once; where they are all the same nothing more is done with them.
+WINDOW_ROWS = 8_192
 
 _CODE = pa.int64()
 
@@ -34,16 +36,13 @@ def difference_in_order(
     """
     left, right = _Window(rows, schema), _Window(kept, schema)
     while left.fill() and right.fill():
-        codes = row_codes(pa.concat_tables([left.held, right.held])).to_pylist()
-        ours, theirs = codes[: left.held.num_rows], codes[left.held.num_rows :]
-        gone: list[int] = []
-        met = at = 0
-        while at < len(ours) and met < len(theirs):
-            if ours[at] == theirs[met]:
-                met += 1
-            else:
-                gone.append(at)
-            at += 1
+        count = min(left.held.num_rows, right.held.num_rows, WINDOW_ROWS)
+        ours, theirs = left.held.slice(0, WINDOW_ROWS), right.held.slice(0, WINDOW_ROWS)
+        if _same_bits(ours.slice(0, count), theirs.slice(0, count)):
+            left.drop(count)
+            right.drop(count)
+            continue
+        gone, at, met = _passed_over(ours, theirs)
         if gone:
             yield -1, left.held.take(pa.array(gone, _CODE))
         left.drop(at)
@@ -52,6 +51,34 @@ def difference_in_order(
         yield -1, left.take_all()
     while right.fill():
         yield 1, right.take_all()
+
+
+def _passed_over(rows: pa.Table, kept: pa.Table) -> tuple[list[int], int, int]:
+    """Which of `rows` are not among `kept`, as far as both go, and how far that is in each."""
+    codes = row_codes(pa.concat_tables([rows, kept])).to_pylist()
+    ours, theirs = codes[: rows.num_rows], codes[rows.num_rows :]
+    gone: list[int] = []
+    at = met = 0
+    while at < len(ours) and met < len(theirs):
+        if ours[at] == theirs[met]:
+            met += 1
+        else:
+            gone.append(at)
+        at += 1
+    return gone, at, met
+
+
+def _same_bits(left: pa.Table, right: pa.Table) -> bool:
+    """Whether all rows are surely the same; False may just mean that it cannot be told so quickly."""
+    for ours, theirs in zip(left.columns, right.columns, strict=True):
+        kind = ours.type
+        if kinds.is_floating(kind):
+            ours, theirs = _bits(ours), _bits(theirs)
+        elif "float" in str(kind) or "double" in str(kind):
+            return False  # floats in a nested column, which Arrow compares by value
+        if not ours.equals(theirs):
+            return False
+    return True
 
 
 class _Window:
@@ -170,13 +197,18 @@ def _codes(column: pa.ChunkedArray) -> pa.Int64Array:
     if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
         return _list_codes(column)
     if kinds.is_floating(kind):
-        bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[kind.bit_width]
-        column = pa.chunked_array([chunk.view(bits) for chunk in column.chunks], bits)
+        column = _bits(column)
     if kinds.is_string_view(kind) or kinds.is_binary_view(kind):
         column = column.cast(pa.large_binary())
     # All chunks share one dictionary.
     coded = column.dictionary_encode(null_encoding="encode")
     return pa.concat_arrays([pa.array([], _CODE), *(c.indices.cast(_CODE) for c in coded.chunks)])
+
+
+def _bits(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Floats as integers of the same bits."""
+    kind = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[column.type.bit_width]
+    return pa.chunked_array([chunk.view(kind) for chunk in column.chunks], kind)
 
 
 def _list_codes(column: pa.ChunkedArray) -> pa.Int64Array:

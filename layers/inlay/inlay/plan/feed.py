@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Where
-from inlay.format.predicate import TRUE, Predicate, field_ids
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
+from inlay.format.entry import DataFile, Marker
+from inlay.format.predicate import TRUE, Predicate
+from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import Segment, Snapshot, Tier
 from inlay.format.values import order_key
 from inlay.plan.change import NeedSegments
 from inlay.plan.evidence import Evidence
+from inlay.plan.feed_schema import reading_schema
 from inlay.plan.reach import marker_may_hit, marker_predicate
 from inlay.plan.scan import FileTask, plan_scan, segment_may_match
 from inlay.plan.state import State, live_files, live_markers
@@ -34,9 +35,6 @@ from inlay.plan.tree import Nodes, open_tree
 MAINTENANCE = frozenset(("compact", "rewrite", "expire", "collect_garbage", "set_properties"))
 # Operations that put rows in the place of others: told as such where a primary key pairs them.
 UPDATES = frozenset(("update", "upsert", "merge"))
-
-# Of a schema that no commit made.
-_NO_ID = -1
 
 T = TypeVar("T", bound=DataFile | Marker)
 
@@ -131,7 +129,7 @@ def plan_step(
         # New files are hit by markers that came with them, and by those of erasures opened since.
         later = (m for m in newest.markers.inline if (m.sequence or 0) > newest.version)
         all_after = [*markers.come.values(), *later]
-    reading = _reading_schema(schema, (*all_before, *all_after), before.snapshot, after.snapshot)
+    reading = reading_schema(schema, (*all_before, *all_after), before.snapshot, after.snapshot)
     planner = _Planner(Evidence(reading, newest.schemas, newest.specs))
     gone_tasks = planner.tasks(gone, all_before, predicate)
     come_tasks = planner.tasks(come, all_after, predicate)
@@ -379,62 +377,3 @@ def _key_bounds(
     if column.lower is None or column.upper is None:
         return None
     return column.lower, column.upper, column.kind
-
-
-# -- the schema rows are read under ---------------------------------------------------------------
-
-
-def _reading_schema(
-    schema: Schema, markers: Iterable[Marker], before: Snapshot, after: Snapshot
-) -> Schema:
-    """`schema`, and with it, where a delete looks at a column that was dropped since, the columns of
-    these states."""
-    looked_at = frozenset[int]().union(*map(_looked_at, markers))
-    if looked_at <= {found.id for _, found in schema.walk()}:
-        return schema
-    fields = schema.fields
-    for older in (after.schema, before.schema):
-        fields = _union(fields, older.fields)
-    return Schema(_NO_ID, fields)
-
-
-def _looked_at(marker: Marker) -> frozenset[int]:
-    match marker.body:
-        case Where(predicate):
-            return field_ids(predicate)
-        case KeyRange(field_id=field_id):
-            return frozenset((field_id,))
-        case Keys(field_ids=ids):
-            return frozenset(ids)
-        case _:
-            return frozenset()
-
-
-def _union(fields: tuple[Field, ...], older: tuple[Field, ...]) -> tuple[Field, ...]:
-    """`fields`, with what they lack of `older` at every level, under names that nothing else has."""
-    by_id = {field.id: field for field in older}
-    found = [
-        replace(field, type=_union_of(field.type, by_id[field.id].type))
-        if field.id in by_id
-        else field
-        for field in fields
-    ]
-    known = {field.id for field in fields}
-    dropped = (field for field in older if field.id not in known)
-    return (*found, *(replace(f, name=f"{f.name} (dropped, field {f.id})") for f in dropped))
-
-
-def _union_of(newer: Type, older: Type) -> Type:
-    match newer, older:
-        case Struct(fields), Struct(others):
-            return Struct(_union(fields, others))
-        case ListOf(element), ListOf(other):
-            return ListOf(_merged(element, other))
-        case MapOf(key, value), MapOf(other_key, other_value):
-            return MapOf(_merged(key, other_key), _merged(value, other_value))
-        case _:
-            return newer
-
-
-def _merged(newer: Field, older: Field) -> Field:
-    return replace(newer, type=_union_of(newer.type, older.type))
