@@ -97,6 +97,25 @@ def nested(rows: int, seed: int = 2) -> pa.Table:
     )
 
 
+def deeply(rows: int, depth: int, seed: int = 4) -> pa.Table:
+    """Lists in structs in maps, over and over, with nothing at every level."""
+    dice = random.Random(seed)
+    kind: pa.DataType = pa.int32()
+    values: list[object] = [dice.choice([None, at]) for at in range(rows)]
+    for level in range(depth):
+        match level % 3:
+            case 0:
+                kind = pa.list_(kind)
+                values = [dice.choice([None, [], [v], [v], [v, v]]) for v in values]
+            case 1:
+                kind = pa.struct([("a", kind), ("b", pa.int8())])
+                values = [dice.choice([None, {"a": v, "b": 1}, {"a": v}]) for v in values]
+            case _:
+                kind = pa.map_(pa.string(), kind)
+                values = [dice.choice([None, [], [("k", v)], [("k", v)]]) for v in values]
+    return pa.table({"id": pa.array(range(rows), pa.int64()), "deep": pa.array(values, kind)})
+
+
 def required(rows: int) -> pa.Table:
     """Nothing optional, and names that want quoting."""
     schema = pa.schema(
@@ -217,6 +236,16 @@ def sources() -> Mapping[str, Source]:
         "pyarrow-required": lambda: by_pyarrow(
             strict, write_page_index=True, sorting_columns=[pq.SortingColumn(0)]
         ),
+        "pyarrow-fallback-index": lambda: by_pyarrow(
+            plain.select(["id", "unique", "name"]),
+            dictionary_pagesize_limit=500,
+            data_page_size=300,
+            write_page_index=True,
+        ),
+        "pyarrow-some-statistics": lambda: by_pyarrow(
+            plain, write_statistics=["id", "name"], write_page_index=True
+        ),
+        "pyarrow-deep": lambda: by_pyarrow(deeply(rows, 10), write_page_index=True),
         "pyarrow-one-group": lambda: by_pyarrow(plain, row_group_size=10_000),
         "pyarrow-empty-groups": lambda: _with_empty_groups(plain),
         "duckdb": lambda: by_duckdb(duck_flat),
@@ -225,6 +254,9 @@ def sources() -> Mapping[str, Source]:
             duck_flat.drop_columns(["count"]), ", COMPRESSION zstd, PARQUET_VERSION v2"
         ),
         "duckdb-uncompressed": lambda: by_duckdb(duck_flat, ", COMPRESSION uncompressed"),
+        "duckdb-bloom": lambda: by_duckdb(
+            duck_flat.select(["id", "name", "small"]), ", BLOOM_FILTER_FALSE_POSITIVE_RATIO 0.001"
+        ),
         "duckdb-nested": lambda: by_duckdb(nested(2048 * 3 + 11)),
         "polars": lambda: by_polars(polars_flat, statistics="full"),
         "polars-small-pages": lambda: by_polars(

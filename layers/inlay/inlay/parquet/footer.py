@@ -177,12 +177,7 @@ class ColumnChunk:
     @property
     def statistics(self) -> Statistics | None:
         found = self.meta.get(Meta.STATISTICS)
-        if found is None:
-            return None
-        try:
-            return Statistics(unpack(found))
-        except ThriftError as error:
-            raise UnreadableFile(f"the statistics of a column are damaged: {error}") from None
+        return None if found is None else Statistics(unpack(found))
 
     @property
     def offset_index(self) -> tuple[int, int] | None:

@@ -145,7 +145,7 @@ def decode_struct(
 
 
 def unpack(value: Struct | bytes) -> Struct:
-    """A struct that may have been left packed."""
+    """A struct that may have been left packed. What stays packed is known to be well formed."""
     if isinstance(value, bytes):
         return decode_struct(value)[0]
     return value
