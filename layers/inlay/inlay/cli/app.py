@@ -15,6 +15,7 @@ from inlay.cli import (
     maintenance,
     partitioning,
     reading,
+    refs,
     writing,
 )
 from inlay.cli.verb import reflowed
@@ -62,6 +63,7 @@ for verbs in (
     evolving,
     partitioning,
     reading,
+    refs,
     inspecting,
     comparing,
     maintenance,

@@ -10,7 +10,7 @@ import typer
 
 from inlay.cli.durations import parse_duration
 from inlay.cli.opened import connected, opened
-from inlay.cli.options import AsJson, TableUri, Where
+from inlay.cli.options import AsJson, Branch, TableUri, Where
 from inlay.cli.output import note
 from inlay.cli.runs import print_run
 from inlay.cli.values import counted
@@ -47,6 +47,7 @@ def rewrite(
             "--explain", help="Show for each file what every way would cost, and do nothing."
         ),
     ] = False,
+    ref: Branch = None,
     as_json: AsJson = False,
 ) -> None:
     """Take deleted rows out of the files, by row-group surgery where that is cheapest.
@@ -57,7 +58,7 @@ def rewrite(
     from inlay.parse import parse_predicate
 
     with connected(table) as context:
-        found = inlay.open(table, context=context)
+        found = inlay.open(table, ref=ref, context=context)
         options: dict[str, Any] = {}
         if where is not None:
             options["where"] = parse_predicate(where, found.snapshot.schema)
@@ -88,10 +89,11 @@ def compact(
     max_bytes: MaxBytes = None,
     deadline: Deadline = None,
     dry_run: DryRun = False,
+    ref: Branch = None,
     as_json: AsJson = False,
 ) -> None:
     """Pack small files together and fold deletes into them."""
-    with opened(table) as found:
+    with opened(table, ref=ref) as found:
         result = found.compact(
             max_bytes=max_bytes, deadline_seconds=_seconds(deadline), dry_run=dry_run
         )

@@ -30,6 +30,9 @@ AsOf = Annotated[
     ),
 ]
 Ref = Annotated[str | None, typer.Option("--ref", help="A tag or branch instead of a version.")]
+Branch = Annotated[
+    str | None, typer.Option("--ref", metavar="BRANCH", help="Write to this branch, not to main.")
+]
 Where = Annotated[
     str | None,
     typer.Option(

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inlay.cli.opened import connected, opened
-from inlay.cli.options import AsJson, RequestId, TableUri, Where, split_names, split_partitions
+from inlay.cli.options import (
+    AsJson,
+    Branch,
+    RequestId,
+    TableUri,
+    Where,
+    split_names,
+    split_partitions,
+)
 from inlay.cli.output import note, print_record, print_write, write_record
 from inlay.cli.verb import Example, add_verb
 from inlay.errors import InvalidRequest, Kind
@@ -94,12 +102,13 @@ def append(
         ),
     ],
     request_id: RequestId = None,
+    ref: Branch = None,
     as_json: AsJson = False,
 ) -> None:
     """Append the rows of local files, all in one commit."""
     from inlay.cli.data import read_files
 
-    with opened(table) as found:
+    with opened(table, ref=ref) as found:
         result = found.append(read_files(files, found.schema), request_id=request_id)
     print_write(result, as_json=as_json)
 
@@ -116,6 +125,7 @@ def ingest(
         bool,
         typer.Option("--adopt", help="Use the objects where they are instead of copying them."),
     ] = False,
+    ref: Branch = None,
     as_json: AsJson = False,
 ) -> None:
     """Turn existing Parquet objects into data files, byte for byte, each once.
@@ -125,7 +135,7 @@ def ingest(
     """
     from inlay.ops.ingest import Rejected, Retry
 
-    with opened(table) as found:
+    with opened(table, ref=ref) as found:
         result = found.ingest(objects, adopt=adopt)
     if as_json:
         outcomes = [_outcome(each) for each in result.outcomes]
@@ -182,6 +192,7 @@ def delete(
     explain: Annotated[
         bool, typer.Option("--explain", help="Show what would be deleted, and delete nothing.")
     ] = False,
+    ref: Branch = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete the rows for which a condition is TRUE, or those named by a file of keys.
@@ -189,7 +200,7 @@ def delete(
     A tombstone costs the same whatever the size of the table: readers stop seeing the rows at once, and
     `inlay rewrite` removes them from the files. Rows for which the condition is NULL stay.
     """
-    with opened(table) as found:
+    with opened(table, ref=ref) as found:
         if explain:
             if where is None:
                 raise InvalidRequest("--explain needs --where", next_step="Add a condition")
@@ -242,12 +253,13 @@ def update(
         typer.Option("--mode", help="How the old rows are deleted; else the table's update.mode."),
     ] = None,
     request_id: RequestId = None,
+    ref: Branch = None,
     as_json: AsJson = False,
 ) -> None:
     """Set columns of rows to SQL expressions. Texts are quoted as in SQL: "status='closed'"."""
     from inlay.format.predicate import TRUE
 
-    with opened(table) as found:
+    with opened(table, ref=ref) as found:
         result = found.update(
             dict(_assignment(each, "--set") for each in assignments),
             where=TRUE if where is None else where,
@@ -272,12 +284,13 @@ def upsert(
         ),
     ] = None,
     request_id: RequestId = None,
+    ref: Branch = None,
     as_json: AsJson = False,
 ) -> None:
     """Insert rows, replacing those that have the same key."""
     from inlay.cli.data import read_files
 
-    with opened(table) as found:
+    with opened(table, ref=ref) as found:
         result = found.upsert(
             read_files(files, found.schema), on=split_names(on), request_id=request_id
         )

@@ -16,11 +16,37 @@ expire, GC       ok      ok           ok           ok        ok        ok
 partition        ok      ok           ok           ok        ok        ok
 ================ ======= ============ ============ ========= ========= ========
 
+On one branch. Commits on different branches meet in nothing but the ledger and refs.
+
+================ ======================= ===================== ==========================
+planned          restore, fast-forward   merge of a branch     an edit of the same ref
+================ ======================= ===================== ==========================
+append           ok                      ok                    ok
+table delete     ok: on what is restored ok: hits its rows too ok
+upsert by key    ok: on what is restored ok: hits its rows too ok
+row delete       again (5)               as append, row delete ok
+update, merge    again (5)               as append, row delete ok
+rewrite, compact skip (5)                as append, row delete ok
+expire, GC       ok                      ok                    ok
+restore          ok                      ok                    again (6)
+fast-forward     again (7)               again (7)             again (6)
+merge of branch  again (7)               again (7)             again (6)
+tag, branch, …   ok (8)                  ok (8)                again (6)
+================ ======================= ===================== ==========================
+
+A restore, fast-forward or merge that was planned meets rows that landed since as follows: a restore
+replaces them; the other two are planned again (7); an expiry of what they take over refuses them (8).
+
 1 under `serializable` isolation it reads, and so is planned again when a file that may match arrived
 2 when a file it names is no longer live: it is planned again for what took its place
 3 when a data-changing file that may match its predicate arrived, or a marker that may hit a file
   it read
 4 the unit is remapped (1:1 rewrites, few rows) or given up; other units of the change go on
+5 the content was replaced after the version it was planned on (`Snapshot.replaced`): files that are
+  live in both may be under other deletes now, and rows may be there that were not seen
+6 a ref it changes, or takes a content from, is not what it was (`Edit.refs_were`)
+7 any row or column of main changed since (`Edit.changed_was`)
+8 when what it names is still kept (`Edit.source`)
 
 A change of the partitioning conflicts with another one only, unless they are equal; everything goes with
 one that landed. What goes with changes of the schema is in `plan.evolving`.

@@ -1,0 +1,159 @@
+"""Verbs for tags and branches, and for going back: refs, tag, branch, drop-ref, merge, restore."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from inlay.cli.opened import opened
+from inlay.cli.options import AsJson, AsOf, Ref, TableUri, Version
+from inlay.cli.output import print_record, print_rows, print_write
+from inlay.cli.verb import Example, add_verb
+from inlay.errors import InvalidRequest
+
+PANEL = "Branch"
+_REFS = ("name", "kind", "version", "hold", "base", "since", "written")
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Of the tag or branch.", show_default=False)
+]
+
+
+def refs(table: TableUri, as_json: AsJson = False) -> None:
+    """List main, the tags and the branches.
+
+    A tag names a version and keeps it from expiring. A branch is a line of its own: what is written to
+    it is not seen on main until it is merged. `base` is the version of main that a branch began at, or
+    was last merged at; without one it cannot be merged.
+    """
+    with opened(table) as found:
+        rows = found.refs()
+    print_rows(rows, as_json=as_json, columns=_REFS)
+
+
+def tag(
+    table: TableUri,
+    name: Name,
+    version: Version = None,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="A legal hold: no drop and no erasure gets past it.")
+    ] = False,
+    release: Annotated[bool, typer.Option("--release", help="Lift the hold of this tag.")] = False,
+    ref: Ref = None,
+    as_json: AsJson = False,
+) -> None:
+    """Name the newest version, or another, so that it stays readable until the tag is dropped.
+
+    With --hold a tag that is there already is put under a legal hold.
+    """
+    if hold and release:
+        raise InvalidRequest("--hold and --release say opposite things")
+    with opened(table, ref=ref) as found:
+        there = name in found.snapshot.refs
+        if release or (hold and there and version is None):
+            result = found.set_hold(name, hold)
+        else:
+            result = found.tag(name, version, hold=hold)
+    print_write(result, as_json=as_json)
+
+
+def branch(
+    table: TableUri,
+    name: Name,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="VERSION|REF", help="Begin there instead of at main."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Begin a branch: a line of the table that is written to on its own, by --ref NAME.
+
+    It costs one commit of metadata, however large the table is. `inlay merge` brings it back.
+    """
+    with opened(table) as found:
+        where = int(at) if at is not None and at.isdigit() else at
+        made = found.branch(name, at=where)
+    print_record({"branch": name, "version": made.version}, as_json=as_json)
+
+
+def drop_ref(table: TableUri, name: Name, as_json: AsJson = False) -> None:
+    """Forget a tag or branch. What only it kept goes with a later `inlay gc`. A legal hold refuses."""
+    with opened(table) as found:
+        result = found.drop_ref(name)
+    print_write(result, as_json=as_json)
+
+
+def merge(
+    table: TableUri,
+    name: Name,
+    forward: Annotated[
+        bool,
+        typer.Option("--fast-forward", help="Only if main has not changed since the branch began."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Bring what a branch did into main: the rows it added, without the rows it deleted.
+
+    Afterwards both are even, and the branch goes on. Deletes of the branch hit the rows they saw there
+    and no others. A file that both rewrote, or that one rewrote and the other deleted from, is a
+    conflict: nothing is changed, and the file is named.
+    """
+    with opened(table) as found:
+        result = found.fast_forward(name) if forward else found.merge(name)
+    print_write(result, as_json=as_json)
+
+
+def restore(
+    table: TableUri,
+    version: Version = None,
+    as_of: AsOf = None,
+    ref: Ref = None,
+    on: Annotated[
+        str | None, typer.Option("--on", metavar="BRANCH", help="Restore this branch, not main.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make rows and columns what they were at a version, time, tag or branch, as a new commit.
+
+    The history stays, so that a restore can be undone by another. Requests and events that were applied
+    stay applied.
+    """
+    with opened(table, ref=on) as found:
+        result = found.restore(version=version, as_of=as_of, ref=ref)
+    print_write(result, as_json=as_json)
+
+
+def register(app: typer.Typer) -> None:
+    add_verb(app, refs, Example("refs ./people", "what there is"), panel=PANEL)
+    add_verb(
+        app,
+        tag,
+        Example("tag ./people before-summer", "the newest version"),
+        Example("tag ./people evidence --version 3 --hold", "an older one, under a legal hold"),
+        Example("tag ./people evidence --release", "lift the hold"),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
+        branch,
+        Example("branch ./people trial", "beside main"),
+        Example("append ./people more.csv --ref trial", "write to it"),
+        Example("scan ./people --ref trial", "read it"),
+        panel=PANEL,
+    )
+    add_verb(app, drop_ref, Example("drop-ref ./people trial", "not needed any more"), panel=PANEL)
+    add_verb(
+        app,
+        merge,
+        Example("merge ./people trial", "whatever happened on main"),
+        Example("merge ./people trial --fast-forward", "only if nothing did"),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
+        restore,
+        Example("restore ./people --version 3", "as it was at version 3"),
+        Example("restore ./people --ref before-summer", "as tagged"),
+        panel=PANEL,
+    )

@@ -1,0 +1,305 @@
+"""Tags and branches: what they cost, what they hold, what gets in whose way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import inlay
+from inlay.errors import (
+    InvalidRequest,
+    MergeConflict,
+    RefExists,
+    RefHeld,
+    RefNotFound,
+    VersionNotFound,
+)
+from inlay.format import keys
+from inlay.format.codec import encode_snapshot
+from inlay.format.snapshot import thin_time_index
+
+from .place import Place, ids, rows
+
+
+def gets(table: inlay.Table) -> int:
+    assert set(table.usage.requests) == {"get"}
+    return table.usage.requests["get"]
+
+
+# -- requests -------------------------------------------------------------------------------------
+
+
+def test_any_of_ten_thousand_versions_is_opened_in_two_requests_and_as_of_a_time_in_six(
+    place: Place,
+) -> None:
+    now = place.table.snapshot
+    times: dict[int, int] = {}
+    points: tuple[tuple[int, int], ...] = ()
+    start = now.commit.time_us
+    for version in range(1, 10_001):
+        times[version] = start + version * 1_000_000 + version % 7
+        points = thin_time_index((*points, (version, times[version])), version)
+        commit = replace(now.commit, time_us=times[version])
+        made = replace(now, version=version, commit=commit, time_index=points)
+        key = keys.POINTER if version == 10_000 else keys.archive_key(version)
+        place.store.put(f"tables/t/{key}", encode_snapshot(made))
+    for version in (1, 2, 17, 255, 256, 4_095, 4_096, 5_000, 9_983, 9_999, 10_000):
+        found = place.open(version=version)
+        assert (found.version, gets(found) <= 2) == (version, True)
+        at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=times[version] + 3)
+        found = place.open(as_of=at)
+        assert found.version == version
+        assert gets(found) <= 6
+
+
+def test_tags_and_branches_are_opened_in_two_requests(place: Place) -> None:
+    place.table.append(rows([1]))
+    place.table.tag("release")
+    branch = place.table.branch("work")
+    branch.append(rows([2]))
+    place.table.refresh().append(rows([3]))
+    assert [gets(place.open(ref=name)) for name in ("release", "work", "main")] == [2, 2, 1]
+    assert [ids(place.open(ref=n)) for n in ("release", "work", "main")] == [[1], [1, 2], [1, 3]]
+
+
+def test_a_commit_on_a_branch_costs_one_request_more(place: Place) -> None:
+    main = place.table.append(rows([1]))
+    branch = place.table.branch("work")
+    first = branch.append(rows([2]))
+    second = branch.append(rows([3]))
+    assert first.requests == second.requests == main.requests + 1
+
+
+# -- what they are --------------------------------------------------------------------------------
+
+
+def test_a_branch_does_everything_on_its_own(place: Place) -> None:
+    place.table.append(rows(range(10)))
+    branch = place.table.branch("work")
+    branch.append(rows([20]))
+    branch.delete("id = 1")
+    branch.update({"mark": "5"}, where="id = 2", mode="vector")
+    branch.upsert(rows([3], mark=7), on="id")
+    branch.rewrite()
+    branch.compact()
+    branch.alter(add={"note": inlay.table.pa.string()})
+    assert branch.schema.names == ["id", "mark", "note"]
+    assert ids(branch) == [0, *range(2, 10), 20]
+    assert ids(place.open()) == list(range(10))
+    assert place.open().schema.names == ["id", "mark"]
+    assert place.open().verify(depth="pages").errors == ()
+
+
+def test_a_request_that_was_applied_on_a_branch_was_applied(place: Place) -> None:
+    branch = place.table.branch("work")
+    branch.append(rows([1]), request_id="once")
+    assert place.open().append(rows([1]), request_id="once").committed is False
+
+
+def test_names_and_numbers_that_are_none_are_refused(place: Place) -> None:
+    t = place.table
+    t.tag("release")
+    assert t.tag("release", version=1).committed is False
+    with pytest.raises(RefExists):
+        t.branch("release")
+    for name in ("main", "", "-x", "a b", "a" * 101, None):
+        with pytest.raises(InvalidRequest):
+            t.tag(name)
+    with pytest.raises(VersionNotFound):
+        t.tag("later", version=99)
+    with pytest.raises(RefNotFound):
+        place.open(ref="nothing")
+    with pytest.raises(RefNotFound):
+        t.drop_ref("nothing")
+    with pytest.raises(InvalidRequest, match="is a tag"):
+        t.merge("release")
+    with pytest.raises(InvalidRequest, match="in the past"):
+        place.open(ref="release").append(rows([1]))
+
+
+def test_a_hold_keeps_its_tag_until_it_is_lifted(place: Place) -> None:
+    place.table.tag("evidence", hold=True)
+    with pytest.raises(RefHeld):
+        place.table.drop_ref("evidence")
+    place.table.set_hold("evidence", False)
+    place.table.drop_ref("evidence")
+    with pytest.raises(InvalidRequest, match="is a branch"):
+        place.table.branch("work")
+        place.table.set_hold("work")
+
+
+def test_a_table_takes_sixty_four_refs_and_stays_small(place: Place) -> None:
+    for n in range(64):
+        place.table.tag(f"tag-{n}")
+    with pytest.raises(InvalidRequest, match="at most 64"):
+        place.table.tag("one-more")
+    pointer = place.store.get("tables/t/_latest_manifest")
+    assert len(pointer.body) < 4_600
+
+
+def test_what_a_branch_or_tag_needs_outlives_expiry_and_collection(place: Place) -> None:
+    place.table.append(rows(range(10)))
+    tagged = place.table.branch("work")
+    tagged.append(rows([20]))
+    place.open().tag("old", version=2)
+    place.open().delete("id < 10", mode="rewrite")
+    place.open(ref="work").delete("id = 20", mode="rewrite")
+    for _ in range(3):
+        place.time.sleep(1000)
+        t = place.open()
+        t.expire(days=0, min_versions=1)
+        t.collect_garbage(grace=timedelta(seconds=10))
+    assert ids(place.open(ref="old")) == list(range(10))
+    assert ids(place.open(ref="work")) == list(range(10))
+    place.open().merge("work")
+    assert place.open().verify().errors == ()
+    for name in ("old", "work"):
+        place.open().drop_ref(name)
+    for _ in range(3):
+        place.time.sleep(1000)
+        t = place.open()
+        t.expire(days=0, min_versions=1)
+        t.collect_garbage(grace=timedelta(seconds=10))
+    assert list(place.store.list("tables/t/data/")) == []
+
+
+# -- merges ---------------------------------------------------------------------------------------
+
+
+def test_deletes_of_a_branch_hit_only_rows_that_they_saw(place: Place) -> None:
+    place.table.append(rows([1, 2, 3]))
+    branch = place.table.branch("work")
+    branch.delete("id <= 2")
+    branch.append(rows([4]))
+    place.open().append(rows([1, 5]))
+    place.open().delete("id = 4")
+    place.open().merge("work")
+    assert ids(place.open()) == [1, 3, 4, 5]
+    assert ids(place.open(ref="work")) == [1, 3, 4, 5]
+
+
+def test_a_file_rewritten_on_both_sides_is_a_conflict_that_changes_nothing(place: Place) -> None:
+    place.table.append(rows(range(20)))
+    [file] = [f.key for f in place.table.entries()[0]]
+    branch = place.table.branch("work")
+    branch.delete("id = 1", mode="surgery")
+    place.open().delete("id = 2", mode="surgery")
+    before = place.open().version
+    with pytest.raises(MergeConflict, match=file):
+        place.open().merge("work")
+    assert place.open().version == before
+
+
+def test_main_is_fast_forwarded_unless_it_changed(place: Place) -> None:
+    place.table.append(rows([1]))
+    branch = place.table.branch("work")
+    branch.append(rows([2]))
+    place.open().set_properties(delete__mode="vector")
+    assert place.open().fast_forward("work").committed
+    assert ids(place.open()) == [1, 2]
+    branch.refresh().append(rows([3]))
+    place.open().append(rows([4]))
+    with pytest.raises(MergeConflict, match="main has changed"):
+        place.open().fast_forward("work")
+
+
+def test_columns_added_on_a_branch_come_with_the_merge(place: Place) -> None:
+    place.table.append(rows([1]))
+    branch = place.table.branch("work")
+    branch.alter(add={"note": inlay.table.pa.string()})
+    place.open().append(rows([2]))
+    place.open().merge("work")
+    assert place.open().schema.names == ["id", "mark", "note"]
+    assert ids(place.open()) == [1, 2]
+
+
+def test_branches_without_a_common_past_are_not_merged(place: Place) -> None:
+    place.table.append(rows([1]))
+    one = place.table.branch("one")
+    one.append(rows([2]))
+    two = one.branch("two")
+    two.append(rows([3]))
+    with pytest.raises(MergeConflict, match="made from another branch"):
+        place.open().merge("two")
+    place.open().restore(ref="two")
+    assert ids(place.open()) == [1, 2, 3]
+    with pytest.raises(MergeConflict, match="main was restored"):
+        place.open().merge("one")
+
+
+# -- others get in the way ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("act", ["restore", "fast_forward", "merge"])
+@pytest.mark.parametrize("mode", ["tombstone", "vector", "surgery"])
+def test_an_update_planned_before_the_content_was_replaced_is_planned_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch, act: str, mode: str
+) -> None:
+    from inlay.ops import replan
+
+    place.table.append(rows([1, 2]))
+    branch = place.table.branch("work")
+    branch.append(rows([3]))
+    if act == "merge":
+        place.open().append(rows([9]))
+    real, acted = replan.commit, []
+
+    def commit(ctx, change, *, base):
+        if not acted:
+            acted.append(act)
+            other = place.open()
+            other.restore(ref="work") if act == "restore" else getattr(other, act)("work")
+        return real(ctx, change, base=base)
+
+    table = place.open()
+    monkeypatch.setattr(replan.commit_planned, "__kwdefaults__", {"commit": commit, "once": False})
+    table.update({"mark": "7"}, where="id > 0", mode=mode)
+    found = place.open().scan().to_arrow().to_pylist()
+    assert {r["mark"] for r in found} == {7}
+    assert 3 in [r["id"] for r in found]
+
+
+def test_a_merge_beside_commits_on_main_is_planned_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from inlay.ops import merge
+
+    place.table.append(rows(range(10)))
+    branch = place.table.branch("work")
+    branch.delete("id = 1")
+    place.open().append(rows([30]))
+    real, left = merge.plan_merge, [3]
+
+    def plan(*states, fork):
+        if left[0]:
+            left[0] -= 1
+            place.open().append(rows([40 + left[0]]))
+        return real(*states, fork=fork)
+
+    monkeypatch.setattr(merge, "plan_merge", plan)
+    place.open().merge("work")
+    assert ids(place.open()) == [0, *range(2, 10), 30, 40, 41, 42]
+
+
+def test_a_tag_of_a_version_that_expires_meanwhile_is_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from inlay.ops import refs
+
+    for n in range(3):
+        place.table.append(rows([n]))
+    real, first = refs.load_pointer, [True]
+
+    def load(ctx, **how):
+        found = real(ctx, **how)
+        if first.pop() if first else False:
+            place.time.sleep(10)
+            place.open().expire(days=0, min_versions=1)
+        return found
+
+    table = place.open()
+    monkeypatch.setattr(refs, "load_pointer", load)
+    with pytest.raises(VersionNotFound):
+        table.tag("old", version=2)
