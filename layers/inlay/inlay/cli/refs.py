@@ -137,9 +137,8 @@ def register(app: typer.Typer) -> None:
     add_verb(
         app,
         branch,
-        Example("branch ./people trial", "beside main"),
-        Example("append ./people more.csv --ref trial", "write to it"),
-        Example("scan ./people --ref trial", "read it"),
+        Example("branch ./people trial", "then `--ref trial` reads it and writes to it"),
+        Example("branch ./people again --at 3", "on version 3"),
         panel=PANEL,
     )
     add_verb(app, drop_ref, Example("drop-ref ./people trial", "not needed any more"), panel=PANEL)
