@@ -321,6 +321,31 @@ def test_a_column_is_the_same_only_by_id_name_type_and_nullability() -> None:
     assert not _is_same(None, column)
 
 
+def test_files_of_an_older_schema_go_through_python_as_far_as_they_differ(
+    spark: Any, new_table: NewTable
+) -> None:
+    table = new_table(
+        pa.table({"id": [1, 2], "n": pa.array([3, 4], pa.int32()), "old": ["a", "b"]})
+    )
+    table.alter(rename={"old": "new"}, widen={"n": pa.int64()}, add={"more": pa.int64()})
+    table.append(pa.table({"id": [5], "n": [6], "new": ["c"], "more": [7]}))
+    table.delete("n = 4 OR new = 'zz'")
+    assert explain(spark, table.uri, columns=["id"]).why == {"older schema": 1}  # by the delete
+    assert both_ways(spark, table).num_rows == 2
+    assert both_ways(spark, table, where="more IS NULL", columns=["new"]).num_rows == 1
+
+
+def test_partitions_and_branches_are_read_by_spark(spark: Any, new_table: NewTable) -> None:
+    data = pa.table({"id": range(8), "country": ["de", "fr"] * 4})
+    table = new_table(data, partition_by=["country"])
+    assert is_native(spark, table)
+    table.branch("work")
+    inlay.open(table.uri, ref="work").delete("id = 3")
+    assert is_native(spark, table, ref="work")
+    assert both_ways(spark, table, ref="work", where="country = 'fr'").num_rows == 3
+    assert both_ways(spark, table).num_rows == 8
+
+
 # -- what may go wrong ----------------------------------------------------------------------------
 
 
