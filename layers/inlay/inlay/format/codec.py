@@ -159,6 +159,11 @@ def _snapshot_from_json(body: dict[str, Any]) -> Snapshot:
     )
     if snapshot.version < 1 or all(s.id != snapshot.schema_id for s in schemas):
         raise CorruptTable("the snapshot names a version or schema that cannot be")
+    known = {s.id for s in schemas}, {s.id for s in snapshot.specs}
+    named = [(snapshot.schema_id, snapshot.spec_id)]
+    named += [(f.schema_id, f.spec_id) for f in snapshot.files.inline]
+    if not all(schema in known[0] and spec in known[1] for schema, spec in named):
+        raise CorruptTable("the snapshot names a schema or partition spec that it does not have")
     return snapshot
 
 

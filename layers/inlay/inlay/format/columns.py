@@ -25,7 +25,7 @@ from decimal import Decimal
 from itertools import accumulate
 from typing import Any, TypeVar
 
-from inlay.format.plain import as_text
+from inlay.format.plain import MAX_COUNT, as_text
 from inlay.format.schema import Primitive, Value
 from inlay.format.values import EXACT, decode_value, encode_value, integer_range
 
@@ -146,7 +146,7 @@ def read_numbers(found: Any, count: int) -> Sequence[int | None]:
 
 def read_counts(found: Any, count: int) -> Sequence[int | None]:
     values = read_numbers(found, count)
-    if any(v is not None and v < 0 for v in values):
+    if any(v is not None and not 0 <= v <= MAX_COUNT for v in values):
         raise TypeError("expected counts")
     return values
 

@@ -12,6 +12,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+# Counts, sizes, versions and times: nothing honest is larger, and Arrow takes no more.
+MAX_COUNT = 2**63 - 1
+
 
 def as_text(found: Any) -> str:
     if not isinstance(found, str):
@@ -20,7 +23,7 @@ def as_text(found: Any) -> str:
 
 
 def as_count(found: Any) -> int:
-    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= MAX_COUNT:
         raise TypeError(f"expected a count, found {str(found)[:40]!r}")
     return found
 
