@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
 import inlay
 from inlay.errors import InvalidRequest, MergeConflict
+from inlay.plan import fit, tiers
 from inlay.table import Table
 
 SCHEMA = pa.schema(
@@ -215,3 +217,23 @@ def histories_with_refs() -> st.SearchStrategy[list[Op]]:
     )
     first = [_append([(i % 13, i % 6) for i in range(start, start + 10)]) for start in (0, 10, 20)]
     return st.lists(some, min_size=4, max_size=8).map(lambda ops: [*first, *ops])
+
+
+# -- metadata -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def tiny_segments() -> Iterator[None]:
+    """Leaves of a few entries, nodes of a few leaves: small tables get the trees of large ones."""
+    with ExitStack() as stack:
+        for target, name, value in (
+            (fit, "POINTER_TARGET_BYTES", 1_500),
+            (fit, "INLINE_MIN_BYTES", 100),
+            (fit._Files, "most", 3),
+            (fit._Markers, "most", 2),
+            (fit._Records, "most", 4),
+            (tiers, "NODE_MAX_LEAVES", 3),
+            (tiers, "GATHER_LEAVES", 2),
+        ):
+            stack.enter_context(mock.patch.object(target, name, value))
+        yield

@@ -16,7 +16,18 @@ import inlay
 from inlay.errors import InvalidRequest, VersionNotFound
 from inlay.plan.feed import MAINTENANCE
 
-from .histories import Op, applied, heap_of, histories, new_table, play, rows, split, state
+from .histories import (
+    Op,
+    applied,
+    heap_of,
+    histories,
+    new_table,
+    play,
+    rows,
+    split,
+    state,
+    tiny_segments,
+)
 
 
 @settings(deadline=None, max_examples=15)
@@ -55,6 +66,24 @@ def test_net_changes_between_any_two_versions_have_no_row_on_both_sides(
     removed, added = split(told)
     assert removed == state(t, since) - state(t, to)
     assert added == state(t, to) - state(t, since)
+
+
+@settings(deadline=None, max_examples=4)
+@given(histories())
+def test_changes_are_told_over_trees_of_metadata(ops: list[Op]) -> None:
+    with tiny_segments():
+        t = new_table()
+        for n in range(24):
+            t.append(rows([(n, n % 5), (n + 1, 1)]))
+        first = t.version
+        assert max(t.segments()["level"].to_pylist()) == 1
+        play(t, ops)
+        told = t.changes(first).to_arrow()
+        seen = state(t, first)
+        for version in range(first + 1, t.version + 1):
+            step = told.filter(pc.equal(told["_commit_version"], version))
+            seen = applied(seen, step)
+            assert seen == state(t, version)
 
 
 @settings(deadline=None, max_examples=12)
