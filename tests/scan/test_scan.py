@@ -282,7 +282,14 @@ def test_segments_that_cannot_match_are_not_loaded(
         stats = combine([(f.stats, f.rows) for f in part])
         rows = sum(f.rows for f in part)
         segments.append(
-            Segment(id=f"s{n}", count=len(part), size=len(body), rows=rows, stats=stats)
+            Segment(
+                id=f"s{n}",
+                count=len(part),
+                size=len(body),
+                rows=rows,
+                bytes=sum(f.size for f in part),
+                stats=stats,
+            )
         )
     tier = Tier(segments=tuple(segments), inline=files[8:])
     found = Scan(ctx, State(snapshot(tier)), where="id = 5001")
