@@ -9,6 +9,7 @@ import pytest
 
 from inlay.errors import InvalidRequest, MergeConflict, RetryError
 from inlay.format.snapshot import Ref
+from inlay.ops.alter import alter, evolution_of
 from inlay.ops.append import append
 from inlay.ops.delete import delete
 from inlay.ops.load import load_pointer
@@ -179,6 +180,21 @@ def test_a_tag_made_with_the_last_look_keeps_the_predicate(monkeypatch: pytest.M
     assert people.finish().receipts
     assert people.found() == []
     assert WHO not in _on(people, "late").ids()
+
+
+def test_a_branch_that_dropped_the_column_asked_for_refuses_the_erasure() -> None:
+    people = new_people()
+    people.append(*ids_with(WHO))
+    branch(people.ctx, "work", _here(people))
+    work = _on(people, "work")
+    edit = evolution_of(load_pointer(work.ctx).snapshot.schema, drop=["name"])
+    alter(work.ctx, edit)
+    with pytest.raises(InvalidRequest, match="'work' has dropped a column"):
+        people.erase(is_named())
+    assert people.snapshot.erasures == ()
+    people.erase()
+    assert people.finish().receipts
+    assert people.found() == []
 
 
 # -- crashes --------------------------------------------------------------------------------------

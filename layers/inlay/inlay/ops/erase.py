@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from inlay.errors import InvalidRequest, RefNotFound
 from inlay.format.keys import RECEIPTS, receipt_key
-from inlay.format.predicate import Predicate
+from inlay.format.predicate import Predicate, field_ids
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.append import fresh_base
 from inlay.ops.commit import Committed, Skipped, commit, expect_committed
@@ -106,6 +106,7 @@ def open_erasure(
         return before
     snapshot = loaded.snapshot
     _refuse_holds(ctx, snapshot, predicate)
+    _refuse_dropped_columns(ctx, snapshot, predicate)
     erasure_id = request.text if request is not None else ctx.new_id()
     if len(receipt_key(erasure_id)) - len(RECEIPTS) > MAX_RECEIPT_NAME:
         raise InvalidRequest(
@@ -152,6 +153,25 @@ def _refuse_holds(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> Non
                 next_step="Lift the hold first; an erasure and a hold cannot both be obeyed",
                 table=ctx.uri,
                 version=ref.version,
+            )
+
+
+def _refuse_dropped_columns(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> None:
+    """Where a branch dropped a column that the condition asks for, its files still hold the values, and
+    nothing on that branch can tell its rows by them."""
+    for name, ref in sorted(snapshot.refs.items()):
+        content = load_content(ctx, snapshot, ref)
+        schema = snapshot.schema_by_id(content.schema_id)
+        lacking = [i for i in field_ids(predicate) if schema.by_id(i) is None]
+        if not lacking:
+            continue
+        state = load_entries(ctx, State(seen(snapshot, content)))
+        recorded = {f.schema_id for f in state.files()}
+        if any(snapshot.schema_by_id(s).by_id(i) for s in recorded for i in lacking):
+            raise InvalidRequest(
+                f"{name!r} has dropped a column that the condition asks for",
+                next_step=f"Merge or drop {name!r} first, or name the rows by columns it still has",
+                table=ctx.uri,
             )
 
 
