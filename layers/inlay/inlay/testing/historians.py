@@ -41,9 +41,8 @@ from inlay.testing.stage import DAY_US, Simulation
 FAR = 4
 
 
-def historians_cast(sim: Simulation, *, erasing: bool = False) -> None:
-    """A crowd, and some of those who work on its history. Without erasers: an erasure does not clean
-    what branches hold yet, and leaves its own predicate there."""
+def historians_cast(sim: Simulation, *, erasing: bool = True) -> None:
+    """A crowd, and some of those who work on its history."""
     counts = crowd(sim)
     enter(sim, counts if erasing else {**counts, "erase": 0})
     for kind, act in {
