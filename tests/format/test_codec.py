@@ -131,7 +131,7 @@ files = st.builds(
     row_groups=_counts,
     schema_id=st.just(3),
     sequence=st.none() | _counts,
-    spec_id=st.integers(0, 3),
+    spec_id=st.integers(0, 1),
     partition=st.lists(st.none() | st.integers() | _texts, max_size=2).map(tuple),
     stats=stats(),
     etag=st.none() | _texts,
