@@ -317,12 +317,13 @@ def statistics_wrong__by_nulls(bench: Bench) -> str:
 
 
 @plants
-def partition_wrong(bench: Bench) -> str:
-    return edit_file(bench, spec_id=7)
+def pointer_corrupt__by_a_spec_it_does_not_have(bench: Bench) -> str:
+    edit_file(bench, spec_id=7)
+    return keys.POINTER
 
 
 @plants
-def partition_wrong__by_a_value_too_many(bench: Bench) -> str:
+def partition_wrong(bench: Bench) -> str:
     return edit_file(bench, partition=(5,))
 
 
