@@ -177,6 +177,8 @@ class Draft:
             tier = Tier(tuple(segments), tuple(f for f in tier.inline if f.key not in covered))
             dead: dict[str, list[int]] = {}
             for leaf, contents in self._at_hand(tier):
+                if not reference_may_hit(marker, leaf, self.evidence):
+                    continue
                 for ordinal, entry in live_files(leaf, contents):
                     if self._covers(predicate, entry):
                         dead.setdefault(leaf.id, []).append(ordinal)
@@ -222,11 +224,12 @@ class Draft:
             return True
         opened = open_tree(files.segments, self.state.contents.nodes)
         for leaf in opened.leaves:
+            if not reference_may_hit(marker, leaf, evidence):
+                continue
             contents = self.state.contents.files.get(leaf.id)
             if contents is None:
-                if reference_may_hit(marker, leaf, evidence):
-                    return True
-            elif any(marker_may_hit(marker, f, evidence) for _, f in live_files(leaf, contents)):
+                return True
+            if any(marker_may_hit(marker, f, evidence) for _, f in live_files(leaf, contents)):
                 return True
         return any(reference_may_hit(marker, node, evidence) for node in opened.closed)
 

@@ -1,0 +1,43 @@
+"""Dead entries are told by two bitmaps: that of a leaf in its node, and that of the node."""
+
+from __future__ import annotations
+
+from pyroaring import FrozenBitMap
+
+from inlay.format.snapshot import Segment
+from inlay.plan.tree import bury, open_tree, under
+
+
+def leaf(name: str, count: int, *dead: int) -> Segment:
+    return Segment(id=name, count=count, size=1, dead=FrozenBitMap(dead))
+
+
+LEAVES = (leaf("a", 4, 1), leaf("b", 3), leaf("c", 2, 0))
+NODE = Segment(id="n", level=1, count=9, settled=2, size=1, dead=FrozenBitMap((3, 5)))
+
+
+def test_what_died_since_is_added_to_what_the_node_says() -> None:
+    found = {s.id: set(s.dead) for s in under(NODE, LEAVES)}
+    assert found == {"a": {1, 3}, "b": {1}, "c": {0}}
+    assert NODE.live == sum(s.live for s in under(NODE, LEAVES)) == 5
+
+
+def test_what_is_buried_in_a_leaf_ends_up_in_the_reference_to_its_node() -> None:
+    [node] = bury([NODE], {"n": LEAVES}, {"b": [0], "c": [1]})
+    assert set(node.dead) == {3, 4, 5, 8} and node.live == 3
+    opened = open_tree([node], {"n": LEAVES})
+    assert {s.id: set(s.dead) for s in opened.leaves} == {"a": {1, 3}, "b": {0, 1}}, "c is gone"
+
+
+def test_a_node_whose_entries_are_all_dead_is_dropped() -> None:
+    dead = {s.id: range(s.count) for s in LEAVES}
+    # What the node itself calls dead is not buried again.
+    dead = {
+        i: [n for n in found if (i, n) not in {("a", 1), ("c", 0)}] for i, found in dead.items()
+    }
+    assert bury([NODE], {"n": LEAVES}, dead) == ()
+
+
+def test_what_is_not_wanted_is_counted_and_not_opened() -> None:
+    opened = open_tree([NODE, leaf("d", 7)], {}, lambda found: [s.level == 0 for s in found])
+    assert [s.id for s in opened.leaves] == ["d"] and opened.closed == () and opened.left_out == 5
