@@ -1,0 +1,155 @@
+"""Contention by arithmetic: what the backoff of commits does to rate and waiting, on no machine at all.
+
+    python benchmarks/backoff.py
+
+Writers, requests and one server are events on a clock of their own, so that forty writers need neither
+forty processes nor a quiet machine. A request is on its way for about 10 ms, waits for the server, is
+served, and is 10 ms on its way back. An appending writer makes the requests of a warm append (PUT data,
+PUT archive, PUT pointer; after a lost race a wait by `ops.commit.back_off`, GET pointer, and the last two
+again); the bare loop GET, PUT, PUT, at once again. "Worst" counts who is still waiting at the end.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from inlay.ops.commit import back_off
+
+LATENCY = 0.02
+SECONDS = 40.0
+WRITERS = (1, 4, 8, 16, 40)
+# Seconds a server works on one request: none; and about as long as the embedded server takes.
+SERVICE = (0.0, 0.0015)
+
+
+@dataclass(slots=True)
+class World:
+    """`version` is that of the pointer."""
+
+    rng: random.Random
+    service: float
+    now: float = 0.0
+    version: int = 0
+    free_at: float = 0.0
+    took: list[float] = field(default_factory=list)
+    tries: int = 0
+    began: dict[int, float] = field(default_factory=dict)
+
+    def on_its_way(self) -> float:
+        return LATENCY / 2 * self.rng.uniform(0.8, 1.4)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+# A writer yields "sent" (and goes on when it is served), "served" (and goes on when it has the answer), or
+# seconds to wait.
+Writer = Iterator[str | float]
+
+
+def swap(world: World, base: int) -> bool:
+    if world.version != base:
+        return False
+    world.version += 1
+    return True
+
+
+def bare(world: World, me: int) -> Writer:
+    while True:
+        world.began[me] = world.now
+        won = False
+        while not won:
+            world.tries += 1
+            yield "sent"
+            base = world.version
+            yield from ("served", "sent", "served", "sent")
+            won = swap(world, base)
+            yield "served"
+        world.took.append(world.now - world.began[me])
+
+
+def appending(world: World, me: int) -> Writer:
+    yield "sent"
+    base = world.version
+    yield "served"
+    while True:
+        world.began[me] = world.now
+        yield from ("sent", "served")  # data
+        for attempt in itertools.count(1):
+            world.tries += 1
+            yield from ("sent", "served", "sent")
+            won = swap(world, base)
+            base += won
+            yield "served"
+            if won:
+                break
+            yield waiting(world, attempt, world.began[me])
+            yield "sent"
+            base = world.version
+            yield "served"
+        world.took.append(world.now - world.began[me])
+
+
+def waiting(world: World, attempt: int, since: float) -> float:
+    slept: list[float] = []
+    clock = SimpleNamespace(monotonic=world.monotonic, sleep=slept.append)
+    ctx: Any = SimpleNamespace(clock=clock, random=world.rng)
+    back_off(ctx, attempt, since)
+    return slept[0]
+
+
+def run(kind: Any, writers: int, service: float, seed: int) -> World:
+    world = World(random.Random(seed), service)
+    events: list[tuple[float, int, int, str]] = []
+    order = itertools.count()
+
+    def at(time: float, writer: int, what: str) -> None:
+        heapq.heappush(events, (time, next(order), writer, what))
+
+    going = [kind(world, n) for n in range(writers)]
+    for n in range(writers):
+        at(world.rng.uniform(0, 0.05), n, "go on")
+    while events[0][0] < SECONDS:
+        time, _, n, what = heapq.heappop(events)
+        if what == "arrives":
+            world.free_at = max(time, world.free_at) + world.service
+            at(world.free_at, n, "go on")
+            continue
+        world.now = time
+        step = next(going[n])
+        if step == "sent":
+            at(time + world.on_its_way(), n, "arrives")
+        elif step == "served":
+            at(time + world.on_its_way(), n, "go on")
+        else:
+            at(time + step, n, "go on")
+    return world
+
+
+def main() -> None:
+    print(
+        f"{'writers':<28}{'commits/s':>10}{'median':>8}{'p99':>8}{'worst':>8}{'tries':>7}{'ratio':>7}"
+    )
+    for service, writers in itertools.product(SERVICE, WRITERS):
+        rates: dict[str, float] = {}
+        for kind in (bare, appending):
+            worlds = [run(kind, writers, service, seed) for seed in (1, 2, 3)]
+            took = sorted(t for w in worlds for t in w.took)
+            waits = [SECONDS - began for w in worlds for began in w.began.values()]
+            rates[kind.__name__] = rate = len(took) / SECONDS / len(worlds)
+            what = f"{writers} {kind.__name__}, served in {service * 1000:.1f} ms"
+            print(
+                f"{what:<28}{rate:10.1f}{took[len(took) // 2]:8.2f}{took[int(0.99 * len(took))]:8.2f}"
+                f"{max(took[-1], *waits):8.2f}{sum(w.tries for w in worlds) / len(took):7.1f}"
+                f"{rate / rates['bare']:7.2f}"
+            )
+
+
+if __name__ == "__main__":
+    main()
