@@ -94,8 +94,8 @@ MAX_SWAPS = 6
 # unfairness: a newcomer waits least and overtakes whoever has lost often. So the window shrinks again
 # with the time a commit has been waiting, to a tenth after BACKOFF_PATIENCE. By benchmarks/backoff.py, 4 to
 # 40 writers at 20 ms a request make at least 0.9 of the commits of a bare loop that never waits (1.6 of
-# them where 40 saturate the server), and the worst wait is at most a tenth above the loop's, with 4 and with
-# 40 far below it. benchmarks/contention.py measures it with processes.
+# them where 40 saturate the server), and the worst wait is at most a tenth above the loop's, and far below
+# it with 4 and with 40. benchmarks/contention.py measures it with processes.
 BACKOFF_BASE = 0.02
 BACKOFF_CAP = 0.6
 BACKOFF_PATIENCE = 4.0
