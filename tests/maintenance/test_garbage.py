@@ -138,13 +138,7 @@ def test_tagged_versions_outlive_their_expiry(bench: Bench) -> None:
 
 
 def test_a_tag_that_was_just_lost_still_protects_its_readers(bench: Bench) -> None:
-    _churn(bench)
-    _tag(bench, "audit", 3)
-    bench.time.sleep(8 * DAY)
-    expire(bench.ctx)
-    collect_garbage(bench.ctx)
-    bench.time.sleep(8 * DAY)
-    collect_garbage(bench.ctx)
+    _keep_only_by_a_tag(bench)
     _tag(bench, "audit", None)
     kept = bench.keys("data/")
     _orphan(bench, "x")
@@ -154,6 +148,33 @@ def test_a_tag_that_was_just_lost_still_protects_its_readers(bench: Bench) -> No
     bench.time.sleep(8 * DAY)
     collect_garbage(bench.ctx)
     assert len(bench.keys("data/")) == 1
+
+
+def test_what_a_lost_tag_kept_may_be_gone_and_the_next_run_goes_on(bench: Bench) -> None:
+    """One run collects with a short grace, the next with a long one still counts the tag."""
+    _keep_only_by_a_tag(bench)
+    _tag(bench, "audit", None)
+    bench.time.sleep(1 * DAY)
+    assert collect_garbage(bench.ctx, grace_seconds=DAY / 2).kinds["archive"].objects == 1
+    key = _orphan(bench, "x")
+    bench.time.sleep(1 * DAY)
+    rows = bench.rows()
+    assert collect_garbage(bench.ctx, grace_seconds=4 * DAY).objects == 0
+    bench.time.sleep(4 * DAY)
+    collect_garbage(bench.ctx, grace_seconds=4 * DAY)
+    assert key not in bench.keys("data/")
+    assert bench.rows() == rows
+
+
+def test_a_missing_archive_that_a_tag_names_stops_everything(bench: Bench) -> None:
+    _keep_only_by_a_tag(bench)
+    bench.store.delete([bench.ctx.key(keys.archive_key(3))])
+    _orphan(bench, "x")
+    bench.time.sleep(8 * DAY)
+    before = bench.keys()
+    with pytest.raises(CorruptTable, match="version 3"):
+        collect_garbage(bench.ctx)
+    assert bench.keys() == before
 
 
 def test_foreign_objects_are_reported_and_left(bench: Bench) -> None:
@@ -266,6 +287,17 @@ def _orphan(bench: Bench, name: str) -> str:
     key = f"data/2026/11/20/16/{name}.parquet"
     bench.store.put(bench.ctx.key(key), b"orphan")
     return key
+
+
+def _keep_only_by_a_tag(bench: Bench) -> None:
+    """Version 3 has expired longer ago than the grace, and is tagged."""
+    _churn(bench)
+    _tag(bench, "audit", 3)
+    bench.time.sleep(8 * DAY)
+    expire(bench.ctx)
+    collect_garbage(bench.ctx)
+    bench.time.sleep(8 * DAY)
+    collect_garbage(bench.ctx)
 
 
 def _tag(bench: Bench, name: str, version: int | None) -> None:

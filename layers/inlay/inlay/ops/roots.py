@@ -43,7 +43,8 @@ class Roots:
         self.ctx = ctx
         self.since_us = since_us
         self.gone_through = 0
-        self.kept: set[int] = set()
+        self.kept: set[int] = set()  # named by a ref, now or less than the grace ago
+        self._held: frozenset[int] = frozenset()  # named by a ref now
         self._reach = Reach()
         self._contents = Contents()
         self._seen: set[int] = set()
@@ -55,23 +56,30 @@ class Roots:
     def add(self, state: State) -> None:
         """Make the current snapshot and all that it keeps roots."""
         current = state.snapshot
+        self._held = named(current)
         self.gone_through = gone_through(current, before_us=self.since_us + 1)
         between = range(self.gone_through + 1, current.version)
         bearers: dict[HeadObject, Snapshot] = {}
         for snapshot in self._load(current, self._present(current, between)):
             self._take_next(snapshot)
             bearers |= dict.fromkeys(heads(snapshot), snapshot)
-            if snapshot.version >= current.oldest_version:
+            if self._can_be_opened(current, snapshot.version):
                 self._promise(snapshot)
         self._take_next(current)
         self._promise(current)
         bearers |= dict.fromkeys(heads(current), current)
         self._take_heads(current, bearers)
-        self.kept |= named(current)
+        self.kept |= self._held
         for snapshot in self._load(current, sorted(self.kept - self._seen)):
             self._take(snapshot)
-            self._promise(snapshot)
+            if self._can_be_opened(current, snapshot.version):
+                self._promise(snapshot)
         self._resolve(state)
+
+    def _can_be_opened(self, current: Snapshot, version: int) -> bool:
+        """Whether it must be whole. What only a lost ref named may have been deleted: by a run with a
+        shorter grace, by an erasure, or by a run that began later and saw the grace end."""
+        return version >= current.oldest_version or version in self._held
 
     def _take_heads(self, current: Snapshot, bearers: Mapping[HeadObject, Snapshot]) -> None:
         """What branches and tags held at each of these versions."""
@@ -122,8 +130,7 @@ class Roots:
     def _load(self, current: Snapshot, versions: Iterable[int]) -> Iterator[Snapshot]:
         def load(version: int) -> Snapshot | None:
             found = find_version(self.ctx, version)
-            readable = version >= current.oldest_version or version in self.kept
-            if found is None and readable:
+            if found is None and self._can_be_opened(current, version):
                 # What it needs cannot be known: better to keep everything.
                 raise CorruptTable(
                     f"the archive of version {version} is missing",
@@ -134,7 +141,6 @@ class Roots:
             return found
 
         for found in self.ctx.map(load, versions):
-            # An expired one may have been deleted by a run with a shorter grace.
             if found is not None:
                 yield found
 
