@@ -10,6 +10,7 @@ import inlay.ops.collect_garbage as module
 from inlay.errors import CorruptTable, StaleUpload, VersionNotFound
 from inlay.format import keys
 from inlay.format.snapshot import Ref
+from inlay.ops.cache import ObjectCache
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.commit import commit
 from inlay.ops.compact import compact
@@ -19,7 +20,7 @@ from inlay.ops.load import load_pointer, load_version
 from inlay.plan.change import Change, Edit
 from inlay.storage.metered import MeteredStore
 
-from .bench import DAY, Bench, id_is, new_bench
+from .bench import DAY, Bench, id_below, id_is, new_bench
 
 
 def test_nothing_is_deleted_from_a_table_whose_history_is_kept(bench: Bench) -> None:
@@ -343,3 +344,53 @@ def test_archives_that_are_gone_already_cost_no_request_each() -> None:
     metered = MeteredStore(bench.store)
     collect_garbage(replace(bench.ctx, store=metered), dry_run=True)
     assert metered.usage().total <= 8
+
+
+@pytest.mark.parametrize("tagged", [True, False])
+def test_a_missing_segment_of_an_expired_version_stops_everything_if_a_tag_names_it(
+    tagged: bool,
+) -> None:
+    bench = new_bench()
+    while not bench.load().snapshot.files.segments:
+        bench.append(1)
+    old = bench.load().snapshot
+    if tagged:
+        _tag(bench, "audit", old.version)
+    bench.delete(id_below(bench.next_id))
+    bench.time.sleep(8 * DAY)
+    bench.append(1)
+    expire(bench.ctx)
+    bench.store.delete([bench.ctx.key(keys.segment_key(s.id)) for s in old.files.segments])
+    orphan = _orphan(bench, "x")
+    bench.time.sleep(1 * DAY)
+    before = bench.keys()
+    afresh = replace(bench.ctx, cache=ObjectCache())
+    if tagged:
+        with pytest.raises(CorruptTable, match=old.files.segments[0].id):
+            collect_garbage(afresh, grace_seconds=DAY / 2)
+        assert bench.keys() == before
+    else:
+        collect_garbage(afresh, grace_seconds=DAY / 2)
+        assert orphan not in bench.keys("data/")
+
+
+def test_a_missing_segment_of_what_a_lost_tag_kept_is_no_damage() -> None:
+    """Another run deletes archive and segments in no order: this one may see the first alone."""
+    bench = new_bench()
+    while not bench.load().snapshot.files.segments:
+        bench.append(1)
+    old = bench.load().snapshot
+    _tag(bench, "audit", old.version)
+    bench.delete(id_below(bench.next_id))
+    bench.time.sleep(8 * DAY)
+    bench.append(1)
+    expire(bench.ctx)
+    collect_garbage(bench.ctx)
+    bench.time.sleep(8 * DAY)
+    collect_garbage(bench.ctx)
+    orphan = _orphan(bench, "x")
+    bench.time.sleep(3 * DAY)
+    _tag(bench, "audit", None)
+    bench.store.delete([bench.ctx.key(keys.segment_key(s.id)) for s in old.files.segments])
+    collect_garbage(replace(bench.ctx, cache=ObjectCache()), grace_seconds=2 * DAY)
+    assert orphan not in bench.keys("data/")
