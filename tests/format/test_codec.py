@@ -40,6 +40,7 @@ from inlay.format.snapshot import (
     PartitionField,
     PartitionSpec,
     Ref,
+    SchemaObject,
     Segment,
     Snapshot,
     Tier,
@@ -256,6 +257,25 @@ def test_a_snapshot_comes_back_as_it_went(snapshot):
     data = codec.encode_snapshot(snapshot)
     assert codec.decode_snapshot(data, key="k") == snapshot
     assert codec.encode_snapshot(codec.decode_snapshot(data, key="k")) == data
+
+
+@settings(deadline=None, max_examples=50)
+@given(snapshots, st.data())
+def test_schemas_that_are_kept_apart_come_back_as_well(snapshot, data):
+    ids = [s.id for s in snapshot.schemas]
+    kept = tuple(sorted(data.draw(st.sets(st.sampled_from(ids)))))
+    there = codec.encode_schemas(s for s in snapshot.schemas if s.id in kept)
+    found = SchemaObject("schemas", len(there), kept)
+    snapshot = replace(snapshot, schema_objects=(found,) if kept else ())
+    written = codec.encode_snapshot(snapshot)
+
+    def apart(asked):
+        return codec.decode_schemas(there, asked, key=asked.id)
+
+    assert codec.decode_snapshot(written, key="k", apart=apart) == snapshot
+    if kept:
+        with pytest.raises(CorruptTable):
+            codec.decode_schemas(there, replace(found, ids=(*kept, 99)), key="k")
 
 
 @settings(deadline=None, max_examples=50)

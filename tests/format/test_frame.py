@@ -23,7 +23,7 @@ def test_a_frame_comes_back_as_it_went(body):
 
 
 def test_small_frames_are_plain_and_large_ones_gzip():
-    assert encode_frame("files", SMALL).startswith(b'{"inlay":0,"kind":"files"')
+    assert encode_frame("files", SMALL).startswith(b'{"inlay":1,"kind":"files"')
     large = encode_frame("files", LARGE)
     assert large[:2] == b"\x1f\x8b"
     assert len(gzip.decompress(large)) > PLAIN_MAX_BYTES
@@ -61,7 +61,7 @@ def test_an_edit_that_is_still_json_is_refused():
 
 
 def test_a_newer_format_is_named_before_anything_else_is_judged():
-    data = encode_frame("files", SMALL).replace(b'"inlay":0', b'"inlay":7')
+    data = encode_frame("files", SMALL).replace(b'"inlay":1', b'"inlay":7')
     with pytest.raises(NewerFormat, match="7"):
         decode_frame("files", data, key="k")
 
@@ -82,3 +82,9 @@ def test_a_gzip_bomb_with_a_tail_is_refused():
 def test_arbitrary_bytes_are_refused(data):
     with pytest.raises(InlayError):
         decode_frame("snapshot", data, key="k")
+
+
+def test_what_was_written_before_the_freeze_is_refused_by_name():
+    data = encode_frame("files", SMALL).replace(b'"inlay":1', b'"inlay":0')
+    with pytest.raises(CorruptTable, match="before the format was frozen"):
+        decode_frame("files", data, key="k")

@@ -3,8 +3,8 @@
     python tests/golden/make.py
 
 writes `tests/golden/v<format version>/table/` and, beside it, `expected.json` with the rows of every
-version that can be read. While the format is version 0 the table is made anew whenever the format
-changes; from version 1 on it stays, and every later library must read it.
+version that can be read. The table of a version stays as it is, and every later library must read it: make
+one only for a version that is new.
 
 Time and randomness are fixed. The bytes of the Parquet files depend on the version of pyarrow, so
 another one makes a table with other bytes and the same rows.
@@ -33,7 +33,7 @@ from inlay.format.snapshot import FORMAT_VERSION, Ref
 from inlay.ops.commit import commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.ingest import Source, ingest
-from inlay.plan import fit
+from inlay.plan import fit, tiers
 from inlay.plan.change import Change, Edit
 from inlay.storage.base import Got, Location
 from inlay.storage.memory import MemoryStore
@@ -126,9 +126,20 @@ def build() -> tuple[Time, Context, inlay.Table]:
         for step in chain(early(t, time), expiry(t, time), deletes(t), maintenance(t)):
             step.refresh()
             time.sleep(60)
-    for step in chain(partitions(t), late(t, ctx)):
-        step.refresh()
-        time.sleep(60)
+    with (
+        patch.object(fit, "SCHEMAS_INLINE_BYTES", 400),
+        patch.object(fit, "POINTER_TARGET_BYTES", 2_000),
+        patch.object(fit, "INLINE_MIN_BYTES", 600),
+        patch.object(fit._Files, "most", 2),
+        patch.object(tiers, "GATHER_LEAVES", 2),
+    ):
+        for step in chain(partitions(t), clustering(t, ctx), branches(t)):
+            step.refresh()
+            time.sleep(60)
+    with patch.object(fit, "SCHEMAS_INLINE_BYTES", 400):
+        for step in late(t, ctx):
+            step.refresh()
+            time.sleep(60)
     return time, ctx, t
 
 
@@ -190,6 +201,34 @@ def partitions(t: inlay.Table) -> Iterator[inlay.Table]:
     t.append(rows(510, 2))
     yield t
     t.set_partitioning()
+    yield t
+
+
+def clustering(t: inlay.Table, ctx: Context) -> Iterator[inlay.Table]:
+    for _ in range(4):
+        t.append(rows(600, 6))
+        yield t
+    t.compact(small_bytes=0)
+    yield t
+    leaves = frozenset(s.id for s in t.snapshot.files.segments)
+    commit(ctx, Change(operation="compact", recluster=leaves))  # packed by key, under a node
+    yield t
+
+
+def branches(t: inlay.Table) -> Iterator[inlay.Table]:
+    t.tag("before-branches")
+    side = t.branch("side")
+    side.append(rows(700, 4))
+    side.delete("id = 701 OR id = 604", mode="tombstone")
+    yield t
+    merged = t.branch("merged")
+    merged.append(rows(710, 3))
+    t.refresh()
+    t.append(rows(720, 2))
+    t.merge("merged")
+    yield t
+    t.delete("id >= 700")
+    t.restore(version=t.version - 1)
     yield t
 
 
@@ -290,7 +329,10 @@ def write(folder: Path) -> None:
         path = folder / "table" / info.key[len(prefix) :]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(got.body)
-    expected = {"version": t.version, "rows": _shared(versions(t, ctx))}
+    refs = {
+        n: plain(inlay.open(t.uri, ref=n, context=ctx).scan().to_arrow()) for n in t.snapshot.refs
+    }
+    expected = {"version": t.version, "rows": _shared(versions(t, ctx)), "refs": refs}
     text = json.dumps(expected, ensure_ascii=False, separators=(",", ":"))
     (folder / "expected.json").write_text(text.replace('{"id"', '\n{"id"') + "\n", encoding="utf-8")
 

@@ -7,7 +7,7 @@ docs/FORMAT.md describes raises `CorruptTable` or `NewerFormat` naming the objec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from pyroaring import FrozenBitMap
@@ -36,6 +36,7 @@ from inlay.format.plain import (
     trim,
 )
 from inlay.format.predicate_json import predicate_from_json, predicate_to_json
+from inlay.format.schema import Schema
 from inlay.format.schema_json import schema_from_json, schema_to_json
 from inlay.format.snapshot import (
     NO_DEAD,
@@ -48,6 +49,7 @@ from inlay.format.snapshot import (
     PartitionField,
     PartitionSpec,
     Ref,
+    SchemaObject,
     Segment,
     Snapshot,
     Tier,
@@ -55,6 +57,8 @@ from inlay.format.snapshot import (
 )
 
 T = TypeVar("T")
+# Reads the schemas that are kept apart in an object.
+Apart = Callable[[SchemaObject], tuple[Schema, ...]]
 
 _COMMIT_COUNTS = (
     "added_files",
@@ -70,18 +74,19 @@ _KEYS = frozenset(
         *("table", "version", "commit", "schemas", "schema", "last_field_id", "specs", "spec"),
         *("primary_key", "sort_by", "stats_columns", "properties", "refs", "files", "markers"),
         *("ledger", "erasures", "boundary", "expired", "time_index", "totals"),
-        *("changed", "replaced"),
+        *("changed", "replaced", "schema_objects"),
     )
 )
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     types = Types(snapshot.schemas)
+    apart = snapshot.schemas_apart
     body: dict[str, Any] = {
         "table": snapshot.table_id,
         "version": snapshot.version,
         "commit": _commit_to_json(snapshot.commit),
-        "schemas": [schema_to_json(s) for s in snapshot.schemas],
+        "schemas": [schema_to_json(s) for s in snapshot.schemas if s.id not in apart],
         "schema": snapshot.schema_id,
         "last_field_id": snapshot.last_field_id,
         "specs": [_spec_to_json(s) for s in snapshot.specs],
@@ -111,19 +116,55 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         "changed": snapshot.changed,
         "replaced": snapshot.replaced,
     }
+    if snapshot.schema_objects:
+        body["schema_objects"] = [[o.id, o.size, list(o.ids)] for o in snapshot.schema_objects]
     return encode_frame("snapshot", body)
 
 
-def decode_snapshot(data: bytes, *, key: str) -> Snapshot:
+def nothing_apart(found: SchemaObject) -> tuple[Schema, ...]:
+    """For snapshots that are known to carry all of their schemas."""
+    raise CorruptTable(f"the schemas {found.ids} are kept apart, in {found.id}")
+
+
+def decode_snapshot(data: bytes, *, key: str, apart: Apart = nothing_apart) -> Snapshot:
+    """`apart` reads the schemas that the snapshot does not carry itself."""
     body = decode_frame("snapshot", data, key=key)
     unknown = body.keys() - _KEYS
     if unknown:
         raise NewerFormat(f"{key} has parts this library does not know: {sorted(unknown)}", key=key)
-    return guarded(key, lambda: _snapshot_from_json(body))
+    objects = guarded(key, lambda: _schema_objects(body.get("schema_objects", ())))
+    # Outside of the guard: what is wrong with such an object is not wrong with this one.
+    others = [schema for found in objects for schema in apart(found)]
+    return guarded(key, lambda: _snapshot_from_json(body, objects, others))
 
 
-def _snapshot_from_json(body: dict[str, Any]) -> Snapshot:
-    schemas = tuple(schema_from_json(s) for s in body["schemas"])
+def encode_schemas(schemas: Iterable[Schema]) -> bytes:
+    return encode_frame("schemas", {"schemas": [schema_to_json(s) for s in schemas]})
+
+
+def decode_schemas(data: bytes, found: SchemaObject, *, key: str) -> tuple[Schema, ...]:
+    """The schemas of an object that a snapshot refers to as `found`."""
+    body = decode_frame("schemas", data, key=key)
+    schemas = guarded(key, lambda: tuple(schema_from_json(s) for s in body["schemas"]))
+    if tuple(s.id for s in schemas) != found.ids or len(data) != found.size:
+        raise CorruptTable(f"{key} holds other schemas than the snapshot says", key=key)
+    return schemas
+
+
+def _schema_objects(found: Any) -> tuple[SchemaObject, ...]:
+    return tuple(
+        SchemaObject(as_text(i), as_count(size), tuple(as_count(n) for n in ids))
+        for i, size, ids in found
+    )
+
+
+def _snapshot_from_json(
+    body: dict[str, Any], objects: tuple[SchemaObject, ...], others: list[Schema]
+) -> Snapshot:
+    carried = [schema_from_json(s) for s in body["schemas"]]
+    schemas = tuple(sorted((*others, *carried), key=lambda s: s.id))
+    if len({s.id for s in schemas}) < len(schemas):
+        raise CorruptTable("the snapshot has a schema twice")
     types = Types(schemas)
     ledger = body["ledger"]
     boundary_version, boundary_us = body["boundary"]
@@ -135,6 +176,7 @@ def _snapshot_from_json(body: dict[str, Any]) -> Snapshot:
         schemas=schemas,
         schema_id=as_count(body["schema"]),
         last_field_id=as_count(body["last_field_id"]),
+        schema_objects=objects,
         specs=tuple(_spec_from_json(s) for s in body["specs"]),
         spec_id=as_count(body["spec"]),
         primary_key=tuple(as_count(i) for i in body["primary_key"]),

@@ -72,6 +72,12 @@ def decode_frame(kind: str, data: bytes, *, key: str) -> dict[str, Any]:
             f"{key} has format version {body['inlay']}; this library reads up to {FORMAT_VERSION}",
             key=key,
         )
+    if body["inlay"] < 1:
+        raise CorruptTable(
+            f"{key} has format version {body['inlay']}, from before the format was frozen",
+            key=key,
+            next_step="Read the table with the library that wrote it, and write its rows anew",
+        )
     if tail != f',"digest":"{_digest(head)}"}}\n'.encode("ascii"):
         raise CorruptTable(
             f"{key} does not match its own digest: it was edited or damaged",

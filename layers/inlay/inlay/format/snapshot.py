@@ -21,8 +21,8 @@ from inlay.format.entry import ColumnStats, DataFile, Marker
 from inlay.format.predicate import Predicate
 from inlay.format.schema import Schema
 
-# Version 0 until metadata, history and schema evolution have landed; then frozen as 1.
-FORMAT_VERSION = 0
+# Frozen: what is written as 1 is read for ever (tests/golden/v1). Version 0 was the format while it grew.
+FORMAT_VERSION = 1
 # Bytes a pointer may have on the wire before inline entries roll into a segment. Every commit writes
 # the pointer once and archives the one before: twice this is the fixed metadata cost of a commit.
 POINTER_TARGET_BYTES = 4_600
@@ -32,6 +32,10 @@ SEGMENT_MAX_ENTRIES = 1_024
 LEDGER_MAX_RECORDS = 16_384
 # References of one node, 50 to 80 bytes each: a million files have one or two nodes.
 NODE_MAX_LEAVES = 1_024
+# Bytes of schemas, compressed, that a pointer carries; more are kept apart.
+SCHEMAS_INLINE_BYTES = 2_048
+# Objects of schemas that a snapshot refers to: beyond, all schemas go into one again.
+MAX_SCHEMA_OBJECTS = 8
 # Names that point at versions, in the pointer (design section 2).
 MAX_REFS = 64
 # Points of the time index in each block of versions: an as-of read finds one more digit of the version, in
@@ -200,6 +204,16 @@ class Erasure:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaObject:
+    """Schemas that are kept apart, because the pointer would carry them at every commit: those with
+    `ids`, in the immutable object `id` of `size` bytes."""
+
+    id: str
+    size: int
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionField:
     """One partition value: `transform` of column `source`; specs live with the table for ever."""
 
@@ -237,6 +251,9 @@ class Snapshot:
     schemas: tuple[Schema, ...]
     schema_id: int
     last_field_id: int
+    schema_objects: tuple[
+        SchemaObject, ...
+    ] = ()  # where those of `schemas` are that are kept apart
     specs: tuple[PartitionSpec, ...] = (UNPARTITIONED,)
     spec_id: int = 0
     primary_key: tuple[int, ...] = ()
@@ -262,6 +279,10 @@ class Snapshot:
 
     def schema_by_id(self, schema_id: int) -> Schema:
         return next(s for s in self.schemas if s.id == schema_id)
+
+    @property
+    def schemas_apart(self) -> frozenset[int]:
+        return frozenset(i for found in self.schema_objects for i in found.ids)
 
     @property
     def oldest_version(self) -> int:

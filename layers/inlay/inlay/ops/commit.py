@@ -401,7 +401,8 @@ def _now(
 ) -> Loaded:
     """What the writer knows after its commit, without another request. An empty ETag (others have
     committed since) makes the next swap fail and rebase, which is right."""
-    contents = grown(loaded.state.contents, [(s.kind, s.id, s.entries) for s in proposal.segments])
+    made = [(s.kind, s.id, s.entries) for s in proposal.segments if s.kind != "schemas"]
+    contents = grown(loaded.state.contents, made)
     state = State(observed(snapshot, date_us), bounded(retain(contents, snapshot)))
     table = None if own is None else observed(own, date_us)
     return Loaded(state, etag, data, date_us, ctx.clock.monotonic(), table)

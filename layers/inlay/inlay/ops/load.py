@@ -20,15 +20,17 @@ from inlay.errors import (
     VersionNotFound,
 )
 from inlay.format import keys
-from inlay.format.codec import decode_head, decode_snapshot
+from inlay.format.codec import Apart, decode_head, decode_schemas, decode_snapshot
 from inlay.format.content import Content, content_of
 from inlay.format.entry_json import Types
 from inlay.format.leaves import decode_files, decode_ledger, decode_markers, decode_references
 from inlay.format.predicate import Predicate
+from inlay.format.schema import Schema
 from inlay.format.snapshot import (
     POINTER_TARGET_BYTES,
     HeadObject,
     Ref,
+    SchemaObject,
     Segment,
     Snapshot,
     Tier,
@@ -79,7 +81,12 @@ class Loaded:
     @property
     def has_open_times(self) -> bool:
         """Whether the stored snapshot leaves times open that the next commit will write down."""
-        stored = decode_snapshot(self.raw, key=keys.POINTER)
+        known = self.pointer.schemas
+
+        def apart(found: SchemaObject) -> tuple[Schema, ...]:
+            return tuple(s for s in known if s.id in found.ids)
+
+        stored = decode_snapshot(self.raw, key=keys.POINTER, apart=apart)
         return stored.boundary.time_us is None or any(e.time_us is None for e in stored.expired)
 
 
@@ -95,7 +102,8 @@ def read_main(ctx: Context) -> Loaded:
     if isinstance(answer, Missing | Refused):
         raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
     # What the pointer leaves open ("from now on") had surely landed by the time of this answer.
-    snapshot = observed(decode_snapshot(answer.body, key=ctx.key(keys.POINTER)), answer.date_us)
+    found = decode_snapshot(answer.body, key=ctx.key(keys.POINTER), apart=schemas_of(ctx))
+    snapshot = observed(found, answer.date_us)
     return Loaded(State(snapshot), answer.etag, answer.body, answer.date_us, ctx.clock.monotonic())
 
 
@@ -151,13 +159,32 @@ def load_head(ctx: Context, table: Snapshot, head: HeadObject) -> Content:
     return found
 
 
+def schemas_of(ctx: Context) -> Apart:
+    """Reads schemas that are kept apart: one GET for each object, none where it is known."""
+
+    def load(found: SchemaObject) -> tuple[Schema, ...]:
+        key = keys.segment_key(found.id)
+        known: tuple[Schema, ...] | None = ctx.cache.get(key)
+        if known is None:
+            answer = ctx.store.get(ctx.key(key))
+            if isinstance(answer, Missing | Refused):
+                raise CorruptTable(
+                    f"{key} is missing: the table's schemas are in it", table=ctx.uri, key=key
+                )
+            known = decode_schemas(answer.body, found, key=key)
+            ctx.cache.put(key, known, CONTENT_BYTES * found.size)
+        return known
+
+    return load
+
+
 def find_version(ctx: Context, version: int) -> Snapshot | None:
     """An archived version; None where there is no such archive. One GET."""
     key = ctx.key(keys.archive_key(version))
     answer = ctx.store.get(key)
     if isinstance(answer, Missing | Refused):
         return None
-    snapshot = decode_snapshot(answer.body, key=key)
+    snapshot = decode_snapshot(answer.body, key=key, apart=schemas_of(ctx))
     if snapshot.version != version:
         raise CorruptTable(f"{key} holds version {snapshot.version}", key=key, version=version)
     return snapshot

@@ -14,6 +14,7 @@ from inlay.format.codec import decode_snapshot
 from inlay.format.keys import archive_version
 from inlay.format.snapshot import Snapshot, observed
 from inlay.ops.context import Context
+from inlay.ops.load import schemas_of
 from inlay.storage.base import Missing, Refused
 
 
@@ -45,7 +46,7 @@ def read_pointer(ctx: Context) -> Pointer | BrokenPointer:
         newest = newest_archive(ctx)
         return BrokenPointer(None, b"", "the pointer is not there", newest, answer.date_us)
     try:
-        stored = decode_snapshot(answer.body, key=keys.POINTER)
+        stored = decode_snapshot(answer.body, key=keys.POINTER, apart=schemas_of(ctx))
     except CorruptTable as error:
         newest = newest_archive(ctx)
         return BrokenPointer(answer.etag, answer.body, error.message, newest, answer.date_us)
@@ -61,10 +62,10 @@ def newest_archive(ctx: Context) -> int | None:
     return max((v for v in versions if v is not None), default=None)
 
 
-def read_archive(data: bytes, version: int, table_id: str) -> Snapshot | str:
+def read_archive(ctx: Context, data: bytes, version: int, table_id: str) -> Snapshot | str:
     """The snapshot in the archive of `version`, or what keeps these bytes from being it."""
     try:
-        snapshot = decode_snapshot(data, key=keys.archive_key(version))
+        snapshot = decode_snapshot(data, key=keys.archive_key(version), apart=schemas_of(ctx))
     except CorruptTable as error:
         return error.message
     if snapshot.version != version:

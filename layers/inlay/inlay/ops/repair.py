@@ -40,7 +40,7 @@ from inlay.format.keys import archive_key, archive_version
 from inlay.format.snapshot import Snapshot, observed
 from inlay.ops.commit import commit, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.load import load_entries, load_pointer
+from inlay.ops.load import load_entries, load_pointer, schemas_of
 from inlay.ops.pointer import BrokenPointer, Pointer, read_archive, read_pointer
 from inlay.ops.verify import Verified, verify
 from inlay.plan.apply import seal
@@ -148,7 +148,7 @@ def _newest_state(ctx: Context, broken: BrokenPointer) -> _Source | None:
     if not isinstance(answer, Got):
         return None
     try:
-        snapshot = decode_snapshot(answer.body, key=archive_key(newest))
+        snapshot = decode_snapshot(answer.body, key=archive_key(newest), apart=schemas_of(ctx))
     except CorruptTable:
         # An older archive would lose what is surely known to have been committed.
         return None
@@ -163,7 +163,11 @@ def _kept_pointers(ctx: Context) -> Iterator[_Source]:
     """Whole versions of the pointer object, the newest first."""
     for body in _object_versions(ctx, keys.POINTER):
         with suppress(CorruptTable):
-            yield _Source(decode_snapshot(body, key=keys.POINTER), body, is_archive=False)
+            yield _Source(
+                decode_snapshot(body, key=keys.POINTER, apart=schemas_of(ctx)),
+                body,
+                is_archive=False,
+            )
 
 
 def _object_versions(ctx: Context, relative: str) -> Iterator[bytes]:
@@ -260,13 +264,15 @@ def _mend_archives(
             body: bytes | None = pointer.raw
         else:
             bodies = _object_versions(ctx, found.key)
-            whole = (b for b in bodies if isinstance(read_archive(b, version, table_id), Snapshot))
+            whole = (
+                b for b in bodies if isinstance(read_archive(ctx, b, version, table_id), Snapshot)
+            )
             body = next(whole, None)
         if body is None:
             if kept is None:
                 kept = {s.snapshot.version: s.raw for s in reversed(list(_kept_pointers(ctx)))}
             body = kept.get(version)
-            if body is None or isinstance(read_archive(body, version, table_id), str):
+            if body is None or isinstance(read_archive(ctx, body, version, table_id), str):
                 continue
         if not dry_run:
             answer = ctx.store.get(ctx.key(found.key))

@@ -134,7 +134,7 @@ class Walk:
         answer = self.ctx.store.get(self.ctx.key(key))
         if isinstance(answer, Missing | Refused):
             return finding("archive_missing", key, f"version {version} cannot be read")
-        read = read_archive(answer.body, version, self.current.table_id)
+        read = read_archive(self.ctx, answer.body, version, self.current.table_id)
         return finding("archive_corrupt", key, read) if isinstance(read, str) else read
 
     def _take(self, snapshot: Snapshot, older: Snapshot | None) -> None:

@@ -172,7 +172,7 @@ class NewSegment:
 
     id: str
     data: bytes
-    kind: Kind
+    kind: Kind | Literal["schemas"]
     entries: tuple[Any, ...]
 
 

@@ -10,15 +10,18 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from inlay.format.codec import encode_snapshot
+from inlay.format.codec import encode_schemas, encode_snapshot
 from inlay.format.entry import ColumnStats, DataFile, Marker
 from inlay.format.entry_json import Types
 from inlay.format.leaves import encode_files, encode_ledger, encode_markers, encode_references
 from inlay.format.snapshot import (
     LEDGER_MAX_RECORDS,
+    MAX_SCHEMA_OBJECTS,
     POINTER_TARGET_BYTES,
+    SCHEMAS_INLINE_BYTES,
     SEGMENT_MAX_ENTRIES,
     LedgerRecord,
+    SchemaObject,
     Segment,
     Snapshot,
     Tier,
@@ -178,6 +181,7 @@ def fit(
     }
     nodes = state.contents.nodes
     writer = Writer(snapshot.version, name)
+    snapshot = _with_schemas_apart(snapshot, writer)
     for tier_name, chosen in _to_rebuild(change, packs):
         tier = tier_of(snapshot, tier_name)
         found = rebuild(tier, packs[tier_name], writer, nodes, chosen)
@@ -205,6 +209,21 @@ def fit(
         snapshot = with_tier(snapshot, tier_name, found)
         size = len(encode_snapshot(snapshot))
     return snapshot, tuple(writer.written)
+
+
+def _with_schemas_apart(snapshot: Snapshot, writer: Writer) -> Snapshot:
+    """Schemas that are wide or many leave the pointer, which every commit writes twice."""
+    apart = snapshot.schemas_apart
+    carried = [s for s in snapshot.schemas if s.id not in apart]
+    if len(encode_schemas(carried)) <= SCHEMAS_INLINE_BYTES:
+        return snapshot
+    kept = snapshot.schema_objects
+    if len(kept) >= MAX_SCHEMA_OBJECTS:
+        kept, carried = (), list(snapshot.schemas)
+    data = encode_schemas(carried)
+    made = SchemaObject(writer.name(data), len(data), tuple(s.id for s in carried))
+    writer.written.append(NewSegment(made.id, data, "schemas", tuple(carried)))
+    return dataclasses.replace(snapshot, schema_objects=(*kept, made))
 
 
 def _to_rebuild(

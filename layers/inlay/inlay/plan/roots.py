@@ -51,6 +51,7 @@ class Reach:
         self._share(snapshot.markers.segments, self.markers)
         # A writer that still plans on an old version looks into its ledger, too.
         self._share(snapshot.ledger.records.segments, self.ledger)
+        self.keys.update(segment_key(o.id) for o in snapshot.schema_objects)
         self.keys.update(f.key for f in snapshot.files.inline)
         self.keys.update(m.object_key for m in snapshot.markers.inline if m.object_key)
 

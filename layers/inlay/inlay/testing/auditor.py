@@ -27,7 +27,7 @@ from inlay.format.entry import DataFile, Keys, Vector
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Ref, Snapshot
 from inlay.ops.context import Context
-from inlay.ops.load import load_content, load_entries, load_ledger
+from inlay.ops.load import load_content, load_entries, load_ledger, schemas_of
 from inlay.parquet.reader import Wanted, read_file
 from inlay.plan.change import Request
 from inlay.plan.evidence import Evidence
@@ -97,7 +97,7 @@ class Auditor:
         got = self.ctx.store.get(self.ctx.key(keys.POINTER))
         if not isinstance(got, Got):
             raise Violation("the pointer is gone")
-        snapshot = decode_snapshot(got.body, key=keys.POINTER)
+        snapshot = decode_snapshot(got.body, key=keys.POINTER, apart=schemas_of(self.ctx))
         version = snapshot.version
         if version == self.newest and got.body == self.bytes_of.get(version):
             return  # the same swap, answered twice
