@@ -10,11 +10,12 @@ from tests.metadata.tables import Table
 
 from inlay.format.entry import DataFile, KeyRange, Marker
 from inlay.format.snapshot import LEDGER_MAX_RECORDS
-from inlay.ops.cluster_metadata import Budget, cluster_metadata
+from inlay.ops.cluster_metadata import cluster_metadata
 from inlay.ops.commit import Committed, Conflicted, commit
 from inlay.ops.load import load_matching, load_pointer
 from inlay.ops.once import known_requests
 from inlay.ops.scan import Scan
+from inlay.ops.units import Budget
 from inlay.parse import parse_predicate
 from inlay.plan.change import Change, Reads, Request
 from inlay.plan.overlap import DEPTH

@@ -13,18 +13,10 @@ from inlay.format.snapshot import Segment
 from inlay.ops.commit import Committed, commit
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded, load_pointer, load_segments
+from inlay.ops.units import Budget
 from inlay.plan.change import Change, NeedSegments
 from inlay.plan.overlap import deepest_overlap, would_part
 from inlay.plan.state import State
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """`max_bytes` of leaves are read and written again, and no step begins after `deadline` (by the
-    context's clock)."""
-
-    max_bytes: int | None = None
-    deadline: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +36,8 @@ def cluster_metadata(
     ctx: Context, *, base: Loaded | None = None, budget: Budget | None = None
 ) -> MetadataResult:
     """Take leaves where most overlap, sort their entries by key, commit; until few do, or the budget is
-    used up. A table without partition, sort or key columns has nothing to cluster by."""
+    used up: of it count `max_bytes`, of leaves read and written again, and the deadline, after which no
+    step begins. A table without partition, sort or key columns has nothing to cluster by."""
     budget = budget or Budget()
     loaded = base if base is not None else load_pointer(ctx)
     result = MetadataResult(loaded=loaded)
@@ -52,9 +45,8 @@ def cluster_metadata(
         loaded = replace(loaded, state=_with_nodes(ctx, loaded.state))
         depth, taken = deepest_overlap(loaded.state)
         size = sum(leaf.size for leaf in taken)
-        late = budget.deadline is not None and ctx.clock.monotonic() >= budget.deadline
         dear = budget.max_bytes is not None and result.bytes + size > budget.max_bytes
-        if not taken or late or dear:
+        if not taken or budget.is_over(ctx) or dear:
             return replace(result, loaded=loaded, depth=depth)
         loaded = replace(loaded, state=_with_leaves(ctx, loaded.state, taken))
         if not would_part(loaded.state, taken):

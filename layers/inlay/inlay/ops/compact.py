@@ -19,7 +19,6 @@ import pyarrow as pa
 from inlay.errors import ConcurrentChange
 from inlay.format.properties import Properties
 from inlay.ops.append import fresh_base
-from inlay.ops.cluster_metadata import Budget as MetadataBudget
 from inlay.ops.cluster_metadata import cluster_metadata
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded
@@ -132,7 +131,7 @@ def compact(
     )
     merge = worth_merging(run.loaded.snapshot)
     drop_idle(ctx, run, "compact", metadata=merge)
-    ordered = cluster_metadata(ctx, base=run.loaded, budget=MetadataBudget(deadline=deadline))
+    ordered = cluster_metadata(ctx, base=run.loaded, budget=Budget(deadline=deadline))
     last = ordered.loaded.snapshot
     commits = run.commits + ordered.steps
     return CompactResult(
@@ -164,7 +163,7 @@ def _is_too_large(loaded: Loaded, memory_bytes: int | None) -> bool:
 
 def _hand_over(ctx: Context, loaded: Loaded, deadline: float | None) -> CompactResult:
     """What can be done for a table whose files are too many to plan with: its metadata."""
-    ordered = cluster_metadata(ctx, base=loaded, budget=MetadataBudget(deadline=deadline))
+    ordered = cluster_metadata(ctx, base=loaded, budget=Budget(deadline=deadline))
     last = ordered.loaded.snapshot
     return CompactResult(
         version=last.version,

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +25,8 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.feed_rows import SAID, FeedRows, kinds
 from inlay.ops.load import load_seen, load_segments, retain
-from inlay.ops.scan import checked_columns, needed, row_filter
+from inlay.ops.scan import checked_columns, row_filter
+from inlay.ops.stream import ArrowStream
 from inlay.parquet.multiset import Multiset
 from inlay.parquet.reader import READ_AHEAD_BYTES, Ahead
 from inlay.plan.feed import NeedMore, Step, keeps_rows, plan_step
@@ -34,7 +34,7 @@ from inlay.plan.refs import held_versions
 from inlay.plan.state import State
 
 
-class Changes:
+class Changes(ArrowStream):
     """Changes of rows after version `since`, up to and with `to`; to be read once or many times.
 
     The columns are those asked for, of the table as it is at `to`, then `_change_type` (`insert`,
@@ -128,29 +128,6 @@ class Changes:
             where=self._expression,
             ahead=Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel),
         )
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        """A stream of batches. Each call reads anew."""
-        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
-
-    def to_arrow(self) -> pa.Table:
-        """All changes as one table."""
-        return pa.Table.from_batches(list(self._batches()), schema=self.schema)
-
-    def to_pandas(self, **options: Any) -> Any:
-        """All changes as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""
-        needed("pandas")
-        return self.to_arrow().to_pandas(**options)
-
-    def to_polars(self) -> Any:
-        """All changes as a Polars DataFrame."""
-        return needed("polars").from_arrow(self.to_arrow())
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return self.to_reader().__arrow_c_stream__(requested_schema)
-
-    def __arrow_c_schema__(self) -> Any:
-        return self.schema.__arrow_c_schema__()
 
     def __repr__(self) -> str:
         return f"<Changes of {self._ctx.uri}: versions {self._since + 1} to {self._to.version}>"

@@ -22,6 +22,7 @@ from inlay.format.schema import Schema
 from inlay.format.snapshot import Segment
 from inlay.ops.context import Context
 from inlay.ops.load import load_segments
+from inlay.ops.stream import ArrowStream
 from inlay.parquet.expression import ExpressionFilter
 from inlay.parquet.reader import (
     FILE_COLUMN,
@@ -73,7 +74,7 @@ class Explained:
         return "\n".join(lines)
 
 
-class Scan:
+class Scan(ArrowStream):
     """Rows of one snapshot, to be read once or many times.
 
     `state` is the snapshot; segments of it that are not loaded are, as far as they can match.
@@ -225,23 +226,6 @@ class Scan:
             sure += task.file.rows if task.whole else 0
         return self.plan.tasks
 
-    def to_reader(self) -> pa.RecordBatchReader:
-        """A stream of batches of at most 131,072 rows. Each call reads anew."""
-        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
-
-    def to_arrow(self) -> pa.Table:
-        """All rows as one table."""
-        return pa.Table.from_batches(list(self._batches()), schema=self.schema)
-
-    def to_pandas(self, **options: Any) -> Any:
-        """All rows as a pandas DataFrame; `options` go to pyarrow's `Table.to_pandas`."""
-        needed("pandas")
-        return self.to_arrow().to_pandas(**options)
-
-    def to_polars(self) -> Any:
-        """All rows as a Polars DataFrame."""
-        return needed("polars").from_arrow(self.to_arrow())
-
     def count(self) -> int:
         """How many rows there are: by metadata where no delete and no filter is in the way, else by
         reading only the columns these look at."""
@@ -257,14 +241,6 @@ class Scan:
         read = read_tasks(self._ctx.objects, judged, wanted, self._ctx.executor, ahead=ahead)
         found: int = sure + sum(batch.num_rows for batch in read)
         return found if self._limit is None else min(found, self._limit)
-
-    # -- Arrow's own protocol -----------------------------------------------------------------
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return self.to_reader().__arrow_c_stream__(requested_schema)
-
-    def __arrow_c_schema__(self) -> Any:
-        return self.schema.__arrow_c_schema__()
 
     def __repr__(self) -> str:
         return f"<Scan of {self._ctx.uri}: {', '.join(self._columns)}>"
@@ -314,15 +290,3 @@ def checked_columns(
     if len(set(asked)) < len(asked):
         raise InvalidRequest("a column is asked for twice", next_step="Name each column once")
     return asked
-
-
-def needed(module: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise InvalidRequest(
-            f"this needs {module}, which is not installed",
-            next_step=f"pip install {module}, or use to_arrow()",
-        ) from None

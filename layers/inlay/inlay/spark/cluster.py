@@ -94,8 +94,9 @@ def cluster(
             f"{uri} has no order to cluster by",
             next_step='Set compact.strategy to "sort" or "zorder", and compact.columns',
         )
-    tasks, left = _worth_it(loaded, where)
-    slices = _slices(tasks, order, slice_bytes, Evidence.of_snapshot(loaded.snapshot))
+    evidence = Evidence.of_snapshot(loaded.snapshot)
+    tasks, left = _worth_it(loaded, where, evidence)
+    slices = _slices(tasks, order, slice_bytes, evidence)
     told = ClusterResult(version=loaded.snapshot.version, left=left)
     if dry_run:
         return replace(
@@ -124,12 +125,11 @@ def cluster(
     return told
 
 
-def _worth_it(loaded: Loaded, where: str | None) -> tuple[list[FileTask], int]:
+def _worth_it(loaded: Loaded, where: str | None, evidence: Evidence) -> tuple[list[FileTask], int]:
     """What is to be written anew: partitions with fewer runs than merging takes are in order. Files
     that an erasure has to look at are its own work: it counts what it removes."""
     state = loaded.state
     predicate = None if where is None else parse_predicate(where, loaded.snapshot.schema)
-    evidence = Evidence.of_snapshot(loaded.snapshot)
     tasks = live_tasks(state, state.files(), state.markers())
     wanted = [
         t
