@@ -368,7 +368,7 @@ def _look(ctx: Context, loaded: Loaded, mine: Snapshot) -> tuple[str, int] | _Lo
     if found.version == mine.version - 1 and current.etag == loaded.etag:
         return None
     if found.version > mine.version:
-        archived = find_version(ctx, mine.version)
+        archived, current = _look_back(ctx, mine.version, current)
         if archived is not None:
             # Mine landed, and others on top of it: the swap is done, the base to go on from is not.
             if archived.commit.id != mine.commit.id:
@@ -383,6 +383,28 @@ def _look(ctx: Context, loaded: Loaded, mine: Snapshot) -> tuple[str, int] | _Lo
         f"the pointer of {ctx.uri} went back from version {mine.version - 1} to {found.version}",
         table=ctx.uri,
     )
+
+
+def _look_back(ctx: Context, version: int, current: Loaded) -> tuple[Snapshot | None, Loaded]:
+    """The archive of a version that others have committed on top of, and the pointer as it is by then.
+
+    Both at once: a base that is one request older than the winner's loses to him every time.
+    """
+
+    def read(what: str) -> Snapshot | Loaded | None:
+        return find_version(ctx, version) if what == "archive" else newest()
+
+    def newest() -> Loaded:
+        try:
+            found = read_main(ctx)
+        except (StoreUnavailable, TableNotFound):
+            return current  # whatever became of it, the next swap will tell
+        return found if found.snapshot.table_id == current.snapshot.table_id else current
+
+    archived, now = ctx.map(read, ("archive", "pointer"))
+    assert isinstance(now, Loaded)
+    assert not isinstance(archived, Loaded)
+    return archived, now
 
 
 def _lost(ctx: Context, loaded: Loaded, current: Loaded) -> _Lost:

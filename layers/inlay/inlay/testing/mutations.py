@@ -483,6 +483,7 @@ CASTS: dict[str, Callable[[Simulation], None]] = {
     "collect_what_a_tag_holds": historians_cast,
     "carry_row_deletes_over_without_mapping_them": focused(*ROW_WORK),
     "reuse_what_was_written_for_a_file_that_changed": focused(*ROW_WORK),
+    "lose_markers_that_landed_during_a_rewrite": focused(*ROW_WORK),
 }
 
 
