@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from inlay.testing.cast import full_cast
-from inlay.testing.historians import historians_cast
+from inlay.testing.historians import historians_cast, restoring_cast
 from inlay.testing.mutations import caught
 from inlay.testing.simulation import run_schedule
 
@@ -15,6 +15,11 @@ from inlay.testing.simulation import run_schedule
 @pytest.mark.parametrize("seed", range(6))
 def test_refs_and_restores_hold_what_they_must(seed):
     assert run_schedule(seed, cast=historians_cast).violation is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_was_planned_on_content_that_was_put_away_is_planned_again(seed):
+    assert run_schedule(seed, cast=restoring_cast).violation is None
 
 
 def test_metadata_that_is_tidied_and_rolled_at_once_asks_only_for_what_is_there():

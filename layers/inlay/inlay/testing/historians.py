@@ -56,6 +56,14 @@ def historians_cast(sim: Simulation, *, erasing: bool = True) -> None:
             sim.spawn(name, partial(act, sim, name))
 
 
+def restoring_cast(sim: Simulation) -> None:
+    """Older versions become the newest again and again, under those who work on rows they have read."""
+    enter(sim, {"append": 3, "rows": 1, "tombstone": 1, "update": 4})
+    for number in range(4):
+        name = f"restore-{number}"
+        sim.spawn(name, partial(restorer, sim, name, times=4, pause=4.0))
+
+
 def _some_version(sim: Simulation) -> Ref:
     newest = sim.auditor.newest
     return Ref(kind="tag", version=sim.rng.randint(max(1, newest - FAR), newest))
@@ -70,9 +78,10 @@ def tagger(sim: Simulation, name: str) -> None:
             sim.attempt(name, None, lambda ctx, c=called: drop(ctx, c))  # type: ignore[misc]
 
 
-def restorer(sim: Simulation, name: str) -> None:
-    for _ in range(2):
-        sim.scheduler.sleep(sim.rng.uniform(0, 60))
+def restorer(sim: Simulation, name: str, *, times: int = 2, pause: float = 60.0) -> None:
+    """`pause`: the most seconds before each restore."""
+    for _ in range(times):
+        sim.scheduler.sleep(sim.rng.uniform(0, pause))
         source = _some_version(sim)
         sim.auditor.refs.restoring.add(source.version)
         sim.attempt(name, None, lambda ctx, s=source: restore(ctx, s))  # type: ignore[misc]

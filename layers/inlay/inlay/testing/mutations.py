@@ -37,7 +37,7 @@ from inlay.plan import scan as scan_module
 from inlay.plan.change import Change, Proposal, Unit
 from inlay.testing.cast import ROW_WORK, focused
 from inlay.testing.groups import group_cast, stalled_group_cast
-from inlay.testing.historians import historians_cast
+from inlay.testing.historians import historians_cast, restoring_cast
 from inlay.testing.simulation import run_schedule
 from inlay.testing.stage import Simulation
 
@@ -479,7 +479,7 @@ CASTS: dict[str, Callable[[Simulation], None]] = {
     "ingest_rows_from_before_an_erasure": focused("erase", "erase", "append"),
     "end_an_erasure_at_once": focused("erase", "erase", "append", "read", "read", "compact"),
     "edit_refs_that_have_moved": historians_cast,
-    "commit_over_a_restore": historians_cast,
+    "commit_over_a_restore": restoring_cast,
     "collect_what_a_tag_holds": historians_cast,
     "carry_row_deletes_over_without_mapping_them": focused(*ROW_WORK),
     "reuse_what_was_written_for_a_file_that_changed": focused(*ROW_WORK),
