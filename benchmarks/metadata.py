@@ -1,6 +1,7 @@
 """What metadata costs as a table grows: requests, bytes and CPU, held to their budgets.
 
-    python benchmarks/metadata.py [--files 1000 10000 100000 1000000] [--events 10000000] [--write]
+    python benchmarks/metadata.py [--files 1000 10000 100000 1000000] [--step 1000] [--events 10000000]
+        [--write]
 
 Builds tables of these many files with entries that say what files of TPC-H lineitem would (statistics
 of ten columns), through the real planner and commit, over a store in memory that counts requests. No
@@ -19,7 +20,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -32,9 +33,10 @@ from inlay.ops.cluster_metadata import cluster_metadata
 from inlay.ops.commit import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.create import create
-from inlay.ops.load import Loaded, load_entries, load_pointer
+from inlay.ops.load import Loaded, load_entries, load_matching, load_pointer
 from inlay.ops.once import known_requests
 from inlay.ops.scan import Scan
+from inlay.parse import parse_predicate
 from inlay.plan.change import Change, Request
 from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore, Usage
@@ -85,6 +87,7 @@ class Bench:
     """One table that grows. Keys rise with every file, unless it is `scattered`."""
 
     scattered: bool = False
+    step: int = BULK  # files of one commit as the table grows
     clock: Clock = field(default_factory=Clock)
     rng: random.Random = field(default_factory=lambda: random.Random(7))
     store: MeteredStore = field(init=False)
@@ -159,19 +162,22 @@ class Bench:
         self.commit(Change(operation="delete", add_markers=(marker,)), cold=cold)
 
     def replace_file(self, *, cold: bool = False) -> None:
-        """A delete that rewrites one file, found by its key."""
+        """What a delete that rewrites files does, where it finds one."""
         base = load_pointer(self.fresh()) if cold else self.loaded
+        schema = base.snapshot.schema
         while True:  # some were replaced before
             low = 1_000_000 + self.rng.randrange(self.made) * ROWS * 4 + 7
-            tasks = Scan(self.ctx, base.state, where=f"orderkey = {low}").plan.tasks
+            where = parse_predicate(f"orderkey = {low}", schema)
+            state = load_matching(self.ctx, base.state, where)
+            tasks = Scan(self.ctx, state, where=where).plan.tasks
             if tasks:
                 break
-        self.loaded = base
+        self.loaded = replace(base, state=state)
         self.commit(Change(operation="delete", remove=(tasks[0].file.key,), add=self.files(1)))
 
     def grow(self, total: int) -> None:
         while self.made < total:
-            self.append(min(BULK, total - self.made))
+            self.append(min(self.step, total - self.made))
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,13 +384,14 @@ def scattered(files: int) -> list[Row]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--files", type=int, nargs="*", default=[1_000, 10_000, 100_000, 1_000_000])
+    parser.add_argument("--step", type=int, default=BULK, help="files of one commit as it grows")
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--scattered", type=int, default=100_000)
     parser.add_argument("--write", action="store_true", help="put the tables into docs/COST.md")
     asked = parser.parse_args()
     told: list[str] = []
     is_over = False
-    bench = Bench()
+    bench = Bench(step=asked.step)
     others: list[str] = []
 
     def tell(title: str, rows: list[Row]) -> None:

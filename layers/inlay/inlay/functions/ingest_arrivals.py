@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from inlay.errors import InlayError, InputError, Kind, ObjectGone, TableExists, TableNotFound
+from inlay.errors import InlayError, InputError, Kind, TableExists, TableNotFound
 from inlay.functions import settings
 from inlay.functions.arrivals import Arrival
 from inlay.functions.observe import tell_write
@@ -27,9 +27,7 @@ from inlay.ops.ingest import (
     SourceOutcome,
     ingest,
 )
-from inlay.parquet.describe import TAIL_BYTES, describe
-from inlay.parquet.footer import footer_length
-from inlay.storage.base import Missing, Refused
+from inlay.parquet.describe import describe, read_tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +119,5 @@ def _schema_of_first(ctx: Context, sources: Sequence[Source]) -> pa.Schema:
 def _read_schema(ctx: Context, source: Source) -> pa.Schema:
     location = source.location
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
-    wanted = TAIL_BYTES
-    while True:
-        got = store.get_suffix(location.key, wanted)
-        if isinstance(got, Missing | Refused):
-            raise ObjectGone(f"{location.uri} no longer exists", key=location.key)
-        wanted = footer_length(got.body)
-        if wanted <= len(got.body) or len(got.body) == got.size:
-            return describe(got.body, size=got.size).arrow
+    got = read_tail(store, location.key)
+    return describe(got.body, size=got.size).arrow

@@ -33,7 +33,8 @@ from inlay.ops.append import current_base, fresh_base
 from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context
 from inlay.ops.fresh import check_same_schema
-from inlay.ops.load import Loaded, load_entries, load_matching
+from inlay.ops.load import Loaded, load_matching
+from inlay.ops.locate import load_file
 from inlay.ops.once import already_applied
 from inlay.ops.replan import Planned, commit_planned
 from inlay.ops.rewrite import rewrite_file
@@ -74,8 +75,8 @@ def delete(
     if before is not None:
         return before
     if file is not None:
-        loaded = replace(loaded, state=load_entries(ctx, loaded.state))
-        if all(f.key != file for f in loaded.state.files()):
+        loaded = replace(loaded, state=load_file(ctx, loaded.state, file))
+        if file not in loaded.state.keys_at_hand():
             raise InvalidRequest(
                 f"no such file: {file}",
                 next_step="`files()` lists the live files; a rewrite may have replaced it",
@@ -120,8 +121,8 @@ def delete_row_groups(
     loaded, before = already_applied(ctx, current_base(ctx, base), request)
     if before is not None:
         return before
-    loaded = replace(loaded, state=load_entries(ctx, loaded.state))
-    entry = next((f for f in loaded.state.files() if f.key == file), None)
+    loaded = replace(loaded, state=load_file(ctx, loaded.state, file))
+    entry = next((f for f in loaded.state.files_at_hand() if f.key == file), None)
     wanted = tuple(sorted(set(ordinals)))
     if entry is None or not wanted or not 0 <= wanted[0] <= wanted[-1] < entry.row_groups:
         raise InvalidRequest(
@@ -288,7 +289,7 @@ class _RowDelete:
         if self.file is None:
             state = load_matching(self.ctx, loaded.state, self.predicate)
         else:
-            state = load_entries(self.ctx, loaded.state)
+            state = load_file(self.ctx, loaded.state, self.file)
         loaded = replace(loaded, state=state)
         return Planned(self._plan(loaded), loaded)
 

@@ -45,14 +45,13 @@ from inlay.ops.load import Loaded, load_pointer
 from inlay.ops.once import known_requests
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.write import write_batches
-from inlay.parquet.describe import TAIL_BYTES, describe, entry_of, partition_in
-from inlay.parquet.footer import footer_length
+from inlay.parquet.describe import describe, entry_of, partition_in, read_tail
 from inlay.parquet.ranges import Objects
 from inlay.parquet.reader import Wanted, read_file
 from inlay.plan.change import Change, Request
 from inlay.plan.partitions import current_spec
 from inlay.plan.scan import FileTask
-from inlay.storage.base import Got, Location, Missing, ObjectStore, Refused
+from inlay.storage.base import Location, Missing, ObjectStore, Refused
 from inlay.storage.metered import Usage
 
 T = TypeVar("T")
@@ -327,13 +326,10 @@ def _look(
     columns."""
     location = source.location
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
-    got = store.get_suffix(location.key, TAIL_BYTES)
-    if isinstance(got, Missing):
-        raise ObjectGone(f"{location.uri} no longer exists", key=location.key)
+    got = read_tail(store, location.key)
     if source.etag is not None and got.etag != source.etag:
         return Superseded(source)
-    tail = _whole_footer(store, location, got)
-    described = describe(tail, size=got.size)
+    described = describe(got.body, size=got.size)
     is_wider = extend and brings_columns(described.arrow, snapshot.schema)
     entry = entry_of(
         described,
@@ -364,16 +360,6 @@ def inspect_source(ctx: Context, source: Source, snapshot: Snapshot) -> DataFile
     Raises what makes `ingest` reject it."""
     found = _look(ctx, source, snapshot)
     return found.entry if isinstance(found, _Seen) else None
-
-
-def _whole_footer(store: ObjectStore, location: Location, got: Got) -> bytes:
-    needed = footer_length(got.body)
-    if needed <= len(got.body) or needed > got.size:
-        return got.body
-    longer = store.get_suffix(location.key, needed)
-    if isinstance(longer, Missing | Refused) or longer.etag != got.etag:
-        raise ObjectGone(f"{location.uri} changed while it was read", key=location.key)
-    return longer.body
 
 
 def _take(

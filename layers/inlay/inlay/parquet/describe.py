@@ -13,17 +13,21 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from inlay.errors import UnreadableFile
+from inlay.errors import ObjectGone, UnreadableFile
 from inlay.format.entry import DataFile
 from inlay.format.partition import Partition
 from inlay.format.schema import Schema
 from inlay.format.snapshot import PartitionSpec
 from inlay.parquet.columns import locate_columns
 from inlay.parquet.conform import check_fits
-from inlay.parquet.footer import Footer, decode_footer
+from inlay.parquet.footer import Footer, decode_footer, footer_length
 from inlay.parquet.stats import describe as describe_metadata
 from inlay.parquet.stats import total_rows, whole_stats
 from inlay.plan.partitions import partition_from_stats
+from inlay.storage.base import Got, Missing, ObjectStore
+
+# Enough for the footer of nearly every file.
+TAIL_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +100,20 @@ def partition_in(described: Described, schema: Schema, spec: PartitionSpec) -> P
     return partition_from_stats(spec, schema, stats, described.rows)
 
 
-# Enough for the footer of nearly every file; a longer one takes a second request.
-TAIL_BYTES = 64 * 1024
+def read_tail(store: ObjectStore, key: str) -> Got:
+    """The end of an object with all of its footer: one request for nearly every file, two for the others.
+
+    Raises `ObjectGone`, also when the object changes in between."""
+    got = store.get_suffix(key, TAIL_BYTES)
+    if isinstance(got, Missing):
+        raise ObjectGone(f"{key} no longer exists", key=key)
+    needed = footer_length(got.body)
+    if needed <= len(got.body) or needed > got.size:
+        return got
+    longer = store.get_suffix(key, needed)
+    if isinstance(longer, Missing) or longer.etag != got.etag:
+        raise ObjectGone(f"{key} changed while it was read", key=key)
+    return longer
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,0 +1,65 @@
+"""Locate: the entry of one data file, by its name, without reading all of the table's metadata.
+
+Promise: what `load_entries` finds is found here, in some three requests where files are told apart by
+any column with statistics: a file's own footer says which values to look for. No answer depends on the
+footer: a file that is not where it points to is looked for everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from inlay.errors import InlayError
+from inlay.format.predicate import And, Comparison, Literal, Predicate
+from inlay.format.schema import Primitive
+from inlay.format.snapshot import Segment, Snapshot
+from inlay.ops.context import Context
+from inlay.ops.load import load_entries, load_segments
+from inlay.parquet.columns import locate_columns
+from inlay.parquet.describe import describe, read_tail
+from inlay.parquet.stats import file_stats
+from inlay.plan.change import NeedSegments
+from inlay.plan.prune import may_match
+from inlay.plan.state import State
+
+# So few references are read in about the time of a footer.
+FEW = 3
+
+
+def load_file(ctx: Context, state: State, key: str) -> State:
+    """`state` with the entry of the file `key`, if it is live, and every marker."""
+    looked = _where_its_values_may_be(ctx, state, key)
+    if key not in looked.keys_at_hand():
+        return load_entries(ctx, looked)
+    return load_segments(ctx, looked, NeedSegments(markers=looked.missing_markers()))
+
+
+def _where_its_values_may_be(ctx: Context, state: State, key: str) -> State:
+    if key in state.keys_at_hand() or len(state.missing_files()) <= FEW:
+        return state
+    try:
+        bounds = And(tuple(_bounds(ctx, state.snapshot, key)))
+    except InlayError:
+        return state
+
+    def wanted(found: Sequence[Segment]) -> list[bool]:
+        return [may_match(bounds, s.stats, s.rows) for s in found]
+
+    while missing := state.missing_files(wanted):  # nodes, then leaves
+        state = load_segments(ctx, state, NeedSegments(files=missing))
+    return state
+
+
+def _bounds(ctx: Context, snapshot: Snapshot, key: str) -> Iterator[Predicate]:
+    """The least and the greatest value of each column, each of which a leaf with the file's entry may hold.
+    Raises what a footer that cannot be read does."""
+    got = read_tail(ctx.store, ctx.key(key))
+    found = describe(got.body, size=got.size)
+    schema = snapshot.schema
+    columns = locate_columns(found.arrow, schema)
+    known = file_stats(found.metadata, columns, schema, snapshot.stats_columns)
+    for field_id, stats in known.items():
+        column = schema.by_id(field_id)
+        for bound in (stats.lower, stats.upper):
+            if column is not None and isinstance(column.type, Primitive) and bound is not None:
+                yield Comparison(field_id, "=", Literal(column.type, bound))
