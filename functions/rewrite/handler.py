@@ -52,7 +52,7 @@ def rewrite_table(asked: RewriteRequest, seconds: float) -> Mapping[str, Any]:
     tell_failures([*erased.failures, *result.failures])
     if (erased.left and erased.commits) or (result.left and result.commits):
         # Only after progress: work that never gets done must not run round for ever.
-        tell_rewrite(asked.table)
+        tell_rewrite(asked.table, asked.where)
     return {
         "erase": tell_work(asked.table, "erase", erased, None),
         "rewrite": tell_work(asked.table, "rewrite", result, usage_of(ctx)),

@@ -15,6 +15,7 @@ from inlay.errors import StoreUnavailable
 from inlay.functions import rounds
 from inlay.plan import compaction
 
+from . import conftest
 from .conftest import BUCKET, EVENTS, ORDERS, Functions, event
 
 
@@ -216,3 +217,32 @@ def test_a_backlog_that_outgrew_the_function_is_handed_over_to_spark(
     }
     assert 0 < told["left_bytes"] < 2 * size
     assert functions.rows() == 500
+
+
+def test_a_file_that_does_not_fit_an_invocation_goes_on_in_the_next(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inlay.plan.strategy.SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr(conftest.LambdaContext, "get_remaining_time_in_millis", lambda _: 0)
+    functions.create_orders(**{"write.row_group_rows": 20})
+    table = functions.orders()
+    table.append(pq.read_table(pa.BufferReader(ORDERS)))
+    ids = table.scan(columns=["order_id"]).to_arrow()["order_id"].to_pylist()
+    table.delete(keys={"order_id": ids[::10]})
+    assert functions.rows() == 90
+
+    where = "order_id IS NOT NULL"
+    message = json.dumps({"table": "orders", "where": where})
+    invocations = 0
+    while message:
+        functions.queues.sent.clear()
+        body = event("rewrite.queue")
+        body["Records"][0]["body"] = message
+        assert functions.invoke("rewrite", body) == {"batchItemFailures": []}
+        invocations += 1
+        assert functions.rows() == 90 and functions.queues.dead == []
+        [message] = functions.queues.bodies("rewrite") or [""]
+        assert not message or json.loads(message)["where"] == where
+    assert invocations == 5  # a row group each, for there was no time at all
+    assert functions.orders().tombstones().num_rows == 0
+    assert sum(functions.orders().files()["rows"].to_pylist()) == 90

@@ -77,12 +77,11 @@ def bury_message(body: str, error: InlayError, *, message_id: str) -> None:
     )
 
 
-def tell_rewrite(table: str) -> None:
-    """Tell the rewrite function that a table has something to rewrite. Only a hint: its schedule
-    finds what is lost here."""
-    sqs().send_message(
-        QueueUrl=settings.rewrite_queue_url(), MessageBody=json.dumps({"table": table})
-    )
+def tell_rewrite(table: str, where: str | None = None) -> None:
+    """Tell the rewrite function that a table has something to rewrite: everything, or files that may hold
+    a row for which `where` is TRUE. Only a hint: its schedule finds what is lost here."""
+    asked = {"table": table} if where is None else {"table": table, "where": where}
+    sqs().send_message(QueueUrl=settings.rewrite_queue_url(), MessageBody=json.dumps(asked))
 
 
 def hand_over(uri: str, left_units: int, left_bytes: int) -> None:

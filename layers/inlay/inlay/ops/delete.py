@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -23,11 +23,10 @@ from pyroaring import BitMap64
 
 from inlay.errors import InvalidPredicate, InvalidRequest, SchemaMismatch
 from inlay.format import keys as object_keys
-from inlay.format.entry import DataFile, Keys, Marker, RowGroups, Rows, Vector
+from inlay.format.entry import DataFile, Keys, Marker, RowGroups
 from inlay.format.predicate import In, Predicate
 from inlay.format.predicate_json import predicate_to_json
 from inlay.format.properties import Properties
-from inlay.format.puffin import encode_puffin
 from inlay.format.schema import Primitive
 from inlay.ops.append import current_base, fresh_base
 from inlay.ops.commit import Committed, Skipped
@@ -38,6 +37,7 @@ from inlay.ops.locate import load_file
 from inlay.ops.once import already_applied
 from inlay.ops.replan import Planned, commit_planned
 from inlay.ops.rewrite import rewrite_file
+from inlay.ops.vectors import vector_markers
 from inlay.parquet.reader import read_positions
 from inlay.parquet.types import arrow_primitive, to_physical
 from inlay.plan.change import Change, Reads, Request, Unit
@@ -49,8 +49,6 @@ from inlay.storage.base import IF_ABSENT
 
 # A marker sits in the pointer at every commit until it rolls; design section 4: at most 10 KB.
 MAX_PREDICATE_BYTES = 8 * 1024
-# Few positions are cheaper in the marker than as an object: 64 take about 250 bytes of JSON.
-INLINE_POSITIONS = 64
 # Design section 4: marker files stay at or below 32 MB.
 MAX_MARKER_OBJECT_BYTES = 32 * 1024 * 1024
 # Keys up to this many go as an IN list.
@@ -368,24 +366,3 @@ def find_positions(
     )
     for task, positions in read_positions(ctx.objects, plan.tasks, snapshot.schema, ctx.executor):
         yield task.file.key, positions
-
-
-def vector_markers(
-    ctx: Context, loaded: Loaded, positions: Mapping[str, BitMap64]
-) -> Iterator[Marker]:
-    """Row markers: in the marker itself when few, else one Puffin object for all files."""
-    large = {k: p for k, p in positions.items() if len(p) > INLINE_POSITIONS}
-    for file, rows in positions.items():
-        if file not in large:
-            yield Marker(id=ctx.new_id(), body=Rows(tuple(rows)), file=file)
-    if not large:
-        return
-    key = object_keys.tombstone_key(loaded.date_us, ctx.new_id(), "puffin")
-    data, blobs = encode_puffin(list(large.items()))
-    ctx.store.put(ctx.key(key), data, condition=IF_ABSENT)
-    for file, blob in zip(large, blobs, strict=True):
-        yield Marker(
-            id=ctx.new_id(),
-            body=Vector(key, blob.offset, blob.length, len(large[file])),
-            file=file,
-        )

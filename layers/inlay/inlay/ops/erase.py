@@ -195,14 +195,18 @@ def advance_erasures(
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
     total = AdvanceResult(version=main.snapshot.version)
     for name in (None, *sorted(n for n, r in main.snapshot.refs.items() if not r.hold)):
-        left = None if max_bytes is None else max_bytes - total.input_bytes
-        if total.commits and left is not None and left <= 0:
-            break
         try:
             loaded = load_pointer(replace(ctx, branch=name), carried=main.state.contents)
         except RefNotFound:
             continue  # dropped meanwhile
+        left = None if max_bytes is None else max_bytes - total.input_bytes
         budget = Budget(max_bytes=left, deadline=deadline, held_bytes=lambda work: work.held_bytes)
+        spent = budget.is_over(ctx) or (left is not None and left <= 0)
+        if total.commits and spent:
+            rest = with_entries(ctx, loaded).state
+            works = plan_advance(rest, frozenset(f.key for f in rest.files()))
+            total = replace(total, left=total.left + len(works))
+            continue
         total = _together(total, _advance(replace(ctx, branch=name), loaded, budget))
     failures = {f.key: str(f.error) for f in total.failures}
     # Whoever rewrites need not be allowed to look at the landing zone.
@@ -214,7 +218,7 @@ def _advance(ctx: Context, loaded: Loaded, budget: Budget) -> AdvanceResult:
 
     def perform(now: Loaded, work: Work) -> Done:
         assert isinstance(work, FileWork)
-        return carry_out_file(work.context(ctx), now, work)[1]
+        return carry_out_file(work.context(ctx), now, work, deadline=budget.deadline)[1]
 
     before = with_entries(ctx, loaded)
     run = run_units(

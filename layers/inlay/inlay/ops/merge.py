@@ -19,7 +19,6 @@ from inlay.format.entry import Marker
 from inlay.format.snapshot import Ref, Snapshot
 from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context
-from inlay.ops.delete import vector_markers
 from inlay.ops.load import (
     Loaded,
     find_ref,
@@ -30,6 +29,7 @@ from inlay.ops.load import (
 )
 from inlay.ops.replan import commit_planned
 from inlay.ops.restore import EVEN
+from inlay.ops.vectors import vector_markers
 from inlay.parquet.reader import read_positions
 from inlay.plan.change import Change, Conflict, Edit
 from inlay.plan.merge import MergePlan, contest, merged_shape, plan_merge

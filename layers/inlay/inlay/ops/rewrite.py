@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from pyroaring import BitMap64
+
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Predicate
 from inlay.ops.append import fresh_base
@@ -37,6 +39,7 @@ from inlay.parquet.reader import read_positions
 from inlay.plan.change import Change
 from inlay.plan.compaction import idle_markers, live_tasks
 from inlay.plan.evidence import Evidence
+from inlay.plan.positions import PositionMap
 from inlay.plan.prune import all_match, may_match
 from inlay.plan.scan import FileTask
 from inlay.plan.state import State
@@ -48,8 +51,8 @@ GROUP_FORMS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteResult:
-    """`version` is the table's after the run. `left` files with deletes were out of the budget,
-    `skipped` kept being changed by others, `failures` cannot be read. `choices` says why each file
+    """`version` is the table's after the run. `left` files with deletes were out of the budget, or done
+    with in part, `skipped` kept being changed by others, `failures` cannot be read. `choices` says why each file
     was treated as it was; for a dry run nothing else is set."""
 
     version: int
@@ -119,7 +122,8 @@ def rewrite(
 
     def perform(now: Loaded, work: Work) -> Done:
         assert isinstance(work, FileWork)
-        choice, done = carry_out_file(work.context(ctx), now, work, strategy=strategy)
+        own = work.context(ctx)
+        choice, done = carry_out_file(own, now, work, strategy=strategy, deadline=budget.deadline)
         if choice is not None:
             choices.append((work.entry.key, choice))
         return done
@@ -203,22 +207,34 @@ def _result(run: Run, choices: Iterable[tuple[str, Choice]]) -> RewriteResult:
 
 
 def carry_out_file(
-    ctx: Context, loaded: Loaded, work: FileWork, *, strategy: Strategy = "auto"
+    ctx: Context,
+    loaded: Loaded,
+    work: FileWork,
+    *,
+    strategy: Strategy = "auto",
+    deadline: float | None = None,
 ) -> tuple[Choice | None, Done]:
-    """Rewrite, restamp or drop one file; counts what open erasures lose by it."""
-    erased = tuple(count_erased(ctx, loaded, work.entry, work.task))
+    """Rewrite, restamp or drop one file; counts what open erasures lose by it. `deadline` as in
+    `rewrite_task`."""
     if work.task is None:
         choice, done = None, dropped(loaded, work.entry)
     else:
-        choice, done = rewrite_task(ctx, loaded, work.task, strategy=strategy)
+        choice, done = rewrite_task(ctx, loaded, work.task, strategy=strategy, deadline=deadline)
+    went = None if done.whole else done.unit.positions
+    erased = tuple(count_erased(ctx, loaded, work.entry, work.task, went))
     return choice, replace(done, unit=replace(done.unit, erased=erased))
 
 
 def count_erased(
-    ctx: Context, loaded: Loaded, entry: DataFile, task: FileTask | None
-) -> Iterator[tuple[str, int]]:
-    """(erasure, its rows in this file), those that other deletes hide included. `task` None: no row of
-    the file is live."""
+    ctx: Context,
+    loaded: Loaded,
+    entry: DataFile,
+    task: FileTask | None,
+    went: PositionMap | None = None,
+) -> Iterator[tuple[str, int, int]]:
+    """(erasure, 1 if no row of it is left, its rows that this file loses), those that other deletes hide
+    included. `task` None: no row of the file is live. `went`: where its rows went, if not all were
+    come to."""
     schema = loaded.snapshot.schema
     for erasure in loaded.snapshot.erasures:
         predicate = erasure.predicate
@@ -228,12 +244,14 @@ def count_erased(
             older = (entry.sequence or 0) < erasure.opened_version
             known = Evidence.of_snapshot(loaded.snapshot).of(entry)
             whole = older and all_match(predicate, known, entry.rows)
-            rows = entry.rows if whole else 0
+            rows, left = (entry.rows if whole else 0), 0
         elif any(m.erasure == erasure.id for m in task.markers):
             looked = FileTask(file=entry, schema=task.schema, predicate=predicate)
             found = read_positions(ctx.objects, [looked], schema, ctx.executor)
-            rows = sum(len(positions) for _, positions in found)
+            positions = BitMap64().union(*(positions for _, positions in found))
+            left = len(went.moved(positions)) if went is not None else 0
+            rows = len(positions) - left
         else:
-            rows = 0  # newer than the erasure: its rows were inserted after it
+            continue  # newer than the erasure: its rows were inserted after it
         if rows:
-            yield erasure.id, rows
+            yield erasure.id, int(not left), rows

@@ -25,6 +25,7 @@ from inlay.format.schema import Schema
 from inlay.format.snapshot import UNPARTITIONED
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded
+from inlay.ops.pieces import Pace, carried
 from inlay.ops.units import Done
 from inlay.ops.write import layout_of, target_of
 from inlay.parquet.footer import Footer, decode_footer, trailer
@@ -104,12 +105,14 @@ def rewrite_task(
     *,
     strategy: Strategy = "auto",
     extra: BitMap64 | None = None,
+    deadline: float | None = None,
 ) -> tuple[Choice, Done]:
-    """Judge the rows of a file, choose the way, go it."""
-    looked = look(ctx, loaded, task, strategy, extra)
+    """Judge the rows of a file, choose the way, go it: by surgery as far as `deadline` (of the context's
+    clock) allows, but one row group at least."""
+    looked = look(ctx, loaded, task, strategy, extra, deadline)
     choice = looked.choice
     entry = task.file
-    removed = entry.rows - len(looked.kept)
+    positions = looked.positions()
     match choice.method:
         case "drop":
             return choice, dropped(loaded, entry)
@@ -117,7 +120,7 @@ def rewrite_task(
             return choice, _restamped(loaded, task)
         case "surgery":
             try:
-                output = _by_surgery(ctx, loaded, task, looked)
+                output, positions = _by_surgery(ctx, loaded, task, looked, deadline)
             except UnsupportedFile as error:
                 reason = (
                     f"surgery is not possible here ({error.message}): the whole file is written"
@@ -129,10 +132,12 @@ def rewrite_task(
     snapshot = loaded.snapshot
     written_under = snapshot.schema_by_id(output.schema_id)
     spec_id, partition = carried_over(entry, task.schema, written_under, snapshot.specs)
+    whole = positions.new_rows == len(looked.kept)
+    assert whole or extra is None, "a delete is never half done"
     output = replace(
         output,
-        # Every marker of the planned version that may hit the file was applied.
-        sequence=snapshot.version,
+        # Every marker of the planned version that may hit the file was applied, or else will be.
+        sequence=snapshot.version if whole else entry.sequence,
         spec_id=spec_id,
         partition=partition,
         data_change=extra is not None,
@@ -141,14 +146,16 @@ def rewrite_task(
     unit = Unit(
         inputs=(entry.key,),
         outputs=(output,),
-        version=loaded.snapshot.version,
-        positions=looked.positions(),
+        version=snapshot.version,
+        positions=positions,
         applied=_of_file(task),
+        carried=() if whole else tuple(carried(ctx, loaded, task, positions, output.key)),
     )
     return choice, Done(
         unit=unit,
+        whole=whole,
         method=choice.method,
-        removed_rows=removed,
+        removed_rows=entry.rows - positions.new_rows,
         read_bytes=entry.size,
         written_bytes=output.size,
     )
@@ -160,6 +167,7 @@ def look(
     task: FileTask,
     strategy: Strategy,
     extra: BitMap64 | None = None,
+    deadline: float | None = None,
 ) -> Looked:
     """Which rows stay: reads the footer and the columns that deletes look at."""
     schema = loaded.snapshot.schema
@@ -184,6 +192,7 @@ def look(
         surgery=surgery,
         tombstone=_tombstone_cost(opened, schema),
         strategy=strategy,
+        seconds_left=None if deadline is None else deadline - ctx.clock.monotonic(),
     )
     return Looked(kept, group_rows, opened.source.etag, choice, footer, extra is not None)
 
@@ -240,7 +249,9 @@ def _split_groups(kept: BitMap, group_rows: Sequence[int]) -> tuple[list[int], l
     return touched, emptied
 
 
-def _by_surgery(ctx: Context, loaded: Loaded, task: FileTask, looked: Looked) -> DataFile:
+def _by_surgery(
+    ctx: Context, loaded: Loaded, task: FileTask, looked: Looked, deadline: float | None
+) -> tuple[DataFile, PositionMap]:
     """Cut the touched row groups anew; everything else is copied by the store. The new file has the
     old one's physical schema, so its entry keeps the schema it was recorded under.
 
@@ -274,12 +285,13 @@ def _by_surgery(ctx: Context, loaded: Loaded, task: FileTask, looked: Looked) ->
         columns=(),
         executor=ctx.executor,
         erase=True,
+        goes_on=Pace(ctx.clock, deadline).goes_on,
     )
     assert isinstance(outcome, Rewritten)  # some rows stay and some go
     thrift = outcome.footer.encode()
     metadata = pq.read_metadata(pa.BufferReader(thrift + trailer(len(thrift))))
     # Statistics anew: old bounds would still bound, but may be values of removed rows.
-    return describe(
+    entry = describe(
         metadata,
         key=key,
         size=outcome.size,
@@ -287,6 +299,7 @@ def _by_surgery(ctx: Context, loaded: Loaded, task: FileTask, looked: Looked) ->
         schema=task.schema,
         stats_columns=loaded.snapshot.stats_columns,
     )
+    return entry, outcome.positions
 
 
 def _as_a_whole(ctx: Context, loaded: Loaded, task: FileTask, looked: Looked) -> DataFile:

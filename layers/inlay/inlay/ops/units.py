@@ -47,9 +47,11 @@ class Work(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A unit that was carried out and waits for its commit."""
+    """A unit that was carried out and waits for its commit. `whole` False: its input was not done with
+    in time, and what is left of it waits in its output."""
 
     unit: Unit
+    whole: bool = True
     method: str
     removed_rows: int = 0
     read_bytes: int = 0
@@ -86,7 +88,7 @@ class Budget:
 @dataclass(slots=True)
 class Run:
     """What came of a run: `done` was committed, `left` units (that would read `left_bytes`) were not
-    begun, `skipped` were given up because others kept changing their files."""
+    begun or not done with, `skipped` were given up because others kept changing their files."""
 
     loaded: Loaded
     done: list[Done] = field(default_factory=list)
@@ -99,7 +101,9 @@ class Run:
     input_bytes: int = 0
 
     def leave(self, works: Sequence[Work]) -> None:
-        self.left, self.left_bytes = len(works), sum(w.bytes for w in works)
+        begun = [f for d in self.done if not d.whole for f in d.unit.outputs]
+        self.left = len(works) + len(begun)
+        self.left_bytes = sum(w.bytes for w in works) + sum(f.size for f in begun)
 
     def committed(self, outcome: Committed) -> None:
         self.commits += 1

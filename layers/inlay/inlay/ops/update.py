@@ -24,12 +24,13 @@ from inlay.format.schema import Schema
 from inlay.ops.append import current_base, fresh_base
 from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context
-from inlay.ops.delete import key_markers, marker_of, vector_markers
+from inlay.ops.delete import key_markers, marker_of
 from inlay.ops.fresh import check_same_schema
 from inlay.ops.load import Loaded, load_matching
 from inlay.ops.once import already_applied
 from inlay.ops.replan import Planned, commit_planned
 from inlay.ops.rewrite import rewrite_file
+from inlay.ops.vectors import vector_markers
 from inlay.ops.write import fitted, reader_of, write_batches
 from inlay.parquet.assign import assign
 from inlay.parquet.reader import Wanted, read_tasks

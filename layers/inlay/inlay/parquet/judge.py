@@ -46,9 +46,12 @@ class Judge:
     columns: Collection[str] | None
     erase: bool
     progress: Progress
+    goes_on: Callable[[], bool]
     kept: dict[int, BitMap] = field(default_factory=dict)
     edited: dict[int, NewGroup] = field(default_factory=dict)
     _fates: dict[int, Fate] = field(default_factory=dict)
+    _begun: int = 0
+    _over: bool = False
 
     def fate(self, ordinal: int) -> Fate:
         if ordinal not in self._fates:
@@ -69,7 +72,11 @@ class Judge:
         if ordinal in self.dropped:
             self.kept[ordinal] = BitMap()
             return Fate.DROPPED
-        self.progress("row groups", len(self._fates), len(self.wanted))
+        self._over = self._over or (self._begun > 0 and not self.goes_on())
+        if self._over:
+            return Fate.STAYS
+        self.progress("row groups", self._begun, len(self.wanted))
+        self._begun += 1
         body, moved = self._fetch(ordinal)
         profiles = profile_group(self.footer, group, body, moved)
         table = (

@@ -20,7 +20,7 @@ The steps:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,6 +42,10 @@ from inlay.storage.base import Location, Missing, ObjectStore
 
 def _silent(what: str, done: int, total: int | None) -> None:
     return None
+
+
+def _always() -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +98,15 @@ def rewrite_object(
     executor: Executor,
     erase: bool = False,
     progress: Progress = _silent,
+    goes_on: Callable[[], bool] = _always,
 ) -> Outcome:
     """Write `source` without some of its rows as the new object `key`.
 
     For each row group in `groups`, `keep` is called, in file order, with its ordinal and a table of
     its top-level `columns` (None: all; none: an empty table; types by the Parquet annotations) and
     answers which rows stay: a boolean array without nulls, or None for no row at all. Groups in
-    `drop_groups` go without being read. Everything is pinned to `etag`.
+    `drop_groups` go without being read. Everything is pinned to `etag`. `goes_on` is asked before each
+    of `groups` but the first: once it says no, the others stay as they are (`positions` tells which).
 
     Raises `UnsupportedFile`, `UnreadableFile`, `SourceChanged`, `ObjectGone`, and what `keep` raises;
     then no object was written. One of the at most nine requests that editing one group takes is a
@@ -119,7 +125,9 @@ def rewrite_object(
         for ordinal in wanted | dropped:
             if not 0 <= ordinal < footer.num_row_groups:
                 raise ValueError(f"row group {ordinal} of {footer.num_row_groups}")
-        judge = Judge(opened, footer, layout, keep, wanted, dropped, columns, erase, progress)
+        judge = Judge(
+            opened, footer, layout, keep, wanted, dropped, columns, erase, progress, goes_on
+        )
         describe = partial(_description, opened)
         with Assembly(store, opened, key, executor, describe) as new:
             kept, places = _write_body(new, judge, erase=erase)

@@ -83,7 +83,10 @@ class Unit:
     version: int
     positions: PositionMap | None = None
     applied: frozenset[str] = frozenset()  # ids of the file markers that are now absent rows
-    erased: tuple[tuple[str, int], ...] = ()  # (erasure, rows of it that were removed here)
+    # ... but for rows of an output that were not come to: these name it, and are in the place of those.
+    carried: tuple[Marker, ...] = ()
+    # (erasure, objects that lost the last row of it here, rows of it that were removed here)
+    erased: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ def settle_units(
         in_place = unit.version >= state.snapshot.replaced
         if in_place and all(key in live for key in unit.inputs) and moved is not None:
             held.append(_with_arrival(unit, [live[key] for key in unit.inputs]))
-            remapped.extend(moved)
+            remapped.extend((*unit.carried, *moved))
         else:
             skipped.append(unit)
     return tuple(held), tuple(skipped), tuple(remapped)

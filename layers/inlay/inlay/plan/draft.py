@@ -300,9 +300,9 @@ class Draft:
         """Those of the base, with what the units erased added, and the one that is edited."""
         erased: dict[str, tuple[int, int]] = {}
         for unit in self.units:
-            for name, rows in unit.erased:
-                objects, total = erased.get(name, (0, 0))
-                erased[name] = (objects + 1, total + rows)
+            for name, more_objects, more_rows in unit.erased:
+                objects, rows = erased.get(name, (0, 0))
+                erased[name] = (objects + more_objects, rows + more_rows)
         found: list[Erasure] = []
         for erasure in self.base.erasures:
             objects, rows = erased.get(erasure.id, (0, 0))

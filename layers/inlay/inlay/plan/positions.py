@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyroaring import BitMap
+from pyroaring import BitMap, BitMap64
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,21 @@ class PositionMap:
                 return None
             within = kept.rank(within) - 1
         return self._new_starts[ordinal] + within
+
+    def moved(self, positions: BitMap64) -> BitMap64:
+        """The same of many: the new positions of those that are still there."""
+        found = BitMap64()
+        for ordinal, (start, rows) in enumerate(
+            zip(self._old_starts, self.group_rows, strict=False)
+        ):
+            group = BitMap64()
+            group.add_range(start, start + rows)
+            inside = positions & group
+            if ordinal in self.kept:
+                found |= BitMap64(self.map(inside))
+            else:
+                found |= inside.shift(self._new_starts[ordinal] - start)
+        return found
 
     def map_groups(self, ordinals: Iterable[int]) -> list[int]:
         """The new ordinals of row groups that are still there."""

@@ -86,8 +86,10 @@ def choose(
     surgery: Cost | str | None,
     tombstone: Cost | None = None,
     strategy: Strategy = "auto",
+    seconds_left: float | None = None,
 ) -> Choice:
-    """How to take rows out of `entry`. `surgery`: its cost, or why it is not possible."""
+    """How to take rows out of `entry`. `surgery`: its cost, or why it is not possible. Surgery can be done
+    in pieces, so where the whole file does not fit `seconds_left` (None: no bound), surgery it is."""
     groups = f"{touched.groups} of {entry.row_groups} row groups are touched"
     cut = surgery if isinstance(surgery, Cost) else None
     whole = rewrite_cost(entry, touched)
@@ -104,6 +106,9 @@ def choose(
         method, reason = "surgery", f"surgery was asked for; {groups}"
     elif entry.size <= SMALL_FILE_BYTES:
         reason = "the file is small: one GET and one PUT"
+    elif seconds_left is not None and whole.seconds > seconds_left:
+        method = "surgery"
+        reason = f"{groups}: as many as time allows, for the whole file takes {whole.seconds:.1f} s"
     elif cut.seconds < whole.seconds:
         method, reason = "surgery", f"{groups}: {_compare(cut, whole)}"
     else:

@@ -37,8 +37,9 @@ from inlay.format.predicate import Predicate
 from inlay.format.schema import Schema
 from inlay.ops.commit import Committed, Conflicted, commit
 from inlay.ops.create import create
-from inlay.ops.delete import key_markers, vector_markers
+from inlay.ops.delete import key_markers
 from inlay.ops.load import Loaded, load_entries, load_pointer
+from inlay.ops.vectors import vector_markers
 from inlay.ops.write import layout_of, target_of
 from inlay.parquet.conform import conform
 from inlay.parquet.types import schema_to_arrow
