@@ -52,8 +52,8 @@ GROUP_FORMS = 6
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteResult:
     """`version` is the table's after the run. `left` files with deletes were out of the budget, or done
-    with in part, `skipped` kept being changed by others, `failures` cannot be read. `choices` says why each file
-    was treated as it was; for a dry run nothing else is set."""
+    with in part, `skipped` kept being changed by others, `failures` cannot be read. `choices` says why
+    each file was treated as it was; for a dry run nothing else is set."""
 
     version: int
     commit_id: str | None = None
