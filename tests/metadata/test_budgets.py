@@ -181,3 +181,19 @@ def test_recent_events_are_found_in_the_newest_leaves() -> None:
     before = table.store.usage()
     assert len(known_requests(table.ctx, loaded, batch)[1]) == 1_000
     assert table.used(before).total == 0
+
+
+def test_thousands_of_pending_deletes_are_read_in_a_few_requests() -> None:
+    table = Table()
+    for _ in range(3):
+        table.commit(Change(operation="append", add=in_order(table, 1_000)))
+    for n in range(60):  # by processes that have read nothing yet
+        table.forget()
+        ranges = [KeyRange(1, low, low + 3) for low in range(10 + n, 30_000, 300)]
+        markers = tuple(Marker(id=table.ctx.new_id(), body=body) for body in ranges)
+        table.commit(Change(operation="delete", add_markers=markers))
+    assert table.loaded.snapshot.totals.markers > 5_900
+    before, ctx = table.store.usage(), table.fresh()
+    assert Scan(ctx, load_pointer(ctx).state, where="k = 15001").plan.tasks
+    used = table.used(before)
+    assert used.total <= 6 and used.bytes_down <= 1_000_000

@@ -28,6 +28,8 @@ FORMAT_VERSION = 1
 POINTER_TARGET_BYTES = 4_600
 # Entries of one leaf. 1,024 data files with ten columns of statistics are 50 to 110 KB.
 SEGMENT_MAX_ENTRIES = 1_024
+# Markers of one leaf, some 25 bytes each: a scan reads every leaf of markers, so they are few.
+MARKERS_MAX_ENTRIES = 4_096
 # Records of one leaf of the ledger, 12 to 16 bytes each.
 LEDGER_MAX_RECORDS = 16_384
 # References of one node, 50 to 80 bytes each: a million files have one or two nodes.

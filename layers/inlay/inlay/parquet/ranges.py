@@ -127,6 +127,7 @@ def fetch_tail(source: Source, length: int, size: int) -> tuple[bytes, Source]:
     """The last `length` bytes of an object of `size` in one GET (all of a small object), and the
     source pinned to what they are of."""
     wanted = size if size <= SMALL_OBJECT_BYTES else min(length, size)
+    wanted = max(wanted, 1)  # whatever an entry says: no file is empty
     got = source.store.get_suffix(source.key, wanted)
     if isinstance(got, Missing):
         raise source.gone()

@@ -16,6 +16,7 @@ from inlay.format.entry_json import Types
 from inlay.format.leaves import encode_files, encode_ledger, encode_markers, encode_references
 from inlay.format.snapshot import (
     LEDGER_MAX_RECORDS,
+    MARKERS_MAX_ENTRIES,
     MAX_SCHEMA_OBJECTS,
     POINTER_TARGET_BYTES,
     SCHEMAS_INLINE_BYTES,
@@ -106,7 +107,7 @@ class _Files(Packing[DataFile]):
 
 class _Markers(Packing[Marker]):
     kind = "markers"
-    most = SEGMENT_MAX_ENTRIES
+    most = MARKERS_MAX_ENTRIES
 
     def __init__(self, state: State, snapshot: Snapshot) -> None:
         self.state = state
