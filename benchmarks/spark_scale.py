@@ -5,13 +5,14 @@
 Two executors (`local-cluster[2,1,1024]`), and `spark.driver.maxResultSize` so low that a job which sent
 rows to the driver would fail. Two kinds of tables are made, each in several sizes:
 
-rows    generated rows (250 bytes, on disk 85): loaded, merged into, compacted, erased from
+rows    generated rows (250 bytes, on disk 85): loaded, merged into, compacted, clustered, erased from
 files   as many small files, which are links to few real ones: what counts is their number. Opened,
         planned, counted, appended to, looked up in, erased from, garbage collected; compacted only up to
         `--compact-files`, because that reads every one of them
 
-Each step prints its time and the driver's memory at its highest: of the JVM's heap after a collection,
-and of the Python process.
+Each step prints its time, the requests of all Python processes (Spark's own Parquet reader is not among
+them), and the driver's memory: of the JVM's heap after a collection, and of the Python process at its
+highest.
 """
 
 from __future__ import annotations
@@ -31,11 +32,13 @@ from typing import Any
 import pyarrow as pa
 
 import inlay
+import spark_requests  # before whatever opens stores
 from inlay.format.keys import data_key
 from inlay.ops.commit import commit, expect_committed
 from inlay.ops.load import load_pointer
 from inlay.plan.change import Change
 from inlay.spark import count, explain, local_session, read
+from inlay.spark.cluster import cluster
 from inlay.spark.connect import connect
 from inlay.spark.garbage import collect_garbage
 from inlay.spark.maintenance import advance_erasures, compact, materialize_deletes
@@ -47,7 +50,6 @@ SETTINGS = {
     # Of all tasks of a job together: entries fit, rows do not.
     "spark.driver.maxResultSize": "8m",
     "spark.sql.shuffle.partitions": "8",
-    "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
 }
 # Real files that small ones are links to, and rows of each.
 REAL_FILES = 50
@@ -68,10 +70,13 @@ class Report:
         self.spark = spark
 
     def step(self, name: str, work: Callable[[], Any]) -> Any:
-        started = time.perf_counter()
+        started, before = time.perf_counter(), spark_requests.total()
         told = work()
-        seconds = time.perf_counter() - started
-        print(f"{name:<34}{seconds:>8.1f} s {self._memory()}  {told}", flush=True)
+        seconds, requests = time.perf_counter() - started, spark_requests.total() - before
+        print(
+            f"{name:<24}{seconds:>8.1f} s {requests:>8,} requests {self._memory()}  {told}",
+            flush=True,
+        )
         return told
 
     def _memory(self) -> str:
@@ -116,6 +121,12 @@ def large(report: Report, folder: Path, rows: int) -> None:
         told = compact(spark, uri)
         return f"{told.input_files} files to {told.output_files}, {told.removed_rows:,} rows gone"
 
+    def clustered() -> str:
+        order = {"compact__strategy": "zorder", "compact__columns": "country, amount"}
+        changed = table.refresh().set_properties(**order).version
+        told = cluster(spark, uri, older_than=changed)
+        return f"{told.input_files} files to {told.output_files}, {told.written_bytes >> 20:,} MB"
+
     def materialized() -> str:
         table.refresh().delete(f"id < {rows // 50}")
         table.refresh().delete("country = 'c7'")
@@ -130,6 +141,7 @@ def large(report: Report, folder: Path, rows: int) -> None:
     report.step("load", load)
     report.step("merge 2 rows in 100", merged)
     report.step("compact", compacted)
+    report.step("cluster by z-order", clustered)
     report.step("delete and materialise", materialized)
     report.step("erase 1 row in 60", erased)
     report.step("count", lambda: f"{count(spark, uri):,} rows")
@@ -218,8 +230,17 @@ def many(report: Report, folder: Path, files: int, *, compacting: bool) -> None:
 
 
 @contextmanager
-def session() -> Iterator[Any]:
-    spark = local_session(app="inlay scale", master=MASTER, quick_start=False, settings=SETTINGS)
+def session(scratch: Path) -> Iterator[Any]:
+    requests = scratch / "requests"
+    requests.mkdir()
+    os.environ["PYTHONPATH"] = spark_requests.on_path(requests)
+    settings = {
+        **SETTINGS,
+        "spark.local.dir": str(scratch / "spark"),
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        f"spark.executorEnv.{spark_requests.FOLDER}": os.environ[spark_requests.FOLDER],
+    }
+    spark = local_session(app="inlay scale", master=MASTER, quick_start=False, settings=settings)
     try:
         yield spark
     finally:
@@ -233,15 +254,16 @@ def main() -> None:
     parser.add_argument("--compact-files", type=int, default=10_000)
     parser.add_argument("--folder", type=Path, help="work in this folder (a temporary one)")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=asked.folder) as scratch, session() as spark:
+    with tempfile.TemporaryDirectory(dir=asked.folder) as folder, session(Path(folder)) as spark:
+        scratch = Path(folder)
         report = Report(spark)
         report.step("start of executors", lambda: spark.range(2).repartition(2).count())
         for rows in asked.rows:
             print(f"-- {rows:,} rows")
-            large(report, Path(scratch), rows)
+            large(report, scratch, rows)
         for files in asked.files:
             print(f"-- {files:,} files")
-            many(report, Path(scratch), files, compacting=files <= asked.compact_files)
+            many(report, scratch, files, compacting=files <= asked.compact_files)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,9 @@
 The order is the table's: `inlay set TABLE compact.strategy=zorder compact.columns="country, day"`. Rows are
 distributed by Spark and written by its executors, a slice of files at a time, each slice a commit. A run
 that was killed is run again: slices that were committed are in order and are left alone.
+
+Files that were written before the table was partitioned as it is now are cut anew. Files that are in
+another order, because it was changed, are so with `--older-than` and the version of that change.
 """
 
 from __future__ import annotations
@@ -21,6 +24,12 @@ def main(arguments: list[str] | None = None) -> int:
     asking = parser("Cluster a large table: all its rows in one order", __doc__)
     asking.add_argument("--where", help="only files that may hold such rows (SQL)")
     asking.add_argument(
+        "--older-than",
+        type=int,
+        metavar="VERSION",
+        help="files of earlier versions as well, though they are in order: in another, by now",
+    )
+    asking.add_argument(
         "--slice-bytes", type=int, default=SLICE_BYTES, help="bytes of files per commit (64 GiB)"
     )
     return run(_job, asking.parse_args(arguments))
@@ -31,6 +40,7 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
         spark,
         asked.table,
         where=asked.where,
+        older_than=asked.older_than,
         slice_bytes=asked.slice_bytes,
         dry_run=asked.dry_run,
         progress=progress(),

@@ -127,6 +127,59 @@ def test_a_table_without_an_order_says_how_to_give_one(
         cluster(spark, table.uri)
 
 
+def test_a_changed_order_is_made_so_once(spark: Any, new_table: Callable[..., inlay.Table]) -> None:
+    table = _shuffled(new_table, **SORT)
+    cluster(spark, table.uri)
+    changed = table.refresh().set_properties(compact__columns="amount").version
+    before = _rows(table)
+    assert cluster(spark, table.uri).slices == 0  # it is in an order
+    assert cluster(spark, table.uri, older_than=changed).slices == 1
+    assert _rows(table) == before
+    assert cluster(spark, table.uri, older_than=changed).slices == 0
+
+
+def test_files_of_another_partitioning_are_cut_anew_and_few(
+    spark: Any, new_table: Callable[..., inlay.Table]
+) -> None:
+    table = _shuffled(new_table, **SORT | {"write.target_file_bytes": 1 << 20})
+    table.delete("id < 100")
+    table.set_partitioning("bucket(4, id)")
+    table.append(table.scan(where="id = 5000").to_arrow())
+    before = _rows(table)
+    told = cluster(spark, table.uri)
+    # Rows are sent to where their partition is written: not a file of each partition from each task.
+    assert (told.input_files, told.output_files, told.left) == (FILES, 4, 1)
+    assert _rows(table) == before
+    assert {f.partition for f in table.entries()[0]} == {(0,), (1,), (2,), (3,)}
+    assert table.verify(depth="pages").findings == ()
+    assert cluster(spark, table.uri).slices == 0
+
+
+def test_a_table_without_an_order_is_cut_by_its_partitions_alone(
+    spark: Any, new_table: Callable[..., inlay.Table]
+) -> None:
+    table = _shuffled(new_table, **{"compact.strategy": "pack"})
+    table.set_partitioning("truncate(6, city)")
+    before = _rows(table)
+    assert cluster(spark, table.uri).input_files == FILES
+    assert _rows(table) == before
+    assert {f.cluster for f in table.entries()[0]} == {None}
+
+
+@pytest.mark.parametrize("strategy", ["sort", "zorder"])
+def test_no_name_is_too_strange(
+    spark: Any, new_table: Callable[..., inlay.Table], strategy: str
+) -> None:
+    names = ["a.b", "A.B", "`"]
+    order = {"compact.strategy": strategy, "compact.columns": "a.b, `"}
+    table = new_table(pa.schema([(name, pa.int64()) for name in names]), properties=order)
+    for n in range(4):
+        table.append(pa.table({name: [n, 5 - n, None] for name in names}))
+    before = sorted(map(repr, table.scan().to_arrow().to_pylist()))
+    assert cluster(spark, table.uri).slices == 1
+    assert sorted(map(repr, table.refresh().scan().to_arrow().to_pylist())) == before
+
+
 def test_the_job_teaches() -> None:
     with pytest.raises(SystemExit) as ended:
         job.main(["--help"])

@@ -122,6 +122,36 @@ def test_a_random_history_ends_as_duckdb_says(spark: Any, orders: inlay.Table) -
     assert state(orders) == expected
 
 
+def test_a_row_without_an_order_is_older_than_any_and_replaced(
+    spark: Any, new_table: NewTable
+) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("seq", pa.int64())])
+    table = new_table(
+        pa.table({"id": [1, 2, 3], "seq": [None, None, 5]}, schema=schema), primary_key="id"
+    )
+    changes = [("U", 1, 1), ("U", 2, None), ("U", 3, None), ("D", 4, None)]
+    frame = spark.createDataFrame(changes, "op string, id bigint, seq bigint")
+    log = f"{table.uri} deleted"
+    assert merge(frame, table.uri, order="seq", deleted_log=log).late == 2
+    rows = sorted_rows(table.refresh().scan().to_arrow(), "id")
+    assert [(row["id"], row["seq"]) for row in rows] == [(1, 1), (2, None), (3, 5)]
+    again = spark.createDataFrame([("I", 4, None), ("D", 1, 2)], frame.schema)
+    assert merge(again, table.uri, order="seq", deleted_log=log).late == 1
+    assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == [2, 3]
+
+
+def test_no_name_is_too_strange(spark: Any, new_table: NewTable) -> None:
+    schema = pa.schema([pa.field("a.b", pa.int64(), nullable=False), ("`", pa.int64())])
+    table = new_table(pa.table({"a.b": [1, 2], "`": [0, 0]}, schema=schema), primary_key="a.b")
+    changes = [(1, 1, "U"), (2, 1, "D"), (9, 2, "I")]
+    frame = spark.createDataFrame(changes, "`a.b` bigint, ```` bigint, `o.p` string")
+    merge(frame, table.uri, order="`", op="o.p", deleted_log=f"{table.uri} deleted")
+    assert sorted(map(str, table.refresh().scan().to_arrow().to_pylist())) == [
+        "{'a.b': 1, '`': 1}",
+        "{'a.b': 9, '`': 2}",
+    ]
+
+
 @pytest.mark.parametrize(
     ("changes", "options", "error", "complaint"),
     [

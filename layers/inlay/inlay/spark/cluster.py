@@ -5,8 +5,10 @@ unit in the memory of one process, here a slice of any size is one run: Spark di
 ranges of the order, executors write the files, the driver commits each slice by itself. Appends and
 deletes go on; a slice whose files they touch is left for the next run, and costs only itself.
 
-The order is the table's (`compact.strategy`, `compact.columns`). For a z-order the key is made of Spark's
-own expressions: each column is cut at quantiles of a sample, and the bits of the cells are interleaved.
+The order is the table's (`compact.strategy`, `compact.columns`), within each partition; files of an
+earlier partitioning are cut anew. For a z-order the key is made of Spark's own expressions: each column is
+cut at quantiles of a sample, and the bits of the cells are interleaved. To Spark a column is named by its
+id, so that no name is too strange for it.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from inlay.ops.load import Loaded, load_pointer
 from inlay.ops.units import with_entries
 from inlay.ops.write import layout_of, target_of
 from inlay.parquet.conform import conform
+from inlay.parquet.partition import Split
 from inlay.parquet.reader import Wanted, read_tasks
 from inlay.parquet.writer import write_files
 from inlay.parse import parse_predicate
@@ -37,7 +40,7 @@ from inlay.plan.change import Change, Unit
 from inlay.plan.clustering import MIN_RUNS, Order, order_of, runs_of
 from inlay.plan.compaction import live_tasks
 from inlay.plan.evidence import Evidence
-from inlay.plan.partitions import group_key
+from inlay.plan.partitions import current_spec, group_key, is_uncut
 from inlay.plan.prune import may_match
 from inlay.plan.scan import FileTask
 from inlay.spark.batches import gathered
@@ -45,10 +48,13 @@ from inlay.spark.connect import connect, load_writable
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
 from inlay.spark.slim import bare
-from inlay.spark.types import arrow_for, spark_schema, to_spark
+from inlay.spark.types import arrow_for, spark_type, to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from inlay.format.schema import Schema
 
 # One slice is one commit: what a crash, or a delete that comes in between, may cost again.
 SLICE_BYTES = 64 * 2**30
@@ -56,7 +62,8 @@ SLICE_BYTES = 64 * 2**30
 ZORDER_BITS = 6
 SAMPLE_ROWS = 10_000
 
-_KEY = "__inlay_order"
+_KEY = "key"
+_PARTITION = "partition"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,22 +87,26 @@ def cluster(
     uri: str,
     *,
     where: str | None = None,
+    older_than: int | None = None,
     slice_bytes: int = SLICE_BYTES,
     dry_run: bool = False,
     progress: Progress = no_progress,
 ) -> ClusterResult:
     """Write the files that may hold a row for which `where` (SQL text) is TRUE anew, in the table's
-    order. Raises `InvalidRequest` when the table has none."""
+    order, unless they are in order. Files of another partitioning never are, and with `older_than` no
+    file of an earlier version is: what was in order before the order was changed. Raises
+    `InvalidRequest` when the table has neither order nor partitions.
+    """
     ctx, loaded = load_writable(uri)
     loaded = with_entries(ctx, loaded)
     order = order_of(loaded.snapshot)
-    if order is None:
+    if order is None and not current_spec(loaded.snapshot).fields:
         raise InvalidRequest(
             f"{uri} has no order to cluster by",
             next_step='Set compact.strategy to "sort" or "zorder", and compact.columns',
         )
     evidence = Evidence.of_snapshot(loaded.snapshot)
-    tasks, left = _worth_it(loaded, where, evidence)
+    tasks, left = _worth_it(loaded, where, older_than, evidence)
     slices = _slices(tasks, order, slice_bytes, evidence)
     told = ClusterResult(version=loaded.snapshot.version, left=left)
     if dry_run:
@@ -125,11 +136,13 @@ def cluster(
     return told
 
 
-def _worth_it(loaded: Loaded, where: str | None, evidence: Evidence) -> tuple[list[FileTask], int]:
+def _worth_it(
+    loaded: Loaded, where: str | None, older_than: int | None, evidence: Evidence
+) -> tuple[list[FileTask], int]:
     """What is to be written anew: partitions with fewer runs than merging takes are in order. Files
     that an erasure has to look at are its own work: it counts what it removes."""
-    state = loaded.state
-    predicate = None if where is None else parse_predicate(where, loaded.snapshot.schema)
+    state, snapshot = loaded.state, loaded.snapshot
+    predicate = None if where is None else parse_predicate(where, snapshot.schema)
     tasks = live_tasks(state, state.files(), state.markers())
     wanted = [
         t
@@ -140,20 +153,23 @@ def _worth_it(loaded: Loaded, where: str | None, evidence: Evidence) -> tuple[li
     groups: dict[object, list[FileTask]] = {}
     for task in wanted:
         groups.setdefault(group_key(task.file), []).append(task)
-    chosen = [
-        t for group in groups.values() if runs_of(g.file for g in group) >= MIN_RUNS for t in group
-    ]
-    return chosen, loaded.snapshot.totals.files - len(chosen)
+
+    def is_out_of_order(file: DataFile) -> bool:
+        cut_otherwise = file.spec_id != snapshot.spec_id or is_uncut(file, snapshot.specs)
+        return cut_otherwise or (file.sequence or 0) < (older_than or 0)
+
+    many = {key for key, group in groups.items() if runs_of(t.file for t in group) >= MIN_RUNS}
+    chosen = [t for t in wanted if group_key(t.file) in many or is_out_of_order(t.file)]
+    return chosen, snapshot.totals.files - len(chosen)
 
 
 def _slices(
-    tasks: Sequence[FileTask], order: Order, slice_bytes: int, evidence: Evidence
+    tasks: Sequence[FileTask], order: Order | None, slice_bytes: int, evidence: Evidence
 ) -> list[list[FileTask]]:
     """Files that lie near each other in the order together, `slice_bytes` at a time."""
-    first = order.columns[0]
 
     def place(task: FileTask) -> tuple[Any, ...]:
-        stats = evidence.column(task.file, first)
+        stats = None if order is None else evidence.column(task.file, order.columns[0])
         low = None if stats is None else stats.lower
         known = 0 if low is None else order_key(low)
         return (str(group_key(task.file)), low is None, known, task.file.key)
@@ -186,45 +202,72 @@ def _change(
 
 
 def _write(
-    spark: SparkSession, uri: str, loaded: Loaded, tasks: Sequence[FileTask], order: Order
+    spark: SparkSession, uri: str, loaded: Loaded, tasks: Sequence[FileTask], order: Order | None
 ) -> list[DataFile]:
     """The rows of `tasks` in files of one run."""
     snapshot = loaded.snapshot
-    names = {field.id: field.name for field in snapshot.schema.fields}
     rows = _rows(spark, uri, loaded, tasks)
-    columns = [names[column] for column in order.columns]
+    by = [_PARTITION] if current_spec(snapshot).fields else []
+    if order is not None and order.kind == "sort":
+        by += map(_name, order.columns)
+    elif order is not None:
+        by.append(_KEY)
+        few = _rows(spark, uri, loaded, tasks, order.columns)
+        rows = rows.withColumn(_KEY, _morton(few, order, sum(t.file.rows for t in tasks)))
     target = Properties(snapshot.properties).number("write.target_file_bytes")
     files = max(1, -(-sum(t.file.size for t in tasks) // target))
-    if order.kind == "sort":
-        ordered = rows.repartitionByRange(files, *columns).sortWithinPartitions(*columns)
-    else:
-        keyed = rows.withColumn(_KEY, _morton(rows, columns, sum(t.file.rows for t in tasks)))
-        ordered = keyed.repartitionByRange(files, _KEY).sortWithinPartitions(_KEY).drop(_KEY)
+    ordered = rows.repartitionByRange(files, *by).sortWithinPartitions(*by)
     run = random.SystemRandom().getrandbits(31)
-    write = partial(_write_part, uri, bare(loaded), run)
-    found = ordered.mapInArrow(write, "file binary").collect()
+    write = partial(_write_part, uri, bare(loaded), None if order is None else run)
+    found = ordered.drop(_PARTITION, _KEY).mapInArrow(write, "file binary").collect()
     return [pickle.loads(row[0]) for row in found]
 
 
-def _rows(spark: SparkSession, uri: str, loaded: Loaded, tasks: Sequence[FileTask]) -> DataFrame:
+def _rows(
+    spark: SparkSession,
+    uri: str,
+    loaded: Loaded,
+    tasks: Sequence[FileTask],
+    columns: Sequence[int] = (),
+) -> DataFrame:
+    """The live rows of `tasks`: all columns and each row's partition, or only these columns."""
     schema = loaded.snapshot.schema
     context = spark.sparkContext
     parts = plan_partitions(
         tasks, partition_bytes=PARTITION_BYTES, parallelism=context.defaultParallelism
     )
     pieces = context.parallelize([(pickle.dumps(p.tasks),) for p in parts], len(parts))
-    read = partial(_read_part, uri, bare(loaded))
-    return spark.createDataFrame(pieces, "tasks binary").mapInArrow(
-        read, spark_schema(schema, None)
+    read = partial(_read_part, uri, bare(loaded), tuple(columns))
+    shape = _shape(schema, columns)
+    if not columns:
+        shape = shape.add(_PARTITION, "string", nullable=False)
+    return spark.createDataFrame(pieces, "tasks binary").mapInArrow(read, shape)
+
+
+def _name(column: int) -> str:
+    return f"c{column}"
+
+
+def _shape(schema: Schema, columns: Sequence[int]) -> StructType:
+    """Columns (all for none) as the jobs of this module name them."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType(
+        [
+            StructField(_name(f.id), spark_type(f.type, (f.name,)), f.nullable)
+            for f in schema.fields
+            if not columns or f.id in columns
+        ]
     )
 
 
-def _morton(rows: DataFrame, columns: Sequence[str], number: int) -> Column:
+def _morton(rows: DataFrame, order: Order, number: int) -> Column:
     """The z-order key of a row (one of about `number`): the bits of its cell in each column,
     interleaved."""
     from pyspark.sql import functions as f
 
     share = min(1.0, SAMPLE_ROWS / max(number, 1))
+    columns = [_name(column) for column in order.columns]
     sample = rows.select(*columns).sample(fraction=share).collect()
     key = f.lit(0).cast("bigint")
     for position, name in enumerate(columns):
@@ -255,26 +298,37 @@ def _cell(column: Column, cuts: Sequence[Any], low: int, high: int) -> Column:
 
 
 def _read_part(
-    uri: str, loaded: Loaded, batches: Iterator[pa.RecordBatch]
+    uri: str, loaded: Loaded, columns: tuple[int, ...], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     ctx = connect(uri)
     schema = loaded.snapshot.schema
-    wanted = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
-    arrow = arrow_for(spark_schema(schema, None))
+    ids = tuple(f.id for f in schema.fields if not columns or f.id in columns)
+    wanted = Wanted(schema=schema, columns=ids)
+    arrow = arrow_for(_shape(schema, columns))
+    split = Split(current_spec(loaded.snapshot), schema)
     for batch in batches:
         for tasks in batch.column(0).to_pylist():
             rows = read_tasks(ctx.objects, pickle.loads(tasks), wanted, ctx.executor)
-            yield from (to_spark(piece, arrow) for piece in gathered(rows))
+            for piece in gathered(rows):
+                if columns:
+                    yield to_spark(piece, arrow)
+                    continue
+                for partition, part in split(piece):
+                    named = pa.repeat(repr(partition), part.num_rows)
+                    yield to_spark(part, arrow).append_column(_PARTITION, named)
 
 
 def _write_part(
-    uri: str, loaded: Loaded, run: int, batches: Iterator[pa.RecordBatch]
+    uri: str, loaded: Loaded, run: int | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Rows arrive in order: nothing is sorted here, and a file is written as its rows come."""
     ctx = connect(uri)
-    snapshot = loaded.snapshot
-    layout = replace(layout_of(snapshot), sort_by=())
-    rows = (conform(b, snapshot.schema, snapshot.schema, by_value=True) for b in batches)
-    for file in write_files(target_of(ctx, loaded.date_us), rows, snapshot.schema, layout):
-        entry = replace(file, sequence=snapshot.version, data_change=False, cluster=run)
+    schema = loaded.snapshot.schema
+    layout = replace(layout_of(loaded.snapshot), sort_by=())
+    rows = (
+        conform(batch.rename_columns(list(schema.names)), schema, schema, by_value=True)
+        for batch in batches
+    )
+    for file in write_files(target_of(ctx, loaded.date_us), rows, schema, layout):
+        entry = replace(file, sequence=loaded.snapshot.version, data_change=False, cluster=run)
         yield pa.record_batch({"file": [pickle.dumps(entry)]})

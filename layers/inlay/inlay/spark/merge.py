@@ -21,49 +21,46 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch, TableExists
+from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import Predicate
-from inlay.format.schema import Schema
 from inlay.ops.commit import Committed, Conflicted, commit
-from inlay.ops.create import create
 from inlay.ops.delete import key_markers
 from inlay.ops.load import Loaded, load_entries, load_pointer
 from inlay.ops.vectors import vector_markers
 from inlay.ops.write import layout_of, target_of
 from inlay.parquet.conform import conform
-from inlay.parquet.types import schema_to_arrow
 from inlay.parquet.writer import write_files
 from inlay.parse import parse_predicate
 from inlay.plan.change import NO_EDIT, Change, Edit, Reads, Request
-from inlay.spark.api import read
+from inlay.spark.conditions import quoted
 from inlay.spark.connect import check_writable, connect
 from inlay.spark.recent import Recent, locate
+from inlay.spark.records import (
+    DELETED,
+    REPLACES,
+    Look,
+    log_deletes,
+    look,
+    newest,
+    tasks,
+    without_late,
+)
 from inlay.spark.slim import bare
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Records that one task merges: its keys are held in memory, and become one marker object.
-TASK_ROWS = 1_000_000
 # A merge whose rows others changed meanwhile is planned again this often.
 MAX_PLANS = 5
-
-# Columns of the records while they are merged.
-_DELETED = "__inlay_deleted"
-_HAS = "__inlay_has"
-_GONE = "__inlay_gone"
-_REPLACES = "__inlay_replaces"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,16 +77,6 @@ class MergeResult:
     rows: int = 0
     deleted_keys: int = 0
     located: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """What one look at the records told."""
-
-    records: int
-    keys: int
-    deletes: int
-    where: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +125,15 @@ def merge(
         keys = _keys(loaded, on)
         _check(changes, loaded, keys, order, op)
         files = () if recent is None else recent.look(loaded.state)
-        newest = _newest(changes, keys, order, op, deletes).persist()
+        latest = newest(changes, keys, order, op, deletes).persist()
         try:
-            found = _look(changes, newest, keys)
+            found = look(changes, latest, keys)
             if deleted_log is not None:
-                _log_deletes(newest, deleted_log, loaded, [*keys, order], found)
-            fresh = _without_late(newest, loaded, keys, order, found, uri, deleted_log)
+                log_deletes(latest, deleted_log, loaded, [*keys, order], found)
+            fresh = without_late(latest, loaded, keys, order, found, uri, deleted_log)
             parts = _write(fresh, uri, loaded, keys, found, files)
         finally:
-            newest.unpersist()
+            latest.unpersist()
         written = sum(part.records for part in parts)
         gone, marked = _replaced(parts, files)
         reads: Predicate | None = None
@@ -226,122 +213,22 @@ def _request(request_id: str | None, batch: tuple[str, int] | None) -> Request |
 # -- on Spark -------------------------------------------------------------------------------------
 
 
-def _newest(
-    changes: DataFrame, keys: list[str], order: str, op: str | None, deletes: Sequence[str]
-) -> DataFrame:
-    """One record of each key: the newest; of equally new ones a delete."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
-    is_delete = f.lit(False) if op is None else f.col(op).isin(*deletes)
-    flagged = changes.withColumn(_DELETED, f.coalesce(is_delete, f.lit(False)))
-    latest = Window.partitionBy(*keys).orderBy(
-        f.col(order).desc_nulls_last(), f.col(_DELETED).desc()
-    )
-    return (
-        flagged.withColumn("__inlay_rank", f.row_number().over(latest))
-        .where("__inlay_rank = 1")
-        .drop("__inlay_rank")
-    )
-
-
-def _look(changes: DataFrame, newest: DataFrame, keys: list[str]) -> _Batch:
-    """How many there are, and between which keys; refuses records without a key."""
-    from pyspark.sql import functions as f
-
-    no_key = f.count_if(f.greatest(*[f.col(key).isNull() for key in keys], f.lit(False)))
-    first = f.col(keys[0])
-    told = newest.agg(
-        f.count("*"), f.count_if(_DELETED), no_key, f.min(first), f.max(first)
-    ).collect()[0]
-    if told[2]:
-        raise InvalidRequest(
-            f"{told[2]} change records have no key", next_step=f"Give each one {', '.join(keys)}"
-        )
-    low, high = _literal(told[3]), _literal(told[4])
-    where = None if low is None or high is None else f"{_quoted(keys[0])} BETWEEN {low} AND {high}"
-    return _Batch(changes.count(), told[0], told[1], where)
-
-
-def _literal(value: Any) -> str | None:
-    """SQL text of a key, of the types that bounds are worth having of."""
-    match value:
-        case bool() | datetime():
-            return None
-        case int():
-            return str(value)
-        case str():
-            return "'" + value.replace("'", "''") + "'"
-        case date():
-            return f"DATE '{value.isoformat()}'"
-        case _:
-            return None
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _log_deletes(
-    newest: DataFrame, log: str, loaded: Loaded, columns: list[str], found: _Batch
-) -> None:
-    """Append key and order of the records that delete. Logged twice is as good as once."""
-    fields = [field for field in loaded.snapshot.schema.fields if field.name in columns]
-    with suppress(TableExists):
-        schema = schema_to_arrow(Schema(0, tuple(fields)), with_ids=False)
-        create(connect(log), schema, sort_by=columns[:1])
-    if found.deletes:
-        gone = newest.where(_DELETED).select(*columns).coalesce(_tasks(found.deletes))
-        gone.write.format("inlay").mode("append").save(log)
-
-
-def _without_late(
-    newest: DataFrame,
-    loaded: Loaded,
-    keys: list[str],
-    order: str,
-    found: _Batch,
-    uri: str,
-    log: str | None,
-) -> DataFrame:
-    """Only records that are newer than the table's row of their key, and rows only if newer than a
-    logged delete. Reads key and order of the files that may hold such keys."""
-    from pyspark.sql import functions as f
-
-    def newest_of(table: str, name: str, version: int | None = None) -> DataFrame:
-        rows = read(
-            newest.sparkSession, table, columns=[*keys, order], where=found.where, version=version
-        )
-        # The key is not enforced: of several rows of one key the newest counts.
-        return rows.groupBy(*keys).agg(f.max(order).alias(name))
-
-    has = newest_of(uri, _HAS, loaded.snapshot.version)
-    joined = newest.join(has, on=keys, how="left")
-    is_newer = f.col(_HAS).isNull() | (f.col(order) > f.col(_HAS))
-    if log is not None:
-        joined = joined.join(newest_of(log, _GONE), on=keys, how="left")
-        is_newer &= f.col(_DELETED) | f.col(_GONE).isNull() | (f.col(order) > f.col(_GONE))
-    return joined.where(is_newer).withColumn(_REPLACES, f.col(_HAS).isNotNull())
-
-
-def _tasks(rows: int) -> int:
-    return max(1, -(-rows // TASK_ROWS))
-
-
 def _write(
     records: DataFrame,
     uri: str,
     loaded: Loaded,
     keys: list[str],
-    found: _Batch,
+    found: Look,
     recent: Sequence[DataFile],
 ) -> list[_Part]:
-    names = loaded.snapshot.schema.names
-    columns = [name for name in names if name in records.columns]
-    # All records of a key are one by now, so any distribution will do; few tasks make few markers.
-    rows = records.select(*columns, _DELETED, _REPLACES).coalesce(_tasks(found.keys))
-    write = partial(_write_part, uri, bare(loaded), keys, recent)
-    return [pickle.loads(row[0]) for row in rows.mapInArrow(write, "part binary").collect()]
+    names = [name for name in loaded.snapshot.schema.names if name in records.columns]
+    names += [DELETED, REPLACES]
+    # Few tasks make few markers. Not by `coalesce`: these few would then do the join with the table, too.
+    rows = records.select(*map(quoted, names)).repartition(tasks(found.keys), *map(quoted, keys))
+    write = partial(_write_part, uri, bare(loaded), keys, names, recent)
+    # Spark takes no strange names where it hands rows to Python.
+    plain = rows.toDF(*(f"c{place}" for place in range(len(names))))
+    return [pickle.loads(row[0]) for row in plain.mapInArrow(write, "part binary").collect()]
 
 
 def _replaced(
@@ -364,6 +251,7 @@ def _write_part(
     uri: str,
     loaded: Loaded,
     keys: list[str],
+    names: list[str],
     recent: Sequence[DataFile],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
@@ -376,13 +264,14 @@ def _write_part(
 
     def rows() -> Iterator[pa.RecordBatch]:
         nonlocal records, deleted
-        for batch in batches:
-            gone = batch.column(_DELETED)
+        for unnamed in batches:
+            batch = unnamed.rename_columns(names)
+            gone = batch.column(DELETED)
             records += batch.num_rows
             deleted += gone.true_count
-            replaced.append(batch.filter(batch.column(_REPLACES)).select(keys))
+            replaced.append(batch.filter(batch.column(REPLACES)).select(keys))
             # A delete record may lack what the table requires of a row.
-            kept = batch.filter(pc.invert(gone)).drop_columns([_DELETED, _REPLACES])
+            kept = batch.filter(pc.invert(gone)).drop_columns([DELETED, REPLACES])
             yield conform(kept, schema, schema, by_value=True)
 
     target = target_of(ctx, loaded.date_us)
