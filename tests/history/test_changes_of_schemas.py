@@ -90,3 +90,53 @@ def test_a_name_that_is_used_again_tells_no_old_value() -> None:
     added: Any = t.changes(0).to_arrow()
     assert added["note"].to_pylist() == [None, None]
     assert t.changes(2).to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize("mode", ["tombstone", "vector", "rewrite"])
+def test_going_back_past_a_widening_tells_what_narrow_columns_cannot_hold(mode: str) -> None:
+    narrow = pa.schema(
+        [
+            pa.field("id", pa.int32(), nullable=False),
+            ("born", pa.date32()),
+            ("at", pa.struct([("x", pa.float32())])),
+            ("all", pa.list_(pa.int8())),
+        ]
+    )
+    t = new_table(schema=narrow)
+
+    def row(i: int | None, **values: Any) -> dict[str, Any]:
+        return {"id": i, "born": None, "at": {"x": 0.5}, "all": [1], **values}
+
+    t.append(pa.Table.from_pylist([row(1), row(2)], schema=narrow))
+    before = t.version
+    t.alter(widen={"id": pa.int64(), "at.x": pa.float64(), "all.element": pa.int32()})
+    t.alter(widen={"born": pa.timestamp("us")})
+    wide = t.schema
+    t.append(pa.Table.from_pylist([row(2**40, at={"x": 0.1}, all=[300])], schema=wide))
+    t.delete("id = 1", mode=mode)
+    t.restore(version=before)
+    t.append(pa.Table.from_pylist([row(7)], schema=narrow))
+    assert t.schema.field("id").type == pa.int32()
+
+    changes = t.changes(0)
+    assert changes.schema.field("id").type == pa.int64()
+    assert changes.schema.field("born").type == wide.field("born").type
+    told = changes.to_arrow()
+    columns = t.schema.names
+    seen: Counter[str] = Counter()
+    for version in range(1, t.version + 1):
+        for sign in ("delete", "insert"):
+            some = told.filter(pc.equal(told["_commit_version"], version))
+            some = some.filter(pc.equal(some["_change_type"], sign)).select(columns)
+            for each in some.to_pylist():
+                seen[_said(each)] += 1 if sign == "insert" else -1
+        there = inlay.open(t.uri, version=version).scan().to_arrow().to_pylist()
+        assert +seen == Counter(map(_said, there)), version
+        assert min(seen.values(), default=0) >= 0
+    assert t.changes(0, where="id > 100").to_arrow().num_rows == 2
+    # Nothing was wide since: the table's own columns.
+    assert t.changes(t.version - 1).schema.field("id").type == pa.int32()
+
+
+def _said(row: dict[str, Any]) -> str:
+    return str({**row, "at": {"x": round(row["at"]["x"], 3)}})

@@ -30,6 +30,7 @@ from inlay.ops.stream import ArrowStream
 from inlay.parquet.multiset import Multiset
 from inlay.parquet.reader import READ_AHEAD_BYTES, Ahead
 from inlay.plan.feed import NeedMore, Step, keeps_rows, plan_step
+from inlay.plan.feed_schema import told_schema
 from inlay.plan.refs import held_versions
 from inlay.plan.state import State
 
@@ -37,7 +38,8 @@ from inlay.plan.state import State
 class Changes(ArrowStream):
     """Changes of rows after version `since`, up to and with `to`; to be read once or many times.
 
-    The columns are those asked for, of the table as it is at `to`, then `_change_type` (`insert`,
+    The columns are those asked for, of the table as it is at `to` (wider, where a restore on the way made
+    them narrower), then `_change_type` (`insert`,
     `delete`, or `update_preimage` and `update_postimage` where an update or upsert put a row in the
     place of one of the same primary key), `_commit_version` and `_commit_timestamp`. Versions come in
     order, in each what was removed before what was added. With `where`, rows are told that enter and
@@ -64,8 +66,9 @@ class Changes(ArrowStream):
         self._to = to
         self._since = since
         self._net = net
-        self._columns = checked_columns(columns, to.schema)
-        self._predicate, self._expression = row_filter(where, to.schema)
+        self._told = told_schema(to, since)
+        self._columns = checked_columns(columns, self._told)
+        self._predicate, self._expression = row_filter(where, self._told)
         self._read_ahead_bytes = read_ahead_bytes
         self._check()
 
@@ -107,7 +110,7 @@ class Changes(ArrowStream):
             self._current,
             self._since,
             self._to,
-            schema=self._to.schema,
+            schema=self._told,
             predicate=self._predicate,
             at_once=self._spans,
         )
@@ -119,10 +122,10 @@ class Changes(ArrowStream):
 
     @cached_property
     def _rows(self) -> FeedRows:
-        ids = {f.name: f.id for f in self._to.schema.fields}
+        ids = {f.name: f.id for f in self._told.fields}
         return FeedRows(
             ctx=self._ctx,
-            schema=self._to.schema,
+            schema=self._told,
             ids=tuple(ids[name] for name in self._columns),
             key=self._to.primary_key,
             where=self._expression,

@@ -1,21 +1,58 @@
-"""The schema that changes are read under: the one they are told in, and whatever else deletes look at.
+"""The schemas of a change feed: the one that changes are told in, and the one they are read under, which
+has whatever else deletes look at.
 
-Promise: every field that a delete of the two states names is there, also one that was dropped since, and
+Promise: a column is told in a type that holds each of its values on the way, though a restore has gone
+back to a narrower one. Every field that a delete of the two states names is there, also one that was dropped since, and
 the columns asked for keep their ids: what is there besides can be left out again by id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from inlay.format.entry import KeyRange, Keys, Marker, Where
 from inlay.format.predicate import field_ids
-from inlay.format.schema import Field, ListOf, MapOf, Schema, Struct, Type
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
 from inlay.format.snapshot import Snapshot
+from inlay.format.widening import widened, widens
 
 # Of a schema that no commit made.
 _NO_ID = -1
+
+
+def told_schema(to: Snapshot, since: int) -> Schema:
+    """The columns of `to`. Only a restore, or a branch that was put in main's place, makes columns
+    narrower again: after one they are as wide as any schema of the table had them by then."""
+    fields = to.schema.fields
+    if to.replaced > since:
+        for other in to.schemas:
+            fields = tuple(_wide_enough(fields, other.fields))
+    return to.schema if fields == to.schema.fields else Schema(_NO_ID, fields)
+
+
+def _wide_enough(fields: tuple[Field, ...], others: tuple[Field, ...]) -> Iterator[Field]:
+    """`fields`, each with room for the values of the one of `others` that has its id."""
+    by_id = {field.id: field for field in others}
+    for field in fields:
+        other = by_id.get(field.id)
+        yield field if other is None else _with_room(field, other)
+
+
+def _with_room(field: Field, other: Field) -> Field:
+    field = replace(field, nullable=field.nullable or other.nullable)
+    match field.type, other.type:
+        case Primitive() as kind, Primitive() as wider if kind != wider and widens(kind, wider):
+            default = None if field.default is None else widened(field.default, kind, wider)
+            return replace(field, type=wider, default=default)
+        case Struct(fields), Struct(others):
+            return replace(field, type=Struct(tuple(_wide_enough(fields, others))))
+        case ListOf(element), ListOf(of):
+            return replace(field, type=ListOf(_with_room(element, of)))
+        case MapOf(key, value), MapOf(of_key, of_value):
+            return replace(field, type=MapOf(_with_room(key, of_key), _with_room(value, of_value)))
+        case _:
+            return field
 
 
 def reading_schema(
