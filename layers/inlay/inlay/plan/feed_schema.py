@@ -2,8 +2,9 @@
 has whatever else deletes look at.
 
 Promise: a column is told in a type that holds each of its values on the way, though a restore has gone
-back to a narrower one. Every field that a delete of the two states names is there, also one that was dropped since, and
-the columns asked for keep their ids: what is there besides can be left out again by id.
+back to a narrower one. Every field that a delete of the two states names is there, also one that was
+dropped since, and the columns asked for keep their ids: what is there besides can be left out again by
+id.
 """
 
 from __future__ import annotations
