@@ -6,30 +6,12 @@ from functools import partial
 
 import pytest
 
-from inlay.ops.partition import set_partitioning
-from inlay.plan.change import Request
-from inlay.testing.cast import ROUNDS, full_cast
+from inlay.testing.cast import full_cast
+from inlay.testing.historians import partitioner
 from inlay.testing.simulation import run_schedule
 from inlay.testing.stage import Simulation
 
-SPECS = [
-    (),
-    ("owner",),
-    ("bucket(3, id)",),
-    ("truncate(20, id)", "owner"),
-    ("bucket(2, owner)", "truncate(1, owner)"),
-]
 SEEDS = 8
-
-
-def partitioner(sim: Simulation, name: str) -> None:
-    for n in range(2 * ROUNDS):
-        request = f"{name}:{n}"
-        texts = sim.rng.choice(SPECS)
-        sim.model.intend(request, lambda rows: rows)
-        identity = Request.of(request, body=request, time_us=sim.scheduler.now_us)
-        sim.attempt(name, request, partial(set_partitioning, texts=texts, request=identity))
-        sim.scheduler.sleep(sim.rng.uniform(0, 3600))
 
 
 def cast(sim: Simulation) -> None:

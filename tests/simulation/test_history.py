@@ -7,19 +7,13 @@ from functools import partial
 import pytest
 
 from inlay.testing.cast import full_cast
-from inlay.testing.historians import historians_cast, restoring_cast
-from inlay.testing.mutations import caught
+from inlay.testing.historians import historians_cast
 from inlay.testing.simulation import run_schedule
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_refs_and_restores_hold_what_they_must(seed):
     assert run_schedule(seed, cast=historians_cast).violation is None
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_what_was_planned_on_content_that_was_put_away_is_planned_again(seed):
-    assert run_schedule(seed, cast=restoring_cast).violation is None
 
 
 def test_metadata_that_is_tidied_and_rolled_at_once_asks_only_for_what_is_there():
@@ -33,11 +27,6 @@ def test_an_erasure_leaves_nothing_of_its_predicate_in_what_a_branch_has_held(se
     """A branch that was written to while an erasure was open bore the erasure's marker, whose predicate
     names the person, for as long as a version named the branch."""
     assert run_schedule(seed, cast=historians_cast).violation is None
-
-
-@pytest.mark.parametrize("name", ["commit_over_a_restore", "collect_what_a_tag_holds"])
-def test_a_broken_rule_of_history_is_caught(name):
-    assert caught(name, seeds=40) is not None
 
 
 def test_garbage_collection_does_not_miss_what_another_run_has_collected():

@@ -13,7 +13,7 @@ from inlay.format import keys
 from inlay.format.content import view
 from inlay.format.snapshot import HeadObject, Segment, Snapshot
 from inlay.ops.context import Context
-from inlay.ops.load import find_version, load_head, load_segments
+from inlay.ops.load import find_version, load_head, load_segments, read_main
 from inlay.plan.change import NeedSegments
 from inlay.plan.refs import heads
 from inlay.plan.retention import gone_through
@@ -132,17 +132,26 @@ class Roots:
             found = find_version(self.ctx, version)
             if found is None and self._can_be_opened(current, version):
                 # What it needs cannot be known: better to keep everything.
-                raise CorruptTable(
-                    f"the archive of version {version} is missing",
-                    table=self.ctx.uri,
-                    key=self.ctx.key(keys.archive_key(version)),
-                    version=version,
-                )
+                raise self._missing(version)
             return found
 
         for found in self.ctx.map(load, versions):
             if found is not None:
                 yield found
+
+    def _missing(self, version: int) -> CorruptTable | SnapshotGone:
+        """Whoever gathers for longer than the grace may find that a version has expired since, and was
+        collected: he is to begin anew. One that can be opened now must be there."""
+        newest = read_main(self.ctx).snapshot
+        expired = version < newest.oldest_version and version not in named(newest)
+        error = SnapshotGone if expired else CorruptTable
+        what = "has expired since it was found to be needed" if expired else "is missing"
+        return error(
+            f"the archive of version {version} {what}",
+            table=self.ctx.uri,
+            key=self.ctx.key(keys.archive_key(version)),
+            version=version,
+        )
 
     def _resolve(self, state: State) -> None:
         known = state.contents

@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from inlay.errors import InlayError
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot
 from inlay.format.entry import DataFile, Keys, Vector
@@ -88,6 +89,9 @@ class Auditor:
                 self._pointer_written()
             elif method in ("delete", "delete_versions"):
                 self.check_reachable()
+        except InlayError as error:
+            # The actor whose request this was must not take it for an answer of the store.
+            raise Violation(f"after {method}: {type(error).__name__}: {error}") from error
         finally:
             self._busy = False
 

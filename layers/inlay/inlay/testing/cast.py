@@ -31,8 +31,9 @@ from inlay.parquet.types import schema_from_arrow
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request
 from inlay.testing import model
+from inlay.testing.fates import DAY_SECONDS
 from inlay.testing.model import Row, Violation
-from inlay.testing.stage import DAY_US, LIFE_SECONDS, SCHEMA, Simulation
+from inlay.testing.stage import LIFE_SECONDS, SCHEMA, Simulation
 
 OWNERS = ("ada", "bob", "cy", None)
 COLUMNS: Schema = schema_from_arrow(SCHEMA)
@@ -60,9 +61,9 @@ def kinds() -> dict[str, tuple[Act, int]]:
         "keys": (key_deleter, 1),
         "update": (updater, 2),
         "upsert": (upserter, 1),
-        "rewrite": (rewriter, 1),
-        "compact": (compactor, 1),
-        "expire": (expirer, 1),
+        "rewrite": (tidier(rewrite, pause=20), 1),
+        "compact": (tidier(compact, pause=20), 1),
+        "expire": (tidier(expire, pause=3 * DAY_SECONDS), 1),
         "collect": (collector, 1),
         "erase": (eraser, 1),
         "create": (creator, 1),
@@ -147,12 +148,12 @@ def ingester(sim: Simulation, name: str) -> None:
         landed.append(source)
         batch = sim.rng.sample(landed, sim.rng.randint(1, len(landed)))
         if sim.rng.random() < 0.3:
-            sim.spawn(f"{name}-twin", partial(_deliver_events, sim, f"{name}-twin", batch))
-        _deliver_events(sim, name, batch)
-    _deliver_events(sim, name, landed)
+            sim.spawn(f"{name}-twin", partial(deliver_events, sim, f"{name}-twin", batch))
+        deliver_events(sim, name, batch)
+    deliver_events(sim, name, landed)
 
 
-def _deliver_events(sim: Simulation, name: str, batch: list[Source]) -> None:
+def deliver_events(sim: Simulation, name: str, batch: list[Source]) -> None:
     """What is to be tried again is delivered again, as a queue does."""
     left = list(batch)
     sim.landed.update({source.request.token: source for source in batch})
@@ -271,28 +272,19 @@ def upserter(sim: Simulation, name: str) -> None:
         deliver(sim, name, request, lambda ctx, r, t=table: upsert(ctx, t, request=r))  # type: ignore[misc]
 
 
-def rewriter(sim: Simulation, name: str) -> None:
-    for _ in range(ROUNDS):
-        sim.attempt(name, None, lambda ctx: rewrite(ctx))
-        sim.scheduler.sleep(sim.rng.uniform(0, 20))
+def tidier(operation: Callable[[Context], object], *, times: int = ROUNDS, pause: float) -> Act:
+    """Somebody who does the same again and again. `pause`: the most seconds after each time."""
 
+    def act(sim: Simulation, name: str) -> None:
+        for _ in range(times):
+            sim.attempt(name, None, operation)
+            sim.scheduler.sleep(sim.rng.uniform(0, pause))
 
-def compactor(sim: Simulation, name: str) -> None:
-    for _ in range(ROUNDS):
-        sim.attempt(name, None, lambda ctx: compact(ctx))
-        sim.scheduler.sleep(sim.rng.uniform(0, 20))
-
-
-def expirer(sim: Simulation, name: str) -> None:
-    for _ in range(ROUNDS):
-        sim.attempt(name, None, lambda ctx: expire(ctx))
-        sim.scheduler.sleep(sim.rng.uniform(0, DAY_US * 3 / 1e6))
+    return act
 
 
 def collector(sim: Simulation, name: str) -> None:
-    for _ in range(ROUNDS):
-        sim.attempt(name, None, sim.collect)
-        sim.scheduler.sleep(sim.rng.uniform(0, DAY_US * 3 / 1e6))
+    tidier(sim.collect, pause=3 * DAY_SECONDS)(sim, name)
 
 
 def eraser(sim: Simulation, name: str) -> None:
@@ -325,7 +317,7 @@ def eraser(sim: Simulation, name: str) -> None:
 
 def _deliver_late(sim: Simulation, name: str, source: Source) -> None:
     sim.scheduler.sleep(sim.rng.choice([0, sim.rng.uniform(0, 30), sim.rng.uniform(0, 20_000)]))
-    _deliver_events(sim, name, [source])
+    deliver_events(sim, name, [source])
 
 
 def creator(sim: Simulation, name: str) -> None:

@@ -12,6 +12,7 @@ race    a conditional write answered 409, not done
 late    the caller sees a timeout; the store does it some time later
 slow    done after others have had many turns
 killed  the caller's process dies before the request, or after it is done
+stalled done, but days later: the caller's process was suspended before it
 ======= =======================================================================================
 """
 
@@ -19,12 +20,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from inlay.errors import StoreUnavailable
 from inlay.storage.base import Refused
 from inlay.testing.scheduler import Killed, Scheduler
+
+DAY_SECONDS = 86_400
+# Longer than the grace of garbage collection in a simulation, more often than not.
+MAX_STALL_DAYS = 20
 
 READS = ("get", "get_suffix", "head", "list", "list_prefixes", "list_uploads", "list_versions")
 WRITES = (
@@ -57,9 +62,12 @@ class Odds:
     late: float = 0.01
     slow: float = 0.02
     killed: float = 0.002
+    # Those who wait for nobody, such as an erasure for the life of a writer, cannot bear it.
+    stalled: float = 0.0
 
 
 CALM = Odds(0, 0, 0, 0, 0, 0, 0)
+NAMES = tuple(field.name for field in fields(Odds))
 
 
 @dataclass(slots=True)
@@ -83,7 +91,7 @@ class World:
         if self.planned or self.odds == CALM:
             return self.planned.get((name, count), "done")
         draw = self.rng.random()
-        for fate in ("failed", "lost", "twice", "race", "late", "slow", "killed"):
+        for fate in NAMES:
             draw -= getattr(self.odds, fate)
             if draw < 0:
                 break
@@ -132,6 +140,8 @@ class FatedStore:
         if fate == "slow":
             for _ in range(world.rng.randrange(3, 30)):
                 world.scheduler.pause()
+        if fate == "stalled":
+            world.scheduler.sleep(world.rng.uniform(0, MAX_STALL_DAYS * DAY_SECONDS))
         if fate in ("killed", "killed before"):
             raise Killed
         if fate == "failed":

@@ -28,15 +28,8 @@ def group_cast(sim: Simulation) -> None:
         "group-1": group_appender,
         "append": cast.appender,
         "tombstone": cast.tombstone_deleter,
-        "compact": cast.compactor,
+        "compact": cast.kinds()["compact"][0],
     }
-    for name, act in acts.items():
-        sim.spawn(name, partial(act, sim, name))
-
-
-def stalled_group_cast(sim: Simulation) -> None:
-    """Groups one of whose uploads is old: a collector moves the boundary, days pass in between."""
-    acts = {"group-0": group_appender, "group-1": group_appender, "collect": cast.collector}
     for name, act in acts.items():
         sim.spawn(name, partial(act, sim, name))
 

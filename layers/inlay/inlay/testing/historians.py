@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -9,14 +10,16 @@ import pyarrow as pa
 
 from inlay.errors import MergeConflict
 from inlay.format.predicate import Predicate
-from inlay.format.snapshot import Ref
+from inlay.format.snapshot import Ref, Snapshot
 from inlay.ops.alter import alter, evolution_of
 from inlay.ops.append import append
+from inlay.ops.commit import Committed, Skipped
 from inlay.ops.compact import compact
 from inlay.ops.context import Context
 from inlay.ops.delete import delete
-from inlay.ops.load import load_pointer
+from inlay.ops.load import Loaded, load_pointer
 from inlay.ops.merge import fast_forward, merge
+from inlay.ops.partition import set_partitioning
 from inlay.ops.refs import branch, drop, tag
 from inlay.ops.restore import restore
 from inlay.ops.rewrite import rewrite
@@ -34,11 +37,22 @@ from inlay.testing.cast import (
     enter,
     some_predicate,
 )
-from inlay.testing.model import Row
+from inlay.testing.model import Row, Violation
 from inlay.testing.stage import DAY_US, Simulation
 
+# Ways in which the bank may be partitioned.
+PARTITIONINGS: tuple[tuple[str, ...], ...] = (
+    (),
+    ("owner",),
+    ("bucket(3, id)",),
+    ("truncate(20, id)", "owner"),
+    ("bucket(2, owner)", "truncate(1, owner)"),
+)
+LOOK_LASTS_US = 60_000_000
 # How far back somebody looks.
 FAR = 4
+# What is done on a branch; a vector is modelled as what nobody else's work on the branch can cross.
+WORK = ("append", "tombstone", "vector", "upsert", "compact", "rewrite")
 
 
 def historians_cast(sim: Simulation, *, erasing: bool = True) -> None:
@@ -54,14 +68,6 @@ def historians_cast(sim: Simulation, *, erasing: bool = True) -> None:
         for number in range(sim.rng.randint(0, 2)):
             name = f"{kind}-{number}"
             sim.spawn(name, partial(act, sim, name))
-
-
-def restoring_cast(sim: Simulation) -> None:
-    """Older versions become the newest again and again, under those who work on rows they have read."""
-    enter(sim, {"append": 3, "rows": 1, "tombstone": 1, "update": 4})
-    for number in range(4):
-        name = f"restore-{number}"
-        sim.spawn(name, partial(restorer, sim, name, times=4, pause=4.0))
 
 
 def _some_version(sim: Simulation) -> Ref:
@@ -91,7 +97,7 @@ def brancher(sim: Simulation, name: str) -> None:
     """Begins a branch, works on it alone, and brings it back, or does not."""
     sim.attempt(name, None, lambda ctx: branch(ctx, name, _some_version(sim)))
     for n in range(2 * ROUNDS):
-        _work(sim, name, f"{name}:{n}")
+        work_on_branch(sim, name, f"{name}:{n}")
     end = sim.rng.choice([merge, merge, fast_forward, drop])
 
     def finish(ctx: Context) -> object:
@@ -103,8 +109,8 @@ def brancher(sim: Simulation, name: str) -> None:
     sim.attempt(name, None, finish)
 
 
-def _work(sim: Simulation, name: str, request: str) -> None:
-    kind = sim.rng.choice(["append", "tombstone", "vector", "upsert", "compact", "rewrite"])
+def work_on_branch(sim: Simulation, name: str, request: str, choice: Sequence[str] = WORK) -> None:
+    kind = sim.rng.choice(choice)
     # Rows that are on this branch alone: so a merge can be told by rows.
     rows: list[Row] = [(sim.rng.randrange(60), request, n) for n in range(2)]
     text, matches = some_predicate(sim)
@@ -132,16 +138,16 @@ def _perform(
     return delete(on_branch, where, mode=kind, request=request)
 
 
-def alterer(sim: Simulation, name: str) -> None:
+def alterer(sim: Simulation, name: str, *, pause: float = 60.0) -> None:
     """Columns come, get other names, and go; those of the bank stay."""
     for n in range(ROUNDS):
         request, draw = f"{name}:{n}", sim.rng.random()
         sim.model.intend(request, lambda rows: rows)
-        deliver(sim, name, request, partial(_alter, f"{name}_{n}", draw))
-        sim.scheduler.sleep(sim.rng.uniform(0, 60))
+        deliver(sim, name, request, partial(_alter, sim, f"{name}_{n}", draw))
+        sim.scheduler.sleep(sim.rng.uniform(0, pause))
 
 
-def _alter(fresh: str, draw: float, ctx: Context, request: Request) -> object:
+def _alter(sim: Simulation, fresh: str, draw: float, ctx: Context, request: Request) -> object:
     base = load_pointer(ctx)
     schema = base.snapshot.schema
     extra = [n for n in schema.names if n not in COLUMNS.names]
@@ -153,4 +159,36 @@ def _alter(fresh: str, draw: float, ctx: Context, request: Request) -> object:
         change = evolution_of(schema, add={fresh: pa.int64()}, defaults={fresh: EXTRA_DEFAULT})
     else:
         change = evolution_of(schema, add={fresh: pa.string()})
-    return alter(ctx, change, base=base, request=request)
+    done = alter(ctx, change, base=base, request=request)
+    _check_was_as_seen(sim, base, done, lambda snapshot: snapshot.schema_id)
+    return done
+
+
+def partitioner(sim: Simulation, name: str, *, pause: float = 3600.0) -> None:
+    """What is written is cut into files in ever other ways."""
+    for n in range(2 * ROUNDS):
+        request = f"{name}:{n}"
+        texts = sim.rng.choice(PARTITIONINGS)
+        sim.model.intend(request, lambda rows: rows)
+        identity = Request.of(request, body=request, time_us=sim.scheduler.now_us)
+        sim.attempt(name, request, partial(_partition, sim, texts, identity))
+        sim.scheduler.sleep(sim.rng.uniform(0, pause))
+
+
+def _partition(sim: Simulation, texts: Sequence[str], request: Request, ctx: Context) -> object:
+    base = load_pointer(ctx)
+    done = set_partitioning(ctx, texts, base=base, request=request)
+    _check_was_as_seen(sim, base, done, lambda snapshot: snapshot.spec_id)
+    return done
+
+
+def _check_was_as_seen(
+    sim: Simulation, base: Loaded, done: Committed | Skipped, what: Callable[[Snapshot], int]
+) -> None:
+    """Who changes what he has looked at changes that, and nothing that came since. An old look is made
+    again by the operation itself."""
+    if not isinstance(done, Committed) or sim.scheduler.now_us > base.date_us + LOOK_LASTS_US:
+        return
+    version = done.loaded.snapshot.version
+    if what(sim.auditor.snapshots[version - 1]) != what(base.snapshot):
+        raise Violation(f"version {version} changes what had been changed since it was looked at")

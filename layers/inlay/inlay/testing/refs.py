@@ -37,10 +37,12 @@ class RefModel:
             return Expected(found, found)
         name = next(n for n, r in snapshot.refs.items() if before.refs.get(n) not in (None, r))
         branch = self.rows[name]
-        if snapshot.commit.operation == "fast_forward":
-            return Expected(branch, branch)
         fork = before.refs[name].base
         base, main = self._at(snapshot, fork), self.model.rows_at[before.version]
+        if snapshot.commit.operation == "fast_forward":
+            if main != base:
+                raise Violation(f"version {snapshot.version} forwards over rows that main had got")
+            return Expected(branch, branch)
         added, removed = branch - base, base - branch
         # Main may have deleted a row as well, and have got an equal one since.
         surely = main
@@ -75,6 +77,13 @@ class RefModel:
     def _source(self, old: Mapping[str, Ref], name: str, ref: Ref, snapshot: Snapshot) -> Rows:
         there = old.get(name)
         if ref.head is None and (there is None or there.head or there.version != ref.version):
+            named = {r.version for r in old.values() if r.head is None} | {
+                r.base for r in old.values()
+            }
+            if ref.version < snapshot.oldest_version and ref.version not in named:
+                raise Violation(
+                    f"{ref.kind} {name} is made of version {ref.version}, which expired"
+                )
             return self._at(snapshot, ref.version)
         if there is not None:
             return self.rows[name]

@@ -1,0 +1,158 @@
+"""Commits broken: the swap, what is written before it, the ledger."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import ExitStack
+from typing import Any
+from unittest.mock import patch
+
+from inlay.format.snapshot import Tier
+from inlay.ops import commit as commit_module
+from inlay.ops import group as group_module
+from inlay.plan import apply as apply_module
+from inlay.plan import draft as draft_module
+from inlay.plan.apply import Admitted
+from inlay.plan.change import Change
+from inlay.testing import scenes
+from inlay.testing.mistakes.registry import mutation, swap_in
+
+
+@mutation(scenes.UNNAMED)
+def believe_every_refusal(stack: ExitStack) -> None:
+    """A 412 or a timeout of the swap is taken for a lost race, without a look."""
+    lost = commit_module._Lost()
+    swap_in(stack, commit_module, "_look", lambda *_: lost)
+
+
+@mutation()
+def believe_a_timeout_landed(stack: ExitStack) -> None:
+    """No answer is taken for success."""
+    swap_in(stack, commit_module, "_look", lambda ctx, loaded, mine: (loaded.etag, loaded.date_us))
+
+
+@mutation(scenes.UNNAMED)
+def believe_a_newer_pointer_without_the_archive(stack: ExitStack) -> None:
+    """Others have committed since: mine is taken for lost, though it may lie beneath theirs."""
+
+    def look(ctx: Any, loaded: Any, mine: Any) -> Any:
+        seen = original(ctx, loaded, mine)
+        return lost if isinstance(seen, tuple) and not seen[0] else seen
+
+    lost = commit_module._Lost()
+    original = swap_in(stack, commit_module, "_look", look)
+
+
+@mutation()
+def drop_if_match(stack: ExitStack) -> None:
+    """The pointer is written whatever is there."""
+    swap_in(stack, commit_module, "IfMatch", lambda etag: None)
+
+
+@mutation()
+def drop_if_none_match(stack: ExitStack) -> None:
+    """A table is created over another."""
+    swap_in(stack, commit_module, "IF_ABSENT", None)
+    from inlay.ops import create as create_module
+    from inlay.storage.base import Missing
+
+    original = create_module.create
+
+    def blind(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+        with (
+            patch.object(create_module, "Head", type("Never", (), {})),
+            patch.object(ctx.store, "head", lambda key: Missing(1), create=True),
+        ):
+            return original(ctx, *args, **kwargs)
+
+    from inlay.testing import cast
+
+    swap_in(stack, cast, "create", blind)
+
+
+@mutation()
+def skip_the_archive(stack: ExitStack) -> None:
+    """The base is not archived before the swap."""
+
+    def put_once(ctx: Any, relative: str, data: bytes) -> int:
+        return 0 if "/v" in relative else original(ctx, relative, data)
+
+    original = swap_in(stack, commit_module, "_put_once", put_once)
+
+
+@mutation()
+def skip_the_segments(stack: ExitStack) -> None:
+    """The pointer refers to segments that were not written."""
+
+    def put_once(ctx: Any, relative: str, data: bytes) -> int:
+        return 0 if "segments/" in relative else original(ctx, relative, data)
+
+    original = swap_in(stack, commit_module, "_put_once", put_once)
+
+
+@mutation()
+def ask_the_ledger_only_once(stack: ExitStack) -> None:
+    """On a rebase the ledger is not asked again."""
+    asked: dict[int, Any] = {}
+
+    def look_up(state: Any, change: Change) -> Any:
+        if id(change) in asked:
+            return frozenset()
+        found = original(state, change)
+        if isinstance(found, frozenset):
+            asked[id(change)] = change  # kept, so that the id is not given to another
+        return found
+
+    original = swap_in(stack, apply_module, "look_up", look_up)
+
+
+@mutation()
+def drop_the_ledger_at_compaction(stack: ExitStack) -> None:
+    """Maintenance forgets which requests were applied."""
+
+    def build(self: Any) -> Any:
+        snapshot = original(self)
+        if snapshot is not None and self.change.operation in ("compact", "rewrite"):
+            ledger = dataclasses.replace(snapshot.ledger, records=Tier())
+            return dataclasses.replace(snapshot, ledger=ledger)
+        return snapshot
+
+    original = swap_in(stack, draft_module.Draft, "build", build)
+
+
+@mutation()
+def forget_to_record_the_request(stack: ExitStack) -> None:
+    """A commit leaves its own request out of the ledger."""
+
+    def ledger(self: Any, records: Any) -> Any:
+        return original(self, ())
+
+    original = swap_in(stack, draft_module.Draft, "_ledger", ledger)
+
+
+@mutation(scenes.GROUPS)
+def forget_a_request_of_a_group(stack: ExitStack) -> None:
+    """Of the appends that share a swap, one is left out of the ledger."""
+
+    def merge(changes: Any) -> Change:
+        found: Change = original(changes)
+        return found if len(changes) == 1 else dataclasses.replace(found, events=found.events[1:])
+
+    original = swap_in(stack, group_module, "merge", merge)
+
+
+@mutation(scenes.STALLED_GROUPS)
+def date_a_group_by_its_newest_upload(stack: ExitStack) -> None:
+    """The boundary of GC is held against the newest of the group's uploads, not against each."""
+
+    def merge(changes: Any) -> Change:
+        found: Change = original(changes)
+        uploads = [c.uploaded_us for c in changes if c.uploaded_us is not None]
+        return dataclasses.replace(found, uploaded_us=max(uploads, default=None))
+
+    def admit(state: Any, change: Change) -> Any:
+        found = ask(state, dataclasses.replace(change, uploaded_us=None))
+        return dataclasses.replace(found, change=change) if isinstance(found, Admitted) else found
+
+    original = swap_in(stack, group_module, "merge", merge)
+    ask = swap_in(stack, group_module, "admit", admit)

@@ -1,0 +1,104 @@
+"""Deletes broken, and the isolation of those who read before they write."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import ExitStack
+from typing import Any
+
+from inlay.format.snapshot import Tier
+from inlay.plan import apply as apply_module
+from inlay.plan import conflicts as conflicts_module
+from inlay.plan import draft as draft_module
+from inlay.plan import reach as reach_module
+from inlay.plan import scan as scan_module
+from inlay.plan.change import Change
+from inlay.testing import scenes
+from inlay.testing.mistakes.registry import mutation, swap_in
+
+
+def _hit_files_of_the_same_commit(marker: Any, entry: Any, schema: Any) -> bool:
+    if marker.file is None and marker.sequence is not None and entry.sequence == marker.sequence:
+        return True
+    return reach_module.marker_may_hit(marker, entry, schema)
+
+
+@mutation()
+def tombstones_hit_their_own_commit(stack: ExitStack) -> None:
+    """Sequence < S becomes sequence <= S."""
+    swap_in(stack, scan_module, "marker_may_hit", _hit_files_of_the_same_commit)
+
+
+@mutation(scenes.ROWS)
+def the_last_row_delete_wins(stack: ExitStack) -> None:
+    """Row deletes on one file replace one another instead of uniting."""
+
+    def build(self: Any) -> Any:
+        snapshot = original(self)
+        fresh = {m.file for m in self.change.add_markers if m.file is not None}
+        if snapshot is None or not fresh:
+            return snapshot
+        mine = {m.id for m in self.change.add_markers}
+        inline = tuple(m for m in snapshot.markers.inline if m.file not in fresh or m.id in mine)
+        return dataclasses.replace(snapshot, markers=Tier(snapshot.markers.segments, inline))
+
+    original = swap_in(stack, draft_module.Draft, "build", build)
+
+
+@mutation()
+def drop_markers_that_may_still_hit(stack: ExitStack) -> None:
+    """Maintenance drops its markers without looking at the base it commits on."""
+    swap_in(stack, draft_module.Draft, "_may_hit", lambda self, marker, files: False)
+
+
+@mutation(scenes.NULLS)
+def cover_files_that_have_nulls(stack: ExitStack) -> None:
+    """A file is dropped when its bounds lie in the predicate, NULLs or not."""
+
+    def all_match(predicate: Any, stats: Any, rows: int) -> bool:
+        bare = {i: dataclasses.replace(s, null_count=0) for i, s in stats.items()}
+        return bool(original(predicate, bare, rows))
+
+    original = swap_in(stack, draft_module, "all_match", all_match)
+
+
+@mutation(scenes.MARKS)
+def delete_rows_of_files_that_are_gone(stack: ExitStack) -> None:
+    """Row deletes are committed although their file was replaced."""
+
+    def validate(state: Any, change: Change) -> Any:
+        found = original(state, change)
+        return None if found is not None and found.gone and change.reads is None else found
+
+    original = swap_in(stack, apply_module, "validate", validate)
+
+
+@mutation(scenes.ROWS)
+def reuse_what_was_written_for_a_file_that_changed(stack: ExitStack) -> None:
+    """A delete that is planned again commits what it wrote for files that were marked since."""
+
+    def settle(state: Any, change: Change) -> Any:
+        held, skipped, moved = original(state, change)
+        if change.operation != "delete":
+            return held, skipped, moved
+        return (*held, *skipped), (), moved
+
+    original = swap_in(stack, apply_module, "settle_units", settle)
+
+
+@mutation(scenes.ARRIVALS)
+def never_validate_what_was_read(stack: ExitStack) -> None:
+    """Updates are not planned again when what they read has changed."""
+    swap_in(stack, conflicts_module, "_validate_reads", lambda state, reads: None)
+
+
+@mutation(scenes.SERIALIZABLE)
+def let_serializable_deletes_miss_arrivals(stack: ExitStack) -> None:
+    """What came while a delete was looking for rows stays, under any isolation."""
+
+    def validate(state: Any, change: Change) -> Any:
+        if change.operation == "delete":
+            change = dataclasses.replace(change, reads=None)
+        return original(state, change)
+
+    original = swap_in(stack, apply_module, "validate", validate)

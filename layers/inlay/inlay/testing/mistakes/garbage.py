@@ -1,0 +1,119 @@
+"""Garbage collection and erasure broken: what is deleted, and when."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import ExitStack
+from typing import Any
+
+from inlay.format import snapshot as snapshot_module
+from inlay.format.snapshot import Boundary
+from inlay.ops import collect_garbage as gc_module
+from inlay.ops import commit as commit_module
+from inlay.ops import ingest as ingest_module
+from inlay.ops import load as load_module
+from inlay.ops import roots as roots_module
+from inlay.ops import sweep as sweep_module
+from inlay.plan import draft as draft_module
+from inlay.plan.change import Change, Proposal
+from inlay.testing import scenes
+from inlay.testing.mistakes.registry import RARE_SEEDS, mutation, swap_in
+
+
+@mutation(scenes.STALLED)
+def ignore_the_boundary(stack: ExitStack) -> None:
+    """A stalled writer commits objects that GC may delete."""
+
+    def apply(state: Any, change: Change, **how: Any) -> Any:
+        return original(state, dataclasses.replace(change, uploaded_us=None), **how)
+
+    original = swap_in(stack, commit_module, "apply", apply)
+
+
+@mutation(scenes.STALLED)
+def collect_before_the_boundary_is_committed(stack: ExitStack) -> None:
+    """GC deletes first and moves the boundary nowhere."""
+
+    def build(self: Any) -> Any:
+        snapshot = original(self)
+        if snapshot is not None and self.change.operation == "collect_garbage":
+            return dataclasses.replace(snapshot, boundary=Boundary())
+        return snapshot
+
+    original = swap_in(stack, draft_module.Draft, "build", build)
+
+
+@mutation(scenes.STALLED)
+def trust_the_clock_of_the_host(stack: ExitStack) -> None:
+    """GC asks its own clock what time it is."""
+
+    def load(ctx: Any, **how: Any) -> Any:
+        loaded = original(ctx, **how)
+        return dataclasses.replace(loaded, date_us=int(ctx.clock.monotonic() * 1_000_000))
+
+    original = swap_in(stack, gc_module, "load_pointer", load)
+
+
+@mutation(scenes.STALLED_EXPIRY)
+def expire_at_the_time_of_planning(stack: ExitStack) -> None:
+    """An expiry states the time at which it was planned, not one at which it had landed."""
+
+    def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Any:
+        snapshot = original(proposal, date_us=date_us, previous_us=previous_us)
+        stamped = tuple(
+            e if e.time_us is not None else dataclasses.replace(e, time_us=previous_us)
+            for e in snapshot.expired
+        )
+        return dataclasses.replace(snapshot, expired=stamped)
+
+    original = swap_in(stack, commit_module, "seal", seal)
+
+
+@mutation(scenes.STALLED_EXPIRY)
+def give_readers_of_expired_versions_no_grace(stack: ExitStack) -> None:
+    """What has expired is garbage at once."""
+
+    def gone(snapshot: Any, *, before_us: int) -> int:
+        return int(snapshot.oldest_version) - 1
+
+    swap_in(stack, roots_module, "gone_through", gone)
+
+
+@mutation(scenes.UNSEEN_EXPIRY)
+def keep_the_time_of_an_unseen_commit(stack: ExitStack) -> None:
+    """What a commit leaves open ("from now on") is taken for the commit's own time."""
+
+    def observed(snapshot: Any, seen_us: int) -> Any:
+        return original(snapshot, snapshot.commit.time_us)
+
+    original = snapshot_module.observed
+    for module in (commit_module, load_module):
+        swap_in(stack, module, "observed", observed)
+
+
+@mutation(scenes.ERASING)
+def ingest_rows_from_before_an_erasure(stack: ExitStack) -> None:
+    """An object that landed before an erasure was opened comes in unmarked."""
+    swap_in(stack, draft_module.Draft, "_late", lambda self: ())
+
+
+@mutation(scenes.ERASING)
+def end_an_erasure_at_once(stack: ExitStack) -> None:
+    """Nobody waits for readers and writers that were under way when the rows went."""
+    swap_in(stack, sweep_module._Sweeper, "_wait", lambda self, *_: None)
+
+
+@mutation(scenes.STALLED_DELETES, within=RARE_SEEDS)
+def commit_segments_of_an_earlier_attempt(stack: ExitStack) -> None:
+    """Segments that this commit wrote days ago are taken to be there still."""
+    swap_in(stack, commit_module._Effort, "forget_stale", lambda self, ctx, boundary_us: None)
+
+
+@mutation(scenes.OVERWRITTEN)
+def copy_whatever_has_landed_since(stack: ExitStack) -> None:
+    """A landed object is copied as it is now, not as it was looked at (no CopySourceIfMatch)."""
+
+    def copy(ctx: Any, source: Any, key: str, *, size: int, etag: str) -> Any:
+        return ctx.store.copy(source, key)
+
+    swap_in(stack, ingest_module, "copy_object", copy)

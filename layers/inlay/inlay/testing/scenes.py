@@ -1,0 +1,365 @@
+"""Scenes: who meets whom, where a rule of the protocol is needed.
+
+Promise: each brings its actors, and the fates of their requests, to where one kind of mistake shows in
+a few short schedules; a crowd would come there once in hundreds. Without a mistake every schedule of a
+scene holds every promise.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+
+from inlay.errors import MergeConflict
+from inlay.format.snapshot import Ref
+from inlay.ops.append import append
+from inlay.ops.compact import compact
+from inlay.ops.context import Context
+from inlay.ops.delete import delete
+from inlay.ops.erase import advance_erasures
+from inlay.ops.expire import expire
+from inlay.ops.merge import fast_forward, merge
+from inlay.ops.refs import branch, tag
+from inlay.ops.rewrite import rewrite
+from inlay.ops.update import update
+from inlay.parse import parse_assignments, parse_predicate
+from inlay.plan.change import Request
+from inlay.testing import model
+from inlay.testing.cast import (
+    COLUMNS,
+    OWNERS,
+    ROUNDS,
+    Act,
+    as_table,
+    deliver,
+    deliver_events,
+    enter,
+    full_cast,
+    some_rows,
+    tidier,
+)
+from inlay.testing.fates import DAY_SECONDS, Odds
+from inlay.testing.groups import group_appender, group_cast
+from inlay.testing.historians import alterer, partitioner, restorer, tagger, work_on_branch
+from inlay.testing.model import Row
+from inlay.testing.stage import LIFE_SECONDS, Simulation
+
+Cast = Callable[[Simulation], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """`cast` None: that of any schedule."""
+
+    cast: Cast | None = None
+    odds: Odds = field(default_factory=Odds)
+
+
+def of(counts: Mapping[str, int], **acts: Act) -> Cast:
+    """Some of the kinds that a crowd has, and others, by name, one of each."""
+
+    def cast(sim: Simulation) -> None:
+        enter(sim, counts)
+        for name, act in acts.items():
+            sim.spawn(name, partial(act, sim, name))
+
+    return cast
+
+
+HASTY_REWRITER = tidier(rewrite, times=8, pause=1)
+HASTY_COMPACTOR = tidier(compact, times=8, pause=1)
+
+CROWD = Scene(full_cast)
+
+# Nothing but the look after the swap keeps their rows from coming twice, or from being lost.
+UNNAMED = Scene(of({"unnamed": 5}), Odds(lost=0.2, twice=0.1, slow=0.25))
+
+
+def _row_picker(
+    sim: Simulation, name: str, modes: Sequence[str] = ("vector", "surgery", "rewrite")
+) -> None:
+    """Deletes a few rows at a time, so that there are always more."""
+    for n in range(2 * ROUNDS):
+        low = sim.rng.randrange(60)
+        matches = lambda r, low=low: low <= r[0] <= low + 3  # noqa: E731
+        request = f"{name}:{n}"
+        since = model.SnapshotDelete(matches, sim.auditor.newest)
+        sim.model.intend(request, model.delete(matches) if sim.serializable else since)
+        where = parse_predicate(f"id BETWEEN {low} AND {low + 3}", COLUMNS)
+        mode = sim.rng.choice(modes)
+        act = lambda ctx, r, p=where, m=mode: delete(ctx, p, mode=m, request=r)  # noqa: E731
+        deliver(sim, name, request, act)
+
+
+def _row_marker(sim: Simulation, name: str) -> None:
+    _row_picker(sim, name, ("vector",))
+
+
+def _after_planting(**acts: Act) -> Cast:
+    """These, when there is a file that all of them will want."""
+
+    def plant(sim: Simulation, name: str) -> None:
+        rows: list[Row] = [(n, sim.rng.choice(OWNERS), n) for n in range(60)]
+        sim.model.intend(name, model.insert(rows))
+        deliver(sim, name, name, partial(_append, as_table(rows)))
+        for who, act in acts.items():
+            sim.spawn(who, partial(act, sim, who))
+
+    return of({}, plant=plant)
+
+
+def _append(table: pa.Table, ctx: Context, request: Request) -> object:
+    return append(ctx, table, request=request)
+
+
+# Rows of a file that somebody else rewrites all the time.
+ROWS = Scene(
+    _after_planting(
+        **{f"rows_{n}": _row_picker for n in range(3)},
+        **{f"rewrite_{n}": HASTY_REWRITER for n in range(2)},
+    )
+)
+# The same, by marks alone, which are carried over to what takes the file's place.
+MARKS = Scene(
+    _after_planting(
+        **{f"rows_{n}": _row_marker for n in range(4)},
+        **{f"rewrite_{n}": HASTY_REWRITER for n in range(2)},
+    )
+)
+
+# Deletes that land while files are packed.
+TOMBSTONES = Scene(
+    of({"append": 3, "tombstone": 3}, **{f"compact_{n}": HASTY_COMPACTOR for n in range(2)})
+)
+
+
+def _meeting(sim: Simulation, name: str) -> None:
+    """A row comes while somebody updates what he has found of it."""
+    change = parse_assignments({"balance": "balance - 7"}, COLUMNS)
+    for n in range(2 * ROUNDS):
+        number = sim.rng.randrange(100, 1_000_000)
+        rows: list[Row] = [(number, "cy", n)]
+        came, changed = f"{name}:came-{n}", f"{name}:changed-{n}"
+        sim.model.intend(came, model.insert(rows))
+        matches = lambda r, at=number: r[0] == at  # noqa: E731
+        sim.model.intend(changed, model.update(matches, lambda r: (r[0], r[1], r[2] - 7)))
+        arrive = partial(_append, as_table(rows))
+        sim.spawn(came, partial(deliver, sim, came, came, arrive))
+        where = parse_predicate(f"id = {number}", COLUMNS)
+        act = lambda ctx, r, p=where: update(ctx, change, p, mode="vector", request=r)  # noqa: E731
+        deliver(sim, name, changed, act)
+
+
+# Rows that come, and are packed with others, while somebody updates what he has read.
+ARRIVALS = Scene(
+    of(
+        {},
+        **{f"meet_{n}": _meeting for n in range(3)},
+        **{f"compact_{n}": HASTY_COMPACTOR for n in range(2)},
+    ),
+    Odds(slow=0.1),
+)
+
+
+def _files_of_an_owner(sim: Simulation, name: str) -> None:
+    """Files whose bounds lie in what others delete, but for a row whose owner is not known."""
+    for n in range(2 * ROUNDS):
+        owner = sim.rng.choice(OWNERS[:3])
+        rows: list[Row] = [(n, owner, 1), (n, None, 2), (n + 1, owner, 3)]
+        request = f"{name}:{n}"
+        sim.model.intend(request, model.insert(rows))
+        deliver(sim, name, request, partial(_append, as_table(rows)))
+
+
+NULLS = Scene(of({"tombstone": 3}, append_0=_files_of_an_owner, append_1=_files_of_an_owner))
+
+# Processes that are suspended between two requests for longer than the grace.
+_DAILY_COLLECTOR: Act = lambda sim, name: tidier(  # noqa: E731
+    sim.collect, times=20, pause=2 * DAY_SECONDS
+)(sim, name)
+_DAILY_EXPIRER = tidier(expire, times=10, pause=2 * DAY_SECONDS)
+STALLED = Scene(
+    of({"append": 3, "rows": 1}, collect_0=_DAILY_COLLECTOR, collect_1=_DAILY_COLLECTOR),
+    Odds(stalled=0.03),
+)
+STALLED_DELETES = Scene(
+    of(
+        {"append": 1, "tombstone": 2},
+        expire=_DAILY_EXPIRER,
+        **{f"collect_{n}": _DAILY_COLLECTOR for n in range(4)},
+    ),
+    Odds(stalled=0.15),
+)
+STALLED_EXPIRY = Scene(
+    of(
+        {"append": 1, "rows": 2, "read": 2, "rewrite": 1},
+        expire=_DAILY_EXPIRER,
+        collect_0=_DAILY_COLLECTOR,
+        collect_1=_DAILY_COLLECTOR,
+    ),
+    Odds(stalled=0.03),
+)
+GROUPS = Scene(group_cast)
+STALLED_GROUPS = Scene(
+    of(
+        {},
+        group_0=group_appender,
+        group_1=group_appender,
+        collect_0=_DAILY_COLLECTOR,
+        collect_1=_DAILY_COLLECTOR,
+    ),
+    Odds(stalled=0.03),
+)
+
+# An expiry that its writer cannot have seen for longer than the grace.
+UNSEEN_EXPIRY = Scene(
+    of(
+        {"append": 1, "tombstone": 1},
+        expire=tidier(partial(expire, days=0, min_versions=1), times=25, pause=2 * DAY_SECONDS),
+        collect=_DAILY_COLLECTOR,
+    ),
+    Odds(stalled=0.1),
+)
+
+ERASING = Scene(of({"erase": 2, "append": 1, "read": 2, "compact": 1}))
+
+
+def _hasty_restorer(sim: Simulation, name: str) -> None:
+    restorer(sim, name, times=4, pause=4)
+
+
+def _lasting_restorer(sim: Simulation, name: str) -> None:
+    restorer(sim, name, times=6, pause=15)
+
+
+# Older versions become the newest again and again, under those who work on rows they have read.
+RESTORING = Scene(
+    of(
+        {"append": 3, "rows": 1, "tombstone": 1, "update": 4},
+        **{f"restore_{n}": _hasty_restorer for n in range(4)},
+    )
+)
+
+
+TRUNK = "trunk"
+
+
+def _shared_branch(sim: Simulation, name: str) -> None:
+    """One branch, on which several work, and which others bring back while they do."""
+    source = Ref(kind="tag", version=sim.auditor.newest)
+    sim.attempt(name, None, lambda ctx: branch(ctx, TRUNK, source))
+    acts = {f"{name}-{n}": _branch_worker for n in range(2)} | {f"{name}-merge": _merger}
+    for who, act in acts.items():
+        sim.spawn(who, partial(act, sim, who))
+
+
+def _branch_worker(sim: Simulation, name: str) -> None:
+    for n in range(2 * ROUNDS):
+        work_on_branch(sim, TRUNK, f"{name}:{n}", ("append", "append", "tombstone", "upsert"))
+
+
+def _merger(sim: Simulation, name: str) -> None:
+    for _ in range(2 * ROUNDS):
+        sim.scheduler.sleep(sim.rng.uniform(0, 3))
+        end = sim.rng.choice((merge, merge, fast_forward))
+
+        sim.attempt(name, None, partial(_bring_back, end, TRUNK))
+
+
+def _bring_back(end: Callable[[Context, str], object], called: str, ctx: Context) -> object:
+    try:
+        return end(ctx, called)
+    except MergeConflict:
+        return None  # allowed: it says so, and changes nothing
+
+
+BRANCHING = Scene(of({"append": 1, "tombstone": 1}, branch=_shared_branch))
+COLLECTED_BRANCHES = Scene(
+    of({"append": 1, "expire": 1, "compact": 1}, branch=_shared_branch, collect=_DAILY_COLLECTOR)
+)
+
+
+def _forwarder(sim: Simulation, name: str) -> None:
+    """Branches of one append each, which main is to become at once."""
+    for n in range(2 * ROUNDS):
+        called = f"{name}.{n}"
+        source = Ref(kind="tag", version=sim.auditor.newest)
+        sim.attempt(name, None, lambda ctx, c=called, s=source: branch(ctx, c, s))  # type: ignore[misc]
+        work_on_branch(sim, called, f"{name}:{n}", ("append",))
+        sim.attempt(name, None, partial(_bring_back, fast_forward, called))
+
+
+FORWARDING = Scene(of({"append": 1, "upsert": 1}, **{f"forward_{n}": _forwarder for n in range(3)}))
+
+
+def _antiquary(sim: Simulation, name: str) -> None:
+    """Tags what is about to expire."""
+    for n in range(2 * ROUNDS):
+        oldest = Ref(kind="tag", version=sim.auditor.snapshots[sim.auditor.newest].oldest_version)
+        called = f"{name}.{n}"
+        sim.attempt(name, None, lambda ctx, c=called, s=oldest: tag(ctx, c, s))  # type: ignore[misc]
+        sim.scheduler.sleep(sim.rng.uniform(0, 1))
+
+
+EXPIRING = Scene(
+    of(
+        {"append": 2},
+        tag_0=_antiquary,
+        tag_1=_antiquary,
+        expire=tidier(partial(expire, days=0, min_versions=1), times=10, pause=1),
+    ),
+    Odds(slow=0.1),
+)
+TAGGING = Scene(of({"append": 2, "rows": 1, "expire": 1, "collect": 2}, tag_0=tagger, tag_1=tagger))
+ERASING_REFS = Scene(of({"erase": 2, "append": 1}, tag_0=tagger, branch=_shared_branch))
+
+
+def _sweeper(sim: Simulation, name: str) -> None:
+    """Takes erasures on, while somebody tags what there is."""
+    for n in range(2 * ROUNDS):
+        sim.attempt(name, None, advance_erasures)
+        for number in range(2):
+            called = f"{name}.{n}.{number}"
+            source = Ref(kind="tag", version=sim.auditor.newest)
+            tagging = partial(tag, name=called, source=source)
+            sim.spawn(called, partial(sim.attempt, called, None, tagging))
+        sim.attempt(name, None, sim.collect)
+        sim.scheduler.sleep(sim.rng.uniform(0, LIFE_SECONDS))
+
+
+ERASING_TAGGED = Scene(of({"erase": 2}, sweep_0=_sweeper, sweep_1=_sweeper))
+ERASING_RESTORED = Scene(
+    of({"erase": 3, "append": 1}, **{f"restore_{n}": _lasting_restorer for n in range(3)})
+)
+
+
+def _hasty(act: Callable[..., None]) -> Act:
+    return lambda sim, name: act(sim, name, pause=1)
+
+
+ALTERING = Scene(
+    of({"append": 1, "update": 1}, **{f"alter_{n}": _hasty(alterer) for n in range(4)})
+)
+PARTITIONING = Scene(of({"append": 1}, **{f"partition_{n}": _hasty(partitioner) for n in range(3)}))
+
+
+def _overwriter(sim: Simulation, name: str) -> None:
+    """What has landed is overwritten, while events of both contents are delivered."""
+    for n in range(2 * ROUNDS):
+        for _ in range(2):
+            rows = some_rows(sim, 3)
+            source = sim.land(f"{name}-{n}.parquet", as_table(rows))
+            sim.model.landing[source.request.token] = Counter(rows)
+            event = f"{name}-{n}-event"
+            sim.spawn(event, partial(deliver_events, sim, event, [source]))
+            sim.scheduler.sleep(sim.rng.uniform(0, 0.5))
+
+
+OVERWRITTEN = Scene(of({}, land_0=_overwriter, land_1=_overwriter))
+SERIALIZABLE = Scene(
+    of({"append": 4}, **{f"rows_{n}": _row_picker for n in range(3)}), Odds(slow=0.1)
+)
