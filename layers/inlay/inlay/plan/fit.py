@@ -108,6 +108,7 @@ class _Files(Packing[DataFile]):
 class _Markers(Packing[Marker]):
     kind = "markers"
     most = MARKERS_MAX_ENTRIES
+    growth = 16  # every scan reads all of them, and they are small
 
     def __init__(self, state: State, snapshot: Snapshot) -> None:
         self.state = state

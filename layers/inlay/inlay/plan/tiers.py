@@ -3,9 +3,9 @@
 Promise: whatever a table's size, a tier has a few references in the pointer, an entry is written about
 ten times in its life and each of its references a few times, and nothing of that changes a live entry.
 
-* Inline entries *roll* into a new leaf, together with the leaves before it that are at most GROWTH times
-  as large as what is rolled: so at the end of a tier there is a leaf of each power of GROWTH, up to a
-  full one. A commit whose new entries fill a leaf packs them apart from those of its base, in key order:
+* Inline entries *roll* into a new leaf, together with the leaves before it that are at most `growth` times
+  as large as what is rolled: so at the end of a tier there is a leaf of each power of that, up to a full
+  one. A commit whose new entries fill a leaf packs them apart from those of its base, in key order:
   they are the same bytes on every rebase, and its leaves do not overlap.
 * Full leaves *gather* in the last node, which is written anew for it. What died under a node is then told
   by the references in it, and the bitmap in the pointer starts afresh.
@@ -27,9 +27,6 @@ from inlay.format.snapshot import NODE_MAX_LEAVES, Segment, Tier
 from inlay.plan.change import Kind, NewSegment
 from inlay.plan.tree import Nodes, open_tree, under
 
-# A leaf is written again with what is rolled if it is at most so many times as large: each step up costs
-# an entry about half of this in rewriting.
-GROWTH = 4
 # Full leaves gather in a node from this many on: a node is rewritten for them.
 GATHER_LEAVES = 8
 # Bytes of a bitmap of dead entries in the pointer that are worth rewriting their node for.
@@ -45,6 +42,9 @@ class Packing(ABC, Generic[T]):
 
     kind: Kind
     most: int  # entries of a leaf
+    # A leaf is written again with what is rolled if it is at most so many times as large: each step up
+    # costs an entry about half of this in rewriting, and the fewer steps, the fewer leaves there are.
+    growth = 4
 
     @abstractmethod
     def encode(self, entries: Sequence[T]) -> bytes: ...
@@ -161,7 +161,7 @@ def roll(tier: Tier[T], packing: Packing[T], writer: Writer) -> Tier[T] | Missin
     while rolled and before:
         total = len(rolled) + sum(s.live for s in absorbed)
         last = before[-1]
-        fits = last.level == 0 and last.live <= GROWTH * total and last.live + total <= packing.most
+        fits = last.level == 0 and last.live <= packing.growth * total and last.live + total <= packing.most
         if not fits:
             break
         absorbed.insert(0, before.pop())
