@@ -55,6 +55,13 @@ def test_a_batch_is_what_the_table_tells(spark: Any, lived: inlay.Table) -> None
     assert all(r.us == round(times[r["_commit_version"]].timestamp() * 1e6) for r in found)
 
 
+def test_a_batch_ends_with_the_version_that_is_asked_for(spark: Any, lived: inlay.Table) -> None:
+    reader = spark.read.format("inlay").options(changeFeed="true", startVersion=3, version=5)
+    found = changes([row.asDict() for row in reader.load(lived.uri).collect()])
+    assert found == [change for change in told(lived, 2) if change[0] <= 5]
+    assert {version for version, *_ in found} == {3, 4, 5}
+
+
 def test_a_stream_tells_what_there_is_and_then_each_change_once(
     spark: Any, lived: inlay.Table, tmp_path: Path
 ) -> None:

@@ -94,3 +94,66 @@ def test_a_fixed_version_is_no_stream(
 ) -> None:
     with pytest.raises(Exception, match="no fixed version"):
         follow(new_table(rows(0)), version=2)
+
+
+@pytest.mark.parametrize("option", [{}, {"changeFeed": "true"}])
+def test_what_is_published_from_a_branch_is_told_once(
+    follow: Callable[..., list[list[int]]], new_table: NewTable, option: dict[str, str]
+) -> None:
+    table = new_table(rows(1, 2), primary_key="id")
+    assert follow(table, **option) == [[1, 2]]
+    branch = table.branch("load")
+    branch.append(rows(3))
+    branch.append(rows(4, 5))
+    branch.delete("id = 5")
+    branch.compact(small_bytes=1 << 30)  # its one file has the rows 1 and 2 as well
+    assert branch.refresh().files().num_rows == 1
+    assert follow(table, **option) == []  # main has seen nothing of it
+    table.refresh().merge("load")
+    assert follow(table, **option) == [[3, 4]]
+    table.append(rows(6))
+    assert follow(table, **option) == [[6]]
+
+
+def test_rows_that_a_merge_of_a_branch_brings_are_told_without_the_deleted(
+    follow: Callable[..., list[list[int]]], new_table: NewTable
+) -> None:
+    table = new_table(rows(1, 2), primary_key="id")
+    branch = table.branch("load")
+    branch.append(rows(3, 4))
+    branch.delete("id = 3")
+    table.append(rows(5))
+    assert follow(table) == [[1, 2, 5]]
+    table.refresh().merge("load")
+    assert follow(table) == [[4]]
+
+
+def test_a_restore_tells_the_rows_that_are_back(
+    follow: Callable[..., list[list[int]]], new_table: NewTable
+) -> None:
+    table = new_table(rows(1, 2), primary_key="id")
+    before = table.append(rows(3)).version
+    table.delete("id = 3")
+    assert follow(table) == [[1, 2]]
+    table.restore(version=before)
+    assert follow(table) == [[3]]
+
+
+@pytest.mark.parametrize("option", [{}, {"changeFeed": "true"}])
+def test_a_branch_is_a_stream_of_its_own(
+    follow: Callable[..., list[list[int]]], new_table: NewTable, option: dict[str, str]
+) -> None:
+    table = new_table(rows(1), primary_key="id")
+    branch = table.branch("next")
+    branch.append(rows(2))
+    assert follow(table, ref="next", **option) == [[1, 2]]
+    table.refresh().append(rows(3))  # on main
+    branch.refresh().append(rows(4))
+    assert follow(table, ref="next", **option) == [[4]]
+
+
+def test_a_tag_is_no_stream(follow: Callable[..., list[list[int]]], new_table: NewTable) -> None:
+    table = new_table(rows(1))
+    table.tag("then")
+    with pytest.raises(Exception, match="nothing happens to the tag 'then'"):
+        follow(table, ref="then")

@@ -90,9 +90,13 @@ def load_writable(uri: str) -> tuple[Context, Loaded]:
     return ctx, loaded
 
 
+def is_tag(ctx: Context, loaded: Loaded) -> bool:
+    return ctx.branch is not None and find_ref(ctx, loaded.pointer, ctx.branch).kind == "tag"
+
+
 def check_writable(ctx: Context, loaded: Loaded) -> None:
     """A tag is in the past, and stays what it is."""
-    if ctx.branch is not None and find_ref(ctx, loaded.pointer, ctx.branch).kind == "tag":
+    if is_tag(ctx, loaded):
         raise InvalidRequest(
             f"the tag {ctx.branch!r} of {ctx.uri} cannot be written to",
             next_step="Begin a branch there",

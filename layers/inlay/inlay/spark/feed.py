@@ -119,9 +119,9 @@ class FeedReader:
         found: list[StepPartition] = []
         for step in steps:
             if self._rows(connect(self.options.uri)).pairs(step):
-                found.append(StepPartition(_slim(step, step.units)))
+                found.append(StepPartition(slim_step(step, step.units)))
             else:
-                found += [StepPartition(_slim(step, (unit,))) for unit in step.units]
+                found += [StepPartition(slim_step(step, (unit,))) for unit in step.units]
         return found
 
     # -- on the executors ---------------------------------------------------------------------
@@ -145,7 +145,7 @@ class FeedReader:
         )
 
 
-def _slim(step: Step, units: tuple[FeedUnit, ...]) -> Step:
+def slim_step(step: Step, units: tuple[FeedUnit, ...]) -> Step:
     """Some units of a step, without the statistics of their files: nobody reads them any more."""
     return replace(
         step,

@@ -93,21 +93,25 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
         self, schema: StructType
     ) -> InlayStreamReader | InlayFeedStream:
         from inlay.errors import InvalidRequest
-        from inlay.spark.connect import load_state, place
+        from inlay.ops.load import load_pointer
+        from inlay.spark.connect import connect, is_tag
         from inlay.spark.options import read_options
         from inlay.spark.stream import InlayStreamReader
 
         options = read_options(self.options)
-        if place(options.uri) != options.uri:
+        ctx = connect(options.uri)
+        loaded = load_pointer(ctx)
+        if is_tag(ctx, loaded):
             raise InvalidRequest(
-                "a stream reads what happens to main, not to a tag or branch",
-                next_step="Leave out the option ref, or read the branch by batch",
+                f"nothing happens to the tag {ctx.branch!r} that a stream could read",
+                next_step="Read it by batch, or a branch as a stream",
             )
+        state = loaded.state
         if options.change_feed:
             from inlay.spark.feed import InlayFeedStream
 
-            return InlayFeedStream(options, load_state(options.uri), schema)
-        return InlayStreamReader(options, load_state(options.uri), schema)
+            return InlayFeedStream(options, state, schema)
+        return InlayStreamReader(options, state, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> InlayStreamWriter:  # noqa: N802
         from inlay.spark.options import write_options

@@ -2,7 +2,8 @@
 
 Promise: a query sees every row of its first version that is live there, then every row that later
 commits add (append, ingest, the new rows of updates and merges), each once, in the order of versions;
-maintenance adds nothing. Deletes are not told: a row that was added and deleted since is still seen. A
+maintenance adds nothing. Deletes are not told: a row that was added and deleted since is still seen. What
+replaces the content (a restore, a branch that is merged) adds the rows that were not there before. A
 version that has expired before the query came to it ends the query with an error, never with a gap.
 
 An offset says what has been read:
@@ -11,7 +12,8 @@ An offset says what has been read:
     {"version": 7, "files": 3, "first": false}    and 3 files of what version 8 adds
     {"version": 7, "files": 3, "first": true}     3 files of the live rows at version 7
 
-Files are taken in the order of the entries, which is the same whenever a version is read.
+Files are taken in the order of the entries, which is the same whenever a version is read; files that have
+to be compared with what they replaced count as one.
 """
 
 from __future__ import annotations
@@ -33,7 +35,11 @@ from pyspark.sql.types import StructType
 
 from inlay.errors import InvalidRequest
 from inlay.format.predicate import TRUE, Predicate
-from inlay.ops.load import load_entries, load_pointer, load_version
+from inlay.format.snapshot import Snapshot
+from inlay.ops.context import Context
+from inlay.ops.feed import plan_steps
+from inlay.ops.load import Loaded, load_entries, load_pointer, load_seen
+from inlay.ops.merge import MERGE
 from inlay.ops.scan import Scan
 from inlay.parse import parse_predicate
 from inlay.plan.evidence import Evidence
@@ -41,9 +47,13 @@ from inlay.plan.prune import may_match
 from inlay.plan.scan import FileTask
 from inlay.plan.state import State
 from inlay.spark.connect import connect, load_state
+from inlay.spark.feed import StepPartition, slim_step
 from inlay.spark.options import ReadOptions
 from inlay.spark.partitions import plan_partitions
 from inlay.spark.tasks import TaskReader
+
+# What one step of the stream is made of: files to read, or files to compare with those they replaced.
+Piece = FileTask | StepPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +75,11 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
                 next_step="Say where it starts: startVersion or startTime",
             )
         self._options = options
-        self._tasks = TaskReader(options.uri, state.snapshot.schema, asked)
+        self._schema = state.snapshot.schema
+        self._tasks = TaskReader(options.uri, self._schema, asked)
         self._where: Predicate = TRUE
         if options.where is not None:
-            self._where = parse_predicate(options.where, state.snapshot.schema)
+            self._where = parse_predicate(options.where, self._schema)
         self._until: int | None = None
 
     # -- on the driver ------------------------------------------------------------------------
@@ -94,15 +105,15 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """As far as `limit` goes, at least one file."""
-        current = load_pointer(connect(self._options.uri)).state
+        current = load_pointer(connect(self._options.uri))
         until = current.snapshot.version if self._until is None else self._until
         offset = Offset(**start)
         taken = size = 0
         while offset.first or offset.version < until:
-            tasks = self._step(current, offset)
-            for task in tasks[offset.files :]:
+            pieces = self._step(current, offset)
+            for piece in pieces[offset.files :]:
                 taken += 1
-                size += task.file.size
+                size += _bytes(piece)
                 over_files = isinstance(limit, ReadMaxFiles) and taken > limit.max_files
                 over_bytes = isinstance(limit, ReadMaxBytes) and size > limit.max_bytes
                 if taken > 1 and (over_files or over_bytes):
@@ -112,37 +123,41 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return asdict(offset)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        tasks = list(self._between(Offset(**start), Offset(**end)))
-        return plan_partitions(
-            tasks,
+        pieces = list(self._between(Offset(**start), Offset(**end)))
+        files = plan_partitions(
+            [piece for piece in pieces if isinstance(piece, FileTask)],
             partition_bytes=self._options.partition_bytes,
             parallelism=self._options.slots,
         )
+        return [*files, *(piece for piece in pieces if isinstance(piece, StepPartition))]
 
-    def _between(self, start: Offset, end: Offset) -> Iterator[FileTask]:
-        current = load_pointer(connect(self._options.uri)).state
+    def _between(self, start: Offset, end: Offset) -> Iterator[Piece]:
+        current = load_pointer(connect(self._options.uri))
         offset = start
         while offset != end:
             last = (offset.version, offset.first) == (end.version, end.first)
-            tasks = self._step(current, offset)
-            yield from tasks[offset.files : end.files if last else None]
+            pieces = self._step(current, offset)
+            yield from pieces[offset.files : end.files if last else None]
             offset = end if last else _after(offset)
 
-    def _step(self, current: State, offset: Offset) -> Sequence[FileTask]:
-        """All files of the step `offset` is in: the live ones of its version, or those that the next
-        version adds. One GET, unless it is the newest version."""
+    def _step(self, current: Loaded, offset: Offset) -> Sequence[Piece]:
+        """All of the step `offset` is in: the live files of its version, or what the next version adds.
+        One GET, unless it is the newest version."""
         ctx = connect(self._options.uri)
         version = offset.version if offset.first else offset.version + 1
         if version == current.snapshot.version:
-            state = current
+            state = current.state
         elif version > current.snapshot.version:
             return ()
         else:
-            state = State(load_version(ctx, current.snapshot, version))
+            state = State(load_seen(ctx, current.pointer, version))
         if offset.first:
             return Scan(ctx, state, where=self._where).plan.tasks
         snapshot = state.snapshot
-        if not snapshot.commit.added_files:
+        commit = snapshot.commit
+        if snapshot.replaced == version or (commit.operation, commit.branch) == (MERGE, ctx.branch):
+            return self._compared(ctx, current.pointer, snapshot)
+        if not commit.added_files or commit.branch != ctx.branch:
             return ()
         evidence = Evidence.of_snapshot(snapshot)
         return tuple(
@@ -153,10 +168,32 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             and may_match(self._where, evidence.of(entry), entry.rows)
         )
 
+    def _compared(self, ctx: Context, table: Snapshot, snapshot: Snapshot) -> Sequence[Piece]:
+        """What a version has that the one before it had not. Its files may be older than it is."""
+        pieces: list[Piece] = []
+        since = snapshot.version - 1
+        for step in plan_steps(
+            ctx, table, since, snapshot, schema=self._schema, predicate=self._where
+        ):
+            for unit in step.units:
+                if unit.before and unit.after:
+                    pieces.append(StepPartition(slim_step(step, (unit,))))
+                else:
+                    pieces += unit.after
+        return pieces
+
     # -- on the executors ---------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, StepPartition):
+            return self._tasks.read_added(partition.step)
         return self._tasks.read(partition)
+
+
+def _bytes(piece: Piece) -> int:
+    if isinstance(piece, FileTask):
+        return piece.file.size
+    return sum(task.file.size for unit in piece.step.units for task in unit.after)
 
 
 def _after(offset: Offset) -> Offset:

@@ -7,6 +7,7 @@ for. A value that pickles: it goes to every task, so it holds nothing of the tab
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -18,6 +19,9 @@ from inlay.spark.batches import gathered
 from inlay.spark.connect import THREADS, connect
 from inlay.spark.partitions import FilePartition
 from inlay.spark.types import arrow_for, check_asked, to_spark
+
+if TYPE_CHECKING:
+    from inlay.plan.feed import Step
 
 # Several tasks share an executor's memory, and Spark does not count what Python takes.
 READ_AHEAD_BYTES = 64 * 1024 * 1024
@@ -33,6 +37,17 @@ class TaskReader:
         self._uri = uri
         self._arrow = arrow_for(asked)
         self._wanted = Wanted(schema=schema, columns=tuple(ids[name] for name in asked.names))
+
+    def read_added(self, step: Step) -> Iterator[pa.RecordBatch]:
+        """The rows that a step of the change feed added."""
+        from inlay.ops.feed_rows import FeedRows
+
+        ctx = connect(self._uri)
+        wanted = self._wanted
+        ahead = Ahead(budget_bytes=READ_AHEAD_BYTES, parallel=THREADS)
+        rows = FeedRows(ctx=ctx, schema=wanted.schema, ids=wanted.columns, ahead=ahead)
+        added = (b for sign, found in rows.signed(step) if sign > 0 for b in found.to_batches())
+        return (to_spark(batch, self._arrow) for batch in gathered(added))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Without any partition Spark makes one of its own.
