@@ -16,6 +16,7 @@ from inlay.testing.remembered import remembered
 # One of each row of the conflict matrix: `make test` has seconds, `make interleavings` runs them all.
 FEW = ("append", "delete range", "delete rows", "update vector", "rewrite", "compact")
 SAMPLE = [f"{a} × {b}" for a, b in itertools.combinations_with_replacement(FEW, 2)]
+SAMPLE += [f"{a} × {b}" for a in FEW for b in ("restore", "merge")]
 
 
 def looked_at(found):
@@ -41,6 +42,14 @@ def test_a_request_that_is_delivered_to_two_at_once_is_applied_once():
 @pytest.mark.parametrize("pair", pairs(), ids=str)
 def test_every_pair_at_one_switch(pair):
     looked_at(explore(pair, preemptions=1, full=0))
+
+
+@pytest.mark.parametrize("name", ["tag", "restore", "merge", "set partitioning"])
+def test_what_works_on_history_has_work_to_do(name):
+    """Else every order of its requests would be fine."""
+    with remembered():
+        start = Start.of(Pair(f"append × {name}"))
+        assert run(start, (), only=1).commits == 1
 
 
 def test_each_schedule_is_run_once_and_none_is_left_out():

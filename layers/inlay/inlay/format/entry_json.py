@@ -42,27 +42,34 @@ ADOPTED, NO_DATA_CHANGE = 1, 2
 
 
 class Types:
-    """Which type a field has under which schema: what values are encoded and decoded by."""
+    """Which type a field has under which schema: what values are encoded and decoded by. A schema is
+    looked into when an entry speaks of it."""
 
     def __init__(self, schemas: tuple[Schema, ...]) -> None:
-        self._by_schema: dict[int, dict[int, Primitive]] = {
-            schema.id: {
-                field.id: field.type
-                for _, field in schema.walk()
-                if isinstance(field.type, Primitive)
-            }
-            for schema in schemas
-        }
-        self.newest = max(self._by_schema, default=0)
+        self._schemas = {schema.id: schema for schema in schemas}
+        self._by_schema: dict[int, dict[int, Primitive]] = {}
+        self.newest = max(self._schemas, default=0)
 
     def of(self, schema_id: int, field_id: int) -> Primitive:
         """The type of a leaf field; falls back to any schema that has it (dropped columns)."""
-        found = self._by_schema.get(schema_id, {}).get(field_id)
+        found = self._under(schema_id).get(field_id)
         if found is None:
-            found = next((t[field_id] for t in self._by_schema.values() if field_id in t), None)
+            every = map(self._under, self._schemas)
+            found = next((types[field_id] for types in every if field_id in types), None)
         if found is None:
             raise CorruptTable(f"an entry speaks of field {field_id}, which no schema has")
         return found
+
+    def _under(self, schema_id: int) -> dict[int, Primitive]:
+        types = self._by_schema.get(schema_id)
+        if types is None:
+            schema = self._schemas.get(schema_id)
+            types = self._by_schema[schema_id] = {
+                field.id: field.type
+                for _, field in (schema.walk() if schema is not None else ())
+                if isinstance(field.type, Primitive)
+            }
+        return types
 
 
 def file_to_json(entry: DataFile, types: Types) -> list[Any]:

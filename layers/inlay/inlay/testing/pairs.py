@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from inlay.errors import StoreUnavailable
+from inlay.errors import MergeConflict, StoreUnavailable
+from inlay.format.snapshot import Ref
 from inlay.ops.alter import alter, evolution_of
 from inlay.ops.append import append
 from inlay.ops.commit import commit, expect_committed
@@ -24,6 +25,10 @@ from inlay.ops.erase import advance_erasures, open_erasure
 from inlay.ops.expire import expire
 from inlay.ops.ingest import Retry, ingest
 from inlay.ops.load import load_pointer
+from inlay.ops.merge import merge
+from inlay.ops.partition import set_partitioning
+from inlay.ops.refs import branch, tag
+from inlay.ops.restore import restore
 from inlay.ops.rewrite import rewrite
 from inlay.ops.update import update, upsert
 from inlay.parse import parse_assignments, parse_predicate
@@ -53,9 +58,19 @@ OPERATIONS: dict[str, Make] = {}
 # Two of a kind that are the same request, delivered twice.
 REDELIVERED = ("append", "delete rows", "update rewrite", "upsert")
 
-# What takes files out of the table, and puts others there.
+# What takes files out of the table, and puts others there, or may bring back what was there before.
 REPLACING = frozenset(
-    ("delete surgery", "delete rewrite", "update rewrite", "rewrite", "compact", "erase steps")
+    (
+        *(
+            "delete surgery",
+            "delete rewrite",
+            "update rewrite",
+            "rewrite",
+            "compact",
+            "erase steps",
+        ),
+        *("restore", "merge"),
+    )
 )
 UPDATES = frozenset(("update tombstone", "update vector", "update rewrite"))
 DELETES = frozenset(("delete range", "delete where", "delete keys", "delete rows", "erase"))
@@ -240,10 +255,9 @@ def _collect_garbage(sim: Simulation, number: int) -> Operation:
 @operation
 def _erase(sim: Simulation, number: int) -> Operation:
     where = parse_predicate("owner = 'ada' AND id > 3", COLUMNS)
-    return Operation(
-        lambda ctx, r: open_erasure(ctx, where, request=r),
-        model.delete(lambda row: row[1] == "ada" and row[0] > 3),
-    )
+    matches: Callable[[Row], bool] = lambda row: row[1] == "ada" and row[0] > 3  # noqa: E731
+    sim.model.erasing[f"erase {number + 1}"] = matches  # the name of its request
+    return Operation(lambda ctx, r: open_erasure(ctx, where, request=r), model.delete(matches))
 
 
 @operation
@@ -253,7 +267,8 @@ def _erase_steps(sim: Simulation, number: int) -> Operation:
         ctx = sim.actor_context("opener")
         sim.model.intend("secret", model.insert([SECRET]))
         append(ctx, as_table([SECRET]), request=Request.of("secret", body="secret"))
-        sim.model.intend("forget", model.delete(lambda row: row[1] == "secret"))
+        sim.model.erasing["forget"] = lambda row: row[1] == "secret"
+        sim.model.intend("forget", model.delete(sim.model.erasing["forget"]))
         where = parse_predicate("owner = 'secret'", COLUMNS)
         open_erasure(ctx, where, request=Request.of("forget", body="forget"))
 
@@ -279,3 +294,54 @@ def _alter(sim: Simulation, number: int) -> Operation:
         return alter(ctx, evolution, base=base, request=request)
 
     return Operation(run, lambda rows: rows)
+
+
+@operation
+def _tag(sim: Simulation, number: int) -> Operation:
+    source = Ref(kind="tag", version=sim.auditor.newest)
+    return Operation(lambda ctx, r: tag(ctx, f"release-{number}", source))
+
+
+@operation
+def _restore(sim: Simulation, number: int) -> Operation:
+    """Of the version before the newest, which has a row less."""
+    rows: list[Row] = [(50, "bob", 5)]
+    if "newest" not in sim.model.intents:
+        sim.auditor.refs.restoring.add(sim.auditor.newest)
+        sim.model.intend("newest", model.insert(rows))
+        ctx = sim.actor_context("newest")
+        append(ctx, as_table(rows), request=Request.of("newest", body="newest"))
+    source = Ref(kind="tag", version=max(sim.auditor.refs.restoring))
+    return Operation(lambda ctx, r: restore(ctx, source))
+
+
+@operation
+def _merge(sim: Simulation, number: int) -> Operation:
+    """Of a branch that has a row more, and a row of a file that both have less."""
+    rows: list[Row] = [(60, "trial", 6)]
+    if "tried" not in sim.model.intents:
+        ctx = sim.actor_context("brancher")
+        branch(ctx, "trial", Ref(kind="tag", version=sim.auditor.newest))
+        trial = replace(ctx, branch="trial")
+        sim.model.intend("tried", model.insert(rows))
+        append(trial, as_table(rows), request=Request.of("tried", body="tried"))
+        sim.model.intend("tidied", model.delete(lambda row: row[0] == 2))
+        where = parse_predicate("id = 2", COLUMNS)
+        delete(trial, where, mode="tombstone", request=Request.of("tidied", body="tidied"))
+
+    def run(ctx: Context, _: Request) -> object:
+        try:
+            return merge(ctx, "trial")
+        except MergeConflict:
+            return None  # allowed: it says so, and changes nothing
+
+    return Operation(run, redone_by=frozenset(OPERATIONS))
+
+
+@operation
+def _set_partitioning(sim: Simulation, number: int) -> Operation:
+    texts = ("owner",) if number == 0 else ("bucket(3, id)",)
+    return Operation(
+        lambda ctx, r: set_partitioning(ctx, texts, request=r),
+        lambda rows: rows,
+    )

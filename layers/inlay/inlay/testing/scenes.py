@@ -177,20 +177,28 @@ def _files_of_an_owner(sim: Simulation, name: str) -> None:
 
 NULLS = Scene(of({"tombstone": 3}, append_0=_files_of_an_owner, append_1=_files_of_an_owner))
 
+
 # Processes that are suspended between two requests for longer than the grace.
-_DAILY_COLLECTOR: Act = lambda sim, name: tidier(  # noqa: E731
-    sim.collect, times=20, pause=2 * DAY_SECONDS
-)(sim, name)
+def _daily_collector(sim: Simulation, name: str) -> None:
+    tidier(sim.collect, times=20, pause=2 * DAY_SECONDS)(sim, name)
+
+
+def _steady_collector(sim: Simulation, name: str) -> None:
+    """Collects while others are suspended."""
+    sim.world.spared.add(name)
+    _daily_collector(sim, name)
+
+
 _DAILY_EXPIRER = tidier(expire, times=10, pause=2 * DAY_SECONDS)
 STALLED = Scene(
-    of({"append": 3, "rows": 1}, collect_0=_DAILY_COLLECTOR, collect_1=_DAILY_COLLECTOR),
+    of({"append": 3, "rows": 1}, collect_0=_steady_collector, collect_1=_steady_collector),
     Odds(stalled=0.03),
 )
 STALLED_DELETES = Scene(
     of(
         {"append": 1, "tombstone": 2},
         expire=_DAILY_EXPIRER,
-        **{f"collect_{n}": _DAILY_COLLECTOR for n in range(4)},
+        **{f"collect_{n}": _daily_collector for n in range(4)},
     ),
     Odds(stalled=0.15),
 )
@@ -198,8 +206,8 @@ STALLED_EXPIRY = Scene(
     of(
         {"append": 1, "rows": 2, "read": 2, "rewrite": 1},
         expire=_DAILY_EXPIRER,
-        collect_0=_DAILY_COLLECTOR,
-        collect_1=_DAILY_COLLECTOR,
+        collect_0=_daily_collector,
+        collect_1=_daily_collector,
     ),
     Odds(stalled=0.03),
 )
@@ -209,8 +217,8 @@ STALLED_GROUPS = Scene(
         {},
         group_0=group_appender,
         group_1=group_appender,
-        collect_0=_DAILY_COLLECTOR,
-        collect_1=_DAILY_COLLECTOR,
+        collect_0=_steady_collector,
+        collect_1=_steady_collector,
     ),
     Odds(stalled=0.03),
 )
@@ -220,7 +228,7 @@ UNSEEN_EXPIRY = Scene(
     of(
         {"append": 1, "tombstone": 1},
         expire=tidier(partial(expire, days=0, min_versions=1), times=25, pause=2 * DAY_SECONDS),
-        collect=_DAILY_COLLECTOR,
+        collect=_daily_collector,
     ),
     Odds(stalled=0.1),
 )
@@ -279,7 +287,7 @@ def _bring_back(end: Callable[[Context, str], object], called: str, ctx: Context
 
 BRANCHING = Scene(of({"append": 1, "tombstone": 1}, branch=_shared_branch))
 COLLECTED_BRANCHES = Scene(
-    of({"append": 1, "expire": 1, "compact": 1}, branch=_shared_branch, collect=_DAILY_COLLECTOR)
+    of({"append": 1, "expire": 1, "compact": 1}, branch=_shared_branch, collect=_steady_collector)
 )
 
 
