@@ -93,9 +93,9 @@ MAX_SWAPS = 6
 # Full-jitter backoff (AWS Architecture Blog, "Exponential Backoff And Jitter"), in seconds, but for its
 # unfairness: a newcomer waits least and overtakes whoever has lost often. So the window shrinks again
 # with the time a commit has been waiting, to a tenth after BACKOFF_PATIENCE. By benchmarks/backoff.py, 4 to
-# 40 writers at 20 ms a request make at least 0.9 of the commits of a bare loop that never waits (1.6 of
-# them where 40 saturate the server), and the worst wait is at most a tenth above the loop's, and far below
-# it with 4 and with 40. benchmarks/contention.py measures it with processes.
+# 40 writers at 20 ms a request make 0.84 to 0.99 of the commits of a bare loop that never waits (1.35 where
+# 40 saturate the server); the worst wait is up to a third above the loop's with 8 and 16, and below it
+# with 4 and with 40. benchmarks/contention.py measures it with processes.
 BACKOFF_BASE = 0.02
 BACKOFF_CAP = 0.6
 BACKOFF_PATIENCE = 4.0
