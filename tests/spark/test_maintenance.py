@@ -84,6 +84,21 @@ def test_an_erasure_leaves_no_file_with_its_rows(spark: Any, scattered: inlay.Ta
     assert advance_erasures(spark, scattered.uri).units == 0
 
 
+def test_an_erasure_cleans_branches_and_tags_as_well(spark: Any, scattered: inlay.Table) -> None:
+    scattered.tag("release")
+    work = scattered.branch("work")
+    work.append(scattered.scan(where="id = 7").to_arrow())
+    scattered.delete("id = 7", mode="erase")
+    result = advance_erasures(spark, scattered.uri)
+    assert not result.failures and result.removed_rows > 3
+    assert advance_erasures(spark, scattered.uri).units == 0
+    for ref in ("work", "release"):
+        table = inlay.open(scattered.uri, ref=ref)
+        for entry in table.entries()[0]:
+            data = pq.read_table(Path(scattered.uri.removeprefix("file://")) / entry.key)
+            assert 7 not in data.column("id").to_pylist()
+
+
 def test_a_broken_file_costs_only_itself(spark: Any, scattered: inlay.Table) -> None:
     before = live(scattered)
     broken = scattered.files().column("key").to_pylist()[0]

@@ -190,27 +190,40 @@ def advance_erasures(
     those hidden by other deletes are taken out as well."""
     ctx = replace(ctx, branch=None)
     main = load_pointer(ctx, carried=base.state.contents if base is not None else None)
-    if not any(e.phase == REWRITE for e in main.snapshot.erasures):
+    if not _is_rewriting(main.snapshot):
         return AdvanceResult(version=main.snapshot.version)
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
     total = AdvanceResult(version=main.snapshot.version)
-    for name in (None, *sorted(n for n, r in main.snapshot.refs.items() if not r.hold)):
-        try:
-            loaded = load_pointer(replace(ctx, branch=name), carried=main.state.contents)
-        except RefNotFound:
-            continue  # dropped meanwhile
+    for own, loaded in contents_to_clean(ctx, main):
         left = None if max_bytes is None else max_bytes - total.input_bytes
         budget = Budget(max_bytes=left, deadline=deadline, held_bytes=lambda work: work.held_bytes)
         spent = budget.is_over(ctx) or (left is not None and left <= 0)
         if total.commits and spent:
-            rest = with_entries(ctx, loaded).state
+            rest = with_entries(own, loaded).state
             works = plan_advance(rest, frozenset(f.key for f in rest.files()))
             total = replace(total, left=total.left + len(works))
             continue
-        total = _together(total, _advance(replace(ctx, branch=name), loaded, budget))
+        total = _together(total, _advance(own, loaded, budget))
     failures = {f.key: str(f.error) for f in total.failures}
     # Whoever rewrites need not be allowed to look at the landing zone.
     return replace(total, erasures=erase_status(ctx, failures=failures, landing=""))
+
+
+def contents_to_clean(ctx: Context, main: Loaded) -> Iterator[tuple[Context, Loaded]]:
+    """What erasures are to be carried out on: main, and what each branch and tag shows when it is its turn.
+    A legal hold keeps a tag as it is; nothing open means nothing to clean."""
+    if not _is_rewriting(main.snapshot):
+        return
+    for name in (None, *sorted(n for n, r in main.snapshot.refs.items() if not r.hold)):
+        own = replace(ctx, branch=name)
+        try:
+            yield own, load_pointer(own, carried=main.state.contents)
+        except RefNotFound:
+            continue  # dropped meanwhile
+
+
+def _is_rewriting(snapshot: Snapshot) -> bool:
+    return any(erasure.phase == REWRITE for erasure in snapshot.erasures)
 
 
 def _advance(ctx: Context, loaded: Loaded, budget: Budget) -> AdvanceResult:

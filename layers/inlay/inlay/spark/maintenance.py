@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,8 +18,8 @@ from inlay.errors import InlayError, Kind
 from inlay.format.predicate import Predicate
 from inlay.ops.compact import carry_out, unit_bytes_for
 from inlay.ops.context import Context, Progress, no_progress
-from inlay.ops.erase import plan_advance
-from inlay.ops.load import Loaded
+from inlay.ops.erase import contents_to_clean, plan_advance
+from inlay.ops.load import Loaded, load_pointer
 from inlay.ops.rewrite import (
     FileWork,
     carry_out_file,
@@ -126,11 +126,22 @@ def materialize_deletes(
 def advance_erasures(
     spark: SparkSession, uri: str, *, progress: Progress = no_progress
 ) -> MaintenanceResult:
-    """Rewrite the files that hold rows of open erasures. Deleting what is then left of them is
-    `collect_garbage`'s alone, and so is the receipt."""
+    """Rewrite the files that hold rows of open erasures: main's, then those of every branch and tag.
+    Deleting what is then left of them is `collect_garbage`'s alone, and so is the receipt."""
     ctx, loaded = _open(uri, progress)
-    waves = _Waves(spark, uri, partial(_carry_out_file, strategy="auto"))
-    return _result(waves.run(ctx, loaded, "erase", plan_advance))
+    main = load_pointer(replace(ctx, branch=None), carried=loaded.state.contents)
+    total = _result(Run(main))
+    for own, loaded in contents_to_clean(ctx, main):
+        # A file may be in several contents: tries are counted for each.
+        waves = _Waves(spark, uri, partial(_carry_out_file, strategy="auto"))
+        run = waves.run(own, with_entries(own, loaded), "erase", plan_advance)
+        total = _together(total, _result(run))
+    return total
+
+
+def _together(one: MaintenanceResult, other: MaintenanceResult) -> MaintenanceResult:
+    sums = {f.name: getattr(one, f.name) + getattr(other, f.name) for f in fields(one)}
+    return replace(other, **{**sums, "version": max(one.version, other.version)})
 
 
 def _open(uri: str, progress: Progress) -> tuple[Context, Loaded]:
