@@ -100,6 +100,8 @@ def _must_look_alike(old_data: bytes, new_data: bytes, old: dict, new: dict) -> 
         assert (4 in was) == (4 in now), "offset index"
         if was[3][1] != 0:  # pyarrow makes no filters of booleans
             assert bool(was[3].get(14)) == bool(now[3].get(14)), "bloom filter"
+        inexact = [flag for flag in (7, 8) if was[3].get(12, {}).get(flag) is False]
+        assert not any(now[3].get(12, {}).get(flag) for flag in inexact), "bounds called exact"
         before, after = _writing(old_data, was[3]), _writing(new_data, now[3])
         assert before["version"] == after["version"]
         assert before["checksums"] == after["checksums"]

@@ -383,10 +383,11 @@ def _statistics(was: Mapping[int, Any], now: Mapping[int, Any]) -> Struct:
     for key in (Stats.OLD_MAX, Stats.OLD_MIN, Stats.NULLS, Stats.MAX, Stats.MIN):
         if key in was and key in now:
             kept[key] = now[key]
-    # pyarrow does not shorten bounds: those it writes are values of the column.
+    # pyarrow does not shorten bounds, but where the old ones were cut short those of other groups are,
+    # too: DataFusion 55 cannot read such of fixed width, and takes exact ones of one group for the file's.
     for key, bound in ((Stats.MAX_EXACT, Stats.MAX), (Stats.MIN_EXACT, Stats.MIN)):
         if key in was and bound in kept:
-            kept[key] = True
+            kept[key] = was[key]
     if Stats.NANS in was and Stats.NANS in now:
         kept[Stats.NANS] = now[Stats.NANS]
     return kept
