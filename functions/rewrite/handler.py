@@ -11,6 +11,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
+from inlay.functions import settings
 from inlay.functions.messages import is_batch, process, tell_rewrite
 from inlay.functions.observe import observed, tell_failures, tell_work
 from inlay.functions.requests import MaintenanceRequest, RewriteRequest, read_rewrite
@@ -46,9 +47,10 @@ def rewrite_table(asked: RewriteRequest, seconds: float) -> Mapping[str, Any]:
     ctx = table_context(asked.table)
     base = load_pointer(ctx)
     where = None if asked.where is None else parse_predicate(asked.where, base.snapshot.schema)
-    erased = advance_erasures(ctx, base=base, deadline_seconds=seconds)
+    memory = settings.memory_bytes()
+    erased = advance_erasures(ctx, base=base, deadline_seconds=seconds, memory_bytes=memory)
     left_seconds = seconds - (time.monotonic() - started)
-    result = rewrite(ctx, where=where, deadline_seconds=left_seconds)
+    result = rewrite(ctx, where=where, deadline_seconds=left_seconds, memory_bytes=memory)
     tell_failures([*erased.failures, *result.failures])
     if (erased.left and erased.commits) or (result.left and result.commits):
         # Only after progress: work that never gets done must not run round for ever.

@@ -150,3 +150,18 @@ def test_time_that_is_over_is_over_for_branches_too(people: People) -> None:
         "it has to be rewritten (for release)",
         "it has to be rewritten (for work)",
     }
+
+
+def test_a_group_that_does_not_fit_the_memory_keeps_the_erasure_open_and_is_named(
+    people: People,
+) -> None:
+    people.erase()
+    people.time.sleep(1)
+    result = advance_erasures(people.ctx, memory_bytes=100)
+    assert result.failures and result.files == 0
+    [erasure] = result.erasures
+    assert any("MiB of memory" in waiting.reason for waiting in erasure.waiting)
+    assert people.collect().receipts == ()
+    people.time.sleep(1)
+    finish(people)
+    is_clean(people)

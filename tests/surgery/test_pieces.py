@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from inlay.format.entry import Marker, RowGroups, Rows, Vector, Where
+from inlay.errors import UnsupportedFile
+from inlay.format.entry import DataFile, Marker, RowGroups, Rows, Vector, Where
 from inlay.format.predicate import Predicate
-from inlay.ops import vectors
+from inlay.ops import pieces, vectors
 from inlay.ops.append import append
 from inlay.ops.commit import commit
 from inlay.ops.delete import delete
@@ -246,6 +248,30 @@ def test_where_the_whole_file_does_not_fit_surgery_is_done_instead(
     assert (result.surgery, result.left, wrote) == (1, 1, 1)
     # By request it is written as a whole, whatever the time.
     assert rewrite(bench.ctx, strategy="rewrite", deadline_seconds=0).rewritten == 1
+
+
+@pytest.mark.parametrize("strategy", ["surgery", "rewrite"])
+def test_a_group_that_does_not_fit_the_memory_is_refused_and_costs_only_its_file(
+    bench: Bench, strategy: Any
+) -> None:
+    bench.append(2, start=1_000)
+    bench.delete(id_is(*GONE, 1_000))
+    before = sorted(bench.rows())
+    large, small = sorted(bench.load().state.files(), key=lambda f: -f.rows)
+    held = [pieces.VALUE_FORMS * _group_bytes(bench, f) for f in (large, small)]
+    memory_bytes = int(sum(held) / 2 / pieces.GROUP_SHARE)  # between the two
+    result = rewrite(bench.ctx, strategy=strategy, memory_bytes=memory_bytes)
+    [failure] = result.failures
+    assert (failure.key, result.files, result.left) == (large.key, 1, 0)
+    assert isinstance(failure.error, UnsupportedFile) and "of memory" in failure.error.message
+    assert sorted(bench.rows()) == before and large in list(bench.load().state.files())
+    assert rewrite(bench.ctx, strategy=strategy, memory_bytes=2**30).failures == ()
+    assert sorted(bench.rows()) == before
+
+
+def _group_bytes(bench: Bench, entry: DataFile) -> int:
+    body = bench.store.get(bench.ctx.key(entry.key)).body
+    return int(pq.read_metadata(pa.BufferReader(body)).row_group(0).total_byte_size)
 
 
 def test_a_delete_that_takes_rows_out_at_once_is_never_half_done(bench: Bench) -> None:

@@ -26,6 +26,7 @@ from inlay.ops.delete import marker_of
 from inlay.ops.landing import look_at_landing
 from inlay.ops.load import Loaded, load_content, load_entries, load_pointer
 from inlay.ops.once import already_applied
+from inlay.ops.pieces import Means
 from inlay.ops.refs import each_content
 from inlay.ops.rewrite import FileWork, carry_out_file, table_wide
 from inlay.ops.units import Budget, Done, Failure, Work, run_units, with_entries
@@ -184,6 +185,7 @@ def advance_erasures(
     base: Loaded | None = None,
     max_bytes: int | None = None,
     deadline_seconds: float | None = None,
+    memory_bytes: int | None = None,
 ) -> AdvanceResult:
     """Rewrite the files that open erasures still concern, as far as the budget goes: main's, then those
     of every branch and tag, which get heads of their own by it. Rows count as they lie in the file:
@@ -203,7 +205,8 @@ def advance_erasures(
             works = plan_advance(rest, frozenset(f.key for f in rest.files()))
             total = replace(total, left=total.left + len(works))
             continue
-        total = _together(total, _advance(own, loaded, budget))
+        means = Means(deadline, memory_bytes)
+        total = _together(total, _advance(own, loaded, budget, means))
     failures = {f.key: str(f.error) for f in total.failures}
     # Whoever rewrites need not be allowed to look at the landing zone.
     return replace(total, erasures=erase_status(ctx, failures=failures, landing=""))
@@ -226,12 +229,12 @@ def _is_rewriting(snapshot: Snapshot) -> bool:
     return any(erasure.phase == REWRITE for erasure in snapshot.erasures)
 
 
-def _advance(ctx: Context, loaded: Loaded, budget: Budget) -> AdvanceResult:
+def _advance(ctx: Context, loaded: Loaded, budget: Budget, means: Means) -> AdvanceResult:
     """The files of one content."""
 
     def perform(now: Loaded, work: Work) -> Done:
         assert isinstance(work, FileWork)
-        return carry_out_file(work.context(ctx), now, work, deadline=budget.deadline)[1]
+        return carry_out_file(work.context(ctx), now, work, means=means)[1]
 
     before = with_entries(ctx, loaded)
     run = run_units(

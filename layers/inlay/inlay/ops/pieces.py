@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from pyroaring import BitMap64
 
+from inlay.errors import UnsupportedFile
 from inlay.format.entry import Marker, RowGroups, Rows, Vector
 from inlay.ops.context import Clock, Context
 from inlay.ops.load import Loaded
@@ -20,6 +21,33 @@ from inlay.ops.vectors import vector_markers
 from inlay.parquet.mask import load_vector
 from inlay.plan.positions import PositionMap
 from inlay.plan.scan import FileTask
+
+# What surgery and a whole rewrite hold of a row group, measured: its values up to three times.
+VALUE_FORMS = 3
+# ... out of this share of the memory there is; the rest is Python's, pyarrow's and the metadata's.
+GROUP_SHARE = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What an invocation has: time until `deadline` (of the context's clock) and memory. None: enough."""
+
+    deadline: float | None = None
+    memory_bytes: int | None = None
+
+    def must_hold(self, group_bytes: int) -> None:
+        """Raises `UnsupportedFile` where a row group of so many bytes, uncompressed, does not fit: the
+        platform would kill the process, again and again, and no other file would get its turn."""
+        takes = VALUE_FORMS * group_bytes
+        if self.memory_bytes is not None and takes > GROUP_SHARE * self.memory_bytes:
+            raise UnsupportedFile(
+                f"a row group takes about {takes >> 20} MiB of memory to rewrite, and there are "
+                f"{self.memory_bytes >> 20} MiB",
+                next_step="Run `inlay rewrite` or the Spark job where there is more",
+            )
+
+
+BOUNDLESS = Means()
 
 
 @dataclass(slots=True)

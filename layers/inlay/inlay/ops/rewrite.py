@@ -22,6 +22,7 @@ from inlay.ops.append import fresh_base
 from inlay.ops.commit import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.load import Loaded
+from inlay.ops.pieces import BOUNDLESS, Means
 from inlay.ops.rewrite_file import check_strategy, dropped, look, rewrite_task
 from inlay.ops.rewrite_file import rewrite_file as rewrite_file
 from inlay.ops.units import (
@@ -110,11 +111,13 @@ def rewrite(
     where: Predicate | None = None,
     max_bytes: int | None = None,
     deadline_seconds: float | None = None,
+    memory_bytes: int | None = None,
     strategy: Strategy = "auto",
     dry_run: bool = False,
 ) -> RewriteResult:
     """Apply the delete markers to the files they may hit: all, or those that may hold a row for which
-    `where` is TRUE. Then drop the markers that can hit nothing any more."""
+    `where` is TRUE. Then drop the markers that can hit nothing any more. Files with a row group that does
+    not fit `memory_bytes` are left, as failures."""
     check_strategy(strategy)
     loaded = with_entries(ctx, fresh_base(ctx, base))
     choices: list[tuple[str, Choice]] = []
@@ -122,8 +125,9 @@ def rewrite(
 
     def perform(now: Loaded, work: Work) -> Done:
         assert isinstance(work, FileWork)
+        means = Means(budget.deadline, memory_bytes)
         own = work.context(ctx)
-        choice, done = carry_out_file(own, now, work, strategy=strategy, deadline=budget.deadline)
+        choice, done = carry_out_file(own, now, work, strategy=strategy, means=means)
         if choice is not None:
             choices.append((work.entry.key, choice))
         return done
@@ -212,14 +216,13 @@ def carry_out_file(
     work: FileWork,
     *,
     strategy: Strategy = "auto",
-    deadline: float | None = None,
+    means: Means = BOUNDLESS,
 ) -> tuple[Choice | None, Done]:
-    """Rewrite, restamp or drop one file; counts what open erasures lose by it. `deadline` as in
-    `rewrite_task`."""
+    """Rewrite, restamp or drop one file; counts what open erasures lose by it."""
     if work.task is None:
         choice, done = None, dropped(loaded, work.entry)
     else:
-        choice, done = rewrite_task(ctx, loaded, work.task, strategy=strategy, deadline=deadline)
+        choice, done = rewrite_task(ctx, loaded, work.task, strategy=strategy, means=means)
     went = None if done.whole else done.unit.positions
     erased = tuple(count_erased(ctx, loaded, work.entry, work.task, went))
     return choice, replace(done, unit=replace(done.unit, erased=erased))

@@ -25,7 +25,7 @@ from inlay.format.schema import Schema
 from inlay.format.snapshot import UNPARTITIONED
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded
-from inlay.ops.pieces import Pace, carried
+from inlay.ops.pieces import BOUNDLESS, Means, Pace, carried
 from inlay.ops.units import Done
 from inlay.ops.write import layout_of, target_of
 from inlay.parquet.footer import Footer, decode_footer, trailer
@@ -73,10 +73,12 @@ def rewrite_file(
 @dataclass(frozen=True, slots=True)
 class Looked:
     """What is left of a file: `kept` positions out of row groups of `group_rows` rows. `footer`, if
-    surgery is possible. `has_extra`: not only markers delete rows of it."""
+    surgery is possible. `has_extra`: not only markers delete rows of it. `group_bytes` is the largest
+    group that the choice writes anew, uncompressed."""
 
     kept: BitMap
     group_rows: tuple[int, ...]
+    group_bytes: int
     etag: str
     choice: Choice
     footer: Footer | None = None
@@ -105,14 +107,15 @@ def rewrite_task(
     *,
     strategy: Strategy = "auto",
     extra: BitMap64 | None = None,
-    deadline: float | None = None,
+    means: Means = BOUNDLESS,
 ) -> tuple[Choice, Done]:
-    """Judge the rows of a file, choose the way, go it: by surgery as far as `deadline` (of the context's
-    clock) allows, but one row group at least."""
-    looked = look(ctx, loaded, task, strategy, extra, deadline)
+    """Judge the rows of a file, choose the way, go it: by surgery as far as there is time, but one row
+    group at least. Raises `UnsupportedFile` when there is not the memory for it."""
+    looked = look(ctx, loaded, task, strategy, extra, means.deadline)
     choice = looked.choice
     entry = task.file
     positions = looked.positions()
+    means.must_hold(looked.group_bytes)
     match choice.method:
         case "drop":
             return choice, dropped(loaded, entry)
@@ -120,7 +123,7 @@ def rewrite_task(
             return choice, _restamped(loaded, task)
         case "surgery":
             try:
-                output, positions = _by_surgery(ctx, loaded, task, looked, deadline)
+                output, positions = _by_surgery(ctx, loaded, task, looked, means.deadline)
             except UnsupportedFile as error:
                 reason = (
                     f"surgery is not possible here ({error.message}): the whole file is written"
@@ -194,7 +197,10 @@ def look(
         strategy=strategy,
         seconds_left=None if deadline is None else deadline - ctx.clock.monotonic(),
     )
-    return Looked(kept, group_rows, opened.source.etag, choice, footer, extra is not None)
+    anew = {"surgery": touched, "rewrite": range(len(group_rows))}.get(choice.method, ())
+    group_bytes = max((opened.metadata.row_group(n).total_byte_size for n in anew), default=0)
+    etag = opened.source.etag
+    return Looked(kept, group_rows, group_bytes, etag, choice, footer, extra is not None)
 
 
 def _plan_surgery(
