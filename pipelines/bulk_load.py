@@ -109,7 +109,7 @@ def _table(frame: Any, asked: argparse.Namespace) -> inlay.Table:
 def _files_of(frame: Any, table: inlay.Table) -> int:
     """Enough files for the table's target size, going by Spark's own estimate of the input."""
     target = Properties(table.snapshot.properties).number("write.target_file_bytes")
-    size = int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes().toString())
+    size = int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
     return max(1, -(-size // target))
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from inlay.spark.cluster import SLICE_BYTES, cluster
@@ -36,15 +37,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _job(spark: Any, asked: argparse.Namespace) -> Any:
-    return cluster(
+    told = cluster(
         spark,
         asked.table,
         where=asked.where,
         older_than=asked.older_than,
         slice_bytes=asked.slice_bytes,
         dry_run=asked.dry_run,
-        progress=progress(),
+        progress=progress("slices"),
     )
+    return {**({"dry_run": True} if asked.dry_run else {}), **asdict(told)}
 
 
 if __name__ == "__main__":

@@ -9,12 +9,14 @@ when units of it failed and the others are committed.
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from inlay.errors import InlayError
@@ -97,7 +99,9 @@ def run(job: Job, asked: argparse.Namespace) -> int:
     told = plain(outcome)
     told["seconds"] = round(time.monotonic() - started, 1)
     if asked.metrics:
-        told |= emf(asked.metrics, {"job": job.__module__, "table": asked.table}, told)
+        told |= emf(
+            asked.metrics, {"job": Path(inspect.getfile(job)).stem, "table": asked.table}, told
+        )
     print(json.dumps(told))
     return 2 if told.get("failures") else 0
 

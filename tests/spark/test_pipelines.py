@@ -78,7 +78,7 @@ def test_a_load_in_parts_goes_on_where_it_was_killed(
         pq.write_table(rows, tmp_path / "dump" / f"{n}.parquet")
     uri = f"file://{tmp_path}/table"
     arguments = ("--table", uri, "--source", str(tmp_path / "dump"), "--create")
-    arguments += ("--request-id", "dump", "--part-files", "2")
+    arguments += ("--request-id", "dump", "--part-files", "2", "--sort-by", "id")
     assert call(bulk_load.main, *arguments, "--dry-run")["parts"] == 3
     load = bulk_load._load
 
@@ -120,7 +120,7 @@ def test_retention_deletes_what_is_older_once_a_day(
     assert (again["committed"], again["removed_rows"]) == (False, 3)
     [metrics] = again["_aws"]["CloudWatchMetrics"]
     assert {"Name": "seconds", "Unit": "Seconds"} in metrics["Metrics"]
-    assert again["table"] == table.uri
+    assert (again["job"], again["table"]) == ("retention", table.uri)
     assert table.refresh().tombstones().num_rows == 0
 
 

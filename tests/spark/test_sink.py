@@ -11,20 +11,27 @@ import pyarrow as pa
 import pytest
 
 import inlay
+from inlay.format.codec import encode_snapshot
+from inlay.format.keys import POINTER
+from inlay.format.snapshot import Tier
+from inlay.spark import merge as merging
+from inlay.spark.merge_sink import MergeSink
 from inlay.spark.sink import commit_batch
+from inlay.storage.directory import DirectoryStore, system_now_us
 
 pytestmark = pytest.mark.spark
 
 NewTable = Callable[..., inlay.Table]
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+WEEKS_US = 10 * 7 * 86_400 * 1_000_000
 
 
 class Landing:
-    """A folder of JSON files that a query reads, one file a batch, into a table."""
+    """A folder of JSON files that a query reads, one file a batch, into a table: as it is, or merged."""
 
-    def __init__(self, spark: Any, folder: Path, table: inlay.Table) -> None:
-        self.spark, self.folder, self.table = spark, folder, table
+    def __init__(self, spark: Any, folder: Path, table: inlay.Table, *, merges: bool) -> None:
+        self.spark, self.folder, self.table, self.merges = spark, folder, table, merges
         self.checkpoint = folder / "checkpoint"
         self.files = 0
         (folder / "in").mkdir()
@@ -41,12 +48,13 @@ class Landing:
             .option("maxFilesPerTrigger", 1)
             .json(str(self.folder / "in"))
         )
-        query = (
-            rows.writeStream.format("inlay")
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(availableNow=True)
-            .start(self.table.uri)
-        )
+        if self.merges:
+            sink = MergeSink(self.table.uri, order="name", op=None)
+            writer, target = rows.writeStream.foreachBatch(sink), ()
+        else:
+            writer, target = rows.writeStream.format("inlay"), (self.table.uri,)
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        query = writer.trigger(availableNow=True).start(*target)
         query.awaitTermination()
         self.table.refresh()
 
@@ -58,13 +66,24 @@ class Landing:
         (commits / f".{last.name}.crc").unlink(missing_ok=True)
 
 
-@pytest.fixture
-def landing(spark: Any, tmp_path: Path, new_table: NewTable) -> Landing:
-    return Landing(spark, tmp_path, new_table(SCHEMA))
+@pytest.fixture(params=["append", "merge"])
+def landing(
+    spark: Any, tmp_path: Path, new_table: NewTable, request: pytest.FixtureRequest
+) -> Landing:
+    table = new_table(SCHEMA, primary_key="id")
+    return Landing(spark, tmp_path, table, merges=request.param == "merge")
 
 
 def ids(table: inlay.Table) -> list[int]:
     return sorted(table.scan(columns=["id"]).to_arrow().column("id").to_pylist())
+
+
+def forget_requests(table: inlay.Table) -> None:
+    snapshot = table.refresh().snapshot
+    assert snapshot.ledger.records.inline
+    ledger = replace(snapshot.ledger, records=Tier(), horizon_us=snapshot.commit.time_us)
+    pointer = Path(table.uri.removeprefix("file://")) / POINTER
+    pointer.write_bytes(encode_snapshot(replace(snapshot, ledger=ledger)))
 
 
 def test_a_query_killed_before_its_checkpoint_adds_its_batch_once(landing: Landing) -> None:
@@ -78,6 +97,41 @@ def test_a_query_killed_before_its_checkpoint_adds_its_batch_once(landing: Landi
     landing.run()
     assert ids(landing.table) == [1, 2, 3, 4]
     assert landing.table.version == 4
+
+
+def test_a_query_that_was_killed_and_started_again_weeks_later_adds_its_batch_once(
+    landing: Landing,
+) -> None:
+    landing.drop(1, 2)
+    landing.run()
+    landing.forget_last_commit()
+    # By then the ledger has forgotten the requests, and others have written.
+    forget_requests(landing.table)
+    later = DirectoryStore(now_us=lambda: system_now_us() + WEEKS_US)
+    ctx = replace(inlay.connect(landing.table.uri), store=later)
+    table = inlay.open(landing.table.uri, context=ctx)
+    table.append(pa.table({"id": [100], "name": ["z"]}, schema=SCHEMA))
+    landing.drop(3)
+    landing.run()
+    assert ids(landing.table) == [1, 2, 3, 100]
+
+
+def test_a_merge_that_died_between_its_data_and_its_commit_is_made_once(
+    spark: Any, tmp_path: Path, new_table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = Landing(spark, tmp_path, new_table(SCHEMA, primary_key="id"), merges=True)
+    landing.drop(1, 2)
+
+    def dies(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(merging, "commit", dies)
+        with pytest.raises(Exception, match="killed"):
+            landing.run()
+    assert ids(landing.table.refresh()) == []
+    landing.run()
+    assert ids(landing.table) == [1, 2]
 
 
 def test_a_batch_is_known_after_the_ledger_forgot_its_request(new_table: NewTable) -> None:
