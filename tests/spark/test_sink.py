@@ -114,6 +114,7 @@ def test_a_query_that_was_killed_and_started_again_weeks_later_adds_its_batch_on
     landing.drop(3)
     landing.run()
     assert ids(landing.table) == [1, 2, 3, 100]
+    assert landing.table.version == 4  # what was repeated made none
 
 
 def test_a_merge_that_died_between_its_data_and_its_commit_is_made_once(
