@@ -15,7 +15,6 @@ from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyroaring import BitMap, BitMap64
 
 from inlay.errors import InvalidRequest, SourceChanged, UnreadableFile, UnsupportedFile
@@ -30,6 +29,7 @@ from inlay.ops.units import Done
 from inlay.ops.write import layout_of, target_of
 from inlay.parquet.footer import Footer, decode_footer, trailer
 from inlay.parquet.groups import plan_groups
+from inlay.parquet.metadata import parse_metadata
 from inlay.parquet.opened import OpenFile
 from inlay.parquet.reader import Wanted, open_file, read_file, read_positions
 from inlay.parquet.stats import describe
@@ -295,7 +295,7 @@ def _by_surgery(
     )
     assert isinstance(outcome, Rewritten)  # some rows stay and some go
     thrift = outcome.footer.encode()
-    metadata = pq.read_metadata(pa.BufferReader(thrift + trailer(len(thrift))))
+    metadata = parse_metadata(thrift + trailer(len(thrift)), file_size=outcome.size)
     # Statistics anew: old bounds would still bound, but may be values of removed rows.
     entry = describe(
         metadata,

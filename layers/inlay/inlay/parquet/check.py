@@ -32,6 +32,7 @@ from inlay.parquet.columns import locate_columns
 from inlay.parquet.evaluate import columns_of, selected
 from inlay.parquet.footer import footer_length
 from inlay.parquet.mask import load_keys, load_vector
+from inlay.parquet.metadata import parse_metadata
 from inlay.parquet.opened import chunk_range, reading
 from inlay.parquet.partition import Split
 from inlay.parquet.ranges import Objects, fetch, fetch_tail
@@ -76,7 +77,7 @@ def _footer_problems(objects: Objects, entry: DataFile, schema: Schema) -> Itera
         )
         return
     with reading(entry.key):
-        metadata = pq.read_metadata(pa.BufferReader(tail))
+        metadata = parse_metadata(tail, file_size=entry.size)
         arrow = metadata.schema.to_arrow_schema()
     found = (total_rows(metadata), metadata.num_row_groups)
     if found != (entry.rows, entry.row_groups):

@@ -21,6 +21,7 @@ from inlay.format.snapshot import PartitionSpec
 from inlay.parquet.columns import locate_columns
 from inlay.parquet.conform import check_fits
 from inlay.parquet.footer import Footer, decode_footer, footer_length
+from inlay.parquet.metadata import check_bounds, parse_metadata
 from inlay.parquet.stats import describe as describe_metadata
 from inlay.parquet.stats import total_rows, whole_stats
 from inlay.plan.partitions import partition_from_stats
@@ -53,6 +54,7 @@ def describe(tail: bytes, *, size: int) -> Described:
     footer_bytes = size - footer.start
     try:
         parsed = pq.ParquetFile(pa.BufferReader(tail[-footer_bytes:]))
+        metadata = parse_metadata(tail, file_size=size)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UnreadableFile(f"the footer cannot be understood: {_first_line(error)}") from error
     for group in footer.row_groups:
@@ -61,7 +63,8 @@ def describe(tail: bytes, *, size: int) -> Described:
                 raise UnreadableFile(
                     "a column chunk lies outside the file: it was cut short or damaged"
                 )
-    return Described(footer, footer_bytes, parsed.metadata, parsed.schema_arrow)
+    check_bounds(footer)
+    return Described(footer, footer_bytes, metadata, parsed.schema_arrow)
 
 
 def entry_of(

@@ -19,6 +19,7 @@ from inlay.errors import InlayError, UnreadableFile, UnsupportedFile
 from inlay.parquet.columns import FileColumns, locate_columns
 from inlay.parquet.footer import Footer, decode_footer
 from inlay.parquet.mask import NO_DELETES, FileDeletes, combine_markers, marker_jobs
+from inlay.parquet.metadata import parse_metadata
 from inlay.parquet.pagewise import MAX_CHUNKS
 from inlay.parquet.pipeline import Steps
 from inlay.parquet.ranges import Objects, Source, fetch_tail
@@ -107,7 +108,7 @@ def _load_footer(objects: Objects, task: FileTask) -> tuple[Source, FooterOf, by
         return source.pinned(cached.etag), cached, None
     tail, source = fetch_tail(source, entry.footer_size, entry.size)
     with reading(entry.key):
-        metadata = pq.read_metadata(pa.BufferReader(tail))
+        metadata = parse_metadata(tail, file_size=entry.size)
     rows = total_rows(metadata)
     if rows != entry.rows or metadata.num_row_groups != entry.row_groups:
         raise UnreadableFile(

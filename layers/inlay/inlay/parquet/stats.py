@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -29,11 +29,10 @@ from inlay.format.values import (
     integer_range,
     is_nan,
     scaled,
-    truncate_lower,
-    truncate_upper,
 )
 from inlay.parquet.columns import FileColumns, locate_columns
 from inlay.plan.absent import Absent, absent
+from inlay.plan.evidence import shortened
 from inlay.plan.prune import combine
 
 NOTHING_ABSENT: Mapping[int, Absent] = {}
@@ -163,13 +162,7 @@ def shorten(stats: ColumnStats, length: int = BOUND_LENGTH) -> ColumnStats:
     >>> shorten(ColumnStats("aaaa", "bbbb"), 2)
     ColumnStats(lower='aa', upper='bc', null_count=None, exact=False, has_nan=None)
     """
-    lower, upper = stats.lower, stats.upper
-    if isinstance(lower, str | bytes):
-        lower = truncate_lower(lower, length)
-    if isinstance(upper, str | bytes):
-        upper = truncate_upper(upper, length)
-    same = lower == stats.lower and upper == stats.upper
-    return stats if same else replace(stats, lower=lower, upper=upper, exact=False)
+    return shortened(stats, length)
 
 
 # -- one chunk ------------------------------------------------------------------------------------

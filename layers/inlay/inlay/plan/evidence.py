@@ -21,6 +21,8 @@ from inlay.plan.prune import Stats, combine
 
 # Characters or bytes of a bound in a reference: there are many references, and some are in the pointer.
 REFERENCE_TEXT = 16
+# Bytes of a fixed-width bound: digests have up to 64.
+MAX_FIXED_BOUND = 64
 
 
 class Evidence:
@@ -92,7 +94,7 @@ class Evidence:
             return {i: column for i, column in found if column is not None}
 
         found = combine((known(e), e.rows) for e in entries)
-        return newest.id, {i: _shortened(c) for i, c in found.items() if _bounds(c)}
+        return newest.id, {i: shortened(c, REFERENCE_TEXT) for i, c in found.items() if _bounds(c)}
 
     def over(self, references: Sequence[Segment]) -> tuple[int, dict[int, ColumnStats]]:
         """The same over all that is under many references."""
@@ -134,14 +136,19 @@ def _bounds(column: ColumnStats) -> bool:
     return column.lower is not None or column.upper is not None
 
 
-def _shortened(column: ColumnStats) -> ColumnStats:
+def shortened(column: ColumnStats, length: int) -> ColumnStats:
+    """With bounds of at most `length` code points or bytes. Those of fixed width stay whole, or go: a part
+    of one is no value of its type, and the metadata could not be read again."""
     lower, upper = column.lower, column.upper
+    if column.kind is not None and column.kind.name == "fixed":
+        fits = all(not isinstance(b, bytes) or len(b) <= MAX_FIXED_BOUND for b in (lower, upper))
+        return column if fits else replace(column, lower=None, upper=None)
     if isinstance(lower, str | bytes):
-        lower = truncate_lower(lower, REFERENCE_TEXT)
+        lower = truncate_lower(lower, length)
     if isinstance(upper, str | bytes):
-        upper = truncate_upper(upper, REFERENCE_TEXT)
-    exact = column.exact and (lower, upper) == (column.lower, column.upper)
-    return ColumnStats(lower, upper, column.null_count, exact, column.has_nan, column.kind)
+        upper = truncate_upper(upper, length)
+    same = (lower, upper) == (column.lower, column.upper)
+    return column if same else replace(column, lower=lower, upper=upper, exact=False)
 
 
 class _Known(Mapping[int, ColumnStats]):
