@@ -17,10 +17,11 @@ import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from unittest.mock import patch
 
+from inlay.cli.progress import watching
 from inlay.errors import InlayError
 from inlay.format.snapshot import POINTER_TARGET_BYTES
 from inlay.plan import fit
@@ -126,14 +127,17 @@ def main() -> int:
     started = time.monotonic()
     done = Counter[str]()
     seeds = range(options.first, options.first + options.seeds)
-    for report in run_all(seeds, jobs=options.jobs, seconds=options.seconds):
-        done["schedules"] += 1
-        done["requests"] += report.requests
-        done["versions"] += report.versions
-        if report.violation:
-            done["violations"] += 1
-            print(f"seed {report.seed}: {report.violation}")
-            print(f"  {report.replay}", flush=True)
+    # Stopped by hand, it tells what was run.
+    with watching() as progress, suppress(KeyboardInterrupt):
+        for report in run_all(seeds, jobs=options.jobs, seconds=options.seconds):
+            done["schedules"] += 1
+            done["requests"] += report.requests
+            done["versions"] += report.versions
+            progress("schedules", done["schedules"], len(seeds))
+            if report.violation:
+                done["violations"] += 1
+                print(f"seed {report.seed}: {report.violation}")
+                print(f"  {report.replay}", flush=True)
     seconds = time.monotonic() - started
     print(
         f"{done['schedules']} schedules, {done['versions']} versions, {done['requests']} requests in "
