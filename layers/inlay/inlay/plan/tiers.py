@@ -161,7 +161,11 @@ def roll(tier: Tier[T], packing: Packing[T], writer: Writer) -> Tier[T] | Missin
     while rolled and before:
         total = len(rolled) + sum(s.live for s in absorbed)
         last = before[-1]
-        fits = last.level == 0 and last.live <= packing.growth * total and last.live + total <= packing.most
+        fits = (
+            last.level == 0
+            and last.live <= packing.growth * total
+            and last.live + total <= packing.most
+        )
         if not fits:
             break
         absorbed.insert(0, before.pop())
