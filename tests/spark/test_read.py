@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 import inlay
@@ -160,6 +161,19 @@ def test_a_table_on_s3_is_read_and_written(spark: Any, s3_bucket: str) -> None:
     arrow = table.refresh().scan().to_arrow()
     assert arrow.num_rows == ROWS_PER_FILE - 100 + 5
     assert sorted_rows(load(spark, table).toArrow(), "id") == sorted_rows(arrow, "id")
+
+
+def test_a_view_in_sql_reads_and_writes_and_a_catalog_table_says_what_to_do(
+    spark: Any, new_table: NewTable
+) -> None:
+    table = new_table(pa.table({"id": [1, 2]}))
+    using = f"USING inlay OPTIONS (path '{table.uri}')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW of_inlay {using}")
+    spark.sql("INSERT INTO of_inlay VALUES (7)")
+    assert table.refresh().count() == 3
+    assert spark.sql("SELECT sum(id) FROM of_inlay").first() == (3,)  # a view is one snapshot
+    with pytest.raises(Exception, match="CREATE TEMPORARY VIEW name USING inlay"):
+        spark.sql(f"CREATE TABLE of_catalog {using}")
 
 
 def test_a_missing_table_is_named(spark: Any, new_table: NewTable) -> None:

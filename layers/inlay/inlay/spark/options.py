@@ -35,6 +35,9 @@ _READ = (
     "maxBytesPerTrigger",
 )
 _WRITE = ("path", "ref", "requestId", "replaceWhere")
+# What Spark adds when a table of its catalog is created. It hands a Python source none of the table's own
+# options when the table is read, so there can be no such tables.
+_OF_CATALOG = "owner"
 # Spark's own options of a streaming query, which it hands on to the sink.
 _OF_SPARK = ("checkpointLocation", "queryName", "outputMode")
 
@@ -84,6 +87,11 @@ class WriteOptions:
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
+    if _OF_CATALOG in options:
+        raise InvalidRequest(
+            "Spark's catalog cannot hold a table of a Python source: it does not tell where it is",
+            next_step="CREATE TEMPORARY VIEW name USING inlay OPTIONS (path 's3://…')",
+        )
     found = _checked(options, _READ, "read")
     for one, other in (
         ("version", "asOf"),
