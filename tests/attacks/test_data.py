@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import inlay
-from inlay.errors import SchemaMismatch
+from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.table import Table
 
 INNER = pa.struct([("a", pa.int32())])
@@ -59,3 +59,15 @@ def test_a_nested_field_the_data_lacks_is_null(table: Table) -> None:
     wide = inlay.create(f"{table.uri}-wide", pa.schema([("s", WIDER)]))
     wide.append(pa.table({"s": pa.array([{"a": 1}], INNER)}))
     assert wide.scan().to_arrow()["s"].to_pylist() == [{"a": 1, "b": None}]
+
+
+@pytest.mark.parametrize("sort_by", [[], ["t"]])
+def test_a_value_that_parquet_has_no_place_for(table: Table, sort_by: list[str]) -> None:
+    schema = pa.schema([("id", pa.int64()), ("t", pa.timestamp("s"))])
+    far = inlay.create(f"{table.uri}-far-{len(sort_by)}", schema, sort_by=sort_by)
+    rows = pa.table({"id": [1, 2], "t": pa.array([0, 2**60], pa.timestamp("s"))})
+    with pytest.raises(InvalidRequest, match="cannot be written as Parquet"):
+        far.append(rows)
+    assert inlay.open(far.uri).version == 1
+    far.append(rows.slice(0, 1))
+    assert far.count() == 1

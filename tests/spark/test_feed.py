@@ -116,3 +116,30 @@ def test_a_stream_can_start_at_a_version_and_take_little_at_a_time(
     query.awaitTermination()
     assert sorted(c for batch in batches for c in batch) == told(lived, 1)
     assert max(len({version for version, *_ in batch}) for batch in batches) == 1
+
+
+def test_changes_over_a_restore_past_a_widening(
+    spark: Any, new_table: NewTable, tmp_path: Path
+) -> None:
+    narrow = pa.schema([pa.field("id", pa.int32()), ("name", pa.string())])
+    t = new_table(rows(1, 2).cast(narrow))
+    before = t.version
+    t.alter(widen={"id": pa.int64()})
+    t.append(rows(2**40, name="far"))
+    t.restore(version=before)
+    assert t.schema.field("id").type == pa.int32()
+
+    reader = spark.read.format("inlay").option("changeFeed", "true")
+    found = reader.option("startVersion", 1).load(t.uri).collect()
+    assert changes([row.asDict() for row in found]) == told(t, 0)
+    assert ("insert", 2**40) in {(r["_change_type"], r["id"]) for r in found}
+
+    batches: list[dict[str, Any]] = []
+    spark.readStream.format("inlay").options(changeFeed="true").load(
+        t.uri
+    ).writeStream.foreachBatch(
+        lambda batch, _: batches.extend(row.asDict() for row in batch.collect())
+    ).option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
+        availableNow=True
+    ).start().awaitTermination()
+    assert [(kind, i) for _, kind, i, _ in changes(batches)] == [("insert", 1), ("insert", 2)]

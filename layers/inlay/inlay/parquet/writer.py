@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from inlay.errors import InlayError
+from inlay.errors import InlayError, InvalidRequest
 from inlay.format.entry import DataFile
 from inlay.format.partition import Partition
 from inlay.format.schema import Field, Primitive, Schema
@@ -222,7 +222,14 @@ class _File:
             if not seen:
                 found = pc.any(pc.is_nan(group.column(name))).as_py()
                 self._nan[name] = bool(found)
-        self._open().write_table(group, row_group_size=group.num_rows)
+        writer = self._open()
+        try:
+            writer.write_table(group, row_group_size=group.num_rows)
+        except pa.ArrowInvalid as error:
+            raise InvalidRequest(
+                f"rows cannot be written as Parquet: {error}",
+                next_step="Leave out or mend these values: Parquet has no place for them",
+            ) from error
 
     def _open(self) -> pq.ParquetWriter:
         if self._writer is None:
@@ -300,7 +307,7 @@ class _File:
         """Drop the file: nothing of it becomes visible."""
         if self._writer is not None:
             # The footer goes nowhere: the upload is never finished.
-            with suppress(pa.ArrowException, OSError, InlayError):
+            with suppress(pa.ArrowException, OSError, RuntimeError, InlayError):
                 self._writer.close()
         self._upload.abort()
 

@@ -41,6 +41,7 @@ from inlay.ops.load import load_pointer, load_seen
 from inlay.ops.scan import Scan
 from inlay.parquet.reader import Ahead
 from inlay.plan.feed import FeedUnit, Step
+from inlay.plan.feed_schema import told_schema
 from inlay.plan.state import State
 from inlay.spark.batches import gathered
 from inlay.spark.connect import THREADS, connect, load_state
@@ -67,24 +68,31 @@ def feed_schema(schema: Schema, columns: Sequence[str] | None) -> st.StructType:
     return st.StructType([*spark_schema(schema, columns).fields, *FEED_FIELDS])
 
 
+def told(options: ReadOptions, snapshot: Snapshot) -> Schema:
+    """What a feed up to `snapshot` tells its rows in, from where it starts (any version, if only a time or
+    a checkpoint says where)."""
+    first = options.start_version
+    return told_schema(snapshot, 0 if first is None else max(first - 1, 0))
+
+
 class FeedReader:
     """What batch and stream share: plans steps on the driver, reads them on the executors."""
 
     def __init__(self, options: ReadOptions, state: State, asked: st.StructType) -> None:
         snapshot = state.snapshot
-        if asked.names != feed_schema(snapshot.schema, options.columns).names:
+        self.schema = told(options, snapshot)
+        if asked.names != feed_schema(self.schema, options.columns).names:
             raise InvalidRequest(
                 "a change feed has the table's columns and its own, whatever .schema(…) says",
                 next_step="Leave out .schema(…); the option columns chooses columns",
             )
         self.options = options
-        self.schema = snapshot.schema
         self.key = snapshot.primary_key
         self.where: Predicate = TRUE
         if options.where is not None:
             from inlay.parse import parse_predicate
 
-            self.where = parse_predicate(options.where, snapshot.schema)
+            self.where = parse_predicate(options.where, self.schema)
 
     # -- on the driver ------------------------------------------------------------------------
 
@@ -106,7 +114,9 @@ class FeedReader:
         """All rows of a version, as if it had just added them."""
         ctx = connect(self.options.uri)
         snapshot: Snapshot = load_seen(ctx, load_pointer(ctx).pointer, version)
-        scan = Scan(ctx, State(replace(snapshot, schema_id=self.schema.id)), where=self.where)
+        others = tuple(s for s in snapshot.schemas if s.id != self.schema.id)
+        in_its_columns = replace(snapshot, schemas=(*others, self.schema), schema_id=self.schema.id)
+        scan = Scan(ctx, State(in_its_columns), where=self.where)
         return Step(
             version=version,
             time_us=snapshot.commit.time_us,

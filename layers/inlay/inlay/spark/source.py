@@ -68,9 +68,9 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
 
         options, state = self._open()
         if options.change_feed:
-            from inlay.spark.feed import feed_schema
+            from inlay.spark.feed import feed_schema, told
 
-            return feed_schema(state.snapshot.schema, options.columns)
+            return feed_schema(told(options, state.snapshot), options.columns)
         return spark_schema(state.snapshot.schema, options.columns)
 
     def reader(self, schema: StructType) -> InlayReader | InlayFeedReader:
