@@ -15,7 +15,7 @@ from itertools import accumulate
 from inlay.format.entry import DataFile
 from inlay.format.schema import Primitive, Value
 from inlay.format.values import is_nan, order_key
-from inlay.ops.inspect import value_text
+from inlay.ops.inspect.columns import value_text
 from inlay.plan.evidence import Evidence
 from inlay.plan.state import State
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from inlay.errors import InvalidRequest
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
-from inlay.ops.inspect import TIME, Column, table_of
+from inlay.ops.inspect.columns import TIME, Column, table_of
 from inlay.ops.load import load_seen, load_version
 
 # One GET a version: a screenful is what a person reads, a program asks for more.
