@@ -12,7 +12,7 @@ import pytest
 import inlay
 from inlay.table import Table
 
-from .histories import Heap, applied, new_table
+from .histories import Heap, applied, heap_of, new_table
 
 SCHEMA = pa.schema(
     [
@@ -90,6 +90,25 @@ def test_a_name_that_is_used_again_tells_no_old_value() -> None:
     added: Any = t.changes(0).to_arrow()
     assert added["note"].to_pylist() == [None, None]
     assert t.changes(2).to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize("done", ["compact", "rewrite"])
+@pytest.mark.parametrize("path", ["note", "at.x"])
+def test_going_back_past_a_drop_after_files_were_rewritten_without_the_column(
+    done: str, path: str
+) -> None:
+    t = new_table(schema=SCHEMA)
+    t.append(rows(1, 2, 3))
+    t.append(rows(4, 5))
+    before = t.version
+    t.delete("id = 3")
+    t.alter(drop=[path])
+    getattr(t, done)()
+    t.restore(version=before)
+    there = heap_of(t.scan().to_arrow())
+    assert applied(Counter(), t.changes(0).to_arrow()) == there
+    assert applied(Counter(), t.changes(0, net=True).to_arrow()) == there
+    assert t.changes(before, net=True).to_arrow().num_rows == 0
 
 
 @pytest.mark.parametrize("mode", ["tombstone", "vector", "rewrite"])

@@ -229,6 +229,40 @@ def test_branches_without_a_common_past_are_not_merged(place: Place) -> None:
         place.open().merge("one")
 
 
+@pytest.mark.parametrize("mode", ["tombstone", "vector"])
+@pytest.mark.parametrize("act", ["compact", "delete"])
+def test_a_merge_loses_no_row_that_a_restore_of_main_brought_back(
+    place: Place, mode: str, act: str
+) -> None:
+    place.table.append(rows([1, 2, 3]))
+    before = place.open().version
+    place.open().delete("id = 1", mode=mode)
+    branch = place.table.refresh().branch("work")
+    if act == "compact":
+        branch.append(rows([4]))
+        branch.compact(small_bytes=1 << 30)
+    else:
+        branch.delete("id > 1", mode="rewrite")
+    place.open().restore(version=before)
+    with pytest.raises(MergeConflict, match="a restore of main brought rows of it back"):
+        place.open().merge("work")
+    assert ids(place.open()) == [1, 2, 3]
+
+
+def test_a_merge_forgets_no_delete_of_rows_that_main_has_in_older_files_again(place: Place) -> None:
+    place.table.append(rows([1, 2]))
+    place.table.append(rows([3]))
+    before = place.open().version
+    place.open().compact(small_bytes=1 << 30)
+    branch = place.table.refresh().branch("work")
+    branch.delete("id > 0", mode="rewrite")
+    place.open().restore(version=before)
+    with pytest.raises(MergeConflict, match="on main, which was restored since"):
+        place.open().merge("work")
+    place.open().restore(ref="work")
+    assert ids(place.open()) == []
+
+
 # -- others get in the way ------------------------------------------------------------------------
 
 

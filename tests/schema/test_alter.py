@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.history.histories import tiny_segments
 from tests.schema.conftest import again, rows_of, table_of
 
 import inlay
@@ -434,6 +435,19 @@ def test_deletes_of_rows_go_on_over_a_change(mode: str) -> None:
     table.alter(widen={"id": pa.int64()}, rename={"name": "nom"})
     other.delete("name = 'Ada' AND id = 1", mode=mode)
     assert [row["id"] for row in rows_of(table.refresh())] == [2]
+
+
+@pytest.mark.parametrize("change", [{"drop": ["marks"]}, {"widen": {"born": pa.timestamp("us")}}])
+def test_a_change_that_looks_at_entries_finds_those_below_nodes(change: Any) -> None:
+    with tiny_segments():
+        table = people()
+        rows = table.scan().to_arrow()
+        for _ in range(24):
+            table.append(rows)
+            table.delete("id = 2", mode="vector")
+        nodes = [s for s in table.segments().to_pylist() if s["level"] == 1]
+        assert {"files", "markers"} <= {s["tier"] for s in nodes}
+        assert again(table).alter(**change).committed
 
 
 # -- telling of it --------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context
 from inlay.ops.fresh import fresh_base
-from inlay.ops.load import Loaded, load_pointer, load_segments
+from inlay.ops.load import Loaded, load_entries, load_pointer
 from inlay.ops.once import already_applied
 from inlay.ops.replan import MAX_PLANS, commit_planned
 from inlay.parquet.reader import Wanted, read_file
@@ -33,7 +33,7 @@ from inlay.parquet.types import (
     schema_from_arrow,
     to_physical,
 )
-from inlay.plan.change import Change, Edit, NeedSegments, Request, SchemaEdit
+from inlay.plan.change import Change, Edit, Request, SchemaEdit
 from inlay.plan.evolution import Evolution, Path, spell
 from inlay.plan.evolving import (
     evolved,
@@ -84,12 +84,8 @@ def _checked(ctx: Context, loaded: Loaded, edit: SchemaEdit) -> SchemaEdit:
     """The edit, once nothing in this base is against it."""
     snapshot = loaded.snapshot
     files, markers = looks_at(snapshot, edit)
-    need = NeedSegments(
-        files=loaded.state.missing_files() if files else (),
-        markers=loaded.state.missing_markers() if markers else (),
-    )
-    if need.files or need.markers:
-        loaded = replace(loaded, state=load_segments(ctx, loaded.state, need))
+    state = load_entries(ctx, loaded.state, files=files, markers=markers)
+    loaded = replace(loaded, state=state)
     if files:
         after = evolved(snapshot, edit)
         edit = replace(edit, proven=edit.proven | _proven(ctx, loaded, after, edit.proven))

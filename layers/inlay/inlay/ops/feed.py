@@ -176,7 +176,7 @@ def plan_steps(
     before = State(next(snapshots)) if since else None
     for snapshot in snapshots:
         after = State(snapshot, retain(before.contents if before else None, snapshot))
-        if before is None or at_once or not keeps_rows(before.snapshot, snapshot):
+        if before is None or at_once or not keeps_rows(before.snapshot, snapshot, schema):
             step, after = _plan(ctx, before, after, schema, predicate)
             if step.units:
                 yield step

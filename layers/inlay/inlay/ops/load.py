@@ -321,10 +321,13 @@ def _missing_segment(ctx: Context, snapshot: Snapshot, key: str) -> InlayError:
     return CorruptTable(f"segment {key} is missing", table=ctx.uri, key=key)
 
 
-def load_entries(ctx: Context, state: State) -> State:
-    """`state` with every file and marker entry at hand."""
+def load_entries(ctx: Context, state: State, *, files: bool = True, markers: bool = True) -> State:
+    """`state` with every entry at hand, of files, of markers or of both."""
     while True:  # twice at most: nodes, then what they refer to
-        need = NeedSegments(files=state.missing_files(), markers=state.missing_markers())
+        need = NeedSegments(
+            files=state.missing_files() if files else (),
+            markers=state.missing_markers() if markers else (),
+        )
         if not need.files and not need.markers:
             return state
         state = load_segments(ctx, state, need)

@@ -29,9 +29,7 @@ FEW = 3
 def load_file(ctx: Context, state: State, key: str) -> State:
     """`state` with the entry of the file `key`, if it is live, and every marker."""
     looked = _where_its_values_may_be(ctx, state, key)
-    if key not in looked.keys_at_hand():
-        return load_entries(ctx, looked)
-    return load_segments(ctx, looked, NeedSegments(markers=looked.missing_markers()))
+    return load_entries(ctx, looked, files=key not in looked.keys_at_hand())
 
 
 def _where_its_values_may_be(ctx: Context, state: State, key: str) -> State:

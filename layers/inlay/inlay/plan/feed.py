@@ -81,11 +81,14 @@ class NeedMore:
     after: NeedSegments
 
 
-def keeps_rows(before: Snapshot, after: Snapshot) -> bool:
-    """Whether the commit of `after` surely left every row of `before` as it was."""
+def keeps_rows(before: Snapshot, after: Snapshot, told: Schema) -> bool:
+    """Whether the commit of `after` surely left every row of `before` as it was, in the columns of
+    `told`. Maintenance writes no column that was dropped, and a restore may have brought it back."""
     commit = after.commit
     counts_none = commit.added_rows == 0 and commit.removed_rows == 0
-    is_maintenance = commit.operation in MAINTENANCE and counts_none
+    known = {field.id for _, field in after.schema.walk()}
+    dropped = any(f.id <= after.last_field_id and f.id not in known for _, f in told.walk())
+    is_maintenance = commit.operation in MAINTENANCE and counts_none and not dropped
     return is_maintenance or (after.files, after.markers) == (before.files, before.markers)
 
 

@@ -16,6 +16,8 @@ yes          live, rows        these rows marked; a conflict when main has repla
 yes          emptied           removed; a conflict when main has replaced it
 yes          replaced          removed; a conflict when main has replaced it too, or has deleted
                                rows of it
+yes          emptied,          a conflict when main was restored since, and lacks the file or
+             replaced          deletes of it that the common version had
 ============ ================= ==============================================================
 """
 
@@ -69,6 +71,19 @@ def plan_merge(main: State, branch: State, base: State, *, fork: int) -> MergePl
             (marked if entry.key in on_main else contested).append(task)
     removed = sorted(common - kept)
     gone = [key for key in removed if key not in on_main]
+    if main.snapshot.replaced > fork:
+        # A restore may have taken back what main had done to a file before the branch began.
+        if gone:
+            return _conflict(gone[0], "went on the branch, and on main, which was restored since")
+        was, now = _Deletes(base, since=0), _Deletes(main, since=0)
+        for entry in base.files():
+            if entry.key in kept:
+                continue
+            left = {m.id for m in now.of(on_main[entry.key]).only}
+            if any(m.id not in left for m in was.of(entry).only):
+                return _conflict(
+                    entry.key, "went on the branch, and a restore of main brought rows of it back"
+                )
     if any(_is_rewritten(t.file) for t in added):
         # Rows of a file that went may be in others now, where main's deletes would miss them.
         if gone:
