@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 
 import inlay
@@ -213,6 +214,46 @@ def test_columns_added_on_a_branch_come_with_the_merge(place: Place) -> None:
     place.open().merge("work")
     assert place.open().schema.names == ["id", "mark", "note"]
     assert ids(place.open()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "delete",
+    [{"where": "mark BETWEEN 1 AND 3"}, {"where": "mark = 1 AND id > 0"}, {"keys": {"mark": [1]}}],
+)
+def test_a_delete_by_a_column_that_a_branch_dropped_stands_in_the_way_of_its_merge(
+    place: Place, delete: dict
+) -> None:
+    place.table.append(pa.concat_tables([rows([1, 2], mark=1), rows([3], mark=9)]))
+    branch = place.table.branch("work")
+    branch.alter(drop=["mark"])
+    place.open().delete(**delete)
+    with pytest.raises(MergeConflict, match="a column that the other side dropped"):
+        place.open().merge("work")
+    place.open().rewrite()
+    place.open().merge("work")
+    assert place.open().schema.names == ["id"]
+    assert ids(place.open()) == [3]
+
+
+@pytest.mark.parametrize("widens", ["work", "main"])
+def test_values_that_a_column_widened_on_the_other_side_does_not_reach_stand_in_the_way(
+    place: Place, widens: str
+) -> None:
+    def day(number: int) -> pa.Table:
+        return pa.table({"id": [7], "day": pa.array([number], pa.int32()).cast(pa.date32())})
+
+    place.table.alter(add={"day": pa.date32()})
+    place.table.branch("work")
+    place.open(ref=widens).alter(widen={"day": pa.timestamp("us")})
+    other = place.open(ref="main" if widens == "work" else "work")
+    other.append(day(100))
+    other.append(day(2**30))
+    with pytest.raises(MergeConflict, match="'day' may hold values"):
+        place.open().merge("work")
+    other.refresh().delete("day > DATE '2000-01-01'", mode="rewrite")
+    place.open().merge("work")
+    assert ids(place.open()) == [7]
+    assert place.open().schema.field("day").type == pa.timestamp("us")
 
 
 def test_branches_without_a_common_past_are_not_merged(place: Place) -> None:

@@ -32,7 +32,7 @@ from inlay.ops.restore import EVEN
 from inlay.ops.vectors import vector_markers
 from inlay.parquet.reader import read_positions
 from inlay.plan.change import Change, Conflict, Edit
-from inlay.plan.merge import MergePlan, contest, merged_shape, plan_merge
+from inlay.plan.merge import MergePlan, contest, merged_shape, misfit, plan_merge
 from inlay.plan.refs import seen
 from inlay.plan.scan import FileTask
 from inlay.plan.state import State
@@ -113,6 +113,9 @@ def _merge(ctx: Context, loaded: Loaded, name: str, ref: Ref, positions: _Positi
         if isinstance(found, Conflict):
             raise _refused(ctx, name, found)
     assert isinstance(plan, MergePlan) and isinstance(shape, Snapshot)
+    unfit = misfit(shape, plan, loaded.state, base)
+    if unfit is not None:
+        raise _refused(ctx, name, unfit)
     on_main = [f.key for f in loaded.state.files()]
     for task in plan.contested:
         # Main's deletes are bound to main's columns, the branch's to the branch's.

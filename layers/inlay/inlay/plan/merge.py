@@ -31,6 +31,7 @@ from inlay.format.entry import DataFile, Marker
 from inlay.format.snapshot import Snapshot
 from inlay.plan.change import Conflict
 from inlay.plan.evidence import Evidence
+from inlay.plan.evolving import spoken_of, unreadable
 from inlay.plan.reach import marker_may_hit
 from inlay.plan.scan import FileTask
 from inlay.plan.state import State
@@ -126,6 +127,25 @@ def merged_shape(main: Snapshot, branch: Snapshot, base: Snapshot) -> Snapshot |
     if _shape(main) == _shape(base):
         return branch
     return Conflict("the columns, or the layout of files, were changed on the branch and on main")
+
+
+def misfit(shape: Snapshot, plan: MergePlan, main: State, base: State) -> Conflict | None:
+    """Whether something that main or the branch did since cannot be read in the columns of the merge:
+    deletes that speak of a column the other side dropped, values that its wider type does not reach."""
+    schema = shape.schema
+    known = {field.id for _, field in schema.walk()}
+    for marker in (*main.markers(), *plan.erasing):
+        if not spoken_of(marker) <= known:
+            return Conflict(
+                "a delete speaks of a column that the other side dropped, and a rewrite has to apply it"
+            )
+    common = {f.key for f in base.files()}
+    new = (f for f in main.files() if f.key not in common)
+    for entry in (*new, *(task.file for task in plan.added)):
+        reason = unreadable(entry, shape.schema_by_id(entry.schema_id), schema)
+        if reason:
+            return _conflict(entry.key, f"does not fit the columns of the merge: {reason}")
+    return None
 
 
 def _shape(snapshot: Snapshot) -> tuple[object, ...]:
