@@ -45,6 +45,7 @@ from inlay.plan.erasure import (
     unclean_files,
 )
 from inlay.plan.evidence import Evidence
+from inlay.plan.later import came_later
 from inlay.plan.prune import may_match
 from inlay.plan.refs import seen
 from inlay.plan.state import State
@@ -158,17 +159,15 @@ def _refuse_holds(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> Non
 
 
 def _refuse_dropped_columns(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> None:
-    """Where a branch dropped a column that the condition asks for, its files still hold the values, and
+    """Where a branch dropped a column that the condition asks for, its files may still hold the values, and
     nothing on that branch can tell its rows by them."""
     for name, ref in sorted(snapshot.refs.items()):
-        content = load_content(ctx, snapshot, ref)
-        schema = snapshot.schema_by_id(content.schema_id)
-        lacking = [i for i in field_ids(predicate) if schema.by_id(i) is None]
-        if not lacking:
-            continue
-        state = load_entries(ctx, State(seen(snapshot, content)))
-        recorded = {f.schema_id for f in state.files()}
-        if any(snapshot.schema_by_id(s).by_id(i) for s in recorded for i in lacking):
+        schema_id = load_content(ctx, snapshot, ref).schema_id
+        has = snapshot.schema_by_id(schema_id).by_id
+        if any(
+            has(i) is None and not came_later(i, schema_id, snapshot.schemas)
+            for i in field_ids(predicate)
+        ):
             raise InvalidRequest(
                 f"{name!r} has dropped a column that the condition asks for",
                 next_step=f"Merge or drop {name!r} first, or name the rows by columns it still has",

@@ -8,6 +8,7 @@ out: a ref that moved since the change was planned is a conflict, and the change
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 from inlay.errors import InvalidRequest
@@ -16,7 +17,6 @@ from inlay.format.entry import Marker, Where
 from inlay.format.snapshot import (
     MAX_REFS,
     Commit,
-    Erasure,
     HeadObject,
     Ref,
     Snapshot,
@@ -24,6 +24,8 @@ from inlay.format.snapshot import (
     Totals,
 )
 from inlay.plan.change import THIS_VERSION, Conflict, Edit
+from inlay.plan.later import asked_before
+from inlay.plan.prune import may_match
 
 MAIN = "main"
 # Names end up in command lines, URIs and file names.
@@ -46,10 +48,9 @@ def check_name(name: object) -> str:
 def seen(table: Snapshot, content: Content, since: int = 0) -> Snapshot:
     """`table` with this content, as readers see it: without the rows of erasures that were opened after
     the content was made. A content that nobody wrote to since cannot bear the marker itself."""
-    later = [e for e in table.erasures if e.predicate and e.opened_version > content.version]
+    added = tuple(_later_erasures(table, content))
     markers, totals = content.markers, content.totals
-    if later:
-        added = tuple(_marker(e) for e in later)
+    if added:
         markers = Tier(markers.segments, (*markers.inline, *added))
         totals = replace(totals, markers=totals.markers + len(added))
     replaced = max(content.replaced, since)
@@ -62,14 +63,20 @@ def hidden(found: Snapshot, current: Snapshot) -> Snapshot:
     return view(found, replace(content, replaced=found.replaced))
 
 
-def _marker(erasure: Erasure) -> Marker:
-    assert erasure.predicate is not None
-    return Marker(
-        id=erasure.id,
-        body=Where(erasure.predicate),
-        sequence=erasure.opened_version,
-        erasure=erasure.id,
-    )
+def _later_erasures(table: Snapshot, content: Content) -> Iterator[Marker]:
+    """The markers of erasures that were opened after the content was made, as far as they can hit rows of
+    it: it may be from before a column was added that the condition asks for."""
+    for erasure in table.erasures:
+        if erasure.predicate is None or erasure.opened_version <= content.version:
+            continue
+        predicate = asked_before(erasure.predicate, content.schema_id, table.schemas)
+        if may_match(predicate, {}, 1):
+            yield Marker(
+                id=erasure.id,
+                body=Where(predicate),
+                sequence=erasure.opened_version,
+                erasure=erasure.id,
+            )
 
 
 def with_head(committed: Snapshot, table: Snapshot, name: str, head: HeadObject) -> Snapshot:
