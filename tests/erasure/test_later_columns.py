@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import inlay
 from inlay.errors import InvalidRequest
 from inlay.format.predicate import And, Comparison, IsNull, Literal, Not, Or, Predicate
 from inlay.format.schema import Primitive
@@ -110,11 +111,25 @@ def test_a_branch_with_columns_of_its_own_that_lacks_the_one_asked_for_refuses()
     assert work.ids() == [1, 2]
 
 
+def test_a_version_that_had_dropped_the_column_is_not_gone_back_to_meanwhile() -> None:
+    people, _, alias = _grown()
+    t = inlay.open(people.ctx.uri, context=people.ctx)
+    before = t.version
+    t.alter(drop=["alias"])
+    without = t.version
+    t.restore(version=before)
+    people.erase(_conditions(alias)["equal"])
+    t.refresh()
+    for go_back in (lambda: t.restore(version=without), lambda: t.tag("then", without)):
+        with pytest.raises(InvalidRequest, match="lacks a column that an open erasure asks for"):
+            go_back()
+    assert people.finish().receipts
+    assert people.found() == []
+
+
 @given(st.data())
 def test_a_condition_selects_the_same_rows_before_the_column_as_after(data: st.DataObject) -> None:
     """Old rows seen at the old version, and the same rows under the new columns."""
-    import inlay
-
     default = data.draw(st.sampled_from([None, 5, 7]))
     leaves = st.sampled_from(
         [

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from inlay.errors import InvalidRequest, RefNotFound
 from inlay.format.keys import RECEIPTS, receipt_key
-from inlay.format.predicate import Predicate, field_ids
+from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.append import fresh_base
 from inlay.ops.commit import Committed, Skipped, commit, expect_committed
@@ -45,7 +45,7 @@ from inlay.plan.erasure import (
     unclean_files,
 )
 from inlay.plan.evidence import Evidence
-from inlay.plan.later import came_later
+from inlay.plan.later import lacks_asked
 from inlay.plan.prune import may_match
 from inlay.plan.refs import seen
 from inlay.plan.state import State
@@ -163,11 +163,7 @@ def _refuse_dropped_columns(ctx: Context, snapshot: Snapshot, predicate: Predica
     nothing on that branch can tell its rows by them."""
     for name, ref in sorted(snapshot.refs.items()):
         schema_id = load_content(ctx, snapshot, ref).schema_id
-        has = snapshot.schema_by_id(schema_id).by_id
-        if any(
-            has(i) is None and not came_later(i, schema_id, snapshot.schemas)
-            for i in field_ids(predicate)
-        ):
+        if lacks_asked(predicate, schema_id, snapshot.schemas):
             raise InvalidRequest(
                 f"{name!r} has dropped a column that the condition asks for",
                 next_step=f"Merge or drop {name!r} first, or name the rows by columns it still has",

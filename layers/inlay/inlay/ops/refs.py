@@ -15,9 +15,10 @@ from inlay.errors import InvalidRequest, RefExists, RefHeld, VersionNotFound
 from inlay.format.snapshot import MAX_REFS, Ref, Snapshot
 from inlay.ops.commit import Committed, Skipped
 from inlay.ops.context import Context
-from inlay.ops.load import Loaded, find_ref, load_entries, load_pointer, on_branch
+from inlay.ops.load import Loaded, find_ref, load_content, load_entries, load_pointer, on_branch
 from inlay.ops.replan import commit_planned
 from inlay.plan.change import THIS_VERSION, Change, Edit
+from inlay.plan.later import lacks_asked
 from inlay.plan.refs import MAIN, check_name, is_retained
 
 
@@ -113,7 +114,8 @@ def check_retained(ctx: Context, table: Snapshot, source: Ref) -> None:
 
 
 def source_of(ctx: Context, table: Snapshot, at: int | str) -> Ref:
-    """What a version number or a name stands for."""
+    """What a version number or a name stands for. Raises `InvalidRequest` for a version whose rows an open
+    erasure cannot tell apart: whoever made it current again would lose them all."""
     if isinstance(at, str) and at != MAIN:
         return find_ref(ctx, table, at)
     version = table.version if isinstance(at, str) else at
@@ -123,7 +125,17 @@ def source_of(ctx: Context, table: Snapshot, at: int | str) -> Ref:
             table=ctx.uri,
             version=version,
         )
-    return Ref(kind="tag", version=version)
+    ref = Ref(kind="tag", version=version)
+    asked = [e.predicate for e in table.erasures if e.predicate is not None]
+    schema_id = load_content(ctx, table, ref).schema_id if asked else 0
+    if any(lacks_asked(predicate, schema_id, table.schemas) for predicate in asked):
+        raise InvalidRequest(
+            f"version {version} of {ctx.uri} lacks a column that an open erasure asks for",
+            next_step="Wait for the erasure to end (`inlay erase-status`)",
+            table=ctx.uri,
+            version=version,
+        )
+    return ref
 
 
 def each_content(ctx: Context, main: Loaded) -> Iterator[tuple[str | None, Loaded]]:

@@ -20,6 +20,16 @@ def came_later(field_id: int, schema_id: int, schemas: Sequence[Schema]) -> bool
     return not any(s.by_id(field_id) for s in schemas if s.id <= schema_id)
 
 
+def lacks_asked(predicate: Predicate, schema_id: int, schemas: Sequence[Schema]) -> bool:
+    """Whether a content under this schema has dropped a column of the condition: its files may hold values
+    that nothing there can ask for."""
+    [schema] = (s for s in schemas if s.id == schema_id)
+    return any(
+        schema.by_id(i) is None and not came_later(i, schema_id, schemas)
+        for i in field_ids(predicate)
+    )
+
+
 def asked_before(predicate: Predicate, schema_id: int, schemas: Sequence[Schema]) -> Predicate:
     """`predicate` for the rows of a content under this schema."""
     later = [i for i in field_ids(predicate) if came_later(i, schema_id, schemas)]
