@@ -119,5 +119,5 @@ def _schema_of_first(ctx: Context, sources: Sequence[Source]) -> pa.Schema:
 def _read_schema(ctx: Context, source: Source) -> pa.Schema:
     location = source.location
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
-    got = read_tail(store, location.key)
+    got = read_tail(store, location)
     return describe(got.body, size=got.size).arrow

@@ -39,12 +39,11 @@ class Changes(ArrowStream):
     """Changes of rows after version `since`, up to and with `to`; to be read once or many times.
 
     The columns are those asked for, of the table as it is at `to` (wider, where a restore on the way made
-    them narrower), then `_change_type` (`insert`,
-    `delete`, or `update_preimage` and `update_postimage` where an update or upsert put a row in the
-    place of one of the same primary key), `_commit_version` and `_commit_timestamp`. Versions come in
-    order, in each what was removed before what was added. With `where`, rows are told that enter and
-    leave what the filter selects. With `net`, rows that came and went cancel, and what is left bears the
-    last version.
+    them narrower), then `_change_type` (`insert`, `delete`, or `update_preimage` and `update_postimage`
+    where an update or upsert put a row in the place of one of the same primary key), `_commit_version` and
+    `_commit_timestamp`. Versions come in order, in each what was removed before what was added. With
+    `where`, rows are told that enter and leave what the filter selects. With `net`, rows that came and went
+    cancel, and what is left bears the last version.
 
     Raises `VersionNotFound` for versions that have expired, `InvalidRequest`, `InvalidPredicate`.
     """

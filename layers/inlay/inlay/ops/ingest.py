@@ -326,7 +326,7 @@ def _look(
     columns."""
     location = source.location
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
-    got = read_tail(store, location.key)
+    got = read_tail(store, location)
     if source.etag is not None and got.etag != source.etag:
         return Superseded(source)
     described = describe(got.body, size=got.size)

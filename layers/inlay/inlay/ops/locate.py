@@ -7,20 +7,20 @@ footer: a file that is not where it points to is looked for everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import suppress
 
 from inlay.errors import InlayError
-from inlay.format.predicate import And, Comparison, Literal, Predicate
+from inlay.format.predicate import TRUE, And, Comparison, Literal, Predicate
 from inlay.format.schema import Primitive
-from inlay.format.snapshot import Segment, Snapshot
+from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
-from inlay.ops.load import load_entries, load_segments
+from inlay.ops.load import load_entries, load_matching
 from inlay.parquet.columns import locate_columns
 from inlay.parquet.describe import describe, read_tail
 from inlay.parquet.stats import file_stats
-from inlay.plan.change import NeedSegments
-from inlay.plan.prune import may_match
 from inlay.plan.state import State
+from inlay.storage.base import Location
 
 # So few references are read in about the time of a footer.
 FEW = 3
@@ -28,30 +28,19 @@ FEW = 3
 
 def load_file(ctx: Context, state: State, key: str) -> State:
     """`state` with the entry of the file `key`, if it is live, and every marker."""
-    looked = _where_its_values_may_be(ctx, state, key)
-    return load_entries(ctx, looked, files=key not in looked.keys_at_hand())
-
-
-def _where_its_values_may_be(ctx: Context, state: State, key: str) -> State:
-    if key in state.keys_at_hand() or len(state.missing_files()) <= FEW:
-        return state
-    try:
-        bounds = And(tuple(_bounds(ctx, state.snapshot, key)))
-    except InlayError:
-        return state
-
-    def wanted(found: Sequence[Segment]) -> list[bool]:
-        return [may_match(bounds, s.stats, s.rows) for s in found]
-
-    while missing := state.missing_files(wanted):  # nodes, then leaves
-        state = load_segments(ctx, state, NeedSegments(files=missing))
-    return state
+    if key not in state.keys_at_hand() and len(state.missing_files()) > FEW:
+        bounds: Predicate = TRUE
+        with suppress(InlayError):
+            bounds = And(tuple(_bounds(ctx, state.snapshot, key)))
+        state = load_matching(ctx, state, bounds)
+    return load_entries(ctx, state, files=key not in state.keys_at_hand())
 
 
 def _bounds(ctx: Context, snapshot: Snapshot, key: str) -> Iterator[Predicate]:
     """The least and the greatest value of each column, each of which a leaf with the file's entry may hold.
     Raises what a footer that cannot be read does."""
-    got = read_tail(ctx.store, ctx.key(key))
+    store = ctx.store
+    got = read_tail(store, Location(store.scheme, store.bucket, ctx.key(key)))
     found = describe(got.body, size=got.size)
     schema = snapshot.schema
     columns = locate_columns(found.arrow, schema)

@@ -25,7 +25,7 @@ from inlay.parquet.metadata import check_bounds, parse_metadata
 from inlay.parquet.stats import describe as describe_metadata
 from inlay.parquet.stats import total_rows, whole_stats
 from inlay.plan.partitions import partition_from_stats
-from inlay.storage.base import Got, Missing, ObjectStore
+from inlay.storage.base import Got, Location, Missing, ObjectStore
 
 # Enough for the footer of nearly every file.
 TAIL_BYTES = 64 * 1024
@@ -103,19 +103,20 @@ def partition_in(described: Described, schema: Schema, spec: PartitionSpec) -> P
     return partition_from_stats(spec, schema, stats, described.rows)
 
 
-def read_tail(store: ObjectStore, key: str) -> Got:
-    """The end of an object with all of its footer: one request for nearly every file, two for the others.
+def read_tail(store: ObjectStore, location: Location) -> Got:
+    """The end of an object of `store` with all of its footer: one request for nearly every file, two for
+    the others.
 
     Raises `ObjectGone`, also when the object changes in between."""
-    got = store.get_suffix(key, TAIL_BYTES)
+    got = store.get_suffix(location.key, TAIL_BYTES)
     if isinstance(got, Missing):
-        raise ObjectGone(f"{key} no longer exists", key=key)
+        raise ObjectGone(f"{location.uri} no longer exists", key=location.key)
     needed = footer_length(got.body)
     if needed <= len(got.body) or needed > got.size:
         return got
-    longer = store.get_suffix(key, needed)
+    longer = store.get_suffix(location.key, needed)
     if isinstance(longer, Missing) or longer.etag != got.etag:
-        raise ObjectGone(f"{key} changed while it was read", key=key)
+        raise ObjectGone(f"{location.uri} changed while it was read", key=location.key)
     return longer
 
 
