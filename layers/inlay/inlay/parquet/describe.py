@@ -108,13 +108,14 @@ def read_tail(store: ObjectStore, location: Location) -> Got:
     the others.
 
     Raises `ObjectGone`, also when the object changes in between."""
-    got = store.get_suffix(location.key, TAIL_BYTES)
+    pin = {} if location.version_id is None else {"version_id": location.version_id}
+    got = store.get_suffix(location.key, TAIL_BYTES, **pin)
     if isinstance(got, Missing):
         raise ObjectGone(f"{location.uri} no longer exists", key=location.key)
     needed = footer_length(got.body)
     if needed <= len(got.body) or needed > got.size:
         return got
-    longer = store.get_suffix(location.key, needed)
+    longer = store.get_suffix(location.key, needed, **pin)
     if isinstance(longer, Missing) or longer.etag != got.etag:
         raise ObjectGone(f"{location.uri} changed while it was read", key=location.key)
     return longer
