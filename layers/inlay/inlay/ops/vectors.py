@@ -15,7 +15,6 @@ from inlay.format.entry import Marker, Rows, Vector
 from inlay.format.puffin import encode_puffin
 from inlay.ops.context import Context
 from inlay.ops.load import Loaded
-from inlay.storage.base import IF_ABSENT
 
 # Few positions are cheaper in the marker than as an object: 64 take about 250 bytes of JSON.
 INLINE_POSITIONS = 64
@@ -33,7 +32,7 @@ def vector_markers(
         return
     key = keys.tombstone_key(loaded.date_us, ctx.new_id(), "puffin")
     data, blobs = encode_puffin(list(large.items()))
-    ctx.store.put(ctx.key(key), data, condition=IF_ABSENT)
+    ctx.write_once(key, data)
     for file, blob in zip(large, blobs, strict=True):
         yield Marker(
             id=ctx.new_id(),
