@@ -127,6 +127,12 @@ class Context:
 
         return write_once(self.store, self.key(relative), body, before_retry=wait)
 
+    def location(self, name: str) -> str:
+        """The whole URI of what metadata names: relative to the table root, or whole already."""
+        if "://" in name:
+            return name
+        return f"{self.store.scheme}://{self.store.bucket}/{self.key(name)}"
+
     def new_id(self) -> str:
         """A fresh random id (UUID version 4), from this context's randomness."""
         return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
