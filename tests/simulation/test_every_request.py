@@ -19,7 +19,8 @@ from inlay.ops.delete import delete, delete_keys
 from inlay.ops.expire import expire
 from inlay.ops.load import load_pointer
 from inlay.ops.rewrite import rewrite
-from inlay.ops.update import update, upsert
+from inlay.ops.update import update
+from inlay.ops.upsert import upsert
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request
 from inlay.testing import model
@@ -78,6 +79,12 @@ CASES = {
     "upsert": Case(
         model.upsert([(3, "cy", 1), (300, "cy", 2)], lambda row: row[0]),
         lambda c, r: upsert(c, as_table([(3, "cy", 1), (300, "cy", 2)]), request=r),
+    ),
+    "partial upsert": Case(
+        model.partial_upsert([(3, "cy"), (300, "cy")], lambda row: row[0]),
+        lambda c, r: upsert(
+            c, as_table([(3, "cy", None), (300, "cy", None)]).select([0, 1]), request=r
+        ),
     ),
     "rewrite": Case(None, lambda c, r: rewrite(c)),
     "compact": Case(None, lambda c, r: compact(c)),

@@ -48,6 +48,7 @@ from inlay.ops import repair as repair_op
 from inlay.ops import restore as restore_op
 from inlay.ops import rewrite as rewrite_op
 from inlay.ops import update as update_op
+from inlay.ops import upsert as upsert_op
 from inlay.ops import verify as verify_op
 from inlay.ops.commit import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context, Progress, Workers, no_progress
@@ -490,14 +491,33 @@ class Table:
         )
 
     def upsert(
-        self, data: Any, *, on: str | Sequence[str] = (), request_id: str | None = None
+        self,
+        data: Any,
+        *,
+        on: str | Sequence[str] = (),
+        on_duplicate: str = "refuse",
+        order: str | None = None,
+        request_id: str | None = None,
     ) -> WriteResult:
-        """Insert rows, replacing those with equal values of `on` (default: the primary key)."""
+        """Insert rows, replacing those with equal values of `on` (default: the primary key).
+
+        Columns that `data` lacks keep their values; new rows have the default there, else NULL. Several
+        rows of one key in `data` are refused (`InvalidRequest`); with `on_duplicate="last"` the one with
+        the greatest value of the column `order` counts, of equals or without `order` the last.
+        """
         columns = arguments.names(on, "on")
         request = arguments.request(request_id, arguments.shape("upsert", data))
         return self._write(
             "upsert",
-            lambda base: update_op.upsert(self._ctx, data, on=columns, base=base, request=request),
+            lambda base: upsert_op.upsert(
+                self._ctx,
+                data,
+                on=columns,
+                on_duplicate=on_duplicate,
+                order=order,
+                base=base,
+                request=request,
+            ),
         )
 
     def alter(

@@ -114,6 +114,12 @@ class Context:
         """The store key of an object named relative to the table root."""
         return f"{self.root}/{relative}" if self.root else relative
 
+    def location(self, name: str) -> str:
+        """The whole URI of what metadata names: relative to the table root, or whole already."""
+        if "://" in name:
+            return name
+        return f"{self.store.scheme}://{self.store.bucket}/{self.key(name)}"
+
     def new_id(self) -> str:
         """A fresh random id (UUID version 4), from this context's randomness."""
         return str(uuid.UUID(int=self.random.getrandbits(128), version=4))

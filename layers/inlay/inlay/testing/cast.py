@@ -26,7 +26,8 @@ from inlay.ops.ingest import Retry, Source, ingest
 from inlay.ops.load import load_pointer
 from inlay.ops.rewrite import rewrite
 from inlay.ops.scan import Scan
-from inlay.ops.update import update, upsert
+from inlay.ops.update import update
+from inlay.ops.upsert import upsert
 from inlay.parquet.types import schema_from_arrow
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request

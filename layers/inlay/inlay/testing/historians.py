@@ -23,7 +23,7 @@ from inlay.ops.partition import set_partitioning
 from inlay.ops.refs import branch, drop, tag
 from inlay.ops.restore import restore
 from inlay.ops.rewrite import rewrite
-from inlay.ops.update import upsert
+from inlay.ops.upsert import upsert
 from inlay.parse import parse_predicate
 from inlay.plan.change import Request
 from inlay.testing import model

@@ -30,7 +30,8 @@ from inlay.ops.partition import set_partitioning
 from inlay.ops.refs import branch, tag
 from inlay.ops.restore import restore
 from inlay.ops.rewrite import rewrite
-from inlay.ops.update import update, upsert
+from inlay.ops.update import update
+from inlay.ops.upsert import upsert
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Change, Edit, Request
 from inlay.testing import model
@@ -74,7 +75,7 @@ REPLACING = frozenset(
 )
 UPDATES = frozenset(("update tombstone", "update vector", "update rewrite"))
 DELETES = frozenset(("delete range", "delete where", "delete keys", "delete rows", "erase"))
-ARRIVALS = frozenset(("append", "ingest", "upsert"))
+ARRIVALS = frozenset(("append", "ingest", "upsert", "partial upsert"))
 # What moves the boundary of garbage collection to now: uploads that began before are refused.
 BOUNDARY = frozenset(("erase", "erase steps"))
 
@@ -229,6 +230,18 @@ def _upsert(sim: Simulation, number: int) -> Operation:
         lambda ctx, r: upsert(ctx, table, request=r),
         model.upsert(rows, lambda row: row[0]),
         BOUNDARY,
+    )
+
+
+@operation
+def _partial_upsert(sim: Simulation, number: int) -> Operation:
+    """The rows keep their balance, whatever becomes of it meanwhile."""
+    rows: list[Row] = [(3, f"cy-{number}"), (300 + number, "cy")]
+    table = as_table([(*row, None) for row in rows]).select([0, 1])
+    return Operation(
+        lambda ctx, r: upsert(ctx, table, request=r),
+        model.partial_upsert(rows, lambda row: row[0]),
+        REPLACING | UPDATES | DELETES | ARRIVALS | BOUNDARY | {"alter"},
     )
 
 
