@@ -17,9 +17,9 @@ import pytest
 import inlay
 from inlay.format import keys
 from inlay.format.keys import ObjectKind, classify
-from inlay.ops.commit import commit
+from inlay.ops.commit.driver import commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.load import load_pointer
+from inlay.ops.metadata.load import load_pointer
 from inlay.plan.change import Change, Request
 from inlay.storage.faults import Fate, FaultyStore
 from inlay.storage.memory import MemoryStore

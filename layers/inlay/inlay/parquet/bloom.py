@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 
 from inlay.format.schema import Primitive, Value
-from inlay.parquet.fields import Physical
+from inlay.parquet.footer.fields import Physical
 
 _BLOCK_BYTES = 32
 _MASK = 2**64 - 1

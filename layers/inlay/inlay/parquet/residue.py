@@ -29,9 +29,9 @@ from inlay.errors import SchemaMismatch, UnreadableFile, UnsupportedFile
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Predicate, field_ids
 from inlay.format.schema import Schema
+from inlay.parquet.arrow.evaluate import selected
 from inlay.parquet.bloom import may_hold, plain_bytes
-from inlay.parquet.evaluate import selected
-from inlay.parquet.fields import (
+from inlay.parquet.footer.fields import (
     Chunk,
     Codec,
     ColumnIndex,
@@ -48,20 +48,23 @@ from inlay.parquet.fields import (
     Repetition,
     Stats,
 )
-from inlay.parquet.footer import MAGIC, RECODE, ColumnChunk, Footer, Leaf, decode_footer, trailer
-from inlay.parquet.keyvalues import naming
-from inlay.parquet.mask import normalised
-from inlay.parquet.opened import OpenFile
-from inlay.parquet.pages import (
+from inlay.parquet.footer.footer import (
+    MAGIC,
+    RECODE,
+    ColumnChunk,
+    Footer,
+    Leaf,
+    decode_footer,
+    trailer,
+)
+from inlay.parquet.footer.pages import (
     BLOOM_HEADER_BYTES,
     DICTIONARY_ENCODINGS,
     MAX_DOUBTFUL_PAGE_BYTES,
     bloom_length,
     page_header,
 )
-from inlay.parquet.ranges import Objects, RangeFile
-from inlay.parquet.reader import Wanted, open_file
-from inlay.parquet.thrift import (
+from inlay.parquet.footer.thrift import (
     BINARY,
     I32,
     STRUCT,
@@ -71,9 +74,14 @@ from inlay.parquet.thrift import (
     decode_struct,
     encode_struct,
 )
-from inlay.parquet.views import translate_errors
+from inlay.parquet.read.data_file import OpenFile
+from inlay.parquet.read.deleted_rows import normalised
+from inlay.parquet.read.ranges import Objects, RangeFile
+from inlay.parquet.read.reader import Wanted, open_file
+from inlay.parquet.surgery.key_values import naming
+from inlay.parquet.surgery.physical_view import translate_errors
 from inlay.plan.literals import condition_on, equal_values, texts_of
-from inlay.plan.scan import FileTask
+from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import ByteRange
 
 Where = Literal["dictionary", "bounds", "page index", "bloom", "key-value"]
