@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import inlay
@@ -14,14 +14,14 @@ from inlay.errors import InvalidRequest
 from inlay.format.predicate import And, Comparison, IsNull, Literal, Not, Or, Predicate
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Ref
-from inlay.ops.alter import alter, evolution_of
-from inlay.ops.append import append
-from inlay.ops.load import load_pointer, load_seen
-from inlay.ops.refs import branch, tag
-from inlay.ops.restore import restore
-from inlay.ops.verify import verify
+from inlay.ops.metadata.load import load_pointer, load_seen
+from inlay.ops.refs.refs import branch, tag
+from inlay.ops.refs.restore import restore
+from inlay.ops.schema.alter import alter, evolution_of
+from inlay.ops.verify.table import verify
+from inlay.ops.write.append import append
 from inlay.parse import parse_predicate
-from inlay.plan.state import State
+from inlay.plan.metadata.state import State
 
 from .people import NAME, WHO, People, new_people, rows
 
@@ -127,6 +127,7 @@ def test_a_version_that_had_dropped_the_column_is_not_gone_back_to_meanwhile() -
     assert people.found() == []
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_condition_selects_the_same_rows_before_the_column_as_after(data: st.DataObject) -> None:
     """Old rows seen at the old version, and the same rows under the new columns."""

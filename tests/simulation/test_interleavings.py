@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from inlay.ops import commit as commit_module
-from inlay.ops.load import load_pointer
+from inlay.ops.commit import driver as commit_module
+from inlay.ops.metadata.load import load_pointer
 from inlay.testing.interleavings import Pair, Start, explore, pairs, run, schedules, switches
 from inlay.testing.pairs import OPERATIONS
 from inlay.testing.remembered import remembered
@@ -16,7 +16,8 @@ from inlay.testing.remembered import remembered
 # One of each row of the conflict matrix: `make test` has seconds, `make interleavings` runs them all.
 FEW = ("append", "delete range", "delete rows", "update vector", "rewrite", "compact")
 SAMPLE = [f"{a} × {b}" for a, b in itertools.combinations_with_replacement(FEW, 2)]
-SAMPLE += [f"{a} × {b}" for a in FEW for b in ("restore", "merge")]
+SAMPLE += [f"{a} × {b}" for a in FEW for b in ("restore", "merge", "partial upsert")]
+SAMPLE += ["partial upsert × partial upsert"]
 
 
 def looked_at(found):

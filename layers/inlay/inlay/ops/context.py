@@ -16,12 +16,17 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from inlay.ops.cache import ObjectCache
-from inlay.ops.turns import Turns
-from inlay.parquet.ranges import Objects
-from inlay.storage.base import ObjectStore
+from inlay.ops.commit_queue import Turns
+from inlay.parquet.read.ranges import Objects
+from inlay.storage.base import ObjectStore, Written
+from inlay.storage.write_once import write_once
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+# Full jitter within a window that doubles from this with each try of a write-once object: 0.6 s at the
+# last, about a second in all.
+RETRY_SECONDS = 0.02
 
 
 class Clock(Protocol):
@@ -102,7 +107,7 @@ class Context:
     cache: ObjectCache = field(default_factory=ObjectCache)
     # Whose content is read and written: a branch's (inside an erasure also a tag's); None is main.
     branch: str | None = None
-    # Contexts of one process on one table share it (`ops.group`): their commits go in turns.
+    # Contexts of one process on one table share it (`ops.commit.group`): their commits go in turns.
     turns: Turns[Any, Any, Any] = field(default_factory=Turns)
 
     @property
@@ -113,6 +118,20 @@ class Context:
     def key(self, relative: str) -> str:
         """The store key of an object named relative to the table root."""
         return f"{self.root}/{relative}" if self.root else relative
+
+    def write_once(self, relative: str, body: bytes) -> Written:
+        """Create an immutable object of the table, waiting between tries; see `storage.write_once`."""
+
+        def wait(tried: int) -> None:
+            self.clock.sleep(self.random.uniform(0, RETRY_SECONDS * 2**tried))
+
+        return write_once(self.store, self.key(relative), body, before_retry=wait)
+
+    def location(self, name: str) -> str:
+        """The whole URI of what metadata names: relative to the table root, or whole already."""
+        if "://" in name:
+            return name
+        return f"{self.store.scheme}://{self.store.bucket}/{self.key(name)}"
 
     def new_id(self) -> str:
         """A fresh random id (UUID version 4), from this context's randomness."""

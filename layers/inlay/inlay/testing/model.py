@@ -92,7 +92,7 @@ class Model:
         """What `version` must hold, by what its commit claims. The caller then sets `rows_at`.
         `events` are those applied, each with the erasures that were opened after its object landed.
         `added` are the rows of the files it added: an append without a request id is known by them.
-        `together` are the requests of an append that bears several (`ops.group`)."""
+        `together` are the requests of an append that bears several (`ops.commit.group`)."""
         before = self.rows_at.get(version - 1, Counter())
         if request is not None:
             intent = self.apply_once(request, version)
@@ -183,5 +183,24 @@ def upsert(rows: list[Row], key: Callable[[Row], Any]) -> Intent:
     def apply(before: Rows) -> Rows:
         kept = Counter({r: n for r, n in before.items() if key(r) not in replaced})
         return kept + Counter(rows)
+
+    return apply
+
+
+def partial_upsert(rows: list[Row], key: Callable[[Row], Any]) -> Intent:
+    """`rows` give the first columns; of the others the old rows of a key keep their own."""
+    given = {key(r): r for r in rows}
+
+    def apply(before: Rows) -> Rows:
+        after: Rows = Counter()
+        for row, n in before.items():
+            new = given.get(key(row))
+            after[row if new is None else new + row[len(new) :]] += n
+        width = max(map(len, before), default=0)
+        found = {key(row) for row in before}
+        for name, new in given.items():
+            if name not in found:
+                after[new + (None,) * (width - len(new))] += 1
+        return after
 
     return apply

@@ -1,0 +1,509 @@
+"""Thrift's compact protocol as a tree of plain values that forgets nothing.
+
+Promise: `decode_struct` turns any well-formed compact struct into a tree and `encode_struct` turns
+it back into the same bytes, whatever fields it holds, known or not. Fields are always written in
+ascending order of their ids, as every thrift compiler writes them: some readers (fastparquet) take
+any other order for damage or worse. (What came in another order, or with padded varints, comes back
+in this form, with the same meaning.) Damaged bytes raise `ThriftError`; time and memory stay
+proportional to the bytes given, by the bounds below.
+
+The tree:
+
+=========================== =====================================================
+wire type                   Python value
+=========================== =====================================================
+struct                      ``dict`` from `field key` to value, in wire order;
+                            ``bytes``, the stop byte included, if left packed
+bool, i8, i16, i32, i64     ``bool``, ``int``
+double                      ``float``
+binary, string              ``bytes``
+list, set                   `Items`, a ``list`` that knows its element type
+map                         `Pairs`
+uuid                        ``bytes`` of length 16
+=========================== =====================================================
+
+A *field key* is the field's id and wire type in one number, ``id << 4 | type``, made by `i32(3)`,
+`binary(4)` and so on. A lookup therefore finds a field only if it has the type the schema says: a
+field of the wrong type counts as absent and survives as an unknown one.
+
+Most bytes of a footer are statistics that nobody asks for. Structs below a depth that the caller
+names therefore stay *packed*: their bytes are found by one regular expression, which costs a tenth of
+decoding them, and are written back as they are. `unpack` decodes one when it is asked for.
+
+Relies on nothing but the protocol: github.com/apache/thrift, doc/specs/thrift-compact-protocol.md.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+BOOL, FALSE, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
+INTEGERS = frozenset({I16, I32, I64})
+
+# Parquet's metadata nests 7 deep (file, row group, chunk, metadata, statistics …). Python would
+# give up near 1,000; refusing here keeps the stack small and the error typed.
+MAX_DEPTH = 24
+# A dict costs 64 bytes where an empty struct costs one: without a bound, 8 MiB of zeros would
+# become half a gigabyte. A real footer has one container for every 20 bytes or so.
+MAX_CONTAINERS = 2_000_000
+# Distinct short lists of one footer that are worth remembering: columns have about three each.
+MAX_REMEMBERED = 20_000
+# Bounds of what a pattern takes for a plain struct; others are decoded to find their end.
+MAX_PLAIN_STRING = 64
+MAX_PLAIN_FIELDS = 32
+# Longer lists are not shared between structs, so their encoded bytes are not kept for a second use.
+MAX_SHARED_ITEMS = 9
+
+Struct = dict[int, Any]
+
+
+class ThriftError(ValueError):
+    """The bytes are not what the protocol allows, or go past a bound."""
+
+
+class Items(list[Any]):
+    """A thrift list or set: `element` is its element type, `kind` is LIST or SET."""
+
+    __slots__ = ("element", "kind")
+
+    def __init__(self, element: int, values: Iterable[Any] = (), kind: int = LIST) -> None:
+        super().__init__(values)
+        self.element = element
+        self.kind = kind
+
+
+class Pairs(list[Any]):
+    """A thrift map as (key, value) pairs in wire order, with its two element types."""
+
+    __slots__ = ("element", "key")
+
+    def __init__(self, key: int, element: int, values: Iterable[Any] = ()) -> None:
+        super().__init__(values)
+        self.key = key
+        self.element = element
+
+
+# -- field keys -----------------------------------------------------------------------------------
+
+
+def boolean(field_id: int) -> int:
+    return field_id << 4 | BOOL
+
+
+def i16(field_id: int) -> int:
+    return field_id << 4 | I16
+
+
+def i32(field_id: int) -> int:
+    return field_id << 4 | I32
+
+
+def i64(field_id: int) -> int:
+    return field_id << 4 | I64
+
+
+def binary(field_id: int) -> int:
+    return field_id << 4 | BINARY
+
+
+def items(field_id: int) -> int:
+    return field_id << 4 | LIST
+
+
+def nested(field_id: int) -> int:
+    return field_id << 4 | STRUCT
+
+
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """No cycle collection inside: a footer's tree has no cycles, and scanning a million young
+    containers again and again costs four times the decoding itself."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+# -- decoding -------------------------------------------------------------------------------------
+
+
+def decode_struct(
+    data: bytes | memoryview, start: int = 0, *, unpack_depth: int = MAX_DEPTH
+) -> tuple[Struct, int]:
+    """The struct at `start`, and the offset just behind it. Structs deeper than `unpack_depth` stay
+    packed (the whole is at 0, a field's struct one deeper, an element of a field's list two)."""
+    try:
+        return _Reader(bytes(data), unpack_depth).struct(start, 0)
+    except IndexError:
+        raise ThriftError("cut short") from None
+
+
+def unpack(value: Struct | bytes) -> Struct:
+    """A struct that may have been left packed. What stays packed is known to be well formed."""
+    if isinstance(value, bytes):
+        return decode_struct(value)[0]
+    return value
+
+
+def edit_integer(packed: bytes, key: int, change: Callable[[int], int]) -> bytes:
+    """A packed struct with its integer field `key` changed. Where that is the first field, as a rule,
+    nothing else is looked at."""
+    if packed[0] == key:  # ids below 16 begin with the very byte
+        try:
+            number, rest = _varint(packed, 1)
+        except IndexError:
+            raise ThriftError("cut short") from None
+        out = bytearray(packed[:1])
+        _write_zigzag(out, change(number >> 1 ^ -(number & 1)))
+        out += packed[rest:]
+        return bytes(out)
+    fields = unpack(packed)
+    if key not in fields:
+        raise ThriftError(f"no field {key >> 4}")
+    return encode_struct({**fields, key: change(fields[key])})
+
+
+def _plain_struct() -> re.Pattern[bytes]:
+    """Matches whole structs as statistics are: numbers, booleans, short strings, short lists of numbers.
+
+    It matches less than the protocol allows and nothing else, so what it finds needs no decoding to be
+    sound. Possessive, so that it cannot search: time is linear, whatever the bytes.
+    """
+
+    def heads(*kinds: int) -> bytes:
+        return _one_of(delta << 4 | kind for delta in range(1, 16) for kind in kinds)
+
+    number = rb"[\x80-\xff]{0,8}[\x00-\x7f]"  # at most 63 bits
+    numbers = heads(*INTEGERS) + number
+    string = heads(BINARY) + _any_of(
+        re.escape(bytes([n])) + b"[\\s\\S]{%d}" % n for n in range(MAX_PLAIN_STRING + 1)
+    )
+    of_numbers = heads(LIST) + _any_of(
+        _one_of(n << 4 | kind for kind in INTEGERS) + b"(?:%b){%d}" % (number, n) for n in range(15)
+    )
+    fields = _any_of([numbers, string, heads(BOOL, FALSE), of_numbers])
+    return re.compile(b"%b{0,%d}+\\x00" % (fields, MAX_PLAIN_FIELDS))
+
+
+def _one_of(values: Iterable[int]) -> bytes:
+    return b"[" + b"".join(b"\\x%02x" % value for value in values) + b"]"
+
+
+def _any_of(patterns: Iterable[bytes]) -> bytes:
+    return b"(?:" + b"|".join(patterns) + b")"
+
+
+_PLAIN_STRUCT = _plain_struct()
+
+
+class _Reader:
+    """One decoding: the bytes, how many containers they may still make, and short lists seen before.
+
+    A footer says the same few lists (a column's path, its encodings and their counts) once for every
+    row group. A list of known bytes is not decoded again but shared, which saves a third of the time
+    and half of the memory; so nobody may change a list of a decoded tree in place.
+    """
+
+    __slots__ = ("data", "left", "lists", "size", "unpack_depth")
+
+    def __init__(self, data: bytes, unpack_depth: int = MAX_DEPTH) -> None:
+        self.data = data
+        self.size = len(data)
+        self.unpack_depth = unpack_depth
+        self.left = MAX_CONTAINERS
+        self.lists: dict[bytes, Items] = {}
+
+    def enter(self, depth: int) -> None:
+        self.left -= 1
+        if depth > MAX_DEPTH:
+            raise ThriftError(f"nested deeper than {MAX_DEPTH}")
+        if self.left < 0:
+            raise ThriftError(f"more than {MAX_CONTAINERS} structs and lists")
+
+    def struct(self, pos: int, depth: int) -> tuple[Struct, int]:
+        self.enter(depth)
+        data = self.data
+        fields: Struct = {}
+        field_id = 0
+        while True:
+            head = data[pos]
+            pos += 1
+            if head == 0:
+                return fields, pos
+            kind = head & 15
+            if head > 15:
+                field_id += head >> 4
+            else:
+                field_id, pos = self.zigzag(pos)
+                if field_id < 1:
+                    raise ThriftError(f"field id {field_id}")
+            if field_id > 32767:
+                raise ThriftError(f"field id {field_id}")
+            value: Any
+            # The shapes that make up nine tenths of a footer are decoded in line.
+            if 3 < kind < 7:
+                number = data[pos]
+                if number < 128:
+                    pos += 1
+                elif (byte := data[pos + 1]) < 128:
+                    number += (byte << 7) - 128
+                    pos += 2
+                else:
+                    number, pos = _varint(data, pos)
+                value = number >> 1 ^ -(number & 1)
+            elif kind == BINARY:
+                byte = data[pos]
+                if byte < 128:
+                    pos += 1
+                else:
+                    byte, pos = _varint(data, pos)
+                end = pos + byte
+                if end > self.size:
+                    raise ThriftError("cut short")
+                value = data[pos:end]
+                pos = end
+            elif kind == STRUCT:
+                if depth < self.unpack_depth:
+                    value, pos = self.struct(pos, depth + 1)
+                else:
+                    value, pos = self.packed(pos, depth + 1)
+            elif kind == LIST:
+                value, pos = self.items(LIST, pos, depth + 1)
+            elif kind == BOOL:
+                value = True
+            elif kind == FALSE:
+                kind = BOOL
+                value = False
+            else:
+                value, pos = self.value(kind, pos, depth + 1)
+            key = field_id << 4 | kind
+            if key in fields:
+                raise ThriftError(f"field {field_id} twice")
+            fields[key] = value
+
+    def packed(self, pos: int, depth: int) -> tuple[bytes, int]:
+        """The bytes of a struct, which is well formed."""
+        self.enter(depth)
+        plain = _PLAIN_STRUCT.match(self.data, pos)
+        end = plain.end() if plain else self.struct(pos, depth)[1]
+        return self.data[pos:end], end
+
+    def value(self, kind: int, pos: int, depth: int) -> tuple[Any, int]:
+        """One element of a list or map, or a field that `struct` does not read in line."""
+        if kind in INTEGERS:
+            return self.zigzag(pos)
+        if kind == STRUCT:
+            return self.struct(pos, depth)
+        if kind in (LIST, SET):
+            return self.items(kind, pos, depth)
+        if kind == BINARY:
+            length, pos = _varint(self.data, pos)
+            return self.take(pos, length), pos + length
+        if kind == I8:
+            byte = self.data[pos]
+            return byte - 256 if byte > 127 else byte, pos + 1
+        if kind in (BOOL, FALSE):
+            # Writers disagree on false within a list (0 or 2), so the byte is kept; 1 is true.
+            return self.data[pos], pos + 1
+        if kind == DOUBLE:
+            return struct.unpack("<d", self.take(pos, 8))[0], pos + 8
+        if kind == MAP:
+            return self.pairs(pos, depth)
+        if kind == UUID:
+            return self.take(pos, 16), pos + 16
+        raise ThriftError(f"wire type {kind}")
+
+    def items(self, kind: int, pos: int, depth: int) -> tuple[Items, int]:
+        head = self.data[pos]
+        # A value's bytes say where it ends. So bytes that once made a whole list make it again,
+        # whatever follows; how many they may be is a guess, and only right guesses are remembered.
+        guess = self.data[pos : pos + self.likely_length(pos, head)]
+        known = self.lists.get(guess)
+        if known is not None and known.kind == kind:
+            return known, pos + len(guess)
+        self.enter(depth)
+        start = pos
+        pos += 1
+        element = head & 15
+        count = head >> 4
+        if count == 15:
+            count, pos = _varint(self.data, pos)
+        self.must_fit(count, pos)
+        found = Items(element, kind=kind)
+        if element == STRUCT:
+            read = self.struct if depth < self.unpack_depth else self.packed
+            for _ in range(count):
+                fields, pos = read(pos, depth + 1)
+                found.append(fields)
+        else:
+            for _ in range(count):
+                value, pos = self.value(element, pos, depth + 1)
+                found.append(value)
+        if pos - start == len(guess) and len(self.lists) < MAX_REMEMBERED:
+            self.lists[guess] = found
+        return found, pos
+
+    def likely_length(self, pos: int, head: int) -> int:
+        """The bytes of a short list as footers have them: one name, a few small numbers, or structs
+        of three small numbers."""
+        element = head & 15
+        if element == BINARY:
+            return 2 + self.data[pos + 1]
+        return 1 + (head >> 4) * (7 if element == STRUCT else 1)
+
+    def pairs(self, pos: int, depth: int) -> tuple[Pairs, int]:
+        self.enter(depth)
+        count, pos = _varint(self.data, pos)
+        if count == 0:
+            return Pairs(0, 0), pos
+        kinds = self.data[pos]
+        pos += 1
+        self.must_fit(count, pos)
+        found = Pairs(kinds >> 4, kinds & 15)
+        for _ in range(count):
+            key, pos = self.value(found.key, pos, depth + 1)
+            value, pos = self.value(found.element, pos, depth + 1)
+            found.append((key, value))
+        return found, pos
+
+    def must_fit(self, count: int, pos: int) -> None:
+        # Every element takes a byte at least, so a count beyond the rest is a lie: refuse it before
+        # looping over it.
+        if count > self.size - pos:
+            raise ThriftError(f"{count} elements in {self.size - pos} bytes")
+
+    def take(self, pos: int, length: int) -> bytes:
+        if pos + length > self.size:
+            raise ThriftError("cut short")
+        return self.data[pos : pos + length]
+
+    def zigzag(self, pos: int) -> tuple[int, int]:
+        number, pos = _varint(self.data, pos)
+        return number >> 1 ^ -(number & 1), pos
+
+
+def _varint(data: bytes, pos: int) -> tuple[int, int]:
+    number = shift = 0
+    while (byte := data[pos]) > 127:
+        number += byte - 128 << shift
+        pos += 1
+        shift += 7
+        if shift > 63:
+            raise ThriftError("a number of more than 64 bits")
+    number += byte << shift
+    if number >> 64:
+        raise ThriftError("a number of more than 64 bits")
+    return number, pos + 1
+
+
+# -- encoding -------------------------------------------------------------------------------------
+
+
+def encode_struct(fields: Struct | bytes) -> bytes:
+    """The struct in compact form, its fields in ascending order of their ids, whatever the dict's."""
+    out = bytearray()
+    _write_struct(out, fields, {})
+    return bytes(out)
+
+
+def _write_struct(out: bytearray, fields: Struct | bytes, lists: dict[int, bytes]) -> None:
+    """Append `fields`; `lists` has the bytes of short lists by identity, for decoding shares them."""
+    if isinstance(fields, bytes):
+        out += fields
+        return
+    last = 0
+    keys = list(fields)
+    if keys != (ascending := sorted(keys)):
+        fields = {key: fields[key] for key in ascending}
+    for key, value in fields.items():
+        kind = key & 15
+        field_id = key >> 4
+        head = FALSE if kind == BOOL and not value else kind
+        delta = field_id - last
+        assert delta >= 0, "fields are written in ascending order"
+        if 0 < delta < 16:
+            out.append(delta << 4 | head)
+        else:
+            out.append(head)
+            _write_varint(out, field_id << 1)
+        last = field_id
+        if kind in INTEGERS:
+            number = value << 1 if value >= 0 else ~(value << 1)
+            while number > 127:
+                out.append(number & 127 | 128)
+                number >>= 7
+            out.append(number)
+        elif kind == BINARY:
+            length = len(value)
+            if length < 128:
+                out.append(length)
+            else:
+                _write_varint(out, length)
+            out += value
+        elif kind == STRUCT:
+            _write_struct(out, value, lists)
+        elif kind != BOOL:
+            _write_value(out, kind, value, lists)
+    out.append(0)
+
+
+def _write_value(out: bytearray, kind: int, value: Any, lists: dict[int, bytes]) -> None:
+    if kind in INTEGERS:
+        _write_zigzag(out, value)
+    elif kind == STRUCT:
+        _write_struct(out, value, lists)
+    elif kind in (LIST, SET):
+        known = lists.get(id(value))
+        if known is not None:
+            out += known
+            return
+        start = len(out)
+        count = len(value)
+        if count < 15:
+            out.append(count << 4 | value.element)
+        else:
+            out.append(0xF0 | value.element)
+            _write_varint(out, count)
+        for element in value:
+            _write_value(out, value.element, element, lists)
+        if count < MAX_SHARED_ITEMS:
+            lists[id(value)] = bytes(out[start:])
+    elif kind == BINARY:
+        _write_varint(out, len(value))
+        out += value
+    elif kind == I8:
+        out.append(value & 255)
+    elif kind in (BOOL, FALSE):
+        out.append(value)
+    elif kind == DOUBLE:
+        out += struct.pack("<d", value)
+    elif kind == MAP:
+        _write_varint(out, len(value))
+        if value:
+            out.append(value.key << 4 | value.element)
+        for key, element in value:
+            _write_value(out, value.key, key, lists)
+            _write_value(out, value.element, element, lists)
+    elif kind == UUID:
+        out += value
+    else:
+        raise ThriftError(f"wire type {kind}")
+
+
+def _write_zigzag(out: bytearray, value: int) -> None:
+    _write_varint(out, value << 1 if value >= 0 else ~(value << 1))
+
+
+def _write_varint(out: bytearray, number: int) -> None:
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
