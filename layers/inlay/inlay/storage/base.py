@@ -45,6 +45,11 @@ class Location:
         return f"{self.scheme}://{self.bucket}/{self.key}"
 
 
+def version_of(location: Location) -> dict[str, str]:
+    """The argument by which a request names the version that `location` names, if any."""
+    return {} if location.version_id is None else {"version_id": location.version_id}
+
+
 @dataclass(frozen=True, slots=True)
 class ByteRange:
     """Bytes `start` … `end - 1` of an object. Never empty: S3 answers 416 to an empty range."""

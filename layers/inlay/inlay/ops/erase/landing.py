@@ -4,8 +4,8 @@ Promise: of contents uploaded before the erasure was opened, those that were ing
 are those that their owner deleted, overwritten ones without a version id, and uploads that were never
 finished: nothing of them enters the table any more. An overwritten version does, by its event. A file
 that the table adopted where it landed stays for as long as it is live. A content that was not ingested
-yet is left for ingestion, which marks its rows (`plan.commit.draft`); until then it is what the erasure waits
-for, if it holds any. Nothing is ever rewritten in place: that would raise an event.
+yet is left for ingestion, which marks its rows (`plan.commit.draft`); until then it is what the erasure
+waits for, if it holds any. Nothing is ever rewritten in place: that would raise an event.
 """
 
 from __future__ import annotations

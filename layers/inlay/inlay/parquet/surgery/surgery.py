@@ -186,7 +186,7 @@ def _load_layout(source: Source, footer: Footer, *, sure: bool) -> Layout:
 def _description(source: Source) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """The old object's metadata and headers, if it is still the one that was planned for."""
     source.traffic.add()
-    head = source.store.head(source.location.key, version_id=source.location.version_id)
+    head = source.store.head(source.location.key)
     if isinstance(head, Missing):
         raise ObjectGone("the object to rewrite is gone", key=source.location.key)
     if head.info.etag != source.etag:
