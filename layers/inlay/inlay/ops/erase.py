@@ -24,7 +24,7 @@ from inlay.ops.commit import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.delete import marker_of
 from inlay.ops.landing import look_at_landing
-from inlay.ops.load import Loaded, load_content, load_entries, load_pointer
+from inlay.ops.load import Loaded, load_content, load_entries, load_pointer, read_main
 from inlay.ops.once import already_applied
 from inlay.ops.pieces import Means
 from inlay.ops.refs import each_content
@@ -201,7 +201,11 @@ def advance_erasures(
             total = replace(total, left=total.left + len(works))
             continue
         means = Means(deadline, memory_bytes)
-        total = _together(total, _advance(own, loaded, budget, means))
+        try:
+            total = _together(total, _advance(own, loaded, budget, means))
+        except RefNotFound:
+            if not is_dropped(own):
+                raise
     failures = {f.key: str(f.error) for f in total.failures}
     # Whoever rewrites need not be allowed to look at the landing zone.
     return replace(total, erasures=erase_status(ctx, failures=failures, landing=""))
@@ -218,6 +222,11 @@ def contents_to_clean(ctx: Context, main: Loaded) -> Iterator[tuple[Context, Loa
             yield own, load_pointer(own, carried=main.state.contents)
         except RefNotFound:
             continue  # dropped meanwhile
+
+
+def is_dropped(ctx: Context) -> bool:
+    """Whether the branch or tag that was being cleaned is no more: then nothing of it is left to clean."""
+    return ctx.branch is not None and ctx.branch not in read_main(ctx).snapshot.refs
 
 
 def _is_rewriting(snapshot: Snapshot) -> bool:

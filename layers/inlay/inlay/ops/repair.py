@@ -227,7 +227,7 @@ def _rebuild(ctx: Context, broken: BrokenPointer, source: _Source) -> None:
         _put(ctx, archive_key(base.version), source.raw, IF_ABSENT)
     change = Change(operation=REPAIR, edit=Edit(boundary_at_commit=True))
     commit_id = ctx.new_id()
-    draft = Draft(State(base), change, (), (), commit_id).build()
+    draft = Draft(State(base), change, (), (), commit_id, "").build()
     assert draft is not None  # an edit always makes a draft
     snapshot = seal(Proposal(draft, ()), date_us=broken.date_us, previous_us=base.commit.time_us)
     condition = IF_ABSENT if broken.etag is None else IfMatch(broken.etag)

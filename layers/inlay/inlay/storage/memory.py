@@ -310,6 +310,7 @@ class MemoryStore:
         *,
         if_source_match: str | None = None,
         condition: Condition = None,
+        bare: bool = False,
     ) -> Written | Refused | Missing:
         rules.check_key(key)
         self._check_source(source)
@@ -331,7 +332,8 @@ class MemoryStore:
             if refused is not None:
                 return refused
             carried = {k: v for k, v in held.headers.items() if k not in rules.NOT_COPIED}
-            return self._land(key, held.body, _md5(held.body), date_us, held.metadata, carried)
+            described = ({}, {}) if bare else (held.metadata, carried)
+            return self._land(key, held.body, _md5(held.body), date_us, *described)
 
     def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
         for batch in rules.delete_batches(keys):

@@ -166,9 +166,12 @@ class MeteredStore:
         *,
         if_source_match: str | None = None,
         condition: Condition = None,
+        bare: bool = False,
     ) -> Written | Refused | Missing:
         self.meter.sent("copy")
-        return self.inner.copy(source, key, if_source_match=if_source_match, condition=condition)
+        return self.inner.copy(
+            source, key, if_source_match=if_source_match, condition=condition, bare=bare
+        )
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         return self._paged("list", self.inner.list(prefix, start_after=start_after))

@@ -281,9 +281,12 @@ class S3Store:
         *,
         if_source_match: str | None = None,
         condition: Condition = None,
+        bare: bool = False,
     ) -> Written | Refused | Missing:
         rules.check_key(key)
         arguments = _source(source, if_source_match) | _condition(condition)
+        if bare:
+            arguments |= {"MetadataDirective": "REPLACE", "TaggingDirective": "REPLACE"}
         answer = self._ask(
             "copy_object", key, attempts=1 if condition is not None else MAX_ATTEMPTS, **arguments
         )
