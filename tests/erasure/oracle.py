@@ -26,7 +26,7 @@ from urllib.parse import unquote_plus
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from inlay.parquet.thrift import decode_struct
+from inlay.parquet.footer.thrift import decode_struct
 
 from .bloom import claims, xxh64
 

@@ -14,9 +14,9 @@ import pytest
 import inlay
 from inlay.format.predicate import Predicate
 from inlay.functions.requests import DeleteRequest
-from inlay.ops.delete import delete_keys
+from inlay.ops.write.delete import delete_keys
 from inlay.plan.change import Request
-from inlay.plan.once import LedgerSalt
+from inlay.plan.metadata.ledger import LedgerSalt
 from inlay.storage.faults import Fate, FaultyStore, Sent
 
 from .oracle import guess
@@ -50,7 +50,7 @@ def erase_message(people: People, message: dict[str, Any], request_id: str) -> N
     if "where" in message:
         asked: Predicate = is_who() if "id" in message["where"] else is_named()
         if message.get("mode") == "erase":
-            from inlay.ops.erase import open_erasure
+            from inlay.ops.erase.request import open_erasure
 
             open_erasure(people.ctx, asked, request=request)
         else:
@@ -213,7 +213,7 @@ def test_user_metadata_tags_and_headers_of_landed_objects_do_not_come_along(
 def test_a_branch_dropped_at_any_request_stops_nobody() -> None:
     """Whoever rewrites or purges goes on with the others."""
     from inlay.format.snapshot import Ref
-    from inlay.ops.refs import branch, drop
+    from inlay.ops.refs.refs import branch, drop
 
     def prepared() -> People:
         people = new_people()
