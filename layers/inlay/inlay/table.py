@@ -33,6 +33,7 @@ from inlay.format.properties import DELETE_MODES, settings
 from inlay.format.snapshot import Ref, Snapshot
 from inlay.ops import collect_garbage as gc_op
 from inlay.ops import inspect as inspect_op
+from inlay.ops import upsert as upsert_op
 from inlay.ops.commit.base import current_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
 from inlay.ops.commit.group import shared_turns
@@ -491,14 +492,33 @@ class Table:
         )
 
     def upsert(
-        self, data: Any, *, on: str | Sequence[str] = (), request_id: str | None = None
+        self,
+        data: Any,
+        *,
+        on: str | Sequence[str] = (),
+        on_duplicate: str = "refuse",
+        order: str | None = None,
+        request_id: str | None = None,
     ) -> WriteResult:
-        """Insert rows, replacing those with equal values of `on` (default: the primary key)."""
+        """Insert rows, replacing those with equal values of `on` (default: the primary key).
+
+        Columns that `data` lacks keep their values; new rows have the default there, else NULL. Several
+        rows of one key in `data` are refused (`InvalidRequest`); with `on_duplicate="last"` the one with
+        the greatest value of the column `order` counts, of equals or without `order` the last.
+        """
         columns = arguments.names(on, "on")
         request = arguments.request(request_id, arguments.shape("upsert", data))
         return self._write(
             "upsert",
-            lambda base: update_op.upsert(self._ctx, data, on=columns, base=base, request=request),
+            lambda base: upsert_op.upsert(
+                self._ctx,
+                data,
+                on=columns,
+                on_duplicate=on_duplicate,
+                order=order,
+                base=base,
+                request=request,
+            ),
         )
 
     def alter(

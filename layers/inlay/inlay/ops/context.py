@@ -18,10 +18,15 @@ from typing import Any, Protocol, TypeVar
 from inlay.ops.cache import ObjectCache
 from inlay.ops.commit_queue import Turns
 from inlay.parquet.read.ranges import Objects
-from inlay.storage.base import ObjectStore
+from inlay.storage.base import ObjectStore, Written
+from inlay.storage.write_once import write_once
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+# Full jitter within a window that doubles from this with each try of a write-once object: 0.6 s at the
+# last, about a second in all.
+RETRY_SECONDS = 0.02
 
 
 class Clock(Protocol):
@@ -113,6 +118,20 @@ class Context:
     def key(self, relative: str) -> str:
         """The store key of an object named relative to the table root."""
         return f"{self.root}/{relative}" if self.root else relative
+
+    def write_once(self, relative: str, body: bytes) -> Written:
+        """Create an immutable object of the table, waiting between tries; see `storage.write_once`."""
+
+        def wait(tried: int) -> None:
+            self.clock.sleep(self.random.uniform(0, RETRY_SECONDS * 2**tried))
+
+        return write_once(self.store, self.key(relative), body, before_retry=wait)
+
+    def location(self, name: str) -> str:
+        """The whole URI of what metadata names: relative to the table root, or whole already."""
+        if "://" in name:
+            return name
+        return f"{self.store.scheme}://{self.store.bucket}/{self.key(name)}"
 
     def new_id(self) -> str:
         """A fresh random id (UUID version 4), from this context's randomness."""
