@@ -11,6 +11,9 @@
 
 A `Table` is one snapshot: what it reads does not change under it. Its own writes move it on; others'
 are seen after `refresh()`.
+
+Tables, scans, feeds and results pickle, as the URI, the version, the ref and the settings of the store,
+never with credentials; they may be carried to other processes, forked, spawned or on other machines.
 """
 
 from __future__ import annotations
@@ -20,7 +23,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -35,6 +37,7 @@ from inlay.ops import alter as alter_op
 from inlay.ops import append as append_op
 from inlay.ops import collect_garbage as gc_op
 from inlay.ops import compact as compact_op
+from inlay.ops import connect as connect_op
 from inlay.ops import create as create_op
 from inlay.ops import delete as delete_op
 from inlay.ops import expire as expire_op
@@ -50,9 +53,8 @@ from inlay.ops import rewrite as rewrite_op
 from inlay.ops import update as update_op
 from inlay.ops import verify as verify_op
 from inlay.ops.commit import Committed, Skipped, commit, expect_committed
-from inlay.ops.context import Context, Progress, Workers, no_progress
+from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.feed import Changes
-from inlay.ops.group import shared_turns
 from inlay.ops.load import (
     Loaded,
     find_ref,
@@ -65,6 +67,7 @@ from inlay.ops.load import (
     load_version,
     on_branch,
 )
+from inlay.ops.pinned import Pinned
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.scan import Scan
 from inlay.parquet.types import schema_to_arrow
@@ -73,16 +76,12 @@ from inlay.plan.change import Change, Edit
 from inlay.plan.refs import MAIN, hidden, seen
 from inlay.plan.state import State
 from inlay.storage.metered import MeteredStore, Usage
-from inlay.storage.open import open_store, parse_location
+from inlay.storage.open import parse_location
 
 if TYPE_CHECKING:
     from inlay.ops.report import Report
 
 R = TypeVar("R")
-
-# Requests of one process in flight; S3 serves each in tens of milliseconds, so this many keep a
-# connection pool busy and bound memory.
-THREADS = 16
 
 
 def create(
@@ -161,28 +160,7 @@ def connect(
     progress: Progress = no_progress,
 ) -> Context:
     """A context for the table at `uri`, with this process's environment and threads."""
-    uri = arguments.location(uri)
-    store, root = open_store(uri)
-    return Context(
-        store=MeteredStore(store),
-        root=root,
-        uri=uri.rstrip("/"),
-        executor=executor or _workers(),
-        progress=progress,
-        turns=shared_turns(store, root),
-    )
-
-
-@cache
-def _workers() -> Workers:
-    """One pool for all tables: a thousand open ones take no more threads than one. Tasks never wait for
-    other tasks of the pool, so tables do not block each other."""
-    return Workers(THREADS)
-
-
-# A forked child has none of its parent's threads: it makes a pool of its own.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_workers.cache_clear)
+    return connect_op.connect(arguments.location(uri), executor=executor, progress=progress)
 
 
 class Table:
@@ -200,6 +178,19 @@ class Table:
         self._loaded = loaded
         self._at = at  # in the past
         self._tag = tag
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _of_pinned, (self._pinned(),)
+
+    def _pinned(self) -> Pinned:
+        table = self._loaded.pointer
+        return Pinned(
+            context=self._ctx,
+            table_id=table.table_id,
+            version=table.version,
+            at=None if self._at is None or self._tag else self._at.version,
+            tag=self._tag,
+        )
 
     # -- what it is ---------------------------------------------------------------------------
 
@@ -256,7 +247,8 @@ class Table:
         """Rows of this snapshot. `where` is SQL text, a predicate or a pyarrow expression."""
         # Segments that cannot match the filter are never read: the scan loads what it needs.
         state = self._loaded.state if self._at is None else State(self._at)
-        return Scan(self._ctx, state, columns=columns, where=where, limit=limit)
+        pinned = self._pinned()
+        return Scan(self._ctx, state, columns=columns, where=where, limit=limit, pinned=pinned)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
@@ -289,7 +281,14 @@ class Table:
             wanted = arguments.whole_number(to_version, "to_version")
             to = load_seen(self._ctx, self._loaded.pointer, wanted)
         return Changes(
-            self._ctx, self._loaded.pointer, to, since, columns=columns, where=where, net=net
+            self._ctx,
+            self._loaded.pointer,
+            to,
+            since,
+            columns=columns,
+            where=where,
+            net=net,
+            pinned=self._pinned(),
         )
 
     def history(self, *, limit: int = history_op.HISTORY_LIMIT) -> pa.Table:
@@ -723,6 +722,11 @@ class Table:
             raise
         self._loaded = outcome.loaded
         return write_result(operation, outcome, _usage(self._ctx) - before)
+
+
+def _of_pinned(pinned: Pinned) -> Table:
+    loaded, at = pinned.load()
+    return Table(pinned.context, loaded, at=at, tag=pinned.tag)
 
 
 def _check_mode(mode: str | None, *others: str) -> None:

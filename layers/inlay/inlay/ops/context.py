@@ -18,7 +18,9 @@ from typing import Any, Protocol, TypeVar
 from inlay.ops.cache import ObjectCache
 from inlay.ops.turns import Turns
 from inlay.parquet.ranges import Objects
+from inlay.storage import process
 from inlay.storage.base import ObjectStore
+from inlay.storage.process import PerProcess
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -52,18 +54,23 @@ class InlineExecutor(Executor):
         return done
 
 
-class Workers(ThreadPoolExecutor):
+class Workers(Executor):
     """Threads that may be asked for more by their own tasks: a task that submits tasks runs them itself.
-    With a plain pool it would wait for a thread of the pool it is part of, which may never be free."""
+    With a plain pool it would wait for a thread of the pool it is part of, which may never be free.
+
+    A forked process has none of its parent's threads: it starts its own."""
 
     def __init__(self, threads: int) -> None:
-        super().__init__(threads, thread_name_prefix="inlay")
+        self._pool = PerProcess(lambda: ThreadPoolExecutor(threads, thread_name_prefix="inlay"))
         self._inside = threading.local()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         if getattr(self._inside, "task", False):
             return InlineExecutor().submit(fn, *args, **kwargs)
-        return super().submit(self._run, fn, *args, **kwargs)
+        return self._pool.get().submit(self._run, fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._pool.get().shutdown(wait, cancel_futures=cancel_futures)
 
     def _run(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         self._inside.task = True
@@ -71,6 +78,18 @@ class Workers(ThreadPoolExecutor):
             return fn(*args, **kwargs)
         finally:
             self._inside.task = False
+
+
+class OfThisProcess(Executor):
+    """A caller's executor, which is not asked for anything in a process forked from his."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._process = process.current()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        process.check_same(self._process, "the executor that was given to connect()")
+        return self._executor.submit(fn, *args, **kwargs)
 
 
 class Progress(Protocol):
@@ -105,6 +124,12 @@ class Context:
     # Contexts of one process on one table share it (`ops.group`): their commits go in turns.
     turns: Turns[Any, Any, Any] = field(default_factory=Turns)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled it is where the table is, never what a process has of it."""
+        from inlay.ops.connect import reconnect
+
+        return reconnect, (self.store, self.root, self.uri, self.parallel, self.branch)
+
     @property
     def objects(self) -> Objects:
         """The table's immutable objects, read through this context's cache."""
@@ -121,6 +146,7 @@ class Context:
     def map(self, fn: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """`fn` over `items` in parallel, at most `parallel` ahead, results in order. The first error
         is raised after the tasks already started have ended, so none outlives the call."""
+        began = process.current()
         pending: list[Future[R]] = []
         try:
             for item in items:
@@ -130,8 +156,10 @@ class Context:
             while pending:
                 yield pending.pop(0).result()
         finally:
-            for future in pending:
-                future.cancel()
-            for future in pending:
-                if not future.cancelled():
-                    future.exception()
+            # In a process forked meanwhile these never end: their threads are the parent's.
+            if process.current() == began:
+                for future in pending:
+                    future.cancel()
+                for future in pending:
+                    if not future.cancelled():
+                        future.exception()

@@ -40,6 +40,7 @@ from inlay.plan.apply import Admitted, admit
 from inlay.plan.change import Change, NeedSegments, Proposal
 from inlay.plan.together import may_join, merge, only_appends
 from inlay.storage.base import ObjectStore
+from inlay.storage.process import PerProcess
 
 Answer = CommitResult | InlayError
 
@@ -172,8 +173,16 @@ def _share(whole: Commit, change: Change) -> Commit:
 
 # -- who shares turns -----------------------------------------------------------------------------
 
-_turns: WeakValueDictionary[Hashable, Turns[Any, Any, Any]] = WeakValueDictionary()
-_turns_lock = threading.Lock()
+
+class _Shared:
+    """The turns of one process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.turns: WeakValueDictionary[Hashable, Turns[Any, Any, Any]] = WeakValueDictionary()
+
+
+_shared = PerProcess(_Shared)
 
 
 def shared_turns(store: ObjectStore, root: str) -> Turns[Any, Any, Any]:
@@ -181,8 +190,9 @@ def shared_turns(store: ObjectStore, root: str) -> Turns[Any, Any, Any]:
     # Stores of one scheme share what is behind them; S3's has a client for each environment, process
     # and set of credentials. Two tables never share a commit all the same: their ids differ.
     place = (store.scheme, getattr(store, "client", None), store.bucket, root)
-    with _turns_lock:
-        found = _turns.get(place)
+    shared = _shared.get()
+    with shared.lock:
+        found = shared.turns.get(place)
         if found is None:
-            found = _turns[place] = Turns()
+            found = shared.turns[place] = Turns()
         return found
