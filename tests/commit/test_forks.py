@@ -322,7 +322,7 @@ def test_pools_of_every_kind_take_tables_and_scans(table, method):
     context = multiprocessing.get_context(method)
     with ProcessPoolExecutor(1, mp_context=context) as pool, Committing(table, 2) as parent:
         counts = [pool.submit(Table.count, table) for _ in range(3)]
-        read = pool.submit(inlay.ops.scan.Scan.to_arrow, table.scan(where="id < 3"))
+        read = pool.submit(inlay.ops.read.scan.Scan.to_arrow, table.scan(where="id < 3"))
         writes = [pool.submit(Table.append, table, rows(n)) for n in (100, 101, 102)]
         assert [f.result(HUNG_SECONDS) for f in counts] == [3, 3, 3]
         assert read.result(HUNG_SECONDS).num_rows == 2

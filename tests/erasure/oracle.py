@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from inlay.parquet.thrift import decode_struct
+from inlay.parquet.footer.thrift import decode_struct
 
 from .bloom import claims
 

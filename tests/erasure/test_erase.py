@@ -10,17 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import inlay.ops.sweep as sweep
+import inlay.ops.erase.finish as sweep
 from inlay.errors import InvalidRequest, RequestReused, VersionNotFound
 from inlay.format.snapshot import Ref
-from inlay.ops.append import append
-from inlay.ops.commit import Skipped, commit
-from inlay.ops.compact import compact
-from inlay.ops.erase import erase_status
-from inlay.ops.expire import expire
-from inlay.ops.load import load_version
-from inlay.ops.partition import set_partitioning
-from inlay.ops.rewrite import rewrite
+from inlay.ops.commit.driver import Skipped, commit
+from inlay.ops.erase.request import erase_status
+from inlay.ops.maintain.compact import compact
+from inlay.ops.maintain.expire import expire
+from inlay.ops.maintain.rewrite import rewrite
+from inlay.ops.metadata.load import load_version
+from inlay.ops.schema.partitioning import set_partitioning
+from inlay.ops.write.append import append
 from inlay.plan.change import Change, Edit
 from inlay.storage.base import DeleteFailure, Location
 from inlay.storage.faults import FaultyStore

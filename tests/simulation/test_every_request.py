@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import pytest
 
 from inlay.errors import InlayError, Kind
-from inlay.ops.append import append
 from inlay.ops.collect_garbage import collect_garbage
-from inlay.ops.compact import compact
-from inlay.ops.delete import delete, delete_keys
-from inlay.ops.expire import expire
-from inlay.ops.load import load_pointer
-from inlay.ops.rewrite import rewrite
-from inlay.ops.update import update, upsert
+from inlay.ops.maintain.compact import compact
+from inlay.ops.maintain.expire import expire
+from inlay.ops.maintain.rewrite import rewrite
+from inlay.ops.metadata.load import load_pointer
+from inlay.ops.write.append import append
+from inlay.ops.write.delete import delete, delete_keys
+from inlay.ops.write.update import update, upsert
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request
 from inlay.testing import model

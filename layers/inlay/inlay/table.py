@@ -33,29 +33,18 @@ from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import DELETE_MODES
 from inlay.format.snapshot import Ref, Snapshot
-from inlay.ops import alter as alter_op
-from inlay.ops import append as append_op
 from inlay.ops import collect_garbage as gc_op
-from inlay.ops import compact as compact_op
 from inlay.ops import connect as connect_op
-from inlay.ops import create as create_op
-from inlay.ops import delete as delete_op
-from inlay.ops import expire as expire_op
-from inlay.ops import history as history_op
-from inlay.ops import ingest as ingest_op
 from inlay.ops import inspect as inspect_op
-from inlay.ops import merge as merge_op
-from inlay.ops import partition as partition_op
-from inlay.ops import refs as refs_op
-from inlay.ops import repair as repair_op
-from inlay.ops import restore as restore_op
-from inlay.ops import rewrite as rewrite_op
-from inlay.ops import update as update_op
-from inlay.ops import verify as verify_op
-from inlay.ops.commit import Committed, Skipped, commit, expect_committed
+from inlay.ops.commit.base import current_base
+from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context, Progress, no_progress
-from inlay.ops.feed import Changes
-from inlay.ops.load import (
+from inlay.ops.feed.changes import Changes
+from inlay.ops.inspect import history as history_op
+from inlay.ops.maintain import compact as compact_op
+from inlay.ops.maintain import expire as expire_op
+from inlay.ops.maintain import rewrite as rewrite_op
+from inlay.ops.metadata.load import (
     Loaded,
     find_ref,
     load_as_of,
@@ -68,18 +57,30 @@ from inlay.ops.load import (
     on_branch,
 )
 from inlay.ops.pinned import Pinned
+from inlay.ops.read.scan import Scan
+from inlay.ops.refs import merge as merge_op
+from inlay.ops.refs import refs as refs_op
+from inlay.ops.refs import restore as restore_op
 from inlay.ops.result import WriteResult, write_result
-from inlay.ops.scan import Scan
-from inlay.parquet.types import schema_to_arrow
+from inlay.ops.schema import alter as alter_op
+from inlay.ops.schema import create as create_op
+from inlay.ops.schema import partitioning as partition_op
+from inlay.ops.verify import repair as repair_op
+from inlay.ops.verify import table as verify_op
+from inlay.ops.write import append as append_op
+from inlay.ops.write import delete as delete_op
+from inlay.ops.write import ingest as ingest_op
+from inlay.ops.write import update as update_op
+from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parse import parse_assignments
 from inlay.plan.change import Change, Edit
-from inlay.plan.refs import MAIN, hidden, seen
-from inlay.plan.state import State
+from inlay.plan.metadata.state import State
+from inlay.plan.refs.refs import MAIN, hidden, seen
 from inlay.storage.metered import MeteredStore, Usage
 from inlay.storage.open import parse_location
 
 if TYPE_CHECKING:
-    from inlay.ops.report import Report
+    from inlay.ops.inspect.report import Report
 
 R = TypeVar("R")
 
@@ -227,7 +228,7 @@ class Table:
     def refresh(self) -> Table:
         """Move to the newest version, of the branch where one is open (one GET, on a branch two). Raises
         `TableReplaced` for another table's."""
-        self._loaded = append_op.current_base(self._ctx, self._loaded)
+        self._loaded = current_base(self._ctx, self._loaded)
         self._at = self._tag = None
         return self
 
@@ -267,7 +268,7 @@ class Table:
         net: bool = False,
     ) -> Changes:
         """The rows added and removed after version `since_version` (0: since the table was made), up to
-        and with `to_version` (None: this one); see `inlay.ops.feed.Changes`.
+        and with `to_version` (None: this one); see `inlay.ops.feed.changes.Changes`.
 
         ::
 
@@ -307,7 +308,7 @@ class Table:
 
     def report(self, where: str | Predicate | None = None) -> Report:
         """What `inlay inspect` shows, with what a query for `where` would read."""
-        from inlay.ops.report import make_report
+        from inlay.ops.inspect.report import make_report
 
         predicate = None if where is None else arguments.predicate(where, self.snapshot.schema)
         return make_report(self._ctx, self._loaded.pointer, self._state(), predicate)
@@ -428,7 +429,7 @@ class Table:
                     next_step="Leave out file=",
                     table=self.uri,
                 )
-            from inlay.ops import erase as erase_op
+            from inlay.ops.erase import request as erase_op
 
             if self._ctx.branch is not None:  # of all branches, whichever is open
                 main = replace(self._ctx, branch=None)
@@ -681,7 +682,7 @@ class Table:
 
     def repair(self, *, dry_run: bool = True) -> repair_op.Repaired:
         """Mend what can be mended safely; a dry run unless told otherwise. A table whose pointer is
-        lost cannot be opened: `inlay repair`, or `inlay.ops.repair.repair(inlay.connect(uri))`."""
+        lost cannot be opened: `inlay repair`, or `inlay.ops.verify.repair.repair(inlay.connect(uri))`."""
         result = repair_op.repair(replace(self._ctx, branch=None), dry_run=dry_run)
         if result.mends and not dry_run:
             self.refresh()

@@ -174,7 +174,7 @@ def erase_status(table: TableUri, as_json: AsJson = False) -> None:
     rewrite` and `inlay gc` take it on, as the functions do on their schedules.
     """
     from inlay.cli.runs import plain
-    from inlay.ops import erase
+    from inlay.ops.erase import request as erase
 
     with connected(table) as context:
         open_ = erase.erase_status(context)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from concurrent.futures import Executor
 from functools import cache
 
+from inlay.ops.commit.group import shared_turns
 from inlay.ops.context import Context, OfThisProcess, Progress, Workers, no_progress
-from inlay.ops.group import shared_turns
 from inlay.storage.base import ObjectStore
 from inlay.storage.metered import MeteredStore
 from inlay.storage.open import open_store

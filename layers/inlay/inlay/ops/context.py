@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from inlay.ops.cache import ObjectCache
-from inlay.ops.turns import Turns
-from inlay.parquet.ranges import Objects
+from inlay.ops.commit_queue import Turns
+from inlay.parquet.read.ranges import Objects
 from inlay.storage import process
 from inlay.storage.base import ObjectStore
 from inlay.storage.process import PerProcess
@@ -121,7 +121,7 @@ class Context:
     cache: ObjectCache = field(default_factory=ObjectCache)
     # Whose content is read and written: a branch's (inside an erasure also a tag's); None is main.
     branch: str | None = None
-    # Contexts of one process on one table share it (`ops.group`): their commits go in turns.
+    # Contexts of one process on one table share it (`ops.commit.group`): their commits go in turns.
     turns: Turns[Any, Any, Any] = field(default_factory=Turns)
 
     def __reduce__(self) -> tuple[object, ...]:

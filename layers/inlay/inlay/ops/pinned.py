@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from inlay.errors import TableReplaced
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
-from inlay.ops.load import (
+from inlay.ops.metadata.load import (
     Loaded,
     find_ref,
     load_content,
@@ -21,8 +21,8 @@ from inlay.ops.load import (
     on_branch,
     read_main,
 )
-from inlay.plan.refs import seen
-from inlay.plan.state import State
+from inlay.plan.metadata.state import State
+from inlay.plan.refs.refs import seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

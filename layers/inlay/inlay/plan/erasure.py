@@ -32,9 +32,9 @@ from inlay.format.predicate import Predicate
 from inlay.format.predicate_json import predicate_to_json
 from inlay.format.snapshot import Erasure, Ref, Snapshot
 from inlay.plan.change import Conflict, Edit
-from inlay.plan.evidence import Evidence
-from inlay.plan.reach import marker_may_hit
-from inlay.plan.state import State
+from inlay.plan.metadata.state import State
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.scan.marker_scope import marker_may_hit
 
 Phase = Literal["rewrite", "purge", "sweep"]
 REWRITE: Phase = "rewrite"
