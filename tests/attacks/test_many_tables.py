@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import inlay
-from inlay.ops.connect import THREADS
+from inlay.ops.context import THREADS
 from inlay.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64())])

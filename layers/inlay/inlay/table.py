@@ -34,8 +34,9 @@ from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import DELETE_MODES
 from inlay.format.snapshot import Ref, Snapshot
 from inlay.ops import collect_garbage as gc_op
-from inlay.ops import connect as connect_op
+from inlay.ops import context as context_op
 from inlay.ops import inspect as inspect_op
+from inlay.ops import upsert as upsert_op
 from inlay.ops.commit.base import current_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context, Progress, no_progress
@@ -56,7 +57,7 @@ from inlay.ops.metadata.load import (
     load_version,
     on_branch,
 )
-from inlay.ops.pinned import Pinned
+from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.scan import Scan
 from inlay.ops.refs import merge as merge_op
 from inlay.ops.refs import refs as refs_op
@@ -161,7 +162,7 @@ def connect(
     progress: Progress = no_progress,
 ) -> Context:
     """A context for the table at `uri`, with this process's environment and threads."""
-    return connect_op.connect(arguments.location(uri), executor=executor, progress=progress)
+    return context_op.connect(arguments.location(uri), executor=executor, progress=progress)
 
 
 class Table:
@@ -490,14 +491,33 @@ class Table:
         )
 
     def upsert(
-        self, data: Any, *, on: str | Sequence[str] = (), request_id: str | None = None
+        self,
+        data: Any,
+        *,
+        on: str | Sequence[str] = (),
+        on_duplicate: str = "refuse",
+        order: str | None = None,
+        request_id: str | None = None,
     ) -> WriteResult:
-        """Insert rows, replacing those with equal values of `on` (default: the primary key)."""
+        """Insert rows, replacing those with equal values of `on` (default: the primary key).
+
+        Columns that `data` lacks keep their values; new rows have the default there, else NULL. Several
+        rows of one key in `data` are refused (`InvalidRequest`); with `on_duplicate="last"` the one with
+        the greatest value of the column `order` counts, of equals or without `order` the last.
+        """
         columns = arguments.names(on, "on")
         request = arguments.request(request_id, arguments.shape("upsert", data))
         return self._write(
             "upsert",
-            lambda base: update_op.upsert(self._ctx, data, on=columns, base=base, request=request),
+            lambda base: upsert_op.upsert(
+                self._ctx,
+                data,
+                on=columns,
+                on_duplicate=on_duplicate,
+                order=order,
+                base=base,
+                request=request,
+            ),
         )
 
     def alter(

@@ -79,6 +79,19 @@ PROPERTIES = {
             minimum=0,
         ),
         Property(
+            "ingest.field_ids",
+            "auto",
+            "of landed files: stamp the table's field ids into their footers (Iceberg engines go by them), "
+            "keep the bytes as they are, or auto: stamp where the table is published",
+            ("auto", "stamp", "keep"),
+        ),
+        Property(
+            "publish.format",
+            "none",
+            "what the table is published as for other engines: v3 or v2 (of Apache Iceberg), or none",
+            ("none", "v3", "v2"),
+        ),
+        Property(
             "compact.small_file_bytes", str(32 * 2**20), "files below this are packed", minimum=0
         ),
         Property(

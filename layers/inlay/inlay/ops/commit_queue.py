@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
+from inlay.storage.base import ObjectStore
 from inlay.storage.process import PerProcess
 
 I = TypeVar("I")  # noqa: E741 - an item of work
@@ -138,3 +140,30 @@ def _leave(queue: _Queue[I, A, K], mine: _Waiting[I, A]) -> None:
             queue.waiting.remove(mine)
             if mine.woken.is_set():  # it was its turn
                 _pass_on(queue)
+
+
+# -- who shares turns -----------------------------------------------------------------------------
+
+
+class _Shared:
+    """The turns of one process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.turns: WeakValueDictionary[Hashable, Turns[Any, Any, Any]] = WeakValueDictionary()
+
+
+_shared = PerProcess(_Shared)
+
+
+def shared_turns(store: ObjectStore, root: str) -> Turns[Any, Any, Any]:
+    """The turns of everybody in this process who opened the table at `root` of this store."""
+    # Stores of one scheme share what is behind them; S3's has a client for each environment, process
+    # and set of credentials. Two tables never share a commit all the same: their ids differ.
+    place = (store.scheme, getattr(store, "client", None), store.bucket, root)
+    shared = _shared.get()
+    with shared.lock:
+        found = shared.turns.get(place)
+        if found is None:
+            found = shared.turns[place] = Turns()
+        return found

@@ -1,7 +1,10 @@
 """What an operation is given: its store, its table, and every source of non-determinism.
 
 Promise: ops take time, randomness, ids and concurrency from here and nowhere else, so that a
-simulator can run the real code with its own (docs: STYLE, habit 5).
+simulator can run the real code with its own. One pool of threads and one set of connections serve all
+tables of a process, so a thousand open ones take no more than one; a process forked from this one has its
+own. Pickled, a context is its place and its settings: whoever reads the pickle takes credentials from its
+own environment.
 """
 
 from __future__ import annotations
@@ -13,17 +16,29 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from inlay.ops.cache import ObjectCache
-from inlay.ops.commit_queue import Turns
+from inlay.ops.commit_queue import Turns, shared_turns
 from inlay.parquet.read.ranges import Objects
 from inlay.storage import process
-from inlay.storage.base import ObjectStore
+from inlay.storage.base import ObjectStore, Written
+from inlay.storage.metered import MeteredStore
+from inlay.storage.open import open_store
 from inlay.storage.process import PerProcess
+from inlay.storage.write_once import write_once
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+# Requests of one process in flight; S3 serves each in tens of milliseconds, so this many keep a
+# connection pool busy and bound memory.
+THREADS = 16
+
+# Full jitter within a window that doubles from this with each try of a write-once object: 0.6 s at the
+# last, about a second in all.
+RETRY_SECONDS = 0.02
 
 
 class Clock(Protocol):
@@ -126,8 +141,6 @@ class Context:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled it is where the table is, never what a process has of it."""
-        from inlay.ops.connect import reconnect
-
         return reconnect, (self.store, self.root, self.uri, self.parallel, self.branch)
 
     @property
@@ -138,6 +151,20 @@ class Context:
     def key(self, relative: str) -> str:
         """The store key of an object named relative to the table root."""
         return f"{self.root}/{relative}" if self.root else relative
+
+    def write_once(self, relative: str, body: bytes) -> Written:
+        """Create an immutable object of the table, waiting between tries; see `storage.write_once`."""
+
+        def wait(tried: int) -> None:
+            self.clock.sleep(self.random.uniform(0, RETRY_SECONDS * 2**tried))
+
+        return write_once(self.store, self.key(relative), body, before_retry=wait)
+
+    def location(self, name: str) -> str:
+        """The whole URI of what metadata names: relative to the table root, or whole already."""
+        if "://" in name:
+            return name
+        return f"{self.store.scheme}://{self.store.bucket}/{self.key(name)}"
 
     def new_id(self) -> str:
         """A fresh random id (UUID version 4), from this context's randomness."""
@@ -163,3 +190,41 @@ class Context:
                 for future in pending:
                     if not future.cancelled():
                         future.exception()
+
+
+def connect(
+    uri: str, *, executor: Executor | None = None, progress: Progress = no_progress
+) -> Context:
+    """A context for the table at `uri`."""
+    store, root = open_store(uri)
+    return Context(
+        store=MeteredStore(store),
+        root=root,
+        uri=uri.rstrip("/"),
+        executor=_workers() if executor is None else OfThisProcess(executor),
+        progress=progress,
+        turns=shared_turns(store, root),
+    )
+
+
+def reconnect(
+    store: ObjectStore, root: str, uri: str, parallel: int, branch: str | None
+) -> Context:
+    """A context as another process has pickled it. An executor or `progress` that was given there is of
+    that process."""
+    shared = store.inner if isinstance(store, MeteredStore) else store
+    return Context(
+        store=store,
+        root=root,
+        uri=uri,
+        executor=_workers(),
+        parallel=parallel,
+        branch=branch,
+        turns=shared_turns(shared, root),
+    )
+
+
+@cache
+def _workers() -> Workers:
+    """Tasks never wait for other tasks of the pool, so tables do not block each other."""
+    return Workers(THREADS)

@@ -26,7 +26,7 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.feed.rows import SAID, FeedRows, kinds
 from inlay.ops.metadata.load import load_seen, load_segments, retain
-from inlay.ops.pinned import Pinned
+from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.scan import checked_columns, row_filter
 from inlay.ops.read.stream import ArrowStream
 from inlay.parquet.arrow.multiset import Multiset

@@ -22,7 +22,7 @@ from inlay.format.schema import Schema
 from inlay.format.snapshot import Segment
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_segments
-from inlay.ops.pinned import Pinned
+from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.stream import ArrowStream
 from inlay.parquet.arrow.expression import ExpressionFilter
 from inlay.parquet.read.reader import (
