@@ -11,10 +11,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from inlay.local.aws_process import AwsProcess
     from inlay.storage.s3 import S3Store
+
+# An example that takes long on a busy machine is no failure.
+settings.register_profile("inlay", deadline=None)
+settings.load_profile("inlay")
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ def test_floats_that_are_equal_are_one_key() -> None:
     t = inlay.create(location(), schema, primary_key="k")
     t.append(pa.table({"k": [math.nan, 0.0, -0.0, 1.0, None], "v": list("abcde")}, schema=schema))
     keys = [math.nan, OTHER_NAN, 0.0, -0.0, -0.0, 0.0]
-    t.upsert(pa.table({"k": keys, "v": list("uvwxyz")}, schema=schema))
+    t.upsert(pa.table({"k": keys, "v": list("uvwxyz")}, schema=schema), on_duplicate="last")
     assert sorted(t.scan().to_arrow()["v"].to_pylist()) == ["d", "e", "v", "z"]
 
 
@@ -32,7 +32,7 @@ def test_floats_that_are_equal_are_one_key_beside_other_columns() -> None:
     schema = pa.schema([("a", pa.float32()), ("b", pa.string()), ("v", pa.int64())])
     t = inlay.create(location(), schema, primary_key=["a", "b"])
     rows = {"a": [-0.0, 0.0, 0.0, None, 1.0], "b": ["x", "x", "y", "x", None], "v": [1, 2, 3, 4, 5]}
-    t.upsert(pa.table(rows, schema=schema))
+    t.upsert(pa.table(rows, schema=schema), on_duplicate="last")
     assert sorted(t.scan().to_arrow()["v"].to_pylist()) == [2, 3, 4, 5]
 
 
@@ -44,7 +44,7 @@ def test_columns_may_have_the_names_used_inside(name: str, mode: str) -> None:
     t = inlay.create(location(), schema, primary_key="id", properties=modes)
     t.append(pa.table({"id": [1, 2, 3], name: [2, 0, 100]}, schema=schema))
     t.update({name: "7"}, where="id = 1")
-    t.upsert(pa.table({"id": [2, 2, 9], name: [50, 51, 52]}, schema=schema))
+    t.upsert(pa.table({"id": [2, 2, 9], name: [50, 51, 52]}, schema=schema), on_duplicate="last")
     t.delete("id = 3")
     t.rewrite()
     t.compact()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import inlay
@@ -127,6 +127,7 @@ def test_a_version_that_had_dropped_the_column_is_not_gone_back_to_meanwhile() -
     assert people.found() == []
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_condition_selects_the_same_rows_before_the_column_as_after(data: st.DataObject) -> None:
     """Old rows seen at the old version, and the same rows under the new columns."""

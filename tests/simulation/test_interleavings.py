@@ -16,7 +16,8 @@ from inlay.testing.remembered import remembered
 # One of each row of the conflict matrix: `make test` has seconds, `make interleavings` runs them all.
 FEW = ("append", "delete range", "delete rows", "update vector", "rewrite", "compact")
 SAMPLE = [f"{a} × {b}" for a, b in itertools.combinations_with_replacement(FEW, 2)]
-SAMPLE += [f"{a} × {b}" for a in FEW for b in ("restore", "merge")]
+SAMPLE += [f"{a} × {b}" for a in FEW for b in ("restore", "merge", "partial upsert")]
+SAMPLE += ["partial upsert × partial upsert"]
 
 
 def looked_at(found):

@@ -68,7 +68,9 @@ def thrift(data: bytes, at: int) -> tuple[dict[int, Any], int]:
             at += 1
             if head == 0:
                 return found
-            last = last + (head >> 4) if head >> 4 else zigzag()
+            field_id = last + (head >> 4) if head >> 4 else zigzag()
+            assert field_id > last, f"field {field_id} behind field {last}"
+            last = field_id
             found[last] = value(head & 15, False)
 
     return value(12, False), at

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numbers
 from pathlib import Path
 
 import datafusion
 import duckdb
+import fastparquet
+import numpy
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -41,7 +45,28 @@ def by_datafusion(path: Path) -> pa.Table:
     return context().read_parquet(str(path)).to_arrow_table()
 
 
-READERS = {"pyarrow": by_pyarrow, "duckdb": by_duckdb, "datafusion": by_datafusion}
+def by_polars(path: Path) -> pa.Table:
+    return polars.read_parquet(path, use_statistics=True).to_arrow()
+
+
+def by_fastparquet(path: Path) -> pa.Table:
+    """Cells as text, numbers as floats: what pandas makes of a column depends on whether a NULL is left
+    in it."""
+
+    def text(cell: object) -> str:
+        return repr(float(cell) if isinstance(cell, numbers.Number | numpy.bool_) else cell)
+
+    frame = fastparquet.ParquetFile(str(path)).to_pandas()
+    return pa.table({str(name): [text(cell) for cell in frame[name]] for name in frame.columns})
+
+
+READERS = {
+    "pyarrow": by_pyarrow,
+    "duckdb": by_duckdb,
+    "datafusion": by_datafusion,
+    "polars": by_polars,
+    "fastparquet": by_fastparquet,
+}
 
 
 def same(left: pa.Table, right: pa.Table) -> bool:

@@ -21,6 +21,10 @@ FOREIGN = corpus.foreign()
 REFUSED = {"nation.dict-malformed": "column sizes that are too small"}
 
 
+# fastparquet ends the process on DuckDB's DELTA_LENGTH_BYTE_ARRAY pages, as DuckDB wrote them.
+CRASHES = {"fastparquet": {"duckdb-v2-zstd"}}
+
+
 def read(reader: str, path: Path) -> pa.Table | None:
     try:
         return engines.READERS[reader](path)
@@ -28,11 +32,12 @@ def read(reader: str, path: Path) -> pa.Table | None:
         return None
 
 
-def judge(tmp_path: Path, data: bytes, *, erase: bool) -> None:
+def judge(tmp_path: Path, name: str, data: bytes, *, erase: bool) -> None:
     old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
     old.write_bytes(data)
     footer = decode_footer(data, file_size=len(data))
-    before = {name: read(name, old) for name in engines.READERS}
+    readers = [reader for reader in engines.READERS if name not in CRASHES.get(reader, ())]
+    before = {reader: read(reader, old) for reader in readers}
     known = checker.kinds(data)
     for name, edit in surgeon.patterns(data).items():
         outcome, result = surgeon.operate(data, edit, erase=erase)
@@ -126,7 +131,7 @@ def _writing(data: bytes, meta: dict) -> dict[str, object]:
 @pytest.mark.parametrize("erase", [False, True], ids=["rewrite", "erase"])
 @pytest.mark.parametrize("name", SOURCES)
 def test_rows_leave_and_all_else_stays(name: str, erase: bool, tmp_path: Path) -> None:
-    judge(tmp_path, SOURCES[name](), erase=erase)
+    judge(tmp_path, name, SOURCES[name](), erase=erase)
 
 
 @pytest.mark.skipif(not FOREIGN, reason="../shared/data/parquet-testing is not there")
@@ -139,7 +144,7 @@ def test_files_of_other_writers_lose_rows_or_are_refused(name: str, tmp_path: Pa
             surgeon.operate(data, edit)
         return
     for erase in (False, True):
-        judge(tmp_path, data, erase=erase)
+        judge(tmp_path, name, data, erase=erase)
 
 
 def test_encrypted_files_are_refused(tmp_path: Path) -> None:

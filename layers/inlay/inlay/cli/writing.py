@@ -283,16 +283,40 @@ def upsert(
             "--on", metavar="COLUMN,…", help="What tells rows apart; else the primary key."
         ),
     ] = None,
+    on_duplicate: Annotated[
+        str,
+        typer.Option(
+            "--on-duplicate",
+            metavar="refuse|last",
+            help="Of several rows of one key in the files: refuse them, or let the last one count.",
+        ),
+    ] = "refuse",
+    order: Annotated[
+        str | None,
+        typer.Option(
+            "--order",
+            metavar="COLUMN",
+            help="With --on-duplicate last: the row with the greatest value of this column counts.",
+        ),
+    ] = None,
     request_id: RequestId = None,
     ref: Branch = None,
     as_json: AsJson = False,
 ) -> None:
-    """Insert rows, replacing those that have the same key."""
+    """Insert rows, replacing those that have the same key.
+
+    Columns that the files lack keep their values in rows that are there; in new rows they have their
+    default, else NULL. Such an upsert reads the rows it changes; with every column given it reads none.
+    """
     from inlay.cli.data import read_files
 
     with opened(table, ref=ref) as found:
         result = found.upsert(
-            read_files(files, found.schema), on=split_names(on), request_id=request_id
+            read_files(files, found.schema),
+            on=split_names(on),
+            on_duplicate=on_duplicate,
+            order=order,
+            request_id=request_id,
         )
     print_write(result, as_json=as_json)
 
@@ -387,6 +411,10 @@ def register(app: typer.Typer) -> None:
         upsert,
         Example(
             "upsert ./people changes.csv --on id", "new rows win over old ones with the same id"
+        ),
+        Example(
+            "upsert ./people log.jsonl --on-duplicate last --order at",
+            "of each person the newest row of the log",
         ),
         panel=PANEL,
     )

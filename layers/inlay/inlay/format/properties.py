@@ -25,6 +25,9 @@ class Property:
 # Properties are in the pointer, which every commit writes anew.
 MAX_BYTES = 1024
 
+# Not a setting: what digests of requests are salted with (docs/FORMAT.md, "The ledger"). Commits keep it.
+LEDGER_SALT = "ledger.salt"
+
 DELETE_MODES = ("tombstone", "vector", "rewrite", "surgery")
 
 PROPERTIES = {
@@ -79,6 +82,19 @@ PROPERTIES = {
             minimum=0,
         ),
         Property(
+            "ingest.field_ids",
+            "auto",
+            "of landed files: stamp the table's field ids into their footers (Iceberg engines go by them), "
+            "keep the bytes as they are, or auto: stamp where the table is published",
+            ("auto", "stamp", "keep"),
+        ),
+        Property(
+            "publish.format",
+            "none",
+            "what the table is published as for other engines: v3 or v2 (of Apache Iceberg), or none",
+            ("none", "v3", "v2"),
+        ),
+        Property(
             "compact.small_file_bytes", str(32 * 2**20), "files below this are packed", minimum=0
         ),
         Property(
@@ -129,6 +145,11 @@ class Properties:
     @property
     def stats_columns(self) -> int:
         return self.number("stats.columns")
+
+
+def settings(values: Mapping[str, str]) -> dict[str, str]:
+    """The properties that somebody has set."""
+    return {name: value for name, value in values.items() if name != LEDGER_SALT}
 
 
 def check_properties(values: Mapping[str, Any]) -> dict[str, str]:

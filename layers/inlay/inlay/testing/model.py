@@ -185,3 +185,22 @@ def upsert(rows: list[Row], key: Callable[[Row], Any]) -> Intent:
         return kept + Counter(rows)
 
     return apply
+
+
+def partial_upsert(rows: list[Row], key: Callable[[Row], Any]) -> Intent:
+    """`rows` give the first columns; of the others the old rows of a key keep their own."""
+    given = {key(r): r for r in rows}
+
+    def apply(before: Rows) -> Rows:
+        after: Rows = Counter()
+        for row, n in before.items():
+            new = given.get(key(row))
+            after[row if new is None else new + row[len(new) :]] += n
+        width = max(map(len, before), default=0)
+        found = {key(row) for row in before}
+        for name, new in given.items():
+            if name not in found:
+                after[new + (None,) * (width - len(new))] += 1
+        return after
+
+    return apply

@@ -27,10 +27,11 @@ from inlay.ops.refs.refs import branch, tag
 from inlay.ops.refs.restore import restore
 from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.schema.partitioning import set_partitioning
+from inlay.ops.upsert import upsert
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete, delete_keys
 from inlay.ops.write.ingest import Retry, ingest
-from inlay.ops.write.update import update, upsert
+from inlay.ops.write.update import update
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Change, Edit, Request
 from inlay.testing import model
@@ -74,7 +75,7 @@ REPLACING = frozenset(
 )
 UPDATES = frozenset(("update tombstone", "update vector", "update rewrite"))
 DELETES = frozenset(("delete range", "delete where", "delete keys", "delete rows", "erase"))
-ARRIVALS = frozenset(("append", "ingest", "upsert"))
+ARRIVALS = frozenset(("append", "ingest", "upsert", "partial upsert"))
 # What moves the boundary of garbage collection to now: uploads that began before are refused.
 BOUNDARY = frozenset(("erase", "erase steps"))
 
@@ -229,6 +230,18 @@ def _upsert(sim: Simulation, number: int) -> Operation:
         lambda ctx, r: upsert(ctx, table, request=r),
         model.upsert(rows, lambda row: row[0]),
         BOUNDARY,
+    )
+
+
+@operation
+def _partial_upsert(sim: Simulation, number: int) -> Operation:
+    """The rows keep their balance, whatever becomes of it meanwhile."""
+    rows: list[Row] = [(3, f"cy-{number}"), (300 + number, "cy")]
+    table = as_table([(*row, None) for row in rows]).select([0, 1])
+    return Operation(
+        lambda ctx, r: upsert(ctx, table, request=r),
+        model.partial_upsert(rows, lambda row: row[0]),
+        REPLACING | UPDATES | DELETES | ARRIVALS | BOUNDARY | {"alter"},
     )
 
 

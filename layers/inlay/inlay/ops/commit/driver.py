@@ -38,6 +38,7 @@ from inlay.errors import (
     ConcurrentChange,
     CorruptTable,
     InlayError,
+    KeyTaken,
     OutcomeUnknown,
     RequestReused,
     RequestTooOld,
@@ -78,8 +79,7 @@ from inlay.plan.change import (
 from inlay.plan.commit.apply import apply, seal
 from inlay.plan.metadata.state import State
 from inlay.plan.refs.refs import with_head
-from inlay.storage.base import IF_ABSENT, IfMatch, Missing, Written
-from inlay.storage.base import Refused as StoreRefused
+from inlay.storage.base import IfMatch, Written
 
 T = TypeVar("T")
 Name = Callable[[bytes], str]
@@ -295,19 +295,8 @@ def _plan_head(ctx: Context, snapshot: Snapshot) -> tuple[str, bytes] | None:
 
 
 def _put_once(ctx: Context, relative: str, data: bytes) -> int:
-    """A write-once object; the store's date. "Exists" is fine: ids are random, so it is our own write
-    whose answer was lost, or (an archive) another racer's, which wrote the same bytes."""
-    for swap in range(1, MAX_SWAPS + 1):
-        try:
-            answer = ctx.store.put(ctx.key(relative), data, condition=IF_ABSENT)
-        except StoreUnavailable:
-            if swap == MAX_SWAPS:
-                raise
-        else:
-            if isinstance(answer, Written) or answer.reason == "exists":
-                return answer.date_us
-        back_off(ctx, swap)
-    raise StoreUnavailable(f"cannot write {ctx.key(relative)}", key=ctx.key(relative))
+    """A write-once object; the store's date. Of an archive, every racer writes the same bytes."""
+    return ctx.write_once(relative, data).date_us
 
 
 def _swap(
@@ -450,20 +439,12 @@ def expect_committed(ctx: Context, result: CommitResult) -> Committed | Skipped:
 def create_pointer(ctx: Context, snapshot: Snapshot) -> Loaded | None:
     """Write a first snapshot where nothing is; None when a table is there already."""
     data = encode_snapshot(snapshot)
-    answer = None
-    for swap in range(1, MAX_SWAPS + 1):
-        try:
-            answer = ctx.store.put(ctx.key(keys.POINTER), data, condition=IF_ABSENT)
-        except StoreUnavailable:
-            answer = None
-        if isinstance(answer, Written):
-            return Loaded(State(snapshot), answer.etag, data, answer.date_us, ctx.clock.monotonic())
-        found = ctx.store.get(ctx.key(keys.POINTER))
-        if not isinstance(found, Missing | StoreRefused):
-            if found.body == data:  # our own write whose answer was lost: ids are unique
-                return Loaded(
-                    State(snapshot), found.etag, data, found.date_us, ctx.clock.monotonic()
-                )
-            return None
-        back_off(ctx, swap)
-    raise OutcomeUnknown(f"the table at {ctx.uri} could not be created", table=ctx.uri)
+    try:
+        done = ctx.write_once(keys.POINTER, data)
+    except KeyTaken:
+        return None
+    except StoreUnavailable as error:
+        raise OutcomeUnknown(
+            f"the table at {ctx.uri} could not be created", table=ctx.uri
+        ) from error
+    return Loaded(State(snapshot), done.etag, data, done.date_us, ctx.clock.monotonic())

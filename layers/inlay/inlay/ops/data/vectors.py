@@ -1,7 +1,9 @@
 """Vectors: row markers, written down where they are cheapest.
 
 Promise: the markers name exactly the positions given, in the marker itself when they are few, else in one
-new Puffin object for all files.
+new Puffin object for all files. Its footer names each data file by its whole URI, as Iceberg's readers
+compare it: pyiceberg passes over a vector of a relative name without a word. (Inlay's own readers go by the
+offset in the marker, so a table may be moved.)
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from inlay.format.entry import Marker, Rows, Vector
 from inlay.format.puffin import encode_puffin
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Loaded
-from inlay.storage.base import IF_ABSENT
 
 # Few positions are cheaper in the marker than as an object: 64 take about 250 bytes of JSON.
 INLINE_POSITIONS = 64
@@ -32,8 +33,8 @@ def vector_markers(
     if not large:
         return
     key = keys.tombstone_key(loaded.date_us, ctx.new_id(), "puffin")
-    data, blobs = encode_puffin(list(large.items()))
-    ctx.store.put(ctx.key(key), data, condition=IF_ABSENT)
+    data, blobs = encode_puffin([(ctx.location(file), rows) for file, rows in large.items()])
+    ctx.write_once(key, data)
     for file, blob in zip(large, blobs, strict=True):
         yield Marker(
             id=ctx.new_id(),

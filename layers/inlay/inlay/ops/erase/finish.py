@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from inlay.errors import StoreUnavailable
+from inlay.errors import KeyTaken, RefNotFound
 from inlay.format import keys
-from inlay.format.frame import encode_frame
+from inlay.format.frame import decode_frame, encode_frame
 from inlay.format.keys import ObjectKind, classify
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.commit.driver import Conflicted, commit, expect_committed
@@ -36,12 +36,10 @@ from inlay.plan.erasure import (
 )
 from inlay.plan.maintain.roots import Listed
 from inlay.plan.metadata.state import Contents
-from inlay.storage.base import IF_ABSENT, DeleteFailure, ObjectVersion, Upload, Written
+from inlay.storage.base import DeleteFailure, Got, ObjectVersion, Upload
 
 # Steps of one run: three phases for as many erasures as a pointer can hold, and lost races.
 MAX_STEPS = 400
-# A conditional PUT that was refused in a race (409) is sent again.
-MAX_PUTS = 6
 # With a life below this the waits are waited out: the store's clock tells whole seconds.
 SHORT_WAIT_SECONDS = 2.0
 
@@ -117,7 +115,13 @@ class _Sweeper:
             expire_all=True,
             refs_were=refs,
         )
-        change = Change(operation="erase", drop_markers=old, compact_metadata=True, edit=edit)
+        change = Change(
+            operation="erase",
+            drop_markers=old,
+            compact_metadata=True,
+            forget_contents=True,
+            edit=edit,
+        )
         # A conflict is no failure: a file or a hold came, or another process was faster. Look again.
         commit(self.ctx, change, base=loaded)
         return None
@@ -126,7 +130,10 @@ class _Sweeper:
         """What a branch or tag holds in a head of its own, which tells nothing of the erasure."""
         old = tuple(m.id for m in loaded.state.markers() if concerns(m, erasure))
         change = Change(operation="erase", drop_markers=old, compact_metadata=True)
-        commit(replace(self.ctx, branch=name), change, base=loaded)
+        try:
+            commit(replace(self.ctx, branch=name), change, base=loaded)
+        except RefNotFound:
+            return  # dropped meanwhile: look again
 
     def _first_sweep(self, loaded: Loaded, erasure: Erasure) -> list[Waiting] | None:
         # The expiry of this erasure, not a later one: each later one would begin the wait anew.
@@ -219,12 +226,24 @@ class _Sweeper:
     def _write_receipt(self, loaded: Loaded, erasure: Erasure) -> str:
         key = keys.receipt_key(erasure.id)
         body = encode_frame("erasure", receipt(loaded, erasure, deleted=self.deleted))
-        for _ in range(MAX_PUTS):
-            answer = self.ctx.store.put(self.ctx.key(key), body, condition=IF_ABSENT)
-            # "Exists": an earlier run wrote it and crashed before it could close the erasure.
-            if isinstance(answer, Written) or answer.reason == "exists":
-                return key
-        raise StoreUnavailable("the receipt cannot be written", key=self.ctx.key(key))
+        try:
+            self.ctx.write_once(key, body)
+        except KeyTaken:
+            # An earlier run, or one beside this, wrote it and has not closed the erasure yet: what it
+            # says about the table at that moment, and its counts, are its own.
+            there = self.ctx.store.get(self.ctx.key(key))
+            if not isinstance(there, Got) or not _of_one_erasure(there.body, body, key):
+                raise
+        return key
+
+
+# What two receipts of one erasure have in common, whoever wrote them and when.
+_IDENTITY = ("table", "id", "predicate_hmac_sha256", "opened_version", "opened_us")
+
+
+def _of_one_erasure(one: bytes, other: bytes, key: str) -> bool:
+    first, second = (decode_frame("erasure", data, key=key) for data in (one, other))
+    return all(first.get(name) == second.get(name) for name in _IDENTITY)
 
 
 def receipt(loaded: Loaded, erasure: Erasure, *, deleted: int) -> dict[str, object]:

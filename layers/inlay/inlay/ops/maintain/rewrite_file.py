@@ -27,6 +27,7 @@ from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.maintain.partial_surgery import BOUNDLESS, Means, Pace, carried
 from inlay.ops.maintain.units import Done
 from inlay.ops.metadata.load import Loaded
+from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.footer.arrow_metadata import parse_metadata
 from inlay.parquet.footer.footer import Footer, decode_footer, trailer
 from inlay.parquet.read.data_file import OpenFile
@@ -273,7 +274,7 @@ def _by_surgery(
         stays = looked.kept & BitMap(range(start, start + rows))
         marks = pa.array(stays.shift(-start), pa.int64())
         return pc.scatter(
-            pa.repeat(pa.scalar(True), len(marks)), marks, max_index=rows - 1
+            pa.repeat(to_scalar(True, pa.bool_()), len(marks)), marks, max_index=rows - 1
         ).is_valid()
 
     source = ctx.objects.source(entry.key, entry.size, entry.etag)

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from inlay.errors import (
     ConcurrentChange,
     CorruptTable,
+    KeyTaken,
     OutcomeUnknown,
     StoreUnavailable,
     TableNotFound,
@@ -49,7 +50,7 @@ from inlay.plan.commit.draft import Draft
 from inlay.plan.metadata.state import State
 from inlay.plan.verify.findings import Finding, Severity
 from inlay.plan.verify.soundness import check_state
-from inlay.storage.base import IF_ABSENT, Condition, Got, IfMatch, Written
+from inlay.storage.base import Got, IfMatch, Written
 
 REPAIR = "repair"
 # Object versions of one key that are looked at, the newest first: a GET each.
@@ -224,14 +225,13 @@ def legible_version(raw: bytes) -> int | None:
 def _rebuild(ctx: Context, broken: BrokenPointer, source: _Source) -> None:
     base = observed(source.snapshot, broken.date_us)
     if not source.is_archive:
-        _put(ctx, archive_key(base.version), source.raw, IF_ABSENT)
+        _put(ctx, archive_key(base.version), source.raw, None)
     change = Change(operation=REPAIR, edit=Edit(boundary_at_commit=True))
     commit_id = ctx.new_id()
-    draft = Draft(State(base), change, (), (), commit_id).build()
+    draft = Draft(State(base), change, (), (), commit_id, "").build()
     assert draft is not None  # an edit always makes a draft
     snapshot = seal(Proposal(draft, ()), date_us=broken.date_us, previous_us=base.commit.time_us)
-    condition = IF_ABSENT if broken.etag is None else IfMatch(broken.etag)
-    _put(ctx, keys.POINTER, encode_snapshot(snapshot), condition)
+    _put(ctx, keys.POINTER, encode_snapshot(snapshot), broken.etag)
 
 
 def _refuse_pointer(ctx: Context, broken: BrokenPointer, dry_run: bool) -> Repaired:
@@ -277,7 +277,7 @@ def _mend_archives(
         if not dry_run:
             answer = ctx.store.get(ctx.key(found.key))
             etag = answer.etag if isinstance(answer, Got) else None
-            _put(ctx, found.key, body, IF_ABSENT if etag is None else IfMatch(etag))
+            _put(ctx, found.key, body, etag)
         yield Mend(kind=found.kind, key=found.key, what=f"write the archive of version {version}")
 
 
@@ -320,24 +320,41 @@ def _mend_content(ctx: Context, *, dry_run: bool) -> Iterator[Mend]:
 # -- writing --------------------------------------------------------------------------------------
 
 
-def _put(ctx: Context, relative: str, body: bytes, condition: Condition) -> None:
-    """One conditional write; whatever the answer but success, a look tells whether it landed."""
+def _put(ctx: Context, relative: str, body: bytes, etag: str | None) -> None:
+    """Write over exactly what was looked at (None: nothing was there); whatever the answer but success,
+    a look tells whether it landed."""
     key = ctx.key(relative)
+    if etag is None:
+        try:
+            ctx.write_once(relative, body)
+        except KeyTaken as error:
+            raise _changed(ctx, key) from error
+        except StoreUnavailable as error:
+            raise _unknown(ctx, key) from error
+        return
     for attempt in range(1, MAX_PUTS + 1):
         answer = None
         with suppress(StoreUnavailable):
-            answer = ctx.store.put(key, body, condition=condition)
+            answer = ctx.store.put(key, body, condition=IfMatch(etag))
         if isinstance(answer, Written):
             return
         there = ctx.store.get(key)
         if isinstance(there, Got) and there.body == body:
             return
         if answer is not None and answer.reason != "race":
-            raise ConcurrentChange(
-                f"{key} changed while it was being repaired",
-                next_step="Run `inlay verify` again and look at what changed",
-                table=ctx.uri,
-                key=key,
-            )
+            raise _changed(ctx, key)
         ctx.clock.sleep(ctx.random.uniform(0, 0.05 * 2**attempt))
-    raise OutcomeUnknown(f"{key} could not be written in {MAX_PUTS} tries", table=ctx.uri, key=key)
+    raise _unknown(ctx, key)
+
+
+def _changed(ctx: Context, key: str) -> ConcurrentChange:
+    return ConcurrentChange(
+        f"{key} changed while it was being repaired",
+        next_step="Run `inlay verify` again and look at what changed",
+        table=ctx.uri,
+        key=key,
+    )
+
+
+def _unknown(ctx: Context, key: str) -> OutcomeUnknown:
+    return OutcomeUnknown(f"{key} could not be written in {MAX_PUTS} tries", table=ctx.uri, key=key)

@@ -44,7 +44,6 @@ from inlay.plan.commit.marker_choice import marker_body
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.marker_scope import marker_may_hit
 from inlay.plan.scan.scan import plan_scan
-from inlay.storage.base import IF_ABSENT
 
 # A marker sits in the pointer at every commit until it rolls; design section 4: at most 10 KB.
 MAX_PREDICATE_BYTES = 8 * 1024
@@ -215,7 +214,7 @@ def _write_keys(ctx: Context, loaded: Loaded, field_ids: tuple[int, ...], keys: 
     pq.write_table(keys, sink, compression="zstd")
     data = sink.getvalue()
     key = object_keys.tombstone_key(loaded.date_us, ctx.new_id(), "del")
-    ctx.store.put(ctx.key(key), data, condition=IF_ABSENT)
+    ctx.write_once(key, data)
     schema = loaded.snapshot.schema
     metadata = pq.read_metadata(pa.BufferReader(data))
     stats = file_stats(metadata, locate_columns(keys.schema, schema), schema, field_ids)

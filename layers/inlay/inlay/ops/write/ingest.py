@@ -7,6 +7,13 @@ own outcome and harms none of them; one commit serves the whole batch (docs/FORM
 The copy is made on the server, byte for byte, pinned to the ETag that was looked at. Copies whose
 event turns out to be a duplicate are orphans: garbage collection takes them.
 
+A content is read at the version that its event names, so that it counts although the object has been
+overwritten or deleted since. Of an event without a version id the content is gone by then: `Superseded`.
+
+Where the table is published, or `ingest.field_ids` is `stamp`, the copy gets a footer with the table's
+field ids (`parquet.stamp`), unless it has them. An object in a layout that cannot be stamped is written
+anew, up to `ingest.split_bytes`; a larger one, or one that is adopted, stays as it is.
+
 Of a partitioned table, an object whose footer shows that its rows lie in one partition becomes a file of
 that partition. One that spans several, or does not tell, is read and written anew, a file for each
 partition, up to `ingest.split_bytes`. A larger one, or one that is adopted, is kept whole as a file
@@ -31,6 +38,7 @@ from inlay.errors import (
     SourceChanged,
     StaleUpload,
     UnreadableFile,
+    UnsupportedFile,
 )
 from inlay.format import keys
 from inlay.format.entry import DataFile
@@ -39,15 +47,17 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import Committed, Skipped, expect_committed
 from inlay.ops.commit.group import commit_together
 from inlay.ops.commit.idempotency import known_requests
-from inlay.ops.context import Context
+from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data.copy import copy_object
 from inlay.ops.data.data_files import write_batches
 from inlay.ops.metadata.load import Loaded, load_pointer
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
+from inlay.parquet.footer.footer import Footer
 from inlay.parquet.read.describe import describe, entry_of, partition_in, read_tail
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, read_file
+from inlay.parquet.stamp import stamp_object, stamped
 from inlay.plan.change import Change, Request
 from inlay.plan.pruning.partitions import current_spec
 from inlay.plan.scan.scan import FileTask
@@ -75,6 +85,11 @@ class Source:
         return f"{self.location.uri}@{self.version_id or self.etag}"
 
     @property
+    def content(self) -> Location:
+        """Where the content lies that the event names: at its version, overwritten since or not."""
+        return replace(self.location, version_id=self.version_id)
+
+    @property
     def request(self) -> Request:
         return Request.of(self.identity, time_us=self.event_time_us)
 
@@ -94,7 +109,8 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """The object has been overwritten since: the event of the newer content counts."""
+    """The object has been overwritten, and its bucket kept no version of this content: its rows are
+    lost unless the newer content has them too."""
 
     source: Source
 
@@ -137,6 +153,10 @@ class _Seen:
     etag: str
     modified_us: int
     spans: bool = False  # rows of several partitions, or of unknown ones
+    stamp: tuple[Footer, Footer] | None = (
+        None  # the footer it has, and the one with the table's ids
+    )
+    recode: bool = False  # it should be stamped and cannot
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +222,7 @@ def _ingest(
         else:
             fresh.append(position)
 
-    loaded = _look_at_all(ctx, batch, sources, fresh, loaded)
+    loaded = _look_at_all(ctx, batch, sources, fresh, adopt, loaded)
 
     # Sources given without an ETag know their identity only now.
     _drop_known(ctx, batch, loaded)
@@ -250,14 +270,21 @@ def _ingest(
 
 
 def _look_at_all(
-    ctx: Context, batch: _Batch, sources: Sequence[Source], fresh: Sequence[int], loaded: Loaded
+    ctx: Context,
+    batch: _Batch,
+    sources: Sequence[Source],
+    fresh: Sequence[int],
+    adopt: bool,
+    loaded: Loaded,
 ) -> Loaded:
     """Settle what the objects themselves say; the table may get columns by it."""
 
     def look(positions: Sequence[int], table: Snapshot, extend: bool) -> None:
         def one(position: int) -> tuple[int, SourceOutcome | _Seen | _Wider]:
             source = sources[position]
-            return position, _guarded(ctx, source, lambda s: _look(ctx, s, table, extend))
+            return position, _guarded(
+                ctx, source, lambda s: _look(ctx, s, table, extend, current=adopt)
+            )
 
         for position, found in ctx.map(one, positions):
             batch.settle(position, found)
@@ -320,14 +347,21 @@ def _guarded(ctx: Context, source: Source, work):  # type: ignore[no-untyped-def
 
 
 def _look(
-    ctx: Context, source: Source, snapshot: Snapshot, extend: bool = False
+    ctx: Context,
+    source: Source,
+    snapshot: Snapshot,
+    extend: bool = False,
+    *,
+    current: bool = False,
 ) -> SourceOutcome | _Seen | _Wider:
     """Read the footer and decide whether the object fits, or (`extend`) would if the table had more
-    columns."""
-    location = source.location
+    columns. `current`: only if the content is the object's current one, as an adopted file's must be."""
+    location = source.location if current else source.content
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
     got = read_tail(store, location)
     if source.etag is not None and got.etag != source.etag:
+        return Superseded(source)
+    if None not in (source.version_id, got.version_id) and got.version_id != source.version_id:
         return Superseded(source)
     described = describe(got.body, size=got.size)
     is_wider = extend and brings_columns(described.arrow, snapshot.schema)
@@ -344,6 +378,13 @@ def _look(
     spec = current_spec(snapshot)
     partition = partition_in(described, snapshot.schema, spec)
     entry = replace(entry, spec_id=spec.id, partition=partition or ())
+    stamp, recode = None, False
+    if stamps_ids(snapshot):
+        try:
+            new = stamped(described.footer, snapshot.schema)
+            stamp = None if new is described.footer else (described.footer, new)
+        except UnsupportedFile:
+            recode = True
     pinned = replace(source, etag=got.etag)
     return _Seen(
         pinned,
@@ -352,6 +393,8 @@ def _look(
         got.etag,
         got.modified_us,
         spans=partition is None,
+        stamp=stamp,
+        recode=recode,
     )
 
 
@@ -374,8 +417,10 @@ def _take(
     if _is_cut(seen, adopt, loaded.snapshot):
         return _split(ctx, in_place, loaded, seen.source)
     key = keys.data_key(loaded.date_us, ctx.new_id())
+    if seen.stamp is not None:
+        return _stamp(ctx, seen, key, *seen.stamp)
     copied = copy_object(
-        ctx, seen.source.location, ctx.key(key), size=seen.entry.size, etag=seen.etag
+        ctx, seen.source.content, ctx.key(key), size=seen.entry.size, etag=seen.etag
     )
     match copied:
         case Missing():
@@ -388,7 +433,34 @@ def _take(
 
 def _is_cut(seen: _Seen, adopt: bool, snapshot: Snapshot) -> bool:
     limit = Properties(snapshot.properties).number("ingest.split_bytes")
-    return seen.spans and not adopt and seen.entry.size <= limit
+    return (seen.spans or seen.recode) and not adopt and seen.entry.size <= limit
+
+
+def stamps_ids(snapshot: Snapshot) -> bool:
+    """Whether landed files get the table's field ids."""
+    properties = Properties(snapshot.properties)
+    wanted = properties.text("ingest.field_ids")
+    return wanted == "stamp" or (wanted == "auto" and properties.text("publish.format") != "none")
+
+
+def _stamp(
+    ctx: Context, seen: _Seen, key: str, old: Footer, new: Footer
+) -> Superseded | tuple[DataFile, ...]:
+    """The object as the table's own, under a footer with the table's field ids."""
+    try:
+        done = stamp_object(
+            ctx.store,
+            seen.source.content,
+            ctx.key(key),
+            etag=seen.etag,
+            old=old,
+            new=new,
+            # This runs in a task of the executor: waiting for others of its tasks could last for ever.
+            executor=InlineExecutor(),
+        )
+    except SourceChanged:
+        return Superseded(seen.source)
+    return (replace(seen.entry, key=key, size=done.size, footer_size=done.footer_size),)
 
 
 def _split(
@@ -398,7 +470,8 @@ def _split(
     schema = loaded.snapshot.schema
     columns = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
     # Without the cache: unlike the table's own objects, this one may be overwritten.
-    objects = Objects(ctx.store, ctx.root)
+    versions = {} if source.version_id is None else {whole.key: source.version_id}
+    objects = Objects(ctx.store, ctx.root, versions=versions)
     rows = read_file(objects, FileTask(file=whole, schema=schema), columns, ctx.executor)
     try:
         files = tuple(write_batches(ctx, loaded.snapshot, rows, time_us=loaded.date_us))

@@ -1,38 +1,34 @@
-"""Update and upsert: a delete and an insert in one commit.
+"""Update: a delete and an insert in one commit.
 
 Promise: readers see the old rows or the new ones, never both and never neither. The new rows bear the
-commit's own sequence, so the commit's own marker misses them (design section 4).
-
-`update` derives rows from rows it read, so on every rebase what it read is validated and, if it has
-changed, the update is planned again. `upsert` derives nothing: the last writer of a key wins.
+commit's own sequence, so the commit's own marker misses them (design section 4). They derive from rows
+that were read, so on every rebase what was read is validated and, if it has changed, the update is planned
+again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
+from inlay.errors import ConcurrentChange
 from inlay.format.assignment import fields_of
 from inlay.format.predicate import Predicate
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
-from inlay.ops.commit.base import check_same_schema, current_base, fresh_base
+from inlay.ops.commit.base import current_base
 from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.commit.idempotency import already_applied
 from inlay.ops.commit.retry import Planned, commit_planned
 from inlay.ops.context import Context
-from inlay.ops.data.data_files import fitted, reader_of, write_batches
+from inlay.ops.data.data_files import write_batches
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.maintain.rewrite import rewrite_file
 from inlay.ops.metadata.load import Loaded, load_matching
-from inlay.ops.write.delete import key_markers, marker_of
+from inlay.ops.write.delete import marker_of
 from inlay.parquet.arrow.assignments import assign
-from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parse import Assignments
 from inlay.plan.change import Change, Reads, Request
@@ -150,88 +146,3 @@ def _plan_update(
         for key, positions in found.items()
     )
     return replace(change, units=units)
-
-
-def upsert(
-    ctx: Context,
-    data: Any,
-    *,
-    on: tuple[str, ...] = (),
-    base: Loaded | None = None,
-    request: Request | None = None,
-) -> Committed | Skipped:
-    """Insert rows, replacing those with the same values of `on` (default: the primary key). Of several
-    rows of one key in `data` the last wins."""
-    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
-    if before is not None:
-        return before
-    snapshot = loaded.snapshot
-    names = on or tuple(f.name for f in snapshot.schema.fields if f.id in snapshot.primary_key)
-    if not names:
-        raise InvalidRequest("upsert needs `on=`: the table has no primary key", table=ctx.uri)
-    missing = [n for n in names if n not in snapshot.schema.names]
-    if missing:
-        raise SchemaMismatch(
-            f"upsert is asked to match on {missing}, which the table has not",
-            next_step=f"The columns are: {', '.join(snapshot.schema.names)}",
-            table=ctx.uri,
-        )
-    reader = reader_of(data)
-    batches = list(fitted(reader, snapshot.schema))
-    absent = [n for n in names if n not in reader.schema.names]
-    if absent:
-        raise SchemaMismatch(
-            f"the data lacks {absent}, which upsert is to match on",
-            next_step="Add the columns to the data, or append it",
-            table=ctx.uri,
-        )
-    rows = pa.Table.from_batches(batches, schema=schema_to_arrow(snapshot.schema))
-    rows = _last_of_each_key(rows, names)
-    if rows.num_rows == 0 and request is None:
-        return Skipped(loaded)
-
-    bound = loaded
-
-    def plan(loaded: Loaded) -> Change:
-        check_same_schema(ctx, bound, loaded)
-        markers = key_markers(ctx, loaded, rows.select(list(names))) if rows.num_rows else ()
-        added = write_batches(ctx, loaded.snapshot, rows.to_batches(), time_us=loaded.date_us)
-        return Change(
-            operation="upsert",
-            request=request,
-            add=tuple(added),
-            add_markers=tuple(markers),
-            uploaded_us=loaded.date_us,
-            deleted_rows=None,
-        )
-
-    return commit_planned(ctx, loaded, plan)
-
-
-def _last_of_each_key(rows: pa.Table, names: tuple[str, ...]) -> pa.Table:
-    """A row with a NULL key equals no other row: it is inserted, each one."""
-    nested = [n for n in names if pa.types.is_nested(rows.schema.field(n).type)]
-    if nested:
-        raise InvalidRequest(f"upsert cannot match on nested columns: {nested}")
-    order = pa.array(range(rows.num_rows), pa.int64())
-    null_key = pc.is_null(rows.column(names[0]))
-    for name in names[1:]:
-        null_key = pc.or_(null_key, pc.is_null(rows.column(name)))
-    # Names of our own: the table may have columns of any name.
-    keys = [f"key{at}" for at in range(len(names))]
-    columns = [_one_bit_pattern(rows.column(name)) for name in names]
-    keyed = pa.table([*columns, order], names=[*keys, "row"]).filter(pc.invert(null_key))
-    last = keyed.group_by(keys, use_threads=False).aggregate([("row", "max")])
-    unkeyed = pa.chunked_array([order]).filter(null_key)
-    kept = pa.concat_arrays(
-        [*last.column("row_max").chunks, *unkeyed.chunks, pa.array([], pa.int64())]
-    )
-    return rows.take(kept.take(pc.sort_indices(kept)))
-
-
-def _one_bit_pattern(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Arrow groups floats by their bits, but -0.0 equals 0.0 and every NaN every other."""
-    if not pa.types.is_floating(values.type):
-        return values
-    zero, nan = (pa.scalar(each, values.type) for each in (0.0, float("nan")))
-    return pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))

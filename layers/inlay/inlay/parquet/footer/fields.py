@@ -64,7 +64,15 @@ class Converted(IntEnum):
     """The deprecated annotations that change how bytes compare."""
 
     UTF8 = 0
+    MAP = 1
+    MAP_KEY_VALUE = 2
+    LIST = 3
     DECIMAL = 5
+    DATE = 6
+    TIME_MILLIS = 7
+    TIME_MICROS = 8
+    TIMESTAMP_MILLIS = 9
+    TIMESTAMP_MICROS = 10
     UINT_8 = 11
     UINT_16 = 12
     UINT_32 = 13
@@ -109,6 +117,8 @@ class Logical:
     """A union: the one field that is set names the type."""
 
     STRING = nested(1)
+    MAP = nested(2)
+    LIST = nested(3)
     DECIMAL = nested(5)
     INTEGER = nested(10)
     FLOAT16 = nested(15)

@@ -1,9 +1,11 @@
 """Thrift's compact protocol as a tree of plain values that forgets nothing.
 
 Promise: `decode_struct` turns any well-formed compact struct into a tree and `encode_struct` turns
-it back into the same bytes, whatever fields it holds: known or not, in any order. (An encoding
-that pads its varints comes back in the shortest form, with the same meaning.) Damaged bytes raise
-`ThriftError`; time and memory stay proportional to the bytes given, by the bounds below.
+it back into the same bytes, whatever fields it holds, known or not. Fields are always written in
+ascending order of their ids, as every thrift compiler writes them: some readers (fastparquet) take
+any other order for damage or worse. (What came in another order, or with padded varints, comes back
+in this form, with the same meaning.) Damaged bytes raise `ThriftError`; time and memory stay
+proportional to the bytes given, by the bounds below.
 
 The tree:
 
@@ -406,7 +408,7 @@ def _varint(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def encode_struct(fields: Struct | bytes) -> bytes:
-    """The struct in compact form, its fields in the order of the dict."""
+    """The struct in compact form, its fields in ascending order of their ids, whatever the dict's."""
     out = bytearray()
     _write_struct(out, fields, {})
     return bytes(out)
@@ -418,11 +420,15 @@ def _write_struct(out: bytearray, fields: Struct | bytes, lists: dict[int, bytes
         out += fields
         return
     last = 0
+    keys = list(fields)
+    if keys != (ascending := sorted(keys)):
+        fields = {key: fields[key] for key in ascending}
     for key, value in fields.items():
         kind = key & 15
         field_id = key >> 4
         head = FALSE if kind == BOOL and not value else kind
         delta = field_id - last
+        assert delta >= 0, "fields are written in ascending order"
         if 0 < delta < 16:
             out.append(delta << 4 | head)
         else:

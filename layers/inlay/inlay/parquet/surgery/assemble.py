@@ -38,7 +38,6 @@ from inlay.plan.surgery.multipart import (
     plan_parts,
 )
 from inlay.storage.base import (
-    IF_ABSENT,
     ByteRange,
     Head,
     Missing,
@@ -47,6 +46,7 @@ from inlay.storage.base import (
     Refused,
     Written,
 )
+from inlay.storage.write_once import write_once
 
 # Enough that parts go out in parallel, little enough for the smallest Lambda.
 WINDOW_BYTES = 32 * MIB
@@ -54,8 +54,6 @@ WINDOW_BYTES = 32 * MIB
 SMALL_OBJECT_BYTES = 8 * MIB
 # A Complete whose answer was lost is asked again; more often only hides an outage.
 COMPLETE_ATTEMPTS = 3
-# S3 answers 409 while another conditional write on the key is in flight.
-RACE_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,21 +230,14 @@ class Assembly:
     def _put(self) -> Written:
         metadata, headers = self.describe()
         body = self._gather(self._pieces)
-        for _ in range(RACE_ATTEMPTS):
+
+        def count(tried: int) -> None:
             self.source.traffic.add(uploaded=len(body))
-            answer = self.store.put(
-                self.key,
-                body,
-                condition=IF_ABSENT,
-                metadata=metadata,
-                headers=headers,
-            )
-            if isinstance(answer, Written):
-                return answer
-            if answer.reason == "exists":
-                # The key is new and ours: a retry inside the SDK met its own first attempt.
-                return self._look(None)
-        raise StoreUnavailable("another write on the key keeps racing", key=self.key)
+
+        count(0)
+        return write_once(
+            self.store, self.key, body, metadata=metadata, headers=headers, before_retry=count
+        )
 
     def _complete(self, parts: list[Part]) -> Written:
         assert self._upload is not None

@@ -13,11 +13,13 @@ What other writers put into pairs of their own is not known here; docs/LIMITS.md
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from inlay.parquet.footer.fields import KeyValue
-from inlay.parquet.footer.thrift import Struct
+from inlay.parquet.footer.thrift import Struct, unpack
 
 GEO = b"geo"
 HUDI = frozenset(
@@ -42,6 +44,27 @@ def erased_pairs(pairs: Iterable[Struct]) -> Iterator[Struct]:
                 yield {**pair, KeyValue.VALUE: told}
         else:
             yield pair
+
+
+def naming(pairs: Iterable[Struct | bytes], texts: frozenset[str]) -> Iterator[str]:
+    """The keys of the pairs whose value has one of `texts` in it, as it is or encoded."""
+    for pair in map(unpack, pairs):
+        value = pair.get(KeyValue.VALUE, b"")
+        if names_any(value, texts):
+            yield pair.get(KeyValue.KEY, b"").decode("utf-8", "replace")
+
+
+def names_any(value: bytes, texts: frozenset[str]) -> bool:
+    """Whether one of `texts` is in a value: in its bytes, in the strings of its JSON, or in what its
+    Base64 stands for (Arrow's schema)."""
+    forms = [value]
+    with suppress(ValueError):
+        forms.append(base64.b64decode(value, validate=True))
+    if b"\\" in value:
+        with suppress(ValueError, RecursionError):
+            forms.append(json.dumps(json.loads(value), ensure_ascii=False).encode())
+    wanted = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return any(text in form for form in forms for text in wanted)
 
 
 def _without_bounds(raw: bytes) -> bytes | None:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from inlay.errors import UnsupportedFile
+from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.footer.footer import MAGIC, RECODE, Footer
 from inlay.parquet.footer.layout import Fate, Layout
 from inlay.parquet.surgery.physical_view import read_logical
@@ -147,7 +148,7 @@ def positions_of(mask: pa.BooleanArray | pa.ChunkedArray) -> BitMap:
     offset = 0
     for chunk in mask.chunks if isinstance(mask, pa.ChunkedArray) else [mask]:
         true = pc.indices_nonzero(chunk)
-        moved = pc.add(true, pa.scalar(offset, pa.uint64())).cast(pa.uint32())
+        moved = pc.add(true, to_scalar(offset, pa.uint64())).cast(pa.uint32())
         raw = array("I")
         raw.frombytes(memoryview(moved.buffers()[1])[: 4 * len(moved)])
         found |= BitMap(raw)

@@ -3,9 +3,6 @@
 Promise: after `finish` the object is whole in the store, under a key nobody wrote before; after `abort`
 or a failure nothing of it is visible. Memory: at most `PUT_BYTES` before the first part, then
 `PARTS_IN_FLIGHT + 1` parts.
-
-The key is random and ours alone, so a refused `If-None-Match` can only mean that an earlier try of this
-very write landed: it is taken for success.
 """
 
 from __future__ import annotations
@@ -16,7 +13,8 @@ from functools import partial
 from typing import Any
 
 from inlay.errors import StoreUnavailable
-from inlay.storage.base import IF_ABSENT, MAX_PARTS, Head, Missing, ObjectStore, Part, Written
+from inlay.storage.base import MAX_PARTS, Head, Missing, ObjectStore, Part
+from inlay.storage.write_once import write_once
 
 # Up to here an object goes by one PUT: one request, and its outcome is one answer.
 PUT_BYTES = 32 * 1024 * 1024
@@ -24,9 +22,6 @@ PUT_BYTES = 32 * 1024 * 1024
 PART_BYTES = 16 * 1024 * 1024
 # Parts on their way while the next one is being encoded.
 PARTS_IN_FLIGHT = 3
-# The store's client retries by itself; this is for what it reports as unknown afterwards.
-ATTEMPTS = 3
-
 # Bytes that tell a Parquet footer's length.
 TAIL_BYTES = 8
 
@@ -109,7 +104,7 @@ class Upload:
     def finish(self) -> None:
         """Make the object visible."""
         if self._upload_id is None:
-            self._put(b"".join(self._pending))
+            write_once(self._store, self._key, b"".join(self._pending))
         else:
             if self._pending_bytes:
                 self._send_part(b"".join(self._pending))
@@ -117,18 +112,6 @@ class Upload:
             self._flying.clear()
             self._complete()
         self._pending = []
-
-    def _put(self, body: bytes) -> None:
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                answer = self._store.put(self._key, body, condition=IF_ABSENT)
-            except StoreUnavailable:
-                if attempt == ATTEMPTS:
-                    raise
-                continue
-            if isinstance(answer, Written) or answer.reason == "exists":
-                return
-        raise StoreUnavailable("an object could not be written", key=self._key)
 
     def _complete(self) -> None:
         answer = self._store.complete_multipart(self._key, self._upload_id or "", self._parts)

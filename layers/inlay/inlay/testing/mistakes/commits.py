@@ -14,6 +14,7 @@ from inlay.plan.change import Change
 from inlay.plan.commit import apply as apply_module
 from inlay.plan.commit import draft as draft_module
 from inlay.plan.commit.apply import Admitted
+from inlay.storage import write_once as write_once_module
 from inlay.testing import scenes
 from inlay.testing.mistakes.registry import mutation, swap_in
 
@@ -52,7 +53,7 @@ def drop_if_match(stack: ExitStack) -> None:
 @mutation()
 def drop_if_none_match(stack: ExitStack) -> None:
     """A table is created over another."""
-    swap_in(stack, commit_module, "IF_ABSENT", None)
+    swap_in(stack, write_once_module, "IF_ABSENT", None)
     from inlay.ops.schema import create as create_module
     from inlay.storage.base import Missing
 

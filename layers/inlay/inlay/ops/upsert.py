@@ -1,0 +1,406 @@
+"""Upsert: insert rows, replacing those with the same key.
+
+Promise: readers see the old rows or the new ones, never both and never neither; the commit's own marker
+misses the rows that it inserts (design section 4). No value is lost that the data says nothing of: columns
+that the data lacks keep what the table has, and two rows of one key are refused unless the caller says
+which of them counts.
+
+With every column given, nothing is read and nothing derived: the last writer of a key wins, in constant
+time. With columns missing, the table's rows of these keys are read, and what was read is validated on every
+rebase like an update's.
+
+Keys are compared as the format compares values: every NaN equals every other, -0.0 equals 0.0, NULL equals
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inlay.errors import InvalidRequest, SchemaMismatch
+from inlay.format.predicate import FALSE, And, Comparison, In, Literal, Predicate
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
+from inlay.format.values import order_key
+from inlay.ops.commit.base import check_same_schema, current_base, fresh_base
+from inlay.ops.commit.driver import Committed, Skipped
+from inlay.ops.commit.idempotency import already_applied
+from inlay.ops.commit.retry import Planned, commit_planned
+from inlay.ops.context import Context
+from inlay.ops.data.data_files import reader_of, write_batches
+from inlay.ops.metadata.load import Loaded, load_matching
+from inlay.ops.write.delete import key_markers
+from inlay.parquet.arrow.conform import check_names, conform
+from inlay.parquet.arrow.types import is_list, plain_type, schema_to_arrow, to_physical
+from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.plan.change import Change, Reads, Request
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.scan.scan import plan_scan
+
+# Key values that a read looks for one by one; of more only their bounds prune.
+LISTED_KEYS = 1000
+ON_DUPLICATE = ("refuse", "last")
+
+
+def upsert(
+    ctx: Context,
+    data: Any,
+    *,
+    on: Sequence[str] = (),
+    on_duplicate: str = "refuse",
+    order: str | None = None,
+    base: Loaded | None = None,
+    request: Request | None = None,
+) -> Committed | Skipped:
+    """Insert rows, replacing those with the same values of `on` (default: the primary key).
+
+    Columns that the data lacks keep their values in rows that are there (in each row, where the table has a
+    key more than once) and have their default, else NULL, in new ones. Rows of `data` with one key are
+    refused, or by `on_duplicate="last"` the one with the greatest `order` counts, of equals the last.
+    Raises `SchemaMismatch`, `InvalidRequest`.
+    """
+    _check_options(on_duplicate, order)
+    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    if before is not None:
+        return before
+    schema = loaded.snapshot.schema
+    names = _key_names(ctx, loaded, on)
+    reader = reader_of(data)
+    given = _given(ctx, reader.schema, schema, names)
+    if order is not None and order not in given.names:
+        raise SchemaMismatch(
+            f"the data lacks {order!r}, which tells the order of its rows",
+            next_step=f"The columns of the data are: {', '.join(given.names)[:500]}",
+            table=ctx.uri,
+        )
+    rows = pa.Table.from_batches(
+        [conform(batch, schema, given, by_value=True) for batch in reader],
+        schema=schema_to_arrow(given),
+    )
+    rows = _one_of_each_key(rows, names, on_duplicate, order, ctx.uri)
+    if rows.num_rows == 0 and request is None:
+        return Skipped(loaded)
+    kept = tuple(field for field in schema.fields if field.name not in given.names)
+    if kept:
+        loaded = current_base(ctx, loaded)
+    bound = loaded
+
+    def plan(loaded: Loaded) -> Change | Planned:
+        check_same_schema(ctx, bound, loaded)
+        if kept:
+            return _plan_partial(ctx, loaded, rows, names, kept, request)
+        added = write_batches(ctx, loaded.snapshot, rows.to_batches(), time_us=loaded.date_us)
+        return Change(
+            operation="upsert",
+            request=request,
+            add=tuple(added),
+            add_markers=_markers(ctx, loaded, rows, names),
+            uploaded_us=loaded.date_us,
+            deleted_rows=None,
+        )
+
+    return commit_planned(ctx, loaded, plan)
+
+
+def _markers(ctx: Context, loaded: Loaded, rows: pa.Table, names: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(key_markers(ctx, loaded, rows.select(list(names)))) if rows.num_rows else ()
+
+
+# -- what is asked --------------------------------------------------------------------------------
+
+
+def _check_options(on_duplicate: str, order: str | None) -> None:
+    if on_duplicate not in ON_DUPLICATE:
+        raise InvalidRequest(
+            f"on_duplicate cannot be {str(on_duplicate)[:50]!r}",
+            next_step=f"It is one of {', '.join(ON_DUPLICATE)}",
+        )
+    if order is not None and on_duplicate != "last":
+        raise InvalidRequest(
+            "order says which of several rows of a key is the last",
+            next_step='Give on_duplicate="last" with it',
+        )
+
+
+def _key_names(ctx: Context, loaded: Loaded, on: Sequence[str]) -> tuple[str, ...]:
+    snapshot = loaded.snapshot
+    names = tuple(on) or tuple(
+        field.name
+        for key in snapshot.primary_key
+        for field in snapshot.schema.fields
+        if field.id == key
+    )
+    if not names:
+        raise InvalidRequest("upsert needs `on=`: the table has no primary key", table=ctx.uri)
+    missing = [n for n in names if n not in snapshot.schema.names]
+    if missing:
+        raise SchemaMismatch(
+            f"upsert is asked to match on {missing}, which the table has not",
+            next_step=f"The columns are: {', '.join(snapshot.schema.names)}",
+            table=ctx.uri,
+        )
+    columns = [snapshot.schema.column(n) for n in names]
+    nested = [c.name for c in columns if c is not None and not isinstance(c.type, Primitive)]
+    if nested:
+        raise InvalidRequest(f"upsert cannot match on nested columns: {nested}", table=ctx.uri)
+    return names
+
+
+def _given(ctx: Context, arrow: pa.Schema, schema: Schema, names: Sequence[str]) -> Schema:
+    """The table's columns that the data has."""
+    check_names(arrow, schema)
+    absent = [n for n in names if n not in arrow.names]
+    if absent:
+        raise SchemaMismatch(
+            f"the data lacks {absent}, which upsert is to match on",
+            next_step="Add the columns to the data, or append it",
+            table=ctx.uri,
+        )
+    given = tuple(field for field in schema.fields if field.name in arrow.names)
+    for field in given:
+        within = _absent_within(arrow.field(field.name).type, field, field.name)
+        if within is not None:
+            raise SchemaMismatch(
+                f"the data lacks {within!r} within a column that it has",
+                next_step=f"Give {field.name!r} with all of its fields, or leave the column out: then "
+                "the table's rows keep theirs",
+                table=ctx.uri,
+            )
+    return Schema(schema.id, given, schema.version)
+
+
+def _absent_within(arrow: pa.DataType, field: Field, path: str) -> str | None:
+    """A nested field of the table that the data's column lacks: replacing the column would lose it."""
+    arrow = plain_type(arrow)
+    pairs: list[tuple[pa.DataType | None, Field]] = []
+    match field.type:
+        case Struct(fields) if pa.types.is_struct(arrow):
+            at = {arrow.field(n).name: arrow.field(n).type for n in range(arrow.num_fields)}
+            pairs = [(at.get(child.name), child) for child in fields]
+        case ListOf(element) if is_list(arrow):
+            pairs = [(arrow.value_type, replace(element, name="element"))]
+        case MapOf(key, value) if pa.types.is_map(arrow):
+            pairs = [
+                (arrow.key_type, replace(key, name="key")),
+                (arrow.item_type, replace(value, name="value")),
+            ]
+    for found, child in pairs:
+        here = f"{path}.{child.name}"
+        within = here if found is None else _absent_within(found, child, here)
+        if within is not None:
+            return within
+    return None
+
+
+# -- keys -----------------------------------------------------------------------------------------
+
+
+class _Keys:
+    """Keys as whole numbers: equal for equal keys, dense from 0; null where a part is NULL."""
+
+    def __init__(self, columns: Sequence[pa.ChunkedArray]) -> None:
+        self._distinct: list[pa.Array] = []
+        self._pairs: list[pa.Array] = []
+        codes = self._learn(self._distinct, columns[0])
+        for column in columns[1:]:
+            next_codes = self._learn(self._distinct, column)
+            codes = self._learn(self._pairs, self._paired(codes, next_codes))
+        self.codes: pa.ChunkedArray = codes
+
+    @staticmethod
+    def _learn(learnt: list[pa.Array], values: pa.ChunkedArray) -> pa.ChunkedArray:
+        values = _one_bit_pattern(values)
+        learnt.append(pc.unique(values).drop_null())
+        return _codes_of(values, learnt[-1])
+
+    def _paired(self, codes: Any, next_codes: Any) -> Any:
+        # At most rows x rows: 64 bits hold the square of any number of rows in memory.
+        return pc.add(pc.multiply(codes, max(1, len(self._distinct[-1]))), next_codes)
+
+    def find(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """The codes of other rows; null also for a key that is not among these."""
+        codes = _codes_of(_one_bit_pattern(columns[0]), self._distinct[0])
+        for at, column in enumerate(columns[1:], 1):
+            next_codes = _codes_of(_one_bit_pattern(column), self._distinct[at])
+            pairs = pc.add(pc.multiply(codes, max(1, len(self._distinct[at]))), next_codes)
+            codes = _codes_of(pairs, self._pairs[at - 1])
+        return codes
+
+
+def _codes_of(values: Any, distinct: pa.Array) -> Any:
+    return pc.index_in(values, value_set=distinct).cast(pa.int64())
+
+
+def _one_bit_pattern(values: Any) -> Any:
+    """Arrow tells floats apart by their bits, but -0.0 equals 0.0 and every NaN every other."""
+    if not pa.types.is_floating(values.type):
+        return values
+    zero, nan = (pa.scalar(each, values.type) for each in (0.0, float("nan")))
+    return pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
+
+
+def _one_of_each_key(
+    rows: pa.Table, names: Sequence[str], on_duplicate: str, order: str | None, table: str
+) -> pa.Table:
+    """A row with a NULL key equals no other row: it is inserted, each one."""
+    codes = _Keys([rows.column(name) for name in names]).codes
+    numbers = pa.array(range(rows.num_rows), pa.int64())
+    # Names of our own: the table may have columns of any name.
+    keyed = pa.table({"key": codes, "rank": _ranks(rows, order), "row": numbers})
+    unkeyed = keyed.filter(pc.is_null(keyed["key"]))
+    keyed = keyed.filter(pc.is_valid(keyed["key"]))
+    groups = keyed.group_by("key", use_threads=False).aggregate([("rank", "max"), ("row", "count")])
+    if groups.num_rows == keyed.num_rows:
+        return rows
+    if on_duplicate == "refuse":
+        several = pc.sum(pc.greater(groups["row_count"], 1)).as_py()
+        rows_of = keyed.num_rows - groups.num_rows + several
+        raise InvalidRequest(
+            f"the data has {rows_of:,} rows for {several:,} "
+            f"{'key' if several == 1 else 'keys'} of {', '.join(names)}: one row of each is needed",
+            next_step='Keep one row of each key, or give on_duplicate="last", with order="column" '
+            "if not the last row but the greatest value of a column is to count",
+            table=table,
+        )
+    last = keyed.filter(pc.is_in(keyed["rank"], value_set=groups["rank_max"].combine_chunks()))
+    kept = pa.concat_arrays([*last["row"].chunks, *unkeyed["row"].chunks, pa.array([], pa.int64())])
+    return rows.take(kept.take(pc.sort_indices(kept)))
+
+
+def _ranks(rows: pa.Table, order: str | None) -> pa.Array:
+    """The place of each row by `order`: NULL first, NaN last, equals as they come."""
+    numbers = pa.array(range(rows.num_rows), pa.int64())
+    if order is None:
+        return numbers
+    values = rows.column(order)
+    if pa.types.is_nested(values.type):
+        raise InvalidRequest(f"rows cannot be ordered by {order!r}, which is nested")
+    is_nan = pc.is_nan(values) if pa.types.is_floating(values.type) else pc.is_null(values)
+    # 0 for NULL, 1 for a value, 2 for NaN: Arrow would put NULL and NaN on one side.
+    kind = pc.if_else(pc.is_null(values), 0, pc.if_else(is_nan, 2, 1))
+    by = pa.table({"kind": kind, "value": values, "row": numbers})
+    keys = [("kind", "ascending"), ("value", "ascending"), ("row", "ascending")]
+    sorted_rows = pc.sort_indices(by, sort_keys=keys)
+    return pc.sort_indices(sorted_rows).cast(pa.int64())  # the permutation's inverse
+
+
+# -- columns that the data lacks ------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Merge:
+    """Rows of the data with what the table's rows of the same keys hold in the columns it lacks."""
+
+    rows: pa.Table
+    names: tuple[str, ...]
+    kept: tuple[Field, ...]
+    schema: Schema
+    files: set[str]
+    replaced: int = 0
+
+    def batches(self, old: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """`old` are batches of the key columns, those in `kept`, and the file, in this order."""
+        keys = _Keys([self.rows.column(name) for name in self.names])
+        row_of = _row_of_code(keys.codes)
+        matched = [pa.array([], pa.int64())]
+        arrow = schema_to_arrow(self.schema)
+        for batch in old:
+            columns, file = batch.columns[:-1], batch.columns[-1]
+            codes = keys.find(columns[: len(self.names)])
+            found = pc.is_valid(codes)
+            if not pc.any(found, min_count=0).as_py():
+                continue
+            at = row_of.take(codes.filter(found))
+            self.files.add(file[0].as_py())
+            self.replaced += len(at)
+            matched.append(pc.unique(at))
+            new = self.rows.take(at)
+            values = dict(zip(new.column_names, new.columns, strict=True))
+            for field, column in zip(self.kept, columns[len(self.names) :], strict=True):
+                values[field.name] = pa.chunked_array([column.filter(found)])
+            made = pa.table([values[name] for name in arrow.names], schema=arrow)
+            yield from made.to_batches()
+        numbers = pa.array(range(self.rows.num_rows), pa.int64())
+        there = pc.is_in(numbers, value_set=pa.concat_arrays(matched))
+        new = self.rows.filter(pc.invert(there))
+        for batch in new.to_batches():
+            yield conform(batch, self.schema, self.schema)
+
+
+def _row_of_code(codes: pa.ChunkedArray) -> pa.Array:
+    """Which row has each code; a code is in one row only."""
+    # Nulls are sorted to the end.
+    order = pc.sort_indices(codes).cast(pa.int64())
+    return order.slice(0, len(codes) - codes.null_count)
+
+
+def _plan_partial(
+    ctx: Context,
+    loaded: Loaded,
+    rows: pa.Table,
+    names: tuple[str, ...],
+    kept: tuple[Field, ...],
+    request: Request | None,
+) -> Planned:
+    snapshot = loaded.snapshot
+    schema = snapshot.schema
+    predicate = _reads(rows, names, schema)
+    loaded = replace(loaded, state=load_matching(ctx, loaded.state, predicate))
+    plan = plan_scan(
+        loaded.state.files_at_hand(),
+        loaded.state.markers(),
+        predicate,
+        evidence=Evidence.of_snapshot(snapshot),
+    )
+    ids = {field.name: field.id for field in schema.fields}
+    wanted = Wanted(
+        schema=schema,
+        columns=(*(ids[name] for name in names), *(field.id for field in kept)),
+        file=True,
+    )
+    merge = _Merge(rows, names, kept, schema, set())
+    old = read_tasks(ctx.objects, plan.tasks, wanted, ctx.executor)
+    added = write_batches(
+        ctx,
+        snapshot,
+        merge.batches(batch for batch in old if batch.num_rows),
+        time_us=loaded.date_us,
+    )
+    change = Change(
+        operation="upsert",
+        request=request,
+        add=tuple(added),
+        uploaded_us=loaded.date_us,
+        reads=Reads(predicate, snapshot.version, frozenset(merge.files)),
+        add_markers=_markers(ctx, loaded, rows, names),
+        deleted_rows=merge.replaced,
+        whole=True,
+    )
+    return Planned(change, loaded)
+
+
+def _reads(rows: pa.Table, names: Sequence[str], schema: Schema) -> Predicate:
+    """A condition that holds for every row of the table with one of these keys."""
+    parts: list[Predicate] = []
+    for name in names:
+        field = schema.column(name)
+        assert field is not None and isinstance(field.type, Primitive)
+        values = pc.unique(rows.column(name)).drop_null()
+        if not len(values):
+            return FALSE
+        if len(values) <= LISTED_KEYS:
+            listed = {to_physical(value, field.type) for value in _one_bit_pattern(values)}
+            ordered = sorted((v for v in listed if v is not None), key=order_key)
+            distinct = {order_key(v): v for v in ordered}
+            parts.append(In(field.id, field.type, tuple(distinct.values())))
+        elif not field.type.is_float:
+            bounds = pc.min_max(values)
+            for op, bound in ((">=", bounds["min"]), ("<=", bounds["max"])):
+                value = to_physical(bound, field.type)
+                assert value is not None
+                parts.append(Comparison(field.id, op, Literal(field.type, value)))  # type: ignore[arg-type]
+    return And(tuple(parts))

@@ -1,0 +1,185 @@
+"""Field ids in a Parquet footer: the table's own, so that readers that go by ids find its columns.
+
+Promise: `stamped` gives a footer in which each column that the recorded schema has bears its field id, at
+every level, and every other column an id that no table gives, so that no reader takes it for a column of
+the table. Nothing else changes: neither the data, which stays where it is, nor a statistic or offset. What
+readers by id would see in another shape than Inlay does (lists and maps of the old layouts) is refused by
+`UnsupportedFile`.
+
+Inlay itself finds columns by name under the recorded schema and never looks at these ids. Iceberg's
+readers do: by a foreign writer's ids they return columns exchanged, and without ids they go by today's
+names, so that a name which was used again returns the data of the column that was dropped.
+
+`stamp_object` writes an object anew under another key: the data is copied by the store where it is large
+enough for that, the footer is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from inlay.errors import InlayError, ObjectGone, SourceChanged, UnsupportedFile
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema
+from inlay.format.schema import Struct as StructOf
+from inlay.parquet.footer.fields import Converted, Element, File, Logical, Repetition
+from inlay.parquet.footer.footer import TRAILER_BYTES, Footer, trailer
+from inlay.parquet.footer.thrift import Items, Struct, encode_struct
+from inlay.parquet.surgery.assemble import Assembly
+from inlay.parquet.surgery.source import Source, Traffic
+from inlay.storage.base import Location, Missing, ObjectStore, version_of
+
+# Above any id that a table gives, below those that Iceberg keeps for metadata columns (2147483447 …).
+FOREIGN_IDS = 2_000_000_000
+
+
+def stamped(footer: Footer, schema: Schema) -> Footer:
+    """`footer` with the field ids of `schema`, under which the file is recorded; the same object where it
+    has just these. Raises `UnsupportedFile` for layouts that readers by id may take for something else."""
+    elements = footer.tree[File.SCHEMA]
+    walk = _Walk(elements, {})
+    walk.children_of(0, schema.fields, ())
+    now = {at: element.get(Element.FIELD_ID) for at, element in enumerate(elements)}
+    if all(now[at] == wanted for at, wanted in walk.ids.items()):
+        return footer
+    new = Items(elements.element, kind=elements.kind)
+    for at, element in enumerate(elements):
+        new.append(_with_id(element, walk.ids[at]) if at in walk.ids else element)
+    tree: Struct = {**footer.tree, File.SCHEMA: new}
+    length = len(encode_struct(tree)) + TRAILER_BYTES
+    return Footer(tree, footer.start + length, length, footer.leaves)
+
+
+def _with_id(element: Struct, field_id: int | None) -> Struct:
+    found = {key: value for key, value in element.items() if key != Element.FIELD_ID}
+    if field_id is not None:
+        found[Element.FIELD_ID] = field_id
+    # Thrift's compact protocol allows any order, but costs least in that of the ids.
+    return dict(sorted(found.items()))
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Collects the id of each schema element; `None`: the element has none. `at` is an index into the
+    elements, which are a tree written depth first; each step returns the index behind its subtree."""
+
+    elements: Items
+    ids: dict[int, int | None]
+    foreign: int = FOREIGN_IDS
+
+    def children_of(self, at: int, fields: tuple[Field, ...], path: tuple[str, ...]) -> int:
+        by_name = {field.name: field for field in fields}
+        after = at + 1
+        for _ in range(self._count(at)):
+            name = self._name(after)
+            field = by_name.get(name)
+            here = (*path, name)
+            after = self.strange(after) if field is None else self.field(after, field, here)
+        return after
+
+    def strange(self, at: int) -> int:
+        """A column that the schema does not have, with all under it."""
+        self.ids[at] = self.foreign
+        self.foreign += 1
+        after = at + 1
+        for _ in range(self._count(at)):
+            after = self.strange(after)
+        return after
+
+    def field(self, at: int, field: Field, path: tuple[str, ...]) -> int:
+        self.ids[at] = field.id
+        if self.elements[at].get(Element.REPETITION) == Repetition.REPEATED:
+            raise _old_layout(path, "a repeated field that is not annotated as a list")
+        match field.type:
+            case Primitive():
+                return at + 1
+            case StructOf(fields):
+                return self.children_of(at, fields, path)
+            case ListOf(element):
+                repeated = self._repeated(at, path, 1)
+                name = self._name(repeated)
+                # pyarrow's rule, and parquet-format's: these names make the repeated group the element.
+                if name == "array" or name.endswith("_tuple"):
+                    raise _old_layout(path, "a list of two levels")
+                return self.field(repeated + 1, element, (*path, "element"))
+            case MapOf(key, value):
+                repeated = self._repeated(at, path, 2)
+                after = self.field(repeated + 1, key, (*path, "key"))
+                return self.field(after, value, (*path, "value"))
+
+    def _repeated(self, at: int, path: tuple[str, ...], columns: int) -> int:
+        """The repeated group between a list or map and its columns; it bears no id."""
+        annotated = self.elements[at].get(Element.CONVERTED) in (
+            Converted.LIST,
+            Converted.MAP,
+            Converted.MAP_KEY_VALUE,
+        ) or bool({Logical.LIST, Logical.MAP} & set(self.elements[at].get(Element.LOGICAL, ())))
+        repeated = at + 1
+        sound = (
+            annotated
+            and self._count(at) == 1
+            and self.elements[repeated].get(Element.REPETITION) == Repetition.REPEATED
+            and self._count(repeated) == columns
+        )
+        if not sound:
+            raise _old_layout(path, "a list or map in an old layout")
+        self.ids[repeated] = None
+        return repeated
+
+    def _count(self, at: int) -> int:
+        return int(self.elements[at].get(Element.CHILDREN, 0))
+
+    def _name(self, at: int) -> str:
+        return str(self.elements[at][Element.NAME].decode("utf-8", "surrogateescape"))
+
+
+def _old_layout(path: tuple[str, ...], what: str) -> UnsupportedFile:
+    return UnsupportedFile(
+        f"column {'.'.join(path)!r} is {what}, which readers by field id may take for something else",
+        next_step="Compact the table, which writes such files anew, or write them with a current library",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """The object that `stamp_object` wrote."""
+
+    etag: str
+    size: int
+    footer_size: int
+
+
+def stamp_object(
+    store: ObjectStore,
+    source: Location,
+    key: str,
+    *,
+    etag: str,
+    old: Footer,
+    new: Footer,
+    executor: Executor,
+) -> Stamped:
+    """Write `source`, whose footer is `old`, as the new object `key` with the footer `new`; pinned to
+    `etag`. Raises `SourceChanged` or `ObjectGone`. Not to be called from a task of `executor`."""
+    reader = store if source.bucket == store.bucket else store.at(source.bucket)
+    opened = Source(reader, source, old.file_size, etag, Traffic())
+
+    def described() -> tuple[Mapping[str, str], Mapping[str, str]]:
+        head = reader.head(source.key, **version_of(source))
+        if isinstance(head, Missing):
+            raise ObjectGone("the object to stamp is gone", key=source.key)
+        if head.info.etag != etag:
+            raise SourceChanged("the object to stamp has changed", key=source.key)
+        return head.info.metadata, head.info.headers
+
+    thrift = new.encode()
+    try:
+        with Assembly(store, opened, key, executor, described) as assembly:
+            assembly.copy(0, old.start)
+            assembly.add(thrift + trailer(len(thrift)))
+            written = assembly.finish()
+    except InlayError as error:
+        error.about(key=source.uri)
+        raise
+    return Stamped(written.etag, assembly.size, len(thrift) + TRAILER_BYTES)

@@ -1,0 +1,101 @@
+"""What a predicate says of single values: which values of a column it is about, and how they read as text.
+
+Promise: `condition_on` is TRUE for every value that a row selected by the predicate can have in the
+column, as far as the predicate restricts that column at all. So a value that is left in a dictionary or a
+bound, and for which it is TRUE, may be one of an erased row; whether a row that stays has it as well, only
+the rows can tell. `texts_of` are the values that can be searched for in free text.
+
+Pure values only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inlay.format.like import parse_like
+from inlay.format.predicate import (
+    And,
+    Comparison,
+    Constant,
+    In,
+    Like,
+    Not,
+    Or,
+    Predicate,
+    walk,
+)
+from inlay.format.schema import Primitive, Value
+
+# Shorter values are found in any text: nothing follows from that.
+MIN_TEXT = 4
+
+
+def condition_on(predicate: Predicate, field_id: int) -> Predicate | None:
+    """The predicate with only the conditions on one field left; None where it has none.
+
+    >>> mail, name = Like(1, "ada@%"), Like(2, "Ada%")
+    >>> condition_on(And((mail, name)), 1) == mail
+    True
+    >>> condition_on(mail, 2) is None
+    True
+    """
+    match predicate:
+        case And(parts) | Or(parts):
+            found = tuple(p for p in (condition_on(part, field_id) for part in parts) if p)
+            join = And if isinstance(predicate, And) else Or
+            return None if not found else found[0] if len(found) == 1 else join(found)
+        case Not(part):
+            inner = condition_on(part, field_id)
+            return None if inner is None else Not(inner)
+        case Constant():
+            return None
+        case _:
+            return predicate if predicate.field_id == field_id else None
+
+
+def texts_of(predicate: Predicate) -> frozenset[str]:
+    """Values that the predicate names (by equality, IN, or as the fixed parts of a LIKE), as they would be
+    spelled in free text: strings, and numbers by their digits, of `MIN_TEXT` characters or more."""
+    return frozenset(text for text in _texts(predicate) if len(text) >= MIN_TEXT)
+
+
+def _texts(predicate: Predicate) -> Iterator[str]:
+    for node in walk(predicate):
+        match node:
+            case Comparison(_, "=", literal):
+                yield from _text(literal.type, literal.value)
+            case In(_, kind, values):
+                for value in values:
+                    yield from _text(kind, value)
+            case Like(_, pattern):
+                yield from (part for part in parse_like(pattern) if isinstance(part, str))
+            case _:
+                pass
+
+
+def _text(kind: Primitive, value: Value) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case bytes():
+            yield value.decode("utf-8", "replace")
+        case int() if kind.is_integer:
+            yield str(value)
+        case _:
+            return
+
+
+def equal_values(condition: Predicate) -> tuple[tuple[Primitive, Value], ...] | None:
+    """The values a condition on one field allows, where it is an equality or an IN; else None."""
+    match condition:
+        case Comparison(_, "=", literal):
+            return ((literal.type, literal.value),)
+        case In(_, kind, values):
+            return tuple((kind, value) for value in values)
+        case Or(parts):
+            each = [equal_values(part) for part in parts]
+            if any(found is None for found in each):
+                return None
+            return tuple(pair for found in each for pair in found or ())
+        case _:
+            return None

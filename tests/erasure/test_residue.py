@@ -1,0 +1,137 @@
+"""What lies beside the rows of a file is searched for values that no row has, at a cost that is counted."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay.format.predicate import And, Comparison, In, Like, Literal, Not, Or, Predicate
+from inlay.format.schema import Primitive
+from inlay.ops.context import InlineExecutor
+from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.bloom import may_hold
+from inlay.parquet.read.describe import describe, entry_of
+from inlay.parquet.read.ranges import Objects
+from inlay.parquet.residue import Searched, find_residue
+from inlay.storage.memory import MemoryStore
+from inlay.storage.metered import MeteredStore
+
+from . import categories
+
+TEXT = Primitive("string")
+
+
+def mail(value: str = categories.PERSON) -> Predicate:
+    return Comparison(2, "=", Literal(TEXT, value))
+
+
+def search(body: bytes, predicate: Predicate) -> Searched:
+    """Search one file, and check what it says it cost."""
+    store = MeteredStore(MemoryStore("b"))
+    store.put("x.parquet", body)
+    described = describe(body, size=len(body))
+    plain = pa.schema(
+        [
+            f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f
+            for f in described.arrow
+        ]
+    )
+    schema = schema_from_arrow(plain)
+    entry = entry_of(described, key="x.parquet", size=len(body), schema=schema, stats_columns=())
+    before = store.usage()
+    found = find_residue(Objects(store, ""), entry, schema, schema, predicate, InlineExecutor())
+    cost = store.usage() - before
+    assert (found.requests, found.bytes) == (cost.total, cost.bytes_down), "cost"
+    return found
+
+
+def groups(found: Searched, where: str) -> set[int | None]:
+    return {r.row_group for r in found.residues if r.where == where}
+
+
+@pytest.mark.parametrize("name", categories.WRITERS)
+@pytest.mark.parametrize("has_person", [True, False])
+def test_dictionaries_of_whole_categories_are_found(name: str, has_person: bool) -> None:
+    found = search(categories.WRITERS[name](has_person), mail())
+    without = set(range(int(has_person), categories.GROUPS))
+    if name == "duckdb-enum" and not has_person:
+        without = set()  # DuckDB leaves out of the file what no row of all of it has
+    assert groups(found, "dictionary") == without
+    assert found.row_groups == without
+    if name == "duckdb-enum":
+        assert groups(found, "bounds") == without
+    if name == "pandas-page-index-bloom":
+        assert not {r for r in found.residues if r.where == "page index"}
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        In(2, TEXT, (categories.PERSON, "nobody@example.org")),
+        Like(2, "aa-erase-me-%"),
+        Comparison(2, "<", Literal(TEXT, "b")),
+        Not(Comparison(2, ">=", Literal(TEXT, "b"))),
+        Or((mail(), Comparison(1, "=", Literal(Primitive("int64"), 10**9)))),
+        And((mail(), Comparison(1, ">=", Literal(Primitive("int64"), 0)))),
+    ],
+    ids=str,
+)
+def test_any_condition_is_evaluated_on_the_entries(predicate: Predicate) -> None:
+    found = search(categories.by_pandas(True), predicate)
+    assert groups(found, "dictionary") == {1, 2, 3}
+
+
+def test_values_that_rows_have_are_no_residue() -> None:
+    """The rows of one person stay where the predicate has a second condition: her values are used."""
+    both = And((mail(categories.OTHERS[1]), Comparison(1, "=", Literal(Primitive("int64"), 10**9))))
+    found = search(categories.by_pandas(True), both)
+    assert found.residues == () and found.rows_read == categories.GROUPS
+
+
+def test_a_file_that_names_nobody_costs_its_footer_and_its_dictionaries() -> None:
+    table = pa.table(
+        {"id": range(200_000), "email": [f"p{n % 100}@example.org" for n in range(200_000)]}
+    )
+    sink = io.BytesIO()
+    pq.write_table(table, sink, row_group_size=50_000, compression="none")
+    found = search(sink.getvalue(), mail())
+    assert found.residues == () and found.rows_read == 0
+    # The footer, and a dictionary of each row group: they lie too far apart to be fetched together.
+    assert found.requests == 1 + 4
+    assert found.bytes < len(sink.getvalue()) / 50
+
+
+def test_bounds_cut_short_are_compared_with_as_much_of_the_literal() -> None:
+    from inlay.parquet.residue import is_cut_of
+
+    name = b"ada.lovelace@example.org"
+    assert is_cut_of(name[:16], name) and is_cut_of(name[:15] + bytes([name[15] + 1]), name)
+    assert (
+        not is_cut_of(name, name) and not is_cut_of(b"ada", name) and not is_cut_of(b"bob.l", name)
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(max_size=40), min_size=1, max_size=30, unique=True))
+def test_a_bloom_filter_holds_what_was_put_into_it(values: list[str]) -> None:
+    from inlay.parquet.footer.footer import decode_footer
+    from inlay.parquet.footer.pages import bloom_length
+
+    values = [v.encode("utf-8", "ignore").decode() for v in values]
+    sink = io.BytesIO()
+    options = {"v": {"ndv": 64, "fpp": 0.0001}}
+    pq.write_table(pa.table({"v": values}), sink, bloom_filter_options=options)
+    body = sink.getvalue()
+    chunk = decode_footer(body, file_size=len(body)).row_groups[0].column(0)
+    assert chunk.bloom_offset is not None
+    header, bits = bloom_length(body[chunk.bloom_offset : chunk.bloom_offset + 64])
+    at = chunk.bloom_offset + header
+    bitset = body[at : at + bits]
+    assert all(may_hold(bitset, value.encode()) for value in values)
+    absent = [f"absent {n}".encode() for n in range(200)]
+    assert sum(may_hold(bitset, value) for value in absent) < 20
