@@ -26,7 +26,7 @@ import pyarrow as pa
 
 import inlay
 from inlay.errors import InlayError
-from inlay.ops.turns import Turns
+from inlay.ops.commit_queue import Turns
 from inlay.storage.base import Got, IfMatch, Written
 from inlay.storage.s3 import S3Store
 

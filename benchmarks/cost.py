@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 import inlay
 from inlay.local.aws_process import AwsProcess
 from inlay.local.stack import environment
-from inlay.ops.commit import commit
+from inlay.ops.commit.driver import commit
 from inlay.plan.change import Change
 
 PAGE = Path(__file__).parents[1] / "docs" / "COST.md"

@@ -29,13 +29,13 @@ import pyarrow.parquet as pq
 
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker
 from inlay.format.entry_json import Types, file_to_json
-from inlay.ops.cluster_metadata import cluster_metadata
-from inlay.ops.commit import Committed, commit
+from inlay.ops.commit.driver import Committed, commit
+from inlay.ops.commit.idempotency import known_requests
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.create import create
-from inlay.ops.load import Loaded, load_entries, load_matching, load_pointer
-from inlay.ops.once import known_requests
-from inlay.ops.scan import Scan
+from inlay.ops.maintain.cluster_metadata import cluster_metadata
+from inlay.ops.metadata.load import Loaded, load_entries, load_matching, load_pointer
+from inlay.ops.read.scan import Scan
+from inlay.ops.schema.create import create
 from inlay.parse import parse_predicate
 from inlay.plan.change import Change, Request
 from inlay.storage.memory import MemoryStore
@@ -308,8 +308,8 @@ def ledger(events: int, days: float = 13.0) -> Iterator[Row]:
 
 
 def _ledger_sizes(bench: Bench) -> Iterator[int]:
-    from inlay.ops.load import load_ledger
-    from inlay.plan.tree import open_tree
+    from inlay.ops.metadata.load import load_ledger
+    from inlay.plan.metadata.tree import open_tree
 
     state = load_ledger(bench.ctx, load_pointer(bench.ctx).state)
     records = state.snapshot.ledger.records.segments

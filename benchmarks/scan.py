@@ -32,11 +32,11 @@ from inlay.format.entry import DataFile, KeyRange, Marker, Vector
 from inlay.format.puffin import encode_puffin
 from inlay.format.snapshot import Commit, Snapshot, Tier
 from inlay.ops.context import Context
-from inlay.ops.scan import Scan
-from inlay.parquet.conform import conform
-from inlay.parquet.types import schema_from_arrow
-from inlay.parquet.writer import Layout, Target, write_files
-from inlay.plan.state import State
+from inlay.ops.read.scan import Scan
+from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.write.writer import Layout, Target, write_files
+from inlay.plan.metadata.state import State
 from inlay.storage.base import Got
 from inlay.storage.memory import MemoryStore
 

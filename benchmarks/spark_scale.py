@@ -34,8 +34,8 @@ import pyarrow as pa
 import inlay
 import spark_requests  # before whatever opens stores
 from inlay.format.keys import data_key
-from inlay.ops.commit import commit, expect_committed
-from inlay.ops.load import load_pointer
+from inlay.ops.commit.driver import commit, expect_committed
+from inlay.ops.metadata.load import load_pointer
 from inlay.plan.change import Change
 from inlay.spark import count, explain, local_session, read
 from inlay.spark.cluster import cluster

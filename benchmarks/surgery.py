@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inlay.ops.context import InlineExecutor
-from inlay.parquet.footer import decode_footer
-from inlay.parquet.surgery import Rewritten, rewrite_object
+from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.surgery.surgery import Rewritten, rewrite_object
 from inlay.storage.base import ByteRange, Got, Head, ObjectInfo, Part, Written
 
 MIB = 1024 * 1024

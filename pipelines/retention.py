@@ -21,7 +21,7 @@ from typing import Any
 import inlay
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.schema import Primitive, Schema
-from inlay.ops.load import load_pointer
+from inlay.ops.metadata.load import load_pointer
 from inlay.spark.connect import connect
 from inlay.spark.maintenance import materialize_deletes
 from pipelines.job import parser, plain, progress, run

@@ -18,8 +18,8 @@ from inlay.functions.rounds import run_round
 from inlay.functions.tables import table_context, usage_of
 from inlay.functions.validation import validated
 from inlay.ops.collect_garbage import collect_garbage
-from inlay.ops.expire import expire
-from inlay.ops.load import load_pointer
+from inlay.ops.maintain.expire import expire
+from inlay.ops.metadata.load import load_pointer
 from inlay.plan.erasure import LIFE_SECONDS
 
 _DAY_SECONDS = 86_400

@@ -17,7 +17,7 @@ from inlay.functions.requests import MaintenanceRequest
 from inlay.functions.rounds import run_round
 from inlay.functions.tables import table_context, usage_of
 from inlay.functions.validation import validated
-from inlay.ops.compact import compact
+from inlay.ops.maintain.compact import compact
 
 
 @observed

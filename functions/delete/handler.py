@@ -16,13 +16,13 @@ from inlay.functions.messages import process, sent_time_us, tell_rewrite
 from inlay.functions.observe import observed, tell_write
 from inlay.functions.requests import DeleteRequest, read_delete
 from inlay.functions.tables import table_context, usage_of
-from inlay.ops.commit import Committed, Skipped
+from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.context import Context
-from inlay.ops.delete import delete, delete_keys
-from inlay.ops.erase import open_erasure
-from inlay.ops.load import load_pointer
+from inlay.ops.erase.request import open_erasure
+from inlay.ops.metadata.load import load_pointer
 from inlay.ops.result import write_result
-from inlay.parquet.types import schema_to_arrow
+from inlay.ops.write.delete import delete, delete_keys
+from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parse import parse_predicate
 from inlay.plan.change import Request
 

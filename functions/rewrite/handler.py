@@ -18,9 +18,9 @@ from inlay.functions.requests import MaintenanceRequest, RewriteRequest, read_re
 from inlay.functions.rounds import run_round, seconds_left
 from inlay.functions.tables import table_context, usage_of
 from inlay.functions.validation import validated
-from inlay.ops.erase import advance_erasures
-from inlay.ops.load import load_pointer
-from inlay.ops.rewrite import rewrite
+from inlay.ops.erase.request import advance_erasures
+from inlay.ops.maintain.rewrite import rewrite
+from inlay.ops.metadata.load import load_pointer
 from inlay.parse import parse_predicate
 
 

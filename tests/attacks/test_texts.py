@@ -10,7 +10,7 @@ import pytest
 import inlay
 from inlay.errors import InputError, InvalidPredicate
 from inlay.format.entry import Keys
-from inlay.ops.delete import MAX_PREDICATE_BYTES
+from inlay.ops.write.delete import MAX_PREDICATE_BYTES
 from inlay.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])

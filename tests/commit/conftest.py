@@ -12,10 +12,10 @@ import pytest
 
 from inlay.format import keys
 from inlay.format.entry import ColumnStats, DataFile
-from inlay.ops.commit import Committed, commit
+from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.create import create
-from inlay.ops.load import Loaded, load_entries, load_pointer
+from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.ops.schema.create import create
 from inlay.plan.change import Change
 from inlay.storage.faults import FaultyStore, Plan, Sent, all_goes_well
 from inlay.storage.memory import MemoryStore

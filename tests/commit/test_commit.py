@@ -20,12 +20,12 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot, encode_snapshot
-from inlay.ops import commit as commit_module
-from inlay.ops.commit import Committed, Skipped, commit, create_pointer
+from inlay.ops.commit import driver as commit_module
+from inlay.ops.commit.driver import Committed, Skipped, commit, create_pointer
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.create import create
-from inlay.plan import fit
+from inlay.ops.schema.create import create
 from inlay.plan.change import Change, Edit, Request
+from inlay.plan.metadata import pointer_budget as fit
 from inlay.storage.base import Got
 from inlay.storage.faults import Fate, FaultyStore, Killed, once
 from inlay.storage.memory import MemoryStore

@@ -11,12 +11,12 @@ import pytest
 import inlay
 from inlay.errors import InlayError, OutcomeUnknown, RequestReused, StaleUpload
 from inlay.format import keys
-from inlay.ops.commit import Committed, Skipped, commit
-from inlay.ops.group import commit_all, commit_together
-from inlay.ops.load import load_pointer
-from inlay.ops.turns import Turns
+from inlay.ops.commit.driver import Committed, Skipped, commit
+from inlay.ops.commit.group import commit_all, commit_together
+from inlay.ops.commit_queue import Turns
+from inlay.ops.metadata.load import load_pointer
 from inlay.plan.change import Change, Edit, Request
-from inlay.plan.together import may_join, merge, only_appends
+from inlay.plan.commit.group import may_join, merge, only_appends
 from inlay.storage.faults import Fate, Killed, once
 
 from .conftest import POINTER, append_of, at
@@ -157,7 +157,7 @@ class Threads:
 
     def _until(self, waiting: int) -> None:
         for _ in range(20_000):
-            if len(self.turns._waiting) == waiting:
+            if len(self.turns._queue.get().waiting) == waiting:
                 return
             threading.Event().wait(0.001)
         raise AssertionError("the others never came")

@@ -9,10 +9,10 @@ import pytest
 from tests.maintenance.bench import DAY, Bench, new_bench
 
 from inlay.errors import RequestTooOld
-from inlay.ops.append import append
-from inlay.ops.commit import Skipped
-from inlay.plan import fit
+from inlay.ops.commit.driver import Skipped
+from inlay.ops.write.append import append
 from inlay.plan.change import Request
+from inlay.plan.metadata import pointer_budget as fit
 
 ROWS = pa.table({"id": pa.array([1], pa.int64()), "name": ["once"]})
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from inlay.parquet.footer import decode_footer
-from inlay.parquet.thrift import decode_struct
+from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.footer.thrift import decode_struct
 
 MASK = 2**64 - 1
 P1, P2, P3, P4, P5 = (

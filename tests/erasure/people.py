@@ -13,19 +13,19 @@ import pyarrow.parquet as pq
 
 from inlay.format.predicate import Comparison, Literal, Predicate
 from inlay.format.schema import Primitive
-from inlay.ops.append import append
 from inlay.ops.collect_garbage import CollectResult, collect_garbage
-from inlay.ops.commit import commit
+from inlay.ops.commit.driver import commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.create import create
-from inlay.ops.delete import delete
-from inlay.ops.erase import advance_erasures, open_erasure
-from inlay.ops.ingest import Source, ingest
-from inlay.ops.load import load_entries, load_pointer
-from inlay.parquet.reader import Wanted, read_tasks
+from inlay.ops.erase.request import advance_erasures, open_erasure
+from inlay.ops.metadata.load import load_entries, load_pointer
+from inlay.ops.schema.create import create
+from inlay.ops.write.append import append
+from inlay.ops.write.delete import delete
+from inlay.ops.write.ingest import Source, ingest
+from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.plan.change import Change, Request
-from inlay.plan.evidence import Evidence
-from inlay.plan.scan import plan_scan
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.scan.scan import plan_scan
 from inlay.storage.base import Location
 from inlay.storage.memory import MemoryStore
 

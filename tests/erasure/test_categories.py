@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import inlay.ops.rewrite_file as rewriting
+import inlay.ops.maintain.rewrite_file as rewriting
 from inlay.format.predicate import Comparison, Literal, Predicate
 from inlay.format.schema import Primitive
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.create import create
-from inlay.ops.load import load_entries, load_pointer
-from inlay.plan.strategy import choose
+from inlay.ops.metadata.load import load_entries, load_pointer
+from inlay.ops.schema.create import create
+from inlay.plan.surgery.strategy import choose
 from inlay.storage.base import Location
 from inlay.storage.memory import MemoryStore
 

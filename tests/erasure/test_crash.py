@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from inlay.errors import RetryError
-from inlay.ops.compact import compact
+from inlay.ops.maintain.compact import compact
 from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
 
 from .people import WHO, People, ids_with, is_named, new_people

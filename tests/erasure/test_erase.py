@@ -10,18 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import inlay.ops.sweep as sweep
+import inlay.ops.erase.finish as sweep
 from inlay.errors import InvalidRequest, RequestReused, VersionNotFound
 from inlay.format.snapshot import Ref
-from inlay.ops.append import append
-from inlay.ops.commit import Skipped, commit
-from inlay.ops.compact import compact
-from inlay.ops.erase import erase_status
-from inlay.ops.expire import expire
-from inlay.ops.load import load_version
-from inlay.ops.partition import set_partitioning
-from inlay.ops.rewrite import rewrite
-from inlay.plan.change import Change, Edit
+from inlay.ops.commit.driver import Skipped, commit
+from inlay.ops.erase.request import erase_status
+from inlay.ops.maintain.compact import compact
+from inlay.ops.maintain.expire import expire
+from inlay.ops.maintain.rewrite import rewrite
+from inlay.ops.metadata.load import load_version
+from inlay.ops.schema.partitioning import set_partitioning
+from inlay.ops.write.append import append
+from inlay.plan.change import Change, Edit, Request
 from inlay.storage.base import DeleteFailure, Location
 from inlay.storage.faults import FaultyStore
 
@@ -177,12 +177,18 @@ def test_a_redelivered_request_opens_no_second_erasure(people: People) -> None:
     people.append(*ids_with(WHO))
     people.erase()
     assert isinstance(people.erase(), Skipped)
+    with pytest.raises(RequestReused):
+        people.erase(is_who(5))
     people.finish()
     people.append(WHO)
     assert isinstance(people.erase(), Skipped)
     assert WHO in people.ids()
+    # What could tell it from the first would also confirm a guess of it.
+    assert isinstance(people.erase(is_who(5)), Skipped)
+    assert 5 in people.ids()
+    people.delete(is_who(6), request=Request.of("case-2", body="6"))
     with pytest.raises(RequestReused):
-        people.erase(is_who(5))
+        people.delete(is_who(5), request=Request.of("case-2", body="5"))
 
 
 def test_two_erasures_at_once_both_end(any_people: People) -> None:

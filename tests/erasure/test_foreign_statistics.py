@@ -14,10 +14,10 @@ import pytest
 
 from inlay.format.predicate import Comparison, In, Literal, Operator, Predicate
 from inlay.format.schema import Primitive
-from inlay.ops.append import append
-from inlay.parquet.fields import File, Meta, Stats
-from inlay.parquet.footer import MAGIC, decode_footer, trailer
-from inlay.parquet.thrift import encode_struct
+from inlay.ops.write.append import append
+from inlay.parquet.footer.fields import File, Meta, Stats
+from inlay.parquet.footer.footer import MAGIC, decode_footer, trailer
+from inlay.parquet.footer.thrift import encode_struct
 from inlay.storage.base import Location
 
 from .people import People, new_people, rows
@@ -102,7 +102,7 @@ def test_a_file_that_surgery_made_of_a_foreign_one_is_foreign(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What surgery does not touch, it takes over with its statistics."""
-    monkeypatch.setattr("inlay.plan.strategy.SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr("inlay.plan.surgery.strategy.SMALL_FILE_BYTES", 0)
     people = new_people()
     sink = io.BytesIO()
     pq.write_table(rows([1, *range(20, 52)]), sink, row_group_size=8)

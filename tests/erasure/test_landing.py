@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from inlay.ops.compact import compact
-from inlay.ops.erase import erase_status
-from inlay.ops.ingest import Duplicate, Source, ingest
+from inlay.ops.erase.request import erase_status
+from inlay.ops.maintain.compact import compact
+from inlay.ops.write.ingest import Duplicate, Source, ingest
 from inlay.plan.erasure import landing_prefix
 from inlay.storage.base import Location
 
@@ -98,7 +98,7 @@ def test_what_landed_after_the_erasure_comes_in_whole(people: People) -> None:
 def test_an_ingest_that_began_before_the_erasure_does_not_bring_the_rows_back(
     people: People, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import inlay.ops.ingest as module
+    import inlay.ops.write.ingest as module
 
     location = people.land("racing.parquet", *ids_with(WHO))
     real = module.commit_together

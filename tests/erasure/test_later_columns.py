@@ -14,14 +14,14 @@ from inlay.errors import InvalidRequest
 from inlay.format.predicate import And, Comparison, IsNull, Literal, Not, Or, Predicate
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Ref
-from inlay.ops.alter import alter, evolution_of
-from inlay.ops.append import append
-from inlay.ops.load import load_pointer, load_seen
-from inlay.ops.refs import branch, tag
-from inlay.ops.restore import restore
-from inlay.ops.verify import verify
+from inlay.ops.metadata.load import load_pointer, load_seen
+from inlay.ops.refs.refs import branch, tag
+from inlay.ops.refs.restore import restore
+from inlay.ops.schema.alter import alter, evolution_of
+from inlay.ops.verify.table import verify
+from inlay.ops.write.append import append
 from inlay.parse import parse_predicate
-from inlay.plan.state import State
+from inlay.plan.metadata.state import State
 
 from .people import NAME, WHO, People, new_people, rows
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import inlay.ops.rewrite_file as rewriting
-import inlay.plan.strategy as strategy
+import inlay.ops.maintain.rewrite_file as rewriting
+import inlay.plan.surgery.strategy as strategy
 from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Primitive
-from inlay.ops.append import append
+from inlay.ops.write.append import append
 from inlay.storage.base import Location
 
 from .oracle import Secret

@@ -9,14 +9,14 @@ import pytest
 
 from inlay.errors import InvalidRequest, MergeConflict, RetryError
 from inlay.format.snapshot import Ref
-from inlay.ops.alter import alter, evolution_of
-from inlay.ops.append import append
-from inlay.ops.delete import delete
-from inlay.ops.load import load_pointer
-from inlay.ops.merge import merge
-from inlay.ops.refs import branch, drop, set_hold, tag
-from inlay.ops.restore import restore
-from inlay.ops.verify import verify
+from inlay.ops.metadata.load import load_pointer
+from inlay.ops.refs.merge import merge
+from inlay.ops.refs.refs import branch, drop, set_hold, tag
+from inlay.ops.refs.restore import restore
+from inlay.ops.schema.alter import alter, evolution_of
+from inlay.ops.verify.table import verify
+from inlay.ops.write.append import append
+from inlay.ops.write.delete import delete
 from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
 
 from .people import WHO, People, ids_with, is_named, is_who, new_people, rows
@@ -161,7 +161,7 @@ def test_a_held_tag_refuses_the_erasure_before_anything_happens(name: str) -> No
 
 def test_a_tag_made_with_the_last_look_keeps_the_predicate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the look at all refs and the commit that forgets the predicate."""
-    from inlay.ops import sweep
+    from inlay.ops.erase import finish as sweep
 
     people = _branched()
     people.erase()

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from inlay.format.predicate import And, Comparison, In, Like, Literal, Not, Or, Predicate
 from inlay.format.schema import Primitive
 from inlay.ops.context import InlineExecutor
-from inlay.parquet.bloom import may_hold
-from inlay.parquet.describe import describe, entry_of
-from inlay.parquet.ranges import Objects
-from inlay.parquet.residue import Searched, find_residue
-from inlay.parquet.types import schema_from_arrow
+from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.footer.bloom import may_hold
+from inlay.parquet.read.describe import describe, entry_of
+from inlay.parquet.read.ranges import Objects
+from inlay.parquet.surgery.residue import Searched, find_residue
 from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore
 
@@ -107,7 +107,7 @@ def test_a_file_that_names_nobody_costs_its_footer_and_its_dictionaries() -> Non
 
 
 def test_bounds_cut_short_are_compared_with_as_much_of_the_literal() -> None:
-    from inlay.parquet.residue import is_cut_of
+    from inlay.parquet.surgery.residue import is_cut_of
 
     name = b"ada.lovelace@example.org"
     assert is_cut_of(name[:16], name) and is_cut_of(name[:15] + bytes([name[15] + 1]), name)
@@ -119,8 +119,8 @@ def test_bounds_cut_short_are_compared_with_as_much_of_the_literal() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=30, unique=True))
 def test_a_bloom_filter_holds_what_was_put_into_it(values: list[str]) -> None:
-    from inlay.parquet.footer import decode_footer
-    from inlay.parquet.pages import bloom_length
+    from inlay.parquet.footer.footer import decode_footer
+    from inlay.parquet.footer.pages import bloom_length
 
     values = [v.encode("utf-8", "ignore").decode() for v in values]
     sink = io.BytesIO()

@@ -30,11 +30,12 @@ import pyarrow.parquet as pq
 
 import inlay
 from inlay.format.snapshot import FORMAT_VERSION, Ref
-from inlay.ops.commit import commit
+from inlay.ops.commit.driver import commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.ingest import Source, ingest
-from inlay.plan import fit, tiers
+from inlay.ops.write.ingest import Source, ingest
 from inlay.plan.change import Change, Edit
+from inlay.plan.metadata import leaves as tiers
+from inlay.plan.metadata import pointer_budget as fit
 from inlay.storage.base import Got, Location
 from inlay.storage.memory import MemoryStore
 

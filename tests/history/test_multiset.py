@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inlay.parquet import multiset
-from inlay.parquet.multiset import Multiset, difference_in_order, row_codes
+from inlay.parquet.arrow import multiset
+from inlay.parquet.arrow.multiset import Multiset, difference_in_order, row_codes
 
 _ITEM = pa.struct([("a", pa.int8()), ("b", pa.list_(pa.string()))])
 SCHEMA = pa.schema(

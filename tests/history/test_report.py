@@ -19,8 +19,8 @@ from inlay.cli.page import as_script, page_of
 from inlay.cli.tree import tree_of
 from inlay.cli.values import to_json
 from inlay.format.entry import ColumnStats, DataFile
-from inlay.ops.commit import commit
-from inlay.ops.report import MAX_MARKS
+from inlay.ops.commit.driver import commit
+from inlay.ops.inspect.report import MAX_MARKS
 from inlay.plan.change import Change
 from inlay.table import Table
 

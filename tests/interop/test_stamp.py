@@ -12,11 +12,11 @@ import pytest
 
 import inlay
 from inlay.errors import UnsupportedFile
-from inlay.ops.ingest import Ingested, Superseded
-from inlay.parquet.fields import Chunk, Element, File, Group, Meta
-from inlay.parquet.footer import decode_footer, trailer
+from inlay.ops.write.ingest import Ingested, Superseded
+from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.footer.fields import Chunk, Element, File, Group, Meta
+from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.stamp import FOREIGN_IDS, stamped
-from inlay.parquet.types import schema_from_arrow
 
 NESTED = pa.schema(
     [
@@ -190,7 +190,7 @@ def test_a_file_in_an_old_layout_is_written_anew_or_kept_by_size(limit: int) -> 
 def test_an_object_overwritten_before_it_is_stamped_is_superseded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from inlay.ops import ingest as ingest_op
+    from inlay.ops.write import ingest as ingest_op
 
     lake = Lake(ingest__field_ids="stamp")
     uri = lake.land(rows())

@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from inlay.format.predicate import Comparison, In, Literal, Predicate
 from inlay.format.schema import Primitive
-from inlay.ops.append import append
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.create import create
-from inlay.ops.delete import delete, find_positions
-from inlay.ops.load import Loaded, load_entries, load_pointer, load_version
-from inlay.parquet.reader import Wanted, read_tasks
-from inlay.plan.evidence import Evidence
-from inlay.plan.scan import plan_scan
-from inlay.plan.state import State
+from inlay.ops.metadata.load import Loaded, load_entries, load_pointer, load_version
+from inlay.ops.schema.create import create
+from inlay.ops.write.append import append
+from inlay.ops.write.delete import delete, find_positions
+from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.plan.metadata.state import State
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.scan.scan import plan_scan
 from inlay.storage.memory import MemoryStore
 
 DAY = 86_400

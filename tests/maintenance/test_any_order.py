@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from inlay.ops.collect_garbage import collect_garbage
-from inlay.ops.compact import compact
-from inlay.ops.expire import expire
-from inlay.ops.rewrite import rewrite
+from inlay.ops.maintain.compact import compact
+from inlay.ops.maintain.expire import expire
+from inlay.ops.maintain.rewrite import rewrite
 
 from .bench import DAY, Bench, id_below, id_is, new_bench
 

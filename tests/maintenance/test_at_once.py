@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-import inlay.ops.rewrite as rewriting
-import inlay.ops.units as units
+import inlay.ops.maintain.rewrite as rewriting
+import inlay.ops.maintain.units as units
 from inlay.errors import StoreUnavailable, UnreadableFile
 from inlay.ops.context import Context, InlineExecutor, Workers
-from inlay.ops.rewrite import FileWork, rewrite
-from inlay.plan.scan import FileTask
+from inlay.ops.maintain.rewrite import FileWork, rewrite
+from inlay.plan.scan.scan import FileTask
 
 from .bench import Bench, id_is
 

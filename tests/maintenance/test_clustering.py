@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from inlay.errors import InvalidRequest
 from inlay.format.entry import ColumnStats, DataFile
-from inlay.ops.append import append
-from inlay.ops.commit import commit
-from inlay.ops.compact import compact
-from inlay.parquet.arrange import morton
+from inlay.ops.commit.driver import commit
+from inlay.ops.maintain.compact import compact
+from inlay.ops.write.append import append
+from inlay.parquet.write.sort import morton
 from inlay.plan.change import Change, Edit
-from inlay.plan.clustering import MIN_RUNS, Order, cluster_units, order_of, runs_of
+from inlay.plan.maintain.clustering import MIN_RUNS, Order, cluster_units, order_of, runs_of
 
 from .bench import Bench, id_is, new_bench
 

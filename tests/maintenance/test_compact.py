@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-import inlay.ops.compact as module
+import inlay.ops.maintain.compact as module
 from inlay.format.entry import Marker, Rows
-from inlay.ops.commit import commit
-from inlay.ops.compact import compact
-from inlay.ops.load import load_entries
+from inlay.ops.commit.driver import commit
+from inlay.ops.maintain.compact import compact
+from inlay.ops.metadata.load import load_entries
 from inlay.plan.change import Change
-from inlay.plan.compaction import plan_compaction, worth_merging
+from inlay.plan.maintain.compaction import plan_compaction, worth_merging
 
 from .bench import Bench, id_below, id_is, new_bench
 

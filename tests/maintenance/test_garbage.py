@@ -12,11 +12,11 @@ from inlay.format import keys
 from inlay.format.snapshot import Ref
 from inlay.ops.cache import ObjectCache
 from inlay.ops.collect_garbage import collect_garbage
-from inlay.ops.commit import commit
-from inlay.ops.compact import compact
+from inlay.ops.commit.driver import commit
 from inlay.ops.context import Context
-from inlay.ops.expire import expire
-from inlay.ops.load import load_pointer, load_version
+from inlay.ops.maintain.compact import compact
+from inlay.ops.maintain.expire import expire
+from inlay.ops.metadata.load import load_pointer, load_version
 from inlay.plan.change import Change, Edit
 from inlay.storage.metered import MeteredStore
 

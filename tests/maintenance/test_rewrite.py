@@ -7,11 +7,11 @@ from pyroaring import BitMap, BitMap64
 
 from inlay.errors import InvalidRequest
 from inlay.format.entry import Marker, RowGroups, Rows
-from inlay.ops.commit import Committed, commit
-from inlay.ops.compact import compact
-from inlay.ops.load import load_pointer
-from inlay.ops.rewrite import rewrite
-from inlay.ops.rewrite_file import position_map, rewrite_file
+from inlay.ops.commit.driver import Committed, commit
+from inlay.ops.maintain.compact import compact
+from inlay.ops.maintain.rewrite import rewrite
+from inlay.ops.maintain.rewrite_file import position_map, rewrite_file
+from inlay.ops.metadata.load import load_pointer
 from inlay.plan.change import Change, Unit
 
 from .bench import Bench, id_below, id_is
@@ -156,7 +156,7 @@ def test_a_unit_that_others_got_in_the_way_of_is_planned_again(
     bench.append(10)
     bench.append(10)
     bench.delete(id_is(3, 14))
-    import inlay.ops.rewrite_file as module
+    import inlay.ops.maintain.rewrite_file as module
 
     real = module._as_a_whole
     fired: list[str] = []

@@ -9,16 +9,16 @@ import pyarrow as pa
 
 from inlay.format.entry import ColumnStats, DataFile, Marker, Rows
 from inlay.format.snapshot import LedgerRecord
-from inlay.ops.commit import Committed, commit
+from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.create import create
-from inlay.ops.load import Loaded, load_entries, load_ledger, load_pointer
+from inlay.ops.metadata.load import Loaded, load_entries, load_ledger, load_pointer
+from inlay.ops.schema.create import create
 from inlay.plan.change import Change, Request
-from inlay.plan.evidence import Evidence
-from inlay.plan.findings import Finding
-from inlay.plan.soundness import check_file_segment, check_node, check_reference, check_state
-from inlay.plan.state import State, ledger_records
-from inlay.plan.tree import open_tree
+from inlay.plan.metadata.state import State, ledger_records
+from inlay.plan.metadata.tree import open_tree
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.verify.findings import Finding
+from inlay.plan.verify.soundness import check_file_segment, check_node, check_reference, check_state
 from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore, Usage
 

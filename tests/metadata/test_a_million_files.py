@@ -12,12 +12,12 @@ from inlay.format import keys
 from inlay.format.codec import encode_snapshot
 from inlay.format.entry import ColumnStats, KeyRange, Marker
 from inlay.format.snapshot import SEGMENT_MAX_ENTRIES, Segment, Tier, Totals
-from inlay.ops.load import load_matching, load_pointer
-from inlay.ops.scan import Scan
+from inlay.ops.metadata.load import load_matching, load_pointer
+from inlay.ops.read.scan import Scan
 from inlay.parse import parse_predicate
 from inlay.plan.change import Change
-from inlay.plan.fit import _Files
-from inlay.plan.tiers import Writer
+from inlay.plan.metadata.leaves import Writer
+from inlay.plan.metadata.pointer_budget import _Files
 
 LEAVES = 977
 WIDTH = 10 * SEGMENT_MAX_ENTRIES

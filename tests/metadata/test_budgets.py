@@ -10,15 +10,15 @@ from tests.metadata.tables import Table
 
 from inlay.format.entry import DataFile, KeyRange, Marker
 from inlay.format.snapshot import LEDGER_MAX_RECORDS
-from inlay.ops.cluster_metadata import cluster_metadata
-from inlay.ops.commit import Committed, Conflicted, commit
-from inlay.ops.load import load_matching, load_pointer
-from inlay.ops.once import known_requests
-from inlay.ops.scan import Scan
-from inlay.ops.units import Budget
+from inlay.ops.commit.driver import Committed, Conflicted, commit
+from inlay.ops.commit.idempotency import known_requests
+from inlay.ops.maintain.cluster_metadata import cluster_metadata
+from inlay.ops.maintain.units import Budget
+from inlay.ops.metadata.load import load_matching, load_pointer
+from inlay.ops.read.scan import Scan
 from inlay.parse import parse_predicate
 from inlay.plan.change import Change, Reads, Request
-from inlay.plan.overlap import DEPTH
+from inlay.plan.metadata.overlap import DEPTH
 
 SIZE = 20_000
 

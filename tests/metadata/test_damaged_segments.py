@@ -13,9 +13,9 @@ from tests.metadata.tables import Table
 from inlay.errors import CorruptTable, InlayError, NewerFormat
 from inlay.format import keys
 from inlay.format.frame import decode_frame, encode_frame
-from inlay.ops.load import load_entries, load_ledger, load_pointer
-from inlay.ops.scan import Scan
-from inlay.plan import fit
+from inlay.ops.metadata.load import load_entries, load_ledger, load_pointer
+from inlay.ops.read.scan import Scan
+from inlay.plan.metadata import pointer_budget as fit
 from inlay.storage.base import Got
 
 KINDS = ("files", "ledger", "references")

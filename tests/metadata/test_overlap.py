@@ -9,10 +9,10 @@ from unittest.mock import patch
 import pytest
 
 from inlay.format.entry import ColumnStats, DataFile
-from inlay.ops.cluster_metadata import cluster_metadata
-from inlay.ops.compact import compact
-from inlay.plan import fit
-from inlay.plan.overlap import DEPTH, deepest_overlap
+from inlay.ops.maintain.cluster_metadata import cluster_metadata
+from inlay.ops.maintain.compact import compact
+from inlay.plan.metadata import pointer_budget as fit
+from inlay.plan.metadata.overlap import DEPTH, deepest_overlap
 
 from .tables import Table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyroaring import FrozenBitMap
 
 from inlay.format.snapshot import Segment
-from inlay.plan.tree import bury, open_tree, under
+from inlay.plan.metadata.tree import bury, open_tree, under
 
 
 def leaf(name: str, count: int, *dead: int) -> Segment:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-from inlay.ops.ingest import Duplicate, Ingested, Rejected, Source, Superseded, ingest
+from inlay.ops.write.ingest import Duplicate, Ingested, Rejected, Source, Superseded, ingest
 from inlay.storage.base import Written
 from inlay.storage.open import parse_location
 

@@ -22,11 +22,11 @@ from inlay.format.schema import Field, Primitive, Schema, parse_primitive
 from inlay.format.snapshot import PartitionField, PartitionSpec
 from inlay.format.values import is_nan, order_key
 from inlay.parse import parse_predicate
-from inlay.plan.evidence import Evidence
-from inlay.plan.partitions import carried_over, partition_from_stats
-from inlay.plan.prune import all_match, may_match
-from inlay.plan.reach import marker_may_hit
-from inlay.plan.scan import plan_scan
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.partitions import carried_over, partition_from_stats
+from inlay.plan.pruning.prune import all_match, may_match
+from inlay.plan.scan.marker_scope import marker_may_hit
+from inlay.plan.scan.scan import plan_scan
 
 Row = dict[int, Any]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import inlay
 from inlay.errors import ConcurrentChange, InvalidRequest
-from inlay.plan.partitions import group_key, sources
+from inlay.plan.pruning.partitions import group_key, sources
 
 SCHEMA = pa.schema(
     [
@@ -133,7 +133,7 @@ def test_setting_what_is_set_commits_nothing() -> None:
 
 
 def test_two_different_changes_at_once_conflict_and_equal_ones_do_not() -> None:
-    from inlay.ops.commit import Conflicted, Skipped, commit
+    from inlay.ops.commit.driver import Conflicted, Skipped, commit
     from inlay.parse.partitioning import partition_fields
     from inlay.plan.change import Change, Edit, SpecEdit
 
@@ -170,7 +170,7 @@ def test_a_partitioning_that_cannot_be_is_refused() -> None:
 
 
 def test_a_table_remembers_a_bounded_number_of_partitionings(monkeypatch: Any) -> None:
-    monkeypatch.setattr("inlay.plan.partitions.MAX_SPECS", 3)
+    monkeypatch.setattr("inlay.plan.pruning.partitions.MAX_SPECS", 3)
     t = table("day(at)")
     t.set_partitioning("region")
     with pytest.raises(ConcurrentChange, match="all it can remember"):

@@ -26,8 +26,8 @@ from inlay.format.partition import (
 from inlay.format.schema import Field, Primitive, Schema, Struct, parse_primitive
 from inlay.format.snapshot import PartitionField, PartitionSpec
 from inlay.format.values import order_key
-from inlay.parquet.partition import partition_column
-from inlay.parquet.types import to_arrow_array
+from inlay.parquet.arrow.types import to_arrow_array
+from inlay.parquet.write.partition import partition_column
 from inlay.parse.partitioning import partition_fields, spec_text
 
 SECONDS = 1_510_871_468  # 2017-11-16T22:31:08Z

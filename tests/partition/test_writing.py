@@ -15,10 +15,10 @@ import pytest
 from inlay.format.entry import DataFile
 from inlay.format.snapshot import PartitionField, PartitionSpec
 from inlay.ops.context import InlineExecutor
-from inlay.parquet import writer
-from inlay.parquet.ranges import Objects
-from inlay.parquet.types import schema_from_arrow
-from inlay.parquet.writer import Layout, Target, write_files
+from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.read.ranges import Objects
+from inlay.parquet.write import writer
+from inlay.parquet.write.writer import Layout, Target, write_files
 from inlay.storage.memory import MemoryStore
 
 ARROW = pa.schema([("part", pa.int64()), ("n", pa.int64()), ("text", pa.string())])

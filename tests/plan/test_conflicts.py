@@ -18,12 +18,12 @@ from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker, Rows, Ve
 from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import PartitionField
-from inlay.ops.commit import Committed, Conflicted, Skipped, commit
+from inlay.ops.commit.driver import Committed, Conflicted, Skipped, commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.create import create
-from inlay.ops.load import Loaded, load_entries, load_pointer
+from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.ops.schema.create import create
 from inlay.plan.change import NO_EDIT, Change, Reads, Request, SpecEdit, Unit
-from inlay.plan.positions import PositionMap
+from inlay.plan.surgery.positions import PositionMap
 from inlay.storage.memory import MemoryStore
 
 INT = Primitive("int64")
@@ -277,8 +277,8 @@ def test_a_delete_by_copy_on_write_is_whole_or_not_at_all(ctx, base):
 
 
 def test_a_tombstone_misses_what_is_inserted_after_it_and_what_is_inserted_with_it(ctx, base):
-    from inlay.plan.evidence import Evidence
-    from inlay.plan.reach import marker_may_hit
+    from inlay.plan.pruning.evidence import Evidence
+    from inlay.plan.scan.marker_scope import marker_may_hit
 
     after = done(commit(ctx, update(base), base=base))
     later = done(commit(ctx, append(after, low=0), base=after))

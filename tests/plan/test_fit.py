@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker
-from inlay.ops.commit import Committed, commit
+from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.create import create
-from inlay.ops.load import load_entries, load_pointer
-from inlay.plan import fit as fit_module
+from inlay.ops.metadata.load import load_entries, load_pointer
+from inlay.ops.schema.create import create
 from inlay.plan.change import Change, Request
+from inlay.plan.metadata import pointer_budget as fit_module
 from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore
 

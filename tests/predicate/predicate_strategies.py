@@ -23,7 +23,7 @@ from inlay.format.predicate import (
 )
 from inlay.format.schema import Field, Primitive, Schema, parse_primitive
 from inlay.format.values import EXACT, integer_range, order_key, physical, to_float32
-from inlay.parquet.types import schema_to_arrow, to_arrow_array
+from inlay.parquet.arrow.types import schema_to_arrow, to_arrow_array
 
 NAMES = """
     bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float double decimal(9,2)

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from inlay.errors import InvalidPredicate, SchemaMismatch
-from inlay.parquet.assign import assign
-from inlay.parquet.types import schema_from_arrow
+from inlay.parquet.arrow.assignments import assign
+from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parse import parse_assignments
 
 BATCH = pa.record_batch(

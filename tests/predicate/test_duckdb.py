@@ -21,8 +21,8 @@ from inlay.format.predicate import (
     Or,
 )
 from inlay.format.schema import Schema
-from inlay.parquet.evaluate import columns_of, evaluate
-from inlay.parquet.types import schema_from_arrow
+from inlay.parquet.arrow.evaluate import columns_of, evaluate
+from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parse import parse_predicate
 
 # DuckDB has no 256-bit decimals; its times and timestamps are microseconds or of fewer years.

@@ -26,9 +26,9 @@ from inlay.format.predicate import (
     Or,
 )
 from inlay.format.schema import Field, Primitive, Schema, Struct
-from inlay.parquet import evaluate as module
-from inlay.parquet.evaluate import columns_of, evaluate, selected
-from inlay.parquet.types import arrow_primitive
+from inlay.parquet.arrow import evaluate as module
+from inlay.parquet.arrow.evaluate import columns_of, evaluate, selected
+from inlay.parquet.arrow.types import arrow_primitive
 
 INT, STRING, DOUBLE = Primitive("int64"), Primitive("string"), Primitive("double")
 NAN = float("nan")
@@ -214,6 +214,6 @@ def test_a_column_of_another_family_is_refused():
 
 @pytest.mark.parametrize("kind", some.TYPES, ids=str)
 def test_every_type_has_one_arrow_type(kind):
-    from inlay.parquet.types import primitive_from_arrow
+    from inlay.parquet.arrow.types import primitive_from_arrow
 
     assert primitive_from_arrow(arrow_primitive(kind)) == kind

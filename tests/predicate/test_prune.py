@@ -26,7 +26,7 @@ from inlay.format.predicate import (
 )
 from inlay.format.schema import Primitive
 from inlay.format.values import is_nan, order_key, truncate_lower, truncate_upper
-from inlay.plan.prune import all_match, combine, keys_may_match, may_match, range_predicate
+from inlay.plan.pruning.prune import all_match, combine, keys_may_match, may_match, range_predicate
 
 INT, STRING, DOUBLE = Primitive("int64"), Primitive("string"), Primitive("double")
 NAN = float("nan")

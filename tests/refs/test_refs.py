@@ -312,7 +312,7 @@ def test_a_merge_forgets_no_delete_of_rows_that_main_has_in_older_files_again(pl
 def test_an_update_planned_before_the_content_was_replaced_is_planned_again(
     place: Place, monkeypatch: pytest.MonkeyPatch, act: str, mode: str
 ) -> None:
-    from inlay.ops import replan
+    from inlay.ops.commit import retry as replan
 
     place.table.append(rows([1, 2]))
     branch = place.table.branch("work")
@@ -339,7 +339,7 @@ def test_an_update_planned_before_the_content_was_replaced_is_planned_again(
 def test_a_merge_beside_commits_on_main_is_planned_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from inlay.ops import merge
+    from inlay.ops.refs import merge
 
     place.table.append(rows(range(10)))
     branch = place.table.branch("work")
@@ -361,7 +361,7 @@ def test_a_merge_beside_commits_on_main_is_planned_again(
 def test_a_tag_of_a_version_that_expires_meanwhile_is_refused(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from inlay.ops import refs
+    from inlay.ops.refs import refs
 
     for n in range(3):
         place.table.append(rows([n]))

@@ -16,14 +16,14 @@ from inlay.format.entry import DataFile, Marker
 from inlay.format.puffin import encode_puffin
 from inlay.format.schema import Schema
 from inlay.ops.context import InlineExecutor
-from inlay.parquet.conform import conform
-from inlay.parquet.ranges import Objects
-from inlay.parquet.reader import Wanted, read_tasks
-from inlay.parquet.stats import describe
-from inlay.parquet.types import schema_from_arrow
-from inlay.parquet.writer import Layout, Target, write_files
-from inlay.plan.evidence import Evidence
-from inlay.plan.scan import ScanPlan, plan_scan
+from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.read.ranges import Objects
+from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.parquet.read.statistics import describe
+from inlay.parquet.write.writer import Layout, Target, write_files
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.scan.scan import ScanPlan, plan_scan
 from inlay.storage.base import ByteRange, Got
 from inlay.storage.memory import MemoryStore
 

@@ -19,8 +19,8 @@ from inlay.errors import InlayError
 from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Primitive, Schema
 from inlay.format.values import compare
-from inlay.parquet.conform import conform
-from inlay.parquet.types import schema_from_arrow
+from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.types import schema_from_arrow
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "parquet-testing"
 

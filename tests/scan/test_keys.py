@@ -17,7 +17,7 @@ from inlay.errors import CorruptTable, UnreadableFile
 from inlay.format.entry import ColumnStats, Keys
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.values import order_key
-from inlay.parquet.mask import load_keys
+from inlay.parquet.read.deleted_rows import load_keys
 
 SCHEMA = Schema(
     0,
@@ -103,7 +103,7 @@ def test_keys_outside_of_the_statistics_are_not_looked_up(lake: Any) -> None:
 
 def test_many_keys_are_read_once_and_kept(lake: Any) -> None:
     from inlay.ops.cache import ObjectCache
-    from inlay.parquet.ranges import Objects
+    from inlay.parquet.read.ranges import Objects
 
     objects = Objects(lake.store, "tables/t", ObjectCache())
     entry = stored(lake, [1], [(n * 3,) for n in range(100_000)])

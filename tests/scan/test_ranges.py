@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from inlay.errors import ObjectGone, SourceChanged
 from inlay.ops.cache import ObjectCache
 from inlay.ops.context import InlineExecutor
-from inlay.parquet.ranges import RangeFile, merge_ranges
+from inlay.parquet.read.ranges import RangeFile, merge_ranges
 from inlay.storage.base import ByteRange
 
 BODY = bytes(n % 251 for n in range(1000))

@@ -15,13 +15,13 @@ from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Rows, Vector, W
 from inlay.format.predicate import And, Comparison, In, Literal
 from inlay.format.schema import Primitive, Schema
 from inlay.ops.cache import ObjectCache
-from inlay.parquet.fields import OffsetIndex, PageLocation
-from inlay.parquet.footer import decode_footer
-from inlay.parquet.opened import chunk_range
-from inlay.parquet.ranges import GAP_BYTES, SMALL_OBJECT_BYTES, Objects
-from inlay.parquet.reader import Wanted, read_tasks
-from inlay.parquet.thrift import decode_struct
-from inlay.parquet.types import schema_from_arrow
+from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.footer.fields import OffsetIndex, PageLocation
+from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.footer.thrift import decode_struct
+from inlay.parquet.read.data_file import chunk_range
+from inlay.parquet.read.ranges import GAP_BYTES, SMALL_OBJECT_BYTES, Objects
+from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.storage.base import Location
 
 LONG = Primitive("int64")

@@ -45,8 +45,8 @@ from inlay.format.predicate import (
 )
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.format.values import order_key
-from inlay.parquet.types import schema_to_arrow
-from inlay.plan.scan import split_task
+from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.plan.scan.scan import split_task
 
 INT, LONG, DOUBLE = Primitive("int32"), Primitive("int64"), Primitive("double")
 STRING, TIME = Primitive("string"), Primitive("timestamp", unit="us")
@@ -263,9 +263,9 @@ OPTIONS = st.fixed_dictionaries(
 def by_pages() -> Iterator[None]:
     """These files are tiny: without this each is one request, and no page is read by itself."""
     with (
-        mock.patch("inlay.parquet.ranges.SMALL_OBJECT_BYTES", 0),
-        mock.patch("inlay.parquet.pagewise.MIN_CHUNK_BYTES", 0),
-        mock.patch("inlay.parquet.pagewise.MAX_PART", 1e9),
+        mock.patch("inlay.parquet.read.ranges.SMALL_OBJECT_BYTES", 0),
+        mock.patch("inlay.parquet.read.single_pages.MIN_CHUNK_BYTES", 0),
+        mock.patch("inlay.parquet.read.single_pages.MAX_PART", 1e9),
     ):
         yield
 
@@ -370,7 +370,7 @@ def _at(entry: Any, sequence: int) -> Any:
 
 
 def _count(lake: Any, task: Any) -> int:
-    from inlay.parquet.reader import Wanted, read_file
+    from inlay.parquet.read.reader import Wanted, read_file
 
     wanted = Wanted(schema=NEW, columns=())
     return sum(b.num_rows for b in read_file(lake.objects, task, wanted, lake.executor))

@@ -23,10 +23,10 @@ from inlay.format.predicate import Comparison, Literal
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Commit, Segment, Snapshot, Tier
 from inlay.ops.context import Context
-from inlay.ops.scan import Scan
-from inlay.parquet.types import schema_from_arrow
-from inlay.plan.prune import combine
-from inlay.plan.state import State
+from inlay.ops.read.scan import Scan
+from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.plan.metadata.state import State
+from inlay.plan.pruning.prune import combine
 
 FILES, ROWS = 10, 1000
 TABLE = pa.table(

@@ -12,11 +12,11 @@ import pytest
 from inlay.errors import UnreadableFile
 from inlay.format.predicate import Comparison, In, Literal
 from inlay.format.schema import Primitive
-from inlay.parquet.fields import OffsetIndex, PageLocation
-from inlay.parquet.footer import decode_footer
-from inlay.parquet.ranges import merge_ranges
-from inlay.parquet.thrift import decode_struct, encode_struct
-from inlay.parquet.types import schema_from_arrow
+from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.footer.fields import OffsetIndex, PageLocation
+from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.footer.thrift import decode_struct, encode_struct
+from inlay.parquet.read.ranges import merge_ranges
 
 ROWS = 30_000
 LONG = Primitive("int64")

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from inlay.errors import StoreUnavailable
 from inlay.format.entry import ColumnStats
 from inlay.format.values import order_key
-from inlay.parquet import upload
-from inlay.parquet.stats import BOUND_LENGTH
-from inlay.parquet.types import schema_from_arrow
-from inlay.parquet.writer import Layout, write_files
+from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.read.statistics import BOUND_LENGTH
+from inlay.parquet.write import upload
+from inlay.parquet.write.writer import Layout, write_files
 
 TABLE = pa.table(
     {

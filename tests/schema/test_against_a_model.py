@@ -40,7 +40,7 @@ from tests.schema.model import (
 )
 
 from inlay.errors import ConcurrentChange, InvalidRequest
-from inlay.ops import delete as delete_op
+from inlay.ops.write import delete as delete_op
 
 # Few, so that names are used again and again for other columns.
 NAMES = st.sampled_from(["a", "b", "c", "d", "e", "f"])

@@ -14,7 +14,7 @@ from tests.schema.conftest import again, rows_of, table_of
 
 import inlay
 from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch, UnsupportedType
-from inlay.plan.evolution import differences
+from inlay.plan.schema_evolution import differences
 
 PEOPLE = pa.schema(
     [

@@ -12,7 +12,7 @@ from tests.schema.conftest import again, rows_of, table_of
 
 import inlay
 from inlay.errors import SchemaMismatch
-from inlay.ops.ingest import Ingested, Rejected, Source, ingest
+from inlay.ops.write.ingest import Ingested, Rejected, Source, ingest
 from inlay.storage.base import Location
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.struct([("x", pa.int32())]))])

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from inlay.ops import group as group_module
-from inlay.plan.apply import Admitted
+from inlay.ops.commit import group as group_module
+from inlay.plan.commit.apply import Admitted
 from inlay.testing.groups import group_cast
 from inlay.testing.simulation import run_schedule
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from inlay.ops import commit as commit_module
-from inlay.ops.load import load_pointer
+from inlay.ops.commit import driver as commit_module
+from inlay.ops.metadata.load import load_pointer
 from inlay.testing.interleavings import Pair, Start, explore, pairs, run, schedules, switches
 from inlay.testing.pairs import OPERATIONS
 from inlay.testing.remembered import remembered

@@ -26,7 +26,7 @@ import pytest
 
 import inlay
 from inlay.errors import InlayError
-from inlay.ops import commit as commit_module
+from inlay.ops.commit import driver as commit_module
 
 # Python 3.12 warns of forking beside threads; those of this process are idle.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")

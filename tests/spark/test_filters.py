@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import datasource as ds
 
 from inlay.format.predicate import TRUE
-from inlay.parquet.evaluate import columns_of, selected
-from inlay.parquet.types import schema_from_arrow
+from inlay.parquet.arrow.evaluate import columns_of, selected
+from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.spark.filters import predicate_of
 
 ROWS = pa.RecordBatch.from_pydict(

@@ -38,7 +38,7 @@ spark.stop()
 KILLER = """
 import os, signal
 if "KILL_GROUP" in os.environ:
-    import inlay.ops.commit as module
+    import inlay.ops.commit.driver as module
     real = module.commit
     def commit(*arguments, **named):
         if os.environ["KILL"] == "after":

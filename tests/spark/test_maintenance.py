@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-from inlay.ops.load import load_pointer
-from inlay.ops.units import with_entries
-from inlay.plan.compaction import plan_compaction
+from inlay.ops.maintain.units import with_entries
+from inlay.ops.metadata.load import load_pointer
+from inlay.plan.maintain.compaction import plan_compaction
 from inlay.spark.connect import connect
 from inlay.spark.maintenance import advance_erasures, compact, materialize_deletes
 from inlay.spark.slim import slim

@@ -14,7 +14,7 @@ import pytest
 
 import inlay
 from inlay.errors import InvalidRequest, SchemaMismatch
-from inlay.ops.commit import commit
+from inlay.ops.commit.driver import commit
 from inlay.spark.merge import merge
 from inlay.spark.merge_sink import MergeSink
 from inlay.spark.recent import Recent

@@ -476,6 +476,18 @@ class TestCopying:
         assert answer.info.headers["ContentType"] == "text/csv"
         assert got(store, "deep/dst") == b"bytes"
 
+    def test_a_bare_copy_has_the_bytes_alone(self, subject: Subject) -> None:
+        store = subject.store
+        headers = {"ContentType": "text/csv", "ContentDisposition": "inline", "Tagging": "a=b"}
+        store.put("src", b"bytes", metadata={"a": "b"}, headers=headers)
+        assert isinstance(store.copy(subject.at("src"), "dst", bare=True), Written)
+        answer = store.head("dst")
+        assert isinstance(answer, Head)
+        assert dict(answer.info.metadata) == {}
+        assert answer.info.headers.get("ContentType") != "text/csv"
+        assert not {"ContentDisposition", "Tagging"} & set(answer.info.headers)
+        assert got(store, "dst") == b"bytes"
+
     def test_a_copy_is_its_own_object(self, subject: Subject) -> None:
         put(subject.store, "src", b"before")
         subject.store.copy(subject.at("src"), "dst")

@@ -9,8 +9,8 @@ from concurrent.futures import Executor
 import pyarrow as pa
 
 from inlay.ops.context import InlineExecutor
-from inlay.parquet.footer import Footer, decode_footer
-from inlay.parquet.surgery import Emptied, Outcome, Rewritten, Untouched, rewrite_object
+from inlay.parquet.footer.footer import Footer, decode_footer
+from inlay.parquet.surgery.surgery import Emptied, Outcome, Rewritten, Untouched, rewrite_object
 from inlay.storage.memory import MemoryStore
 
 __all__ = ["Edit", "Emptied", "Rewritten", "Untouched", "operate", "patterns"]

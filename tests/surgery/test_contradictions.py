@@ -10,11 +10,11 @@ import pytest
 
 from inlay.errors import UnreadableFile
 from inlay.ops.cache import ObjectCache
-from inlay.ops.rewrite import rewrite
-from inlay.parquet.fields import Chunk, File, Meta
-from inlay.parquet.footer import Footer, decode_footer, trailer
-from inlay.parquet.layout import read_layout
-from inlay.parquet.thrift import encode_struct
+from inlay.ops.maintain.rewrite import rewrite
+from inlay.parquet.footer.fields import Chunk, File, Meta
+from inlay.parquet.footer.footer import Footer, decode_footer, trailer
+from inlay.parquet.footer.layout import read_layout
+from inlay.parquet.footer.thrift import encode_struct
 
 from ..maintenance.bench import Bench, id_is, new_bench
 

@@ -16,10 +16,10 @@ import surgeon
 
 from inlay.errors import InputError, UnreadableFile, UnsupportedFile
 from inlay.ops.context import InlineExecutor
-from inlay.parquet import thrift
-from inlay.parquet.fields import Chunk, File, Group, Meta
-from inlay.parquet.footer import Footer, decode_footer, trailer
-from inlay.parquet.surgery import Rewritten, rewrite_object
+from inlay.parquet.footer import thrift
+from inlay.parquet.footer.fields import Chunk, File, Group, Meta
+from inlay.parquet.footer.footer import Footer, decode_footer, trailer
+from inlay.parquet.surgery.surgery import Rewritten, rewrite_object
 from inlay.storage.memory import MemoryStore
 
 SOURCES = corpus.sources()

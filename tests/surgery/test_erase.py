@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 import surgeon
 
-from inlay.parquet import thrift
-from inlay.parquet.fields import Chunk, File, Group, KeyValue, Meta
-from inlay.parquet.footer import decode_footer, trailer
+from inlay.parquet.footer import thrift
+from inlay.parquet.footer.fields import Chunk, File, Group, KeyValue, Meta
+from inlay.parquet.footer.footer import decode_footer, trailer
 
 # One for each place: smallest and largest of a column, in the middle, in lists and structs.
 TOKENS = {

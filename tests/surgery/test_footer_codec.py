@@ -15,9 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlay.errors import InputError, UnreadableFile, UnsupportedFile
-from inlay.parquet import thrift
-from inlay.parquet.fields import Meta
-from inlay.parquet.footer import MAX_FOOTER_BYTES, Footer, decode_footer, footer_length, trailer
+from inlay.parquet.footer import thrift
+from inlay.parquet.footer.fields import Meta
+from inlay.parquet.footer.footer import (
+    MAX_FOOTER_BYTES,
+    Footer,
+    decode_footer,
+    footer_length,
+    trailer,
+)
 
 FOREIGN = Path(__file__).parents[3] / "shared" / "data" / "parquet-testing"
 

@@ -11,10 +11,10 @@ import pytest
 from sparse import Sparse, SparseStore
 
 from inlay.ops.context import InlineExecutor
-from inlay.parquet import thrift
-from inlay.parquet.fields import Chunk, File, Group, Meta
-from inlay.parquet.footer import decode_footer, trailer
-from inlay.parquet.surgery import Rewritten, rewrite_object
+from inlay.parquet.footer import thrift
+from inlay.parquet.footer.fields import Chunk, File, Group, Meta
+from inlay.parquet.footer.footer import decode_footer, trailer
+from inlay.parquet.surgery.surgery import Rewritten, rewrite_object
 
 GIB = 1024**3
 ROWS = corpus.GROUP_ROWS * 4

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 import surgeon
 
-from inlay.parquet.footer import decode_footer
-from inlay.parquet.keyvalues import HUDI
+from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.surgery.key_values import HUDI
 
 ERASED = (13.377331, -71.828182)  # the westmost and southmost of all
 ROWS = 40

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 import surgeon
 
-from inlay.parquet import thrift
-from inlay.parquet.fields import Chunk, Codec, File, Group, Meta, Page
-from inlay.parquet.footer import decode_footer, trailer
+from inlay.parquet.footer import thrift
+from inlay.parquet.footer.fields import Chunk, Codec, File, Group, Meta, Page
+from inlay.parquet.footer.footer import decode_footer, trailer
 
 ROWS = corpus.GROUP_ROWS * 3
 

@@ -18,7 +18,7 @@ CHILD = """
 import resource, sys
 import pyarrow as pa, pyarrow.parquet, pyarrow.compute as pc
 from inlay.ops.context import InlineExecutor
-from inlay.parquet.surgery import rewrite_object
+from inlay.parquet.surgery.surgery import rewrite_object
 from inlay.storage.base import Head
 from inlay.storage.directory import DirectoryStore
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 import surgeon
 
-from inlay.parquet.fields import Chunk, File, Group, KeyValue, Meta
-from inlay.parquet.footer import decode_footer, footer_length, trailer
-from inlay.parquet.thrift import (
+from inlay.parquet.footer.fields import Chunk, File, Group, KeyValue, Meta
+from inlay.parquet.footer.footer import decode_footer, footer_length, trailer
+from inlay.parquet.footer.thrift import (
     BINARY,
     DOUBLE,
     I32,

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import surgeon
 
-from inlay.parquet.footer import decode_footer
+from inlay.parquet.footer.footer import decode_footer
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 ROWS = 12_000

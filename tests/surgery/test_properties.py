@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from inlay.parquet.footer import decode_footer
-from inlay.plan.positions import PositionMap
+from inlay.parquet.footer.footer import decode_footer
+from inlay.plan.surgery.positions import PositionMap
 
 BOUNDS = {
     pa.int8(): (-128, 127),

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import surgeon
 
-from inlay.parquet.footer import decode_footer
+from inlay.parquet.footer.footer import decode_footer
 
 SOURCES = corpus.sources()
 PRUNED = [

@@ -12,15 +12,15 @@ import pytest
 
 import inlay
 from inlay.errors import UnreadableFile
-from inlay.ops.create import create
-from inlay.ops.delete import delete
-from inlay.ops.ingest import Source, ingest
-from inlay.ops.rewrite import rewrite
-from inlay.ops.verify import verify
-from inlay.parquet.describe import describe
-from inlay.parquet.fields import Meta, Stats
-from inlay.parquet.footer import decode_footer, trailer
-from inlay.parquet.thrift import encode_struct
+from inlay.ops.maintain.rewrite import rewrite
+from inlay.ops.schema.create import create
+from inlay.ops.verify.table import verify
+from inlay.ops.write.delete import delete
+from inlay.ops.write.ingest import Source, ingest
+from inlay.parquet.footer.fields import Meta, Stats
+from inlay.parquet.footer.footer import decode_footer, trailer
+from inlay.parquet.footer.thrift import encode_struct
+from inlay.parquet.read.describe import describe
 from inlay.storage.base import Location
 
 from ..maintenance.bench import Bench, id_is, new_bench

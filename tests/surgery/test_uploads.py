@@ -15,10 +15,10 @@ import surgeon
 
 from inlay.errors import ObjectGone, SourceChanged, StoreUnavailable
 from inlay.ops.context import InlineExecutor
-from inlay.parquet.assemble import Assembly
-from inlay.parquet.footer import decode_footer
-from inlay.parquet.source import MAX_TAIL_BYTES, Source, Traffic
-from inlay.parquet.surgery import Outcome, Rewritten, plan_edit, rewrite_object
+from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.surgery.assemble import Assembly
+from inlay.parquet.surgery.source import MAX_TAIL_BYTES, Source, Traffic
+from inlay.parquet.surgery.surgery import Outcome, Rewritten, plan_edit, rewrite_object
 from inlay.storage.base import Head, IfMatch, Location, Missing, ObjectStore
 from inlay.storage.faults import Fate, FaultyStore, Killed, Plan, Sent, once
 from inlay.storage.memory import MemoryStore

@@ -13,8 +13,8 @@ import pytest
 from inlay.errors import InvalidRequest, SchemaMismatch, UnsupportedType
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, parse_primitive
-from inlay.parquet.conform import check_fits, conform
-from inlay.parquet.types import (
+from inlay.parquet.arrow.conform import check_fits, conform
+from inlay.parquet.arrow.types import (
     FIELD_ID,
     schema_from_arrow,
     schema_to_arrow,

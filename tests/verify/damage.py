@@ -14,10 +14,10 @@ from inlay.format import keys
 from inlay.format.codec import decode_snapshot, encode_snapshot
 from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Rows, Vector
 from inlay.format.snapshot import Snapshot, Tier
-from inlay.ops.append import append
-from inlay.ops.delete import delete_keys, delete_row_groups
-from inlay.plan import fit
+from inlay.ops.write.append import append
+from inlay.ops.write.delete import delete_keys, delete_row_groups
 from inlay.plan.change import Request
+from inlay.plan.metadata import pointer_budget as fit
 from inlay.storage.base import Got
 from inlay.storage.memory import MemoryStore
 

@@ -35,7 +35,7 @@ def test_its_commands_are_targets_and_modules() -> None:
 
 def test_its_numbers_are_those_of_the_code() -> None:
     from inlay.format.properties import PROPERTIES
-    from inlay.ops.commit import MAX_ATTEMPTS, MAX_SECONDS
+    from inlay.ops.commit.driver import MAX_ATTEMPTS, MAX_SECONDS
 
     assert f"within {SEEDS} schedules" in " ".join(PAGE.split())
     assert f"{MAX_ATTEMPTS} attempts and {MAX_SECONDS:.0f} seconds" in PAGE

@@ -27,12 +27,12 @@ from inlay.errors import (
     TableReplaced,
 )
 from inlay.format import keys
-from inlay.ops.append import append
-from inlay.ops.commit import commit
+from inlay.ops.commit.driver import commit
 from inlay.ops.context import Context
-from inlay.ops.pointer import BrokenPointer, read_pointer
-from inlay.ops.repair import _newest_state, _rebuild, legible_version, repair
-from inlay.ops.verify import verify
+from inlay.ops.metadata.pointer import BrokenPointer, read_pointer
+from inlay.ops.verify.repair import _newest_state, _rebuild, legible_version, repair
+from inlay.ops.verify.table import verify
+from inlay.ops.write.append import append
 from inlay.plan.change import Change, Request
 
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import inlay
 from inlay.format import keys
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.repair import repair
-from inlay.ops.verify import verify
+from inlay.ops.verify.repair import repair
+from inlay.ops.verify.table import verify
 
 
 def test_on_s3_a_deleted_pointer_comes_back_from_its_versions(s3_store: Any) -> None:

@@ -19,15 +19,15 @@ from inlay.errors import InvalidRequest, TableNotFound
 from inlay.format import keys
 from inlay.format.predicate import TRUE
 from inlay.ops.collect_garbage import collect_garbage
-from inlay.ops.compact import compact
 from inlay.ops.context import Context
-from inlay.ops.delete import delete
-from inlay.ops.erase import open_erasure
-from inlay.ops.expire import expire
-from inlay.ops.ingest import Source, ingest
-from inlay.ops.rewrite import rewrite
-from inlay.ops.verify import DEPTHS, verify
-from inlay.plan.findings import MAX_PER_KIND, RULES
+from inlay.ops.erase.request import open_erasure
+from inlay.ops.maintain.compact import compact
+from inlay.ops.maintain.expire import expire
+from inlay.ops.maintain.rewrite import rewrite
+from inlay.ops.verify.table import DEPTHS, verify
+from inlay.ops.write.delete import delete
+from inlay.ops.write.ingest import Source, ingest
+from inlay.plan.verify.findings import MAX_PER_KIND, RULES
 from inlay.storage.base import Location
 
 

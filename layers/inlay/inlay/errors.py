@@ -292,6 +292,12 @@ class NewerFormat(PageError):
     default_next_step = "Upgrade inlay before touching this table"
 
 
+class KeyTaken(PageError):
+    """An object that is written once is there already, with other bytes."""
+
+    default_next_step = "Look at the object named: something else has written there"
+
+
 class TableReplaced(PageError):
     """The pointer now belongs to another table, or is gone."""
 

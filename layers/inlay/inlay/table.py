@@ -11,6 +11,9 @@
 
 A `Table` is one snapshot: what it reads does not change under it. Its own writes move it on; others'
 are seen after `refresh()`.
+
+Tables, scans, feeds and results pickle, as the URI, the version, the ref and the settings of the store,
+never with credentials; they may be carried to other processes, forked, spawned or on other machines.
 """
 
 from __future__ import annotations
@@ -20,7 +23,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -29,32 +31,21 @@ from inlay import arguments
 from inlay.errors import InvalidRequest, StaleUpload
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import TRUE, Predicate
-from inlay.format.properties import DELETE_MODES
+from inlay.format.properties import DELETE_MODES, settings
 from inlay.format.snapshot import Ref, Snapshot
-from inlay.ops import alter as alter_op
-from inlay.ops import append as append_op
 from inlay.ops import collect_garbage as gc_op
-from inlay.ops import compact as compact_op
-from inlay.ops import create as create_op
-from inlay.ops import delete as delete_op
-from inlay.ops import expire as expire_op
-from inlay.ops import history as history_op
-from inlay.ops import ingest as ingest_op
+from inlay.ops import context as context_op
 from inlay.ops import inspect as inspect_op
-from inlay.ops import merge as merge_op
-from inlay.ops import partition as partition_op
-from inlay.ops import refs as refs_op
-from inlay.ops import repair as repair_op
-from inlay.ops import restore as restore_op
-from inlay.ops import rewrite as rewrite_op
-from inlay.ops import update as update_op
 from inlay.ops import upsert as upsert_op
-from inlay.ops import verify as verify_op
-from inlay.ops.commit import Committed, Skipped, commit, expect_committed
-from inlay.ops.context import Context, Progress, Workers, no_progress
-from inlay.ops.feed import Changes
-from inlay.ops.group import shared_turns
-from inlay.ops.load import (
+from inlay.ops.commit.base import current_base
+from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
+from inlay.ops.context import Context, Progress, no_progress
+from inlay.ops.feed.changes import Changes
+from inlay.ops.inspect import history as history_op
+from inlay.ops.maintain import compact as compact_op
+from inlay.ops.maintain import expire as expire_op
+from inlay.ops.maintain import rewrite as rewrite_op
+from inlay.ops.metadata.load import (
     Loaded,
     find_ref,
     load_as_of,
@@ -66,24 +57,33 @@ from inlay.ops.load import (
     load_version,
     on_branch,
 )
+from inlay.ops.metadata.pinned import Pinned
+from inlay.ops.read.scan import Scan
+from inlay.ops.refs import merge as merge_op
+from inlay.ops.refs import refs as refs_op
+from inlay.ops.refs import restore as restore_op
 from inlay.ops.result import WriteResult, write_result
-from inlay.ops.scan import Scan
-from inlay.parquet.types import schema_to_arrow
+from inlay.ops.schema import alter as alter_op
+from inlay.ops.schema import create as create_op
+from inlay.ops.schema import partitioning as partition_op
+from inlay.ops.verify import repair as repair_op
+from inlay.ops.verify import table as verify_op
+from inlay.ops.write import append as append_op
+from inlay.ops.write import delete as delete_op
+from inlay.ops.write import ingest as ingest_op
+from inlay.ops.write import update as update_op
+from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parse import parse_assignments
 from inlay.plan.change import Change, Edit
-from inlay.plan.refs import MAIN, hidden, seen
-from inlay.plan.state import State
+from inlay.plan.metadata.state import State
+from inlay.plan.refs.refs import MAIN, hidden, seen
 from inlay.storage.metered import MeteredStore, Usage
-from inlay.storage.open import open_store, parse_location
+from inlay.storage.open import parse_location
 
 if TYPE_CHECKING:
-    from inlay.ops.report import Report
+    from inlay.ops.inspect.report import Report
 
 R = TypeVar("R")
-
-# Requests of one process in flight; S3 serves each in tens of milliseconds, so this many keep a
-# connection pool busy and bound memory.
-THREADS = 16
 
 
 def create(
@@ -162,28 +162,7 @@ def connect(
     progress: Progress = no_progress,
 ) -> Context:
     """A context for the table at `uri`, with this process's environment and threads."""
-    uri = arguments.location(uri)
-    store, root = open_store(uri)
-    return Context(
-        store=MeteredStore(store),
-        root=root,
-        uri=uri.rstrip("/"),
-        executor=executor or _workers(),
-        progress=progress,
-        turns=shared_turns(store, root),
-    )
-
-
-@cache
-def _workers() -> Workers:
-    """One pool for all tables: a thousand open ones take no more threads than one. Tasks never wait for
-    other tasks of the pool, so tables do not block each other."""
-    return Workers(THREADS)
-
-
-# A forked child has none of its parent's threads: it makes a pool of its own.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_workers.cache_clear)
+    return context_op.connect(arguments.location(uri), executor=executor, progress=progress)
 
 
 class Table:
@@ -201,6 +180,19 @@ class Table:
         self._loaded = loaded
         self._at = at  # in the past
         self._tag = tag
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _of_pinned, (self._pinned(),)
+
+    def _pinned(self) -> Pinned:
+        table = self._loaded.pointer
+        return Pinned(
+            context=self._ctx,
+            table_id=table.table_id,
+            version=table.version,
+            at=None if self._at is None or self._tag else self._at.version,
+            tag=self._tag,
+        )
 
     # -- what it is ---------------------------------------------------------------------------
 
@@ -227,7 +219,7 @@ class Table:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        return dict(self.snapshot.properties)
+        return settings(self.snapshot.properties)
 
     @property
     def usage(self) -> Usage:
@@ -237,7 +229,7 @@ class Table:
     def refresh(self) -> Table:
         """Move to the newest version, of the branch where one is open (one GET, on a branch two). Raises
         `TableReplaced` for another table's."""
-        self._loaded = append_op.current_base(self._ctx, self._loaded)
+        self._loaded = current_base(self._ctx, self._loaded)
         self._at = self._tag = None
         return self
 
@@ -257,7 +249,8 @@ class Table:
         """Rows of this snapshot. `where` is SQL text, a predicate or a pyarrow expression."""
         # Segments that cannot match the filter are never read: the scan loads what it needs.
         state = self._loaded.state if self._at is None else State(self._at)
-        return Scan(self._ctx, state, columns=columns, where=where, limit=limit)
+        pinned = self._pinned()
+        return Scan(self._ctx, state, columns=columns, where=where, limit=limit, pinned=pinned)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
@@ -276,7 +269,7 @@ class Table:
         net: bool = False,
     ) -> Changes:
         """The rows added and removed after version `since_version` (0: since the table was made), up to
-        and with `to_version` (None: this one); see `inlay.ops.feed.Changes`.
+        and with `to_version` (None: this one); see `inlay.ops.feed.changes.Changes`.
 
         ::
 
@@ -290,7 +283,14 @@ class Table:
             wanted = arguments.whole_number(to_version, "to_version")
             to = load_seen(self._ctx, self._loaded.pointer, wanted)
         return Changes(
-            self._ctx, self._loaded.pointer, to, since, columns=columns, where=where, net=net
+            self._ctx,
+            self._loaded.pointer,
+            to,
+            since,
+            columns=columns,
+            where=where,
+            net=net,
+            pinned=self._pinned(),
         )
 
     def history(self, *, limit: int = history_op.HISTORY_LIMIT) -> pa.Table:
@@ -309,7 +309,7 @@ class Table:
 
     def report(self, where: str | Predicate | None = None) -> Report:
         """What `inlay inspect` shows, with what a query for `where` would read."""
-        from inlay.ops.report import make_report
+        from inlay.ops.inspect.report import make_report
 
         predicate = None if where is None else arguments.predicate(where, self.snapshot.schema)
         return make_report(self._ctx, self._loaded.pointer, self._state(), predicate)
@@ -430,7 +430,7 @@ class Table:
                     next_step="Leave out file=",
                     table=self.uri,
                 )
-            from inlay.ops import erase as erase_op
+            from inlay.ops.erase import request as erase_op
 
             if self._ctx.branch is not None:  # of all branches, whichever is open
                 main = replace(self._ctx, branch=None)
@@ -702,7 +702,7 @@ class Table:
 
     def repair(self, *, dry_run: bool = True) -> repair_op.Repaired:
         """Mend what can be mended safely; a dry run unless told otherwise. A table whose pointer is
-        lost cannot be opened: `inlay repair`, or `inlay.ops.repair.repair(inlay.connect(uri))`."""
+        lost cannot be opened: `inlay repair`, or `inlay.ops.verify.repair.repair(inlay.connect(uri))`."""
         result = repair_op.repair(replace(self._ctx, branch=None), dry_run=dry_run)
         if result.mends and not dry_run:
             self.refresh()
@@ -743,6 +743,11 @@ class Table:
             raise
         self._loaded = outcome.loaded
         return write_result(operation, outcome, _usage(self._ctx) - before)
+
+
+def _of_pinned(pinned: Pinned) -> Table:
+    loaded, at = pinned.load()
+    return Table(pinned.context, loaded, at=at, tag=pinned.tag)
 
 
 def _check_mode(mode: str | None, *others: str) -> None:

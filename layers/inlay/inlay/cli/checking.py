@@ -16,9 +16,9 @@ from inlay.cli.verb import Example, add_verb
 from inlay.errors import Kind
 
 if TYPE_CHECKING:
-    from inlay.ops.repair import Repaired
-    from inlay.ops.verify import Verified
-    from inlay.plan.findings import Finding
+    from inlay.ops.verify.repair import Repaired
+    from inlay.ops.verify.table import Verified
+    from inlay.plan.verify.findings import Finding
 
 PANEL = "Maintain"
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
@@ -43,7 +43,7 @@ def verify(
     Says of each object what is wrong and what to do. Reads only. Ends with code 70 when there are
     errors; warnings and notes end with 0.
     """
-    from inlay.ops.verify import verify as run
+    from inlay.ops.verify.table import verify as run
 
     with connected(table) as context:
         result = run(context, depth=depth, max_versions=max_versions)
@@ -67,7 +67,7 @@ def repair(
     Says first what would be done and what would be lost; `--apply` does it. Deletes nothing. Ends with
     code 70 when errors are left that it cannot mend.
     """
-    from inlay.ops.repair import repair as run
+    from inlay.ops.verify.repair import repair as run
 
     with connected(table) as context:
         result = run(context, dry_run=not apply)

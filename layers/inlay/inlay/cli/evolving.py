@@ -134,7 +134,7 @@ def _kind(field: Field) -> str:
 def _changes(schemas: tuple[Schema, ...]) -> list[dict[str, Any]]:
     from itertools import pairwise
 
-    from inlay.plan.evolution import differences
+    from inlay.plan.schema_evolution import differences
 
     first = schemas[0]
     created = f"create with {', '.join(first.names)}"
@@ -180,7 +180,7 @@ def _literal(name: str, text: str, added: dict[str, pa.Field]) -> Any:
     import pyarrow as pa
 
     from inlay.format.assignment import Assigned
-    from inlay.parquet.types import schema_from_arrow
+    from inlay.parquet.arrow.types import schema_from_arrow
     from inlay.parse import parse_assignments
 
     field = added.get(name)

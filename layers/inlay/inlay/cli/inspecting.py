@@ -53,7 +53,7 @@ def show(
 
 
 def _facts(table: Table) -> dict[str, Any]:
-    from inlay.format.properties import PROPERTIES
+    from inlay.format.properties import PROPERTIES, settings
 
     snapshot = table.snapshot
     names = {field.id: field.name for field in snapshot.schema.fields}
@@ -78,7 +78,7 @@ def _facts(table: Table) -> dict[str, Any]:
         ],
         "properties": {
             **{name: known.default for name, known in PROPERTIES.items()},
-            **snapshot.properties,
+            **settings(snapshot.properties),
         },
     }
 
@@ -174,7 +174,7 @@ def erase_status(table: TableUri, as_json: AsJson = False) -> None:
     rewrite` and `inlay gc` take it on, as the functions do on their schedules.
     """
     from inlay.cli.runs import plain
-    from inlay.ops import erase
+    from inlay.ops.erase import request as erase
 
     with connected(table) as context:
         open_ = erase.erase_status(context)

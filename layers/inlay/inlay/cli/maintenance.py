@@ -77,7 +77,7 @@ def rewrite(
 
 
 def _advance_erasures(context: Context, deadline: str | None) -> None:
-    from inlay.ops.erase import advance_erasures
+    from inlay.ops.erase.request import advance_erasures
 
     done = advance_erasures(context, deadline_seconds=_seconds(deadline))
     files, rows = counted(done.files, "file"), counted(done.removed_rows, "row")

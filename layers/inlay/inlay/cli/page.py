@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from inlay.cli.values import to_json
 
 if TYPE_CHECKING:
-    from inlay.ops.report import Report
+    from inlay.ops.inspect.report import Report
 
 _ASSETS = files("inlay.cli") / "assets"
 

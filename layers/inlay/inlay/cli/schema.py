@@ -15,7 +15,7 @@ from lark.exceptions import VisitError
 
 from inlay.errors import InlayError, InvalidPredicate, InvalidRequest
 from inlay.format.schema import parse_primitive
-from inlay.parquet.types import arrow_primitive
+from inlay.parquet.arrow.types import arrow_primitive
 
 MAX_TEXT = 64 * 1024
 

@@ -23,7 +23,7 @@ from inlay.errors import InvalidRequest, Kind
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from inlay.ops.ingest import SourceOutcome
+    from inlay.ops.write.ingest import SourceOutcome
     from inlay.table import Table
 
 PANEL = "Write"
@@ -133,7 +133,7 @@ def ingest(
     An object that was ingested before changes nothing. Objects that cannot be ingested are listed with
     the reason, harm none of the others, and make the exit code 2 (or 75 if another try may help).
     """
-    from inlay.ops.ingest import Rejected, Retry
+    from inlay.ops.write.ingest import Rejected, Retry
 
     with opened(table, ref=ref) as found:
         result = found.ingest(objects, adopt=adopt)
@@ -155,7 +155,7 @@ def ingest(
 
 
 def _outcome(each: SourceOutcome) -> dict[str, object]:
-    from inlay.ops.ingest import Ingested, Rejected, Retry
+    from inlay.ops.write.ingest import Ingested, Rejected, Retry
 
     facts: dict[str, object] = {
         "object": each.source.location.uri,

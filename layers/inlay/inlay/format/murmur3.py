@@ -1,6 +1,7 @@
 """Murmur3: the hash behind bucket partitions, as Iceberg and every engine that reads it have it.
 
-Promise: `murmur3` is the 32-bit variant for x86 with seed 0. `inlay.parquet.partition` does the same to
+Promise: `murmur3` is the 32-bit variant for x86 with seed 0. `inlay.parquet.write.partition` does the same
+to
 columns.
 """
 

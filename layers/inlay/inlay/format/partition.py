@@ -11,7 +11,7 @@ the partition of 0.0, and NaN in one of its own.
 A partition value is kept *as written*: as its JSON (`format.values`), so that it can be a key and NaN
 equals itself. Its type follows from transform and source column; `decode_partition` reads it.
 
-Pure, one value at a time. `inlay.parquet.partition` does the same to columns.
+Pure, one value at a time. `inlay.parquet.write.partition` does the same to columns.
 """
 
 from __future__ import annotations

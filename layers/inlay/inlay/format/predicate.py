@@ -10,8 +10,8 @@ TRUE; NULL is not TRUE. docs/FORMAT.md ("Predicates") fixes every case named her
 * A NULL operand makes a comparison, IN and LIKE NULL; IS NULL is never NULL.
 * LIKE: `%` any run, `_` any one code point, `\\` quotes the next character; it spans newlines.
 
-Pure values only. Parsing is `inlay.parse`, evaluation over Arrow `inlay.parquet.evaluate`, pruning by
-statistics `inlay.plan.prune`.
+Pure values only. Parsing is `inlay.parse`, evaluation over Arrow `inlay.parquet.arrow.evaluate`, pruning by
+statistics `inlay.plan.pruning.prune`.
 """
 
 from __future__ import annotations

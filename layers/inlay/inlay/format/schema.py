@@ -4,7 +4,7 @@ Promise: a column is its *field id*. Names, order and (some) types may change fr
 table to the next; ids are never reused. Everything durable (statistics, predicates, markers) binds to
 ids. Ids are given depth first when a column is first added and start at 1.
 
-Pure: no Arrow here. `inlay.parquet.types` maps these types to Arrow and Parquet.
+Pure: no Arrow here. `inlay.parquet.arrow.types` maps these types to Arrow and Parquet.
 
 Values of a type are held in their *physical form*, which is what statistics and literals store and
 compare:

@@ -26,7 +26,7 @@ from aws_lambda_powertools.utilities.parser import BaseModel, Field
 
 from inlay.errors import InvalidRequest
 from inlay.functions.validation import validated
-from inlay.ops.ingest import Source
+from inlay.ops.write.ingest import Source
 from inlay.storage.base import Location
 
 LANDING = "ingest/"

@@ -18,8 +18,8 @@ from inlay.functions.arrivals import Arrival
 from inlay.functions.observe import tell_write
 from inlay.functions.tables import table_context, usage_of
 from inlay.ops.context import Context
-from inlay.ops.create import create
-from inlay.ops.ingest import (
+from inlay.ops.schema.create import create
+from inlay.ops.write.ingest import (
     IngestResult,
     Rejected,
     Retry,
@@ -27,7 +27,7 @@ from inlay.ops.ingest import (
     SourceOutcome,
     ingest,
 )
-from inlay.parquet.describe import describe, read_tail
+from inlay.parquet.read.describe import describe, read_tail
 
 
 @dataclass(frozen=True, slots=True)

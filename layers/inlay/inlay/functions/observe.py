@@ -17,8 +17,8 @@ from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 from aws_lambda_powertools.utilities.batch.exceptions import BatchProcessingError
 
 from inlay.errors import InlayError
+from inlay.ops.maintain.units import Failure
 from inlay.ops.result import WriteResult
-from inlay.ops.units import Failure
 from inlay.storage.metered import Usage
 
 if TYPE_CHECKING:

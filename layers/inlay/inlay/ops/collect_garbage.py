@@ -4,7 +4,7 @@ Promise: no object that a current, retained, referenced or recently expired vers
 and none that a writer under way could still commit. The order makes it so:
 
 1. look      list the table, find what nothing needs; when there is nothing, stop: no commit
-2. boundary  commit that no object uploaded before it may be added any more (`plan.apply`, Stale)
+2. boundary  commit that no object uploaded before it may be added any more (`plan.commit.apply`, Stale)
 3. roots     what is needed *after* that commit: whatever was committed before it is now seen, whatever
              comes later cannot name an object from before the boundary unless a root does
 4. delete    what nothing needs and is older than the boundary, 1,000 objects a request; then abort
@@ -24,15 +24,15 @@ from typing import Protocol
 
 from inlay.errors import InvalidRequest
 from inlay.format.properties import Properties
-from inlay.ops.commit import commit, expect_committed
+from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.expire import DAY_US
-from inlay.ops.load import Loaded, load_pointer
-from inlay.ops.roots import Roots, delete_objects, list_objects
-from inlay.ops.sweep import SweepResult, finish_erasures
+from inlay.ops.erase.finish import SweepResult, finish_erasures
+from inlay.ops.maintain.expire import DAY_US
+from inlay.ops.maintain.roots import Roots, delete_objects, list_objects
+from inlay.ops.metadata.load import Loaded, load_pointer
 from inlay.plan.change import Change, Edit
 from inlay.plan.erasure import LIFE_SECONDS, Waiting, landing_prefix
-from inlay.plan.roots import GarbagePlan, Listed, Tally
+from inlay.plan.maintain.roots import GarbagePlan, Listed, Tally
 from inlay.storage.base import DeleteFailure, Upload
 
 # Keys a dry run and a report carry; the counts are always whole.
@@ -135,7 +135,7 @@ def collect_garbage(
 ) -> CollectResult:
     """Delete what has been unneeded for `grace_seconds` (property `gc.grace_days` unless given).
 
-    Open erasures are taken as far as they go (`ops.sweep`): `hmac_key` signs their receipts,
+    Open erasures are taken as far as they go (`ops.erase.finish`): `hmac_key` signs their receipts,
     `life_seconds` is the longest that one read or write may take, `landing` where objects land (by
     default `ingest/<table>/` beside `tables/<table>`). `hands` list and delete (this process).
 

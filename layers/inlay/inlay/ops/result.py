@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from inlay.ops.commit import Committed, Skipped
+from inlay.ops.commit.driver import Committed, Skipped
 from inlay.storage.metered import Usage
 
 

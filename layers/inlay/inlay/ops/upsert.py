@@ -26,21 +26,20 @@ from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.predicate import FALSE, And, Comparison, In, Literal, Predicate
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.values import order_key
-from inlay.ops.append import current_base, fresh_base
-from inlay.ops.commit import Committed, Skipped
+from inlay.ops.commit.base import check_same_schema, current_base, fresh_base
+from inlay.ops.commit.driver import Committed, Skipped
+from inlay.ops.commit.idempotency import already_applied
+from inlay.ops.commit.retry import Planned, commit_planned
 from inlay.ops.context import Context
-from inlay.ops.delete import key_markers
-from inlay.ops.fresh import check_same_schema
-from inlay.ops.load import Loaded, load_matching
-from inlay.ops.once import already_applied
-from inlay.ops.replan import Planned, commit_planned
-from inlay.ops.write import reader_of, write_batches
-from inlay.parquet.conform import check_names, conform
-from inlay.parquet.reader import Wanted, read_tasks
-from inlay.parquet.types import is_list, plain_type, schema_to_arrow, to_physical
+from inlay.ops.data.data_files import reader_of, write_batches
+from inlay.ops.metadata.load import Loaded, load_matching
+from inlay.ops.write.delete import key_markers
+from inlay.parquet.arrow.conform import check_names, conform
+from inlay.parquet.arrow.types import is_list, plain_type, schema_to_arrow, to_physical
+from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.plan.change import Change, Reads, Request
-from inlay.plan.evidence import Evidence
-from inlay.plan.scan import plan_scan
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.scan.scan import plan_scan
 
 # Key values that a read looks for one by one; of more only their bounds prune.
 LISTED_KEYS = 1000

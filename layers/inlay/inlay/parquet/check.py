@@ -1,6 +1,7 @@
 """Checks of data files and marker objects against what the metadata says of them.
 
-Promise: what is found comes back as (kind, message) of `plan.findings`; damage is found, not raised. A
+Promise: what is found comes back as (kind, message) of `plan.verify.findings`; damage is found, not
+raised. A
 store that does not answer still raises. One request a file for its footer, one a marker object; with
 `check_pages` a file is read whole.
 """
@@ -28,21 +29,21 @@ from inlay.format.entry import ColumnStats, DataFile, Keys, Vector
 from inlay.format.predicate import Comparison, Literal, Or, Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import PartitionSpec
-from inlay.parquet.columns import locate_columns
-from inlay.parquet.evaluate import columns_of, selected
-from inlay.parquet.footer import footer_length
-from inlay.parquet.mask import load_keys, load_vector
-from inlay.parquet.metadata import parse_metadata
-from inlay.parquet.opened import chunk_range, reading
-from inlay.parquet.partition import Split
-from inlay.parquet.ranges import Objects, fetch, fetch_tail
-from inlay.parquet.reader import read_file
-from inlay.parquet.stats import absent_fields, group_stats, leaves_of, total_rows
-from inlay.parquet.wanted import Wanted
-from inlay.plan.evidence import in_type
-from inlay.plan.prune import combine
-from inlay.plan.scan import FileTask
-from inlay.plan.soundness import column_of, contradictions
+from inlay.parquet.arrow.evaluate import columns_of, selected
+from inlay.parquet.footer.arrow_metadata import parse_metadata
+from inlay.parquet.footer.columns import locate_columns
+from inlay.parquet.footer.footer import footer_length
+from inlay.parquet.read.data_file import chunk_range, reading
+from inlay.parquet.read.deleted_rows import load_keys, load_vector
+from inlay.parquet.read.ranges import Objects, fetch, fetch_tail
+from inlay.parquet.read.reader import read_file
+from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.statistics import absent_fields, group_stats, leaves_of, total_rows
+from inlay.parquet.write.partition import Split
+from inlay.plan.pruning.evidence import in_type
+from inlay.plan.pruning.prune import combine
+from inlay.plan.scan.scan import FileTask
+from inlay.plan.verify.soundness import column_of, contradictions
 from inlay.storage.base import ByteRange
 
 Problem = tuple[str, str]

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from inlay.errors import InlayError, ObjectGone, SourceChanged, UnsupportedFile
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema
 from inlay.format.schema import Struct as StructOf
-from inlay.parquet.assemble import Assembly
-from inlay.parquet.fields import Converted, Element, File, Logical, Repetition
-from inlay.parquet.footer import TRAILER_BYTES, Footer, trailer
-from inlay.parquet.source import Source, Traffic
-from inlay.parquet.thrift import Items, Struct, encode_struct
+from inlay.parquet.footer.fields import Converted, Element, File, Logical, Repetition
+from inlay.parquet.footer.footer import TRAILER_BYTES, Footer, trailer
+from inlay.parquet.footer.thrift import Items, Struct, encode_struct
+from inlay.parquet.surgery.assemble import Assembly
+from inlay.parquet.surgery.source import Source, Traffic
 from inlay.storage.base import Location, Missing, ObjectStore
 
 # Above any id that a table gives, below those that Iceberg keeps for metadata columns (2147483447 …).

@@ -1,7 +1,7 @@
 """Changes: what a writer wants, as a value that can be planned again on any base.
 
 Promise: a change holds no state of the base it was first planned on but what it *read*, so a loser of
-the race applies the same value to the new base. `plan.apply` decides what becomes of it.
+the race applies the same value to the new base. `plan.commit.apply` decides what becomes of it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from inlay.format.content import Content
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure, PartitionField, Ref, Segment, Snapshot
-from inlay.plan.evolution import Evolution
-from inlay.plan.positions import PositionMap
+from inlay.plan.schema_evolution import Evolution
+from inlay.plan.surgery.positions import PositionMap
 
 # In a planned ref: the version of the commit that will write it.
 THIS_VERSION = -1
@@ -159,6 +159,9 @@ class Change:
     )
     deleted_rows: int | None = 0  # exact when the op counted them, None when unknown
     compact_metadata: bool = False
+    forget_contents: bool = (
+        False  # what the ledger says of requests can be told by no digest any more
+    )
     recluster: frozenset[str] = frozenset()  # leaves of file entries to be packed by key
     # Files that were made from other objects: when those were uploaded. An erasure looks at it.
     sources_us: Mapping[str, int] = field(default_factory=dict)
@@ -166,7 +169,7 @@ class Change:
     edit: Edit = NO_EDIT
 
 
-# -- outcomes of `plan.apply` ---------------------------------------------------------------------
+# -- outcomes of `plan.commit.apply` ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

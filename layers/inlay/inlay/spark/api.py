@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from inlay.errors import InvalidRequest, UnsupportedType
 from inlay.format.predicate import TRUE, Predicate
-from inlay.ops.scan import Scan
-from inlay.parquet.reader import Wanted, read_tasks
+from inlay.ops.read.scan import Scan
+from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parse import parse_predicate
-from inlay.plan.scan import FileTask
+from inlay.plan.scan.scan import FileTask
 from inlay.spark.connect import at_ref, connect, load_state
 from inlay.spark.native import Split, native_frames, split
 from inlay.spark.options import PARTITION_BYTES
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from inlay.format.schema import Schema
-    from inlay.plan.state import State
+    from inlay.plan.metadata.state import State
 
 TIME_SETTING = "spark.sql.timeType.enabled"
 

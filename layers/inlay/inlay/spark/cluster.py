@@ -1,6 +1,7 @@
 """Clustering of large tables: all rows of many files in one order, by a Spark shuffle.
 
-Promise: every reader sees the same rows before and after. Where `ops.compact` merges the few files of a
+Promise: every reader sees the same rows before and after. Where `ops.maintain.compact` merges the few
+files of a
 unit in the memory of one process, here a slice of any size is one run: Spark distributes its rows by
 ranges of the order, executors write the files, the driver commits each slice by itself. Appends and
 deletes go on; a slice whose files they touch is left for the next run, and costs only itself.
@@ -26,23 +27,23 @@ from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile
 from inlay.format.properties import Properties
 from inlay.format.values import order_key
-from inlay.ops.commit import Committed, commit
+from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, Progress, no_progress
-from inlay.ops.load import Loaded, load_pointer
-from inlay.ops.units import with_entries
-from inlay.ops.write import layout_of, target_of
-from inlay.parquet.conform import conform
-from inlay.parquet.partition import Split
-from inlay.parquet.reader import Wanted, read_tasks
-from inlay.parquet.writer import write_files
+from inlay.ops.data.data_files import layout_of, target_of
+from inlay.ops.maintain.units import with_entries
+from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.parquet.arrow.conform import conform
+from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.parquet.write.partition import Split
+from inlay.parquet.write.writer import write_files
 from inlay.parse import parse_predicate
 from inlay.plan.change import Change, Unit
-from inlay.plan.clustering import MIN_RUNS, Order, order_of, runs_of
-from inlay.plan.compaction import live_tasks
-from inlay.plan.evidence import Evidence
-from inlay.plan.partitions import current_spec, group_key, is_uncut
-from inlay.plan.prune import may_match
-from inlay.plan.scan import FileTask
+from inlay.plan.maintain.clustering import MIN_RUNS, Order, order_of, runs_of
+from inlay.plan.maintain.compaction import live_tasks
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.partitions import current_spec, group_key, is_uncut
+from inlay.plan.pruning.prune import may_match
+from inlay.plan.scan.scan import FileTask
 from inlay.spark.batches import gathered
 from inlay.spark.connect import connect, load_writable
 from inlay.spark.options import PARTITION_BYTES

@@ -11,7 +11,7 @@ from functools import lru_cache
 from inlay.errors import InvalidRequest
 from inlay.format.content import view
 from inlay.ops.context import Context, Workers
-from inlay.ops.load import (
+from inlay.ops.metadata.load import (
     Loaded,
     find_ref,
     load_as_of,
@@ -20,8 +20,8 @@ from inlay.ops.load import (
     load_version,
     read_main,
 )
-from inlay.plan.refs import MAIN, check_name, hidden
-from inlay.plan.state import State
+from inlay.plan.metadata.state import State
+from inlay.plan.refs.refs import MAIN, check_name, hidden
 from inlay.storage.open import open_store
 
 # A task shares its executor with others, each in a process of its own: fewer requests in flight than a

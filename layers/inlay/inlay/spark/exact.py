@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Struct
-from inlay.parquet.opened import OpenFile
+from inlay.parquet.read.data_file import OpenFile
 
 _CODECS = frozenset({"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"})
 _ENCODINGS = frozenset(

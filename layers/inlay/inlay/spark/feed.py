@@ -35,14 +35,14 @@ from inlay.errors import InvalidRequest, VersionNotFound
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
-from inlay.ops.feed import plan_steps
-from inlay.ops.feed_rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FeedRows
-from inlay.ops.load import load_pointer, load_seen
-from inlay.ops.scan import Scan
-from inlay.parquet.reader import Ahead
-from inlay.plan.feed import FeedUnit, Step
-from inlay.plan.feed_schema import told_schema
-from inlay.plan.state import State
+from inlay.ops.feed.changes import plan_steps
+from inlay.ops.feed.rows import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, FeedRows
+from inlay.ops.metadata.load import load_pointer, load_seen
+from inlay.ops.read.scan import Scan
+from inlay.parquet.read.reader import Ahead
+from inlay.plan.feed.feed import FeedUnit, Step
+from inlay.plan.feed.schema import told_schema
+from inlay.plan.metadata.state import State
 from inlay.spark.batches import gathered
 from inlay.spark.connect import THREADS, connect, load_state
 from inlay.spark.options import ReadOptions

@@ -26,7 +26,7 @@ from inlay.format.predicate import (
     Predicate,
 )
 from inlay.format.schema import Field, Primitive, Schema, Value
-from inlay.parquet.types import to_physical
+from inlay.parquet.arrow.types import to_physical
 
 _OPERATORS: dict[type, Operator] = {
     ds.EqualTo: "=",

@@ -1,7 +1,8 @@
 """Garbage collection of tables with millions of objects: executors list and delete.
 
 Promise: what is deleted, and the order of look, boundary, roots and deletion, are those of
-`ops.collect_garbage`, of which this is only the hands; each object is judged by `plan.roots` in the task
+`ops.collect_garbage`, of which this is only the hands; each object is judged by `plan.maintain.roots` in
+the task
 that lists it. The driver holds the keys that are needed, no key that was listed. Ranges of keys go in
 waves: a run that was killed has deleted what its waves had come to, and the next lists only what is left.
 """
@@ -26,10 +27,10 @@ from inlay.ops.collect_garbage import (
     collect_garbage as collect,
 )
 from inlay.ops.context import Context, Progress, no_progress
-from inlay.ops.roots import Roots, delete_objects
+from inlay.ops.maintain.roots import Roots, delete_objects
 from inlay.plan.erasure import LIFE_SECONDS
-from inlay.plan.roots import MAX_NAMES as MAX_UNKNOWN
-from inlay.plan.roots import Listed, Tally, plan_garbage
+from inlay.plan.maintain.roots import MAX_NAMES as MAX_UNKNOWN
+from inlay.plan.maintain.roots import Listed, Tally, plan_garbage
 from inlay.spark.connect import connect
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """Maintenance of large tables: the driver plans and commits, executors do the work.
 
-Promise: units, plans and commits are those of `ops.compact`, `ops.rewrite` and `ops.erase`; only who
+Promise: units, plans and commits are those of `ops.maintain.compact`, `ops.maintain.rewrite` and
+`ops.erase.request`; only who
 carries a unit out differs. Work goes in waves, one commit each: a crash costs a wave, a unit that fails
 or that another writer got in the way of costs itself, and the next run finds what is left. Nothing but
 entries comes to the driver.
@@ -14,20 +15,20 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from inlay.errors import InlayError, Kind
+from inlay.errors import InlayError, Kind, RefNotFound
 from inlay.format.predicate import Predicate
-from inlay.ops.compact import carry_out, unit_bytes_for
 from inlay.ops.context import Context, Progress, no_progress
-from inlay.ops.erase import contents_to_clean, plan_advance
-from inlay.ops.load import Loaded, load_pointer
-from inlay.ops.rewrite import (
+from inlay.ops.data.data_files import layout_of
+from inlay.ops.erase.request import contents_to_clean, is_dropped, plan_advance
+from inlay.ops.maintain.compact import carry_out, unit_bytes_for
+from inlay.ops.maintain.rewrite import (
     FileWork,
     carry_out_file,
     drop_idle,
     plan_rewrite,
     table_wide,
 )
-from inlay.ops.units import (
+from inlay.ops.maintain.units import (
     COMMIT_UNITS,
     MAX_TRIES,
     Budget,
@@ -38,12 +39,12 @@ from inlay.ops.units import (
     run_units,
     with_entries,
 )
-from inlay.ops.write import layout_of
-from inlay.parquet.writer import Layout
+from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.parquet.write.writer import Layout
 from inlay.parse import parse_predicate
-from inlay.plan.compaction import CompactionUnit, plan_compaction, worth_merging
-from inlay.plan.state import State
-from inlay.plan.strategy import Strategy
+from inlay.plan.maintain.compaction import CompactionUnit, plan_compaction, worth_merging
+from inlay.plan.metadata.state import State
+from inlay.plan.surgery.strategy import Strategy
 from inlay.spark.connect import connect, load_writable
 from inlay.spark.slim import slim
 
@@ -134,7 +135,12 @@ def advance_erasures(
     for own, loaded in contents_to_clean(ctx, main):
         # A file may be in several contents: tries are counted for each.
         waves = _Waves(spark, uri, partial(_carry_out_file, strategy="auto"))
-        run = waves.run(own, with_entries(own, loaded), "erase", plan_advance)
+        try:
+            run = waves.run(own, with_entries(own, loaded), "erase", plan_advance)
+        except RefNotFound:
+            if not is_dropped(own):
+                raise
+            continue
         total = _together(total, _result(run))
     return total
 

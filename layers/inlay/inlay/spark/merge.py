@@ -32,13 +32,13 @@ from pyroaring import BitMap64
 from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import Predicate
-from inlay.ops.commit import Committed, Conflicted, commit
-from inlay.ops.delete import key_markers
-from inlay.ops.load import Loaded, load_entries, load_pointer
-from inlay.ops.vectors import vector_markers
-from inlay.ops.write import layout_of, target_of
-from inlay.parquet.conform import conform
-from inlay.parquet.writer import write_files
+from inlay.ops.commit.driver import Committed, Conflicted, commit
+from inlay.ops.data.data_files import layout_of, target_of
+from inlay.ops.data.vectors import vector_markers
+from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.ops.write.delete import key_markers
+from inlay.parquet.arrow.conform import conform
+from inlay.parquet.write.writer import write_files
 from inlay.parse import parse_predicate
 from inlay.plan.change import NO_EDIT, Change, Edit, Reads, Request
 from inlay.spark.conditions import quoted

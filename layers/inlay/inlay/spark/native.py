@@ -19,10 +19,10 @@ from inlay.errors import InlayError
 from inlay.format.predicate import TRUE, Predicate, field_ids
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
 from inlay.ops.context import Context
-from inlay.parquet.reader import open_file
-from inlay.parquet.wanted import Wanted, top_columns
-from inlay.plan.reach import marker_predicate
-from inlay.plan.scan import FileTask
+from inlay.parquet.read.reader import open_file
+from inlay.parquet.read.selection import Wanted, top_columns
+from inlay.plan.scan.marker_scope import marker_predicate
+from inlay.plan.scan.scan import FileTask
 from inlay.spark.conditions import condition_of, quoted
 from inlay.spark.connect import connect, place
 from inlay.spark.exact import exact_columns

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
-from inlay.plan.scan import FileTask
+from inlay.plan.scan.scan import FileTask
 
 # What opening a file costs, as bytes read meanwhile: Spark's `spark.sql.files.openCostInBytes`.
 OPEN_COST_BYTES = 4 * 1024 * 1024

@@ -1,7 +1,7 @@
 """Reading a table from Spark: planned once on the driver, read in tasks on the executors.
 
-Promise: Spark sees exactly the rows `Table.scan` gives of the same version: planning is `ops.scan`'s,
-and a task is read by `parquet.reader`, which takes deleted rows out before Spark sees them. Files that
+Promise: Spark sees exactly the rows `Table.scan` gives of the same version: planning is `ops.read.scan`'s,
+and a task is read by `parquet.read.reader`, which takes deleted rows out before Spark sees them. Files that
 cannot match are left out before there are tasks.
 """
 
@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from inlay.errors import InvalidRequest
 from inlay.format.predicate import TRUE, And, Predicate
-from inlay.plan.state import State
+from inlay.plan.metadata.state import State
 from inlay.spark.connect import connect
 from inlay.spark.filters import predicate_of
 from inlay.spark.options import ReadOptions
@@ -65,7 +65,7 @@ class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped
         return filters
 
     def partitions(self) -> list[FilePartition]:
-        from inlay.ops.scan import Scan
+        from inlay.ops.read.scan import Scan
 
         assert self._state is not None, "partitions are planned on the driver"
         scan = Scan(connect(self._options.uri), self._state, where=self._where)

@@ -20,10 +20,10 @@ from pyroaring import BitMap64
 from inlay.format.entry import DataFile
 from inlay.format.schema import Schema
 from inlay.ops.context import Context
-from inlay.parquet.reader import POSITION_COLUMN, Wanted, read_tasks
-from inlay.parquet.types import schema_to_arrow
-from inlay.plan.scan import FileTask
-from inlay.plan.state import Contents, State
+from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.parquet.read.reader import POSITION_COLUMN, Wanted, read_tasks
+from inlay.plan.metadata.state import Contents, State
+from inlay.plan.scan.scan import FileTask
 
 # Rows and files whose keys each executor process may hold, and look a batch's keys up in.
 MAX_ROWS = 1_000_000

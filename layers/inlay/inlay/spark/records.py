@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest, TableExists
 from inlay.format.schema import Schema
-from inlay.ops.create import create
-from inlay.ops.load import Loaded
-from inlay.parquet.types import schema_to_arrow
+from inlay.ops.metadata.load import Loaded
+from inlay.ops.schema.create import create
+from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.spark.api import read
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import connect

@@ -20,11 +20,11 @@ from pyspark.sql.types import StructType
 
 from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile
-from inlay.ops.commit import commit, expect_committed
-from inlay.ops.load import load_pointer
-from inlay.ops.write import layout_of, target_of
-from inlay.parquet.conform import conform
-from inlay.parquet.writer import write_files
+from inlay.ops.commit.driver import commit, expect_committed
+from inlay.ops.data.data_files import layout_of, target_of
+from inlay.ops.metadata.load import load_pointer
+from inlay.parquet.arrow.conform import conform
+from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Change, Edit, Request
 from inlay.spark.connect import connect, load_writable
 from inlay.spark.options import WriteOptions

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from inlay.format.snapshot import Ledger, Tier
-from inlay.ops.load import Loaded
-from inlay.ops.units import Work
-from inlay.plan.evidence import Evidence
-from inlay.plan.reach import marker_may_hit
-from inlay.plan.state import State
+from inlay.ops.maintain.units import Work
+from inlay.ops.metadata.load import Loaded
+from inlay.plan.metadata.state import State
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.scan.marker_scope import marker_may_hit
 
 
 def bare(loaded: Loaded) -> Loaded:

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from inlay.plan.state import State
+    from inlay.plan.metadata.state import State
     from inlay.spark.feed import InlayFeedReader, InlayFeedStream
     from inlay.spark.options import ReadOptions
     from inlay.spark.reader import InlayReader
@@ -93,7 +93,7 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
         self, schema: StructType
     ) -> InlayStreamReader | InlayFeedStream:
         from inlay.errors import InvalidRequest
-        from inlay.ops.load import load_pointer
+        from inlay.ops.metadata.load import load_pointer
         from inlay.spark.connect import connect, is_tag
         from inlay.spark.options import read_options
         from inlay.spark.stream import InlayStreamReader

@@ -37,15 +37,15 @@ from inlay.errors import InvalidRequest
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
-from inlay.ops.feed import plan_steps
-from inlay.ops.load import Loaded, load_entries, load_pointer, load_seen
-from inlay.ops.merge import MERGE
-from inlay.ops.scan import Scan
+from inlay.ops.feed.changes import plan_steps
+from inlay.ops.metadata.load import Loaded, load_entries, load_pointer, load_seen
+from inlay.ops.read.scan import Scan
+from inlay.ops.refs.merge import MERGE
 from inlay.parse import parse_predicate
-from inlay.plan.evidence import Evidence
-from inlay.plan.prune import may_match
-from inlay.plan.scan import FileTask
-from inlay.plan.state import State
+from inlay.plan.metadata.state import State
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.prune import may_match
+from inlay.plan.scan.scan import FileTask
 from inlay.spark.connect import connect, load_state
 from inlay.spark.feed import StepPartition, slim_step
 from inlay.spark.options import ReadOptions

@@ -14,14 +14,14 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from inlay.format.schema import Schema
-from inlay.parquet.reader import Ahead, Wanted, read_tasks
+from inlay.parquet.read.reader import Ahead, Wanted, read_tasks
 from inlay.spark.batches import gathered
 from inlay.spark.connect import THREADS, connect
 from inlay.spark.partitions import FilePartition
 from inlay.spark.types import arrow_for, check_asked, to_spark
 
 if TYPE_CHECKING:
-    from inlay.plan.feed import Step
+    from inlay.plan.feed.feed import Step
 
 # Several tasks share an executor's memory, and Spark does not count what Python takes.
 READ_AHEAD_BYTES = 64 * 1024 * 1024
@@ -40,7 +40,7 @@ class TaskReader:
 
     def read_added(self, step: Step) -> Iterator[pa.RecordBatch]:
         """The rows that a step of the change feed added."""
-        from inlay.ops.feed_rows import FeedRows
+        from inlay.ops.feed.rows import FeedRows
 
         ctx = connect(self._uri)
         wanted = self._wanted

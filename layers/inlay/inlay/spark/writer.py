@@ -20,13 +20,13 @@ from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
-from inlay.ops.commit import commit, expect_committed
-from inlay.ops.delete import marker_of
-from inlay.ops.load import load_pointer
-from inlay.ops.once import already_applied
-from inlay.ops.write import layout_of, recorded_as, target_of
-from inlay.parquet.conform import conform
-from inlay.parquet.writer import Layout, write_files
+from inlay.ops.commit.driver import commit, expect_committed
+from inlay.ops.commit.idempotency import already_applied
+from inlay.ops.data.data_files import layout_of, recorded_as, target_of
+from inlay.ops.metadata.load import load_pointer
+from inlay.ops.write.delete import marker_of
+from inlay.parquet.arrow.conform import conform
+from inlay.parquet.write.writer import Layout, write_files
 from inlay.parse import parse_predicate
 from inlay.plan.change import Change, Reads, Request
 from inlay.spark.connect import connect, load_writable

@@ -236,9 +236,11 @@ class ObjectStore(Protocol):
         *,
         if_source_match: str | None = None,
         condition: Condition = None,
+        bare: bool = False,
     ) -> Written | Refused | Missing:
         """Server-side copy of a whole object, up to 5 GiB, from this or another bucket of the same
         scheme. `Missing` when the source is gone, `Refused("exists")` when `if_source_match` fails.
+        User metadata, tags and headers go with it, unless it is to be `bare`.
         """
         ...
 

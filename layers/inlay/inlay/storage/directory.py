@@ -165,6 +165,7 @@ class DirectoryStore:
         *,
         if_source_match: str | None = None,
         condition: Condition = None,
+        bare: bool = False,
     ) -> Written | Refused | Missing:
         _check_source(source)
         if source.key == key:
@@ -180,7 +181,7 @@ class DirectoryStore:
             if if_source_match is not None and files.etag(before) != if_source_match:
                 return Refused("exists", self._now_us())
             rules.check_copy_size(source.key, before.st_size)
-            kept = self._sidecar(source.key, before)
+            kept = ({}, {}) if bare else self._sidecar(source.key, before)
             with self._temporary(key) as (folder, name, temporary):
                 with files.create(temporary, folder) as target:
                     files.copy_bytes(file, target, ByteRange(0, before.st_size or 1))

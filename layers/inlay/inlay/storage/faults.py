@@ -237,10 +237,11 @@ class FaultyStore:
         *,
         if_source_match: str | None = None,
         condition: Condition = None,
+        bare: bool = False,
     ) -> Written | Refused | Missing:
         def copy() -> Written | Refused | Missing:
             return self.inner.copy(
-                source, key, if_source_match=if_source_match, condition=condition
+                source, key, if_source_match=if_source_match, condition=condition, bare=bare
             )
 
         if condition is None:

@@ -15,13 +15,14 @@ import bisect
 import copy
 import hashlib
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from inlay.errors import InvalidRequest
-from inlay.storage import rules
+from inlay.storage import process, rules
 from inlay.storage.base import (
     ByteRange,
     Condition,
@@ -141,11 +142,19 @@ class MemoryRegion:
     def __init__(
         self, now_us: Callable[[], int] = system_now_us, *, whole_seconds: bool = True
     ) -> None:
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
+        self._process = process.current()
         self._now_us = now_us
         self._whole_seconds = whole_seconds
         self._buckets: dict[str, _Bucket] = {}
         self._ids = itertools.count(1)
+
+    @property
+    def lock(self) -> threading.RLock:
+        """A process forked from the one that made the region has only a copy: what was written to it
+        would be lost without a word, so it is not touched."""
+        process.check_same(self._process, "a memory:// store")
+        return self._lock
 
     def now_us(self) -> int:
         now = self._now_us()
@@ -177,6 +186,20 @@ class MemoryRegion:
 PROCESS_REGION = MemoryRegion()
 
 
+def _forked() -> None:
+    """A forked process begins with an empty region, as one that was spawned does."""
+    global PROCESS_REGION
+    PROCESS_REGION = MemoryRegion()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def _of_process(bucket: str) -> MemoryStore:
+    return MemoryStore(bucket, region=PROCESS_REGION)
+
+
 class MemoryStore:
     """One bucket of a region; a store built without a region gets one of its own."""
 
@@ -196,6 +219,14 @@ class MemoryStore:
     @property
     def bucket(self) -> str:
         return self._name
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self._region is not PROCESS_REGION:
+            raise InvalidRequest(
+                "a memory store with a region of its own cannot be pickled",
+                next_step="Use s3://, file:/// or memory://",
+            )
+        return _of_process, (self._name,)
 
     def at(self, bucket: str) -> MemoryStore:
         return MemoryStore(bucket, region=self._region)
@@ -310,6 +341,7 @@ class MemoryStore:
         *,
         if_source_match: str | None = None,
         condition: Condition = None,
+        bare: bool = False,
     ) -> Written | Refused | Missing:
         rules.check_key(key)
         self._check_source(source)
@@ -331,7 +363,8 @@ class MemoryStore:
             if refused is not None:
                 return refused
             carried = {k: v for k, v in held.headers.items() if k not in rules.NOT_COPIED}
-            return self._land(key, held.body, _md5(held.body), date_us, held.metadata, carried)
+            described = ({}, {}) if bare else (held.metadata, carried)
+            return self._land(key, held.body, _md5(held.body), date_us, *described)
 
     def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
         for batch in rules.delete_batches(keys):

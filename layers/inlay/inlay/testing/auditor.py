@@ -28,14 +28,14 @@ from inlay.format.entry import DataFile, Keys, Vector
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Ref, Snapshot
 from inlay.ops.context import Context
-from inlay.ops.load import load_content, load_entries, load_ledger, schemas_of
-from inlay.parquet.reader import Wanted, read_file
+from inlay.ops.metadata.load import load_content, load_entries, load_ledger, schemas_of
+from inlay.parquet.read.reader import Wanted, read_file
 from inlay.plan.change import Request
-from inlay.plan.evidence import Evidence
-from inlay.plan.refs import heads, held_versions, seen
-from inlay.plan.scan import FileTask, plan_scan
-from inlay.plan.state import State, ledger_records
-from inlay.plan.tree import open_tree
+from inlay.plan.metadata.state import State, ledger_records
+from inlay.plan.metadata.tree import open_tree
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.refs.refs import heads, held_versions, seen
+from inlay.plan.scan.scan import FileTask, plan_scan
 from inlay.storage.base import Got
 from inlay.testing.model import Expected, Model, Row, Rows, Violation
 from inlay.testing.refs import INTO_MAIN, RefModel

@@ -15,20 +15,20 @@ import pyarrow as pa
 
 from inlay.errors import InlayError, Kind, SnapshotGone, StoreUnavailable
 from inlay.format.schema import Schema
-from inlay.ops.append import append
-from inlay.ops.compact import compact
 from inlay.ops.context import Context
-from inlay.ops.create import create
-from inlay.ops.delete import delete, delete_keys
-from inlay.ops.erase import advance_erasures, open_erasure
-from inlay.ops.expire import expire
-from inlay.ops.ingest import Retry, Source, ingest
-from inlay.ops.load import load_pointer
-from inlay.ops.rewrite import rewrite
-from inlay.ops.scan import Scan
-from inlay.ops.update import update
+from inlay.ops.erase.request import advance_erasures, open_erasure
+from inlay.ops.maintain.compact import compact
+from inlay.ops.maintain.expire import expire
+from inlay.ops.maintain.rewrite import rewrite
+from inlay.ops.metadata.load import load_pointer
+from inlay.ops.read.scan import Scan
+from inlay.ops.schema.create import create
 from inlay.ops.upsert import upsert
-from inlay.parquet.types import schema_from_arrow
+from inlay.ops.write.append import append
+from inlay.ops.write.delete import delete, delete_keys
+from inlay.ops.write.ingest import Retry, Source, ingest
+from inlay.ops.write.update import update
+from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request
 from inlay.testing import model

@@ -83,6 +83,8 @@ class World:
     # For exhaustive runs: the fate of the n-th request of one actor, instead of chance.
     planned: dict[tuple[str, int], str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    # Which of them were conditional: only those can be refused in a race.
+    conditional: set[tuple[str, int]] = field(default_factory=set)
     # Actors whose requests meet no fate.
     spared: set[str] = field(default_factory=set)
 
@@ -90,6 +92,8 @@ class World:
         name = self.scheduler.actor_name
         count = self.counts[name] = self.counts.get(name, 0) + 1
         self.requests += 1
+        if conditional:
+            self.conditional.add((name, count))
         if self.planned or self.odds == CALM or name in self.spared:
             return self.planned.get((name, count), "done")
         draw = self.rng.random()

@@ -1,4 +1,4 @@
-"""Groups: processes whose threads share swaps (`ops.group`), beside those that commit alone.
+"""Groups: processes whose threads share swaps (`ops.commit.group`), beside those that commit alone.
 
 Threads are none of the simulator's: what a turn of them commits is given to `commit_all` by one actor.
 How threads come together is tested with real ones (`tests/commit/test_group.py`).
@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from functools import partial
 
 from inlay.errors import InlayError, Kind, OutcomeUnknown, StoreUnavailable
-from inlay.ops.append import append
-from inlay.ops.commit import Committed, Skipped
+from inlay.ops.commit.driver import Committed, Skipped
+from inlay.ops.commit.group import commit_all
 from inlay.ops.context import Context
-from inlay.ops.group import commit_all
-from inlay.ops.load import load_pointer
-from inlay.ops.write import write_data
+from inlay.ops.data.data_files import write_data
+from inlay.ops.metadata.load import load_pointer
+from inlay.ops.write.append import append
 from inlay.plan.change import Change, Request
 from inlay.testing import cast, model
 from inlay.testing.model import Row

@@ -11,19 +11,19 @@ import pyarrow as pa
 from inlay.errors import MergeConflict
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Ref, Snapshot
-from inlay.ops.alter import alter, evolution_of
-from inlay.ops.append import append
-from inlay.ops.commit import Committed, Skipped
-from inlay.ops.compact import compact
+from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.context import Context
-from inlay.ops.delete import delete
-from inlay.ops.load import Loaded, load_pointer
-from inlay.ops.merge import fast_forward, merge
-from inlay.ops.partition import set_partitioning
-from inlay.ops.refs import branch, drop, tag
-from inlay.ops.restore import restore
-from inlay.ops.rewrite import rewrite
+from inlay.ops.maintain.compact import compact
+from inlay.ops.maintain.rewrite import rewrite
+from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.ops.refs.merge import fast_forward, merge
+from inlay.ops.refs.refs import branch, drop, tag
+from inlay.ops.refs.restore import restore
+from inlay.ops.schema.alter import alter, evolution_of
+from inlay.ops.schema.partitioning import set_partitioning
 from inlay.ops.upsert import upsert
+from inlay.ops.write.append import append
+from inlay.ops.write.delete import delete
 from inlay.parse import parse_predicate
 from inlay.plan.change import Request
 from inlay.testing import model

@@ -33,7 +33,7 @@ from functools import partial
 
 from inlay.errors import InlayError
 from inlay.ops.context import Context
-from inlay.ops.verify import verify
+from inlay.ops.verify.table import verify
 from inlay.plan.change import Request
 from inlay.testing.fates import CALM
 from inlay.testing.model import Violation

@@ -92,7 +92,7 @@ class Model:
         """What `version` must hold, by what its commit claims. The caller then sets `rows_at`.
         `events` are those applied, each with the erasures that were opened after its object landed.
         `added` are the rows of the files it added: an append without a request id is known by them.
-        `together` are the requests of an append that bears several (`ops.group`)."""
+        `together` are the requests of an append that bears several (`ops.commit.group`)."""
         before = self.rows_at.get(version - 1, Counter())
         if request is not None:
             intent = self.apply_once(request, version)

@@ -15,23 +15,23 @@ import pyarrow as pa
 
 from inlay.errors import MergeConflict, StoreUnavailable
 from inlay.format.snapshot import Ref
-from inlay.ops.alter import alter, evolution_of
-from inlay.ops.append import append
-from inlay.ops.commit import commit, expect_committed
-from inlay.ops.compact import compact
+from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.delete import delete, delete_keys
-from inlay.ops.erase import advance_erasures, open_erasure
-from inlay.ops.expire import expire
-from inlay.ops.ingest import Retry, ingest
-from inlay.ops.load import load_pointer
-from inlay.ops.merge import merge
-from inlay.ops.partition import set_partitioning
-from inlay.ops.refs import branch, tag
-from inlay.ops.restore import restore
-from inlay.ops.rewrite import rewrite
-from inlay.ops.update import update
+from inlay.ops.erase.request import advance_erasures, open_erasure
+from inlay.ops.maintain.compact import compact
+from inlay.ops.maintain.expire import expire
+from inlay.ops.maintain.rewrite import rewrite
+from inlay.ops.metadata.load import load_pointer
+from inlay.ops.refs.merge import merge
+from inlay.ops.refs.refs import branch, tag
+from inlay.ops.refs.restore import restore
+from inlay.ops.schema.alter import alter, evolution_of
+from inlay.ops.schema.partitioning import set_partitioning
 from inlay.ops.upsert import upsert
+from inlay.ops.write.append import append
+from inlay.ops.write.delete import delete, delete_keys
+from inlay.ops.write.ingest import Retry, ingest
+from inlay.ops.write.update import update
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Change, Edit, Request
 from inlay.testing import model

@@ -16,16 +16,16 @@ import pyarrow as pa
 
 from inlay.errors import MergeConflict
 from inlay.format.snapshot import Ref
-from inlay.ops.append import append
-from inlay.ops.compact import compact
 from inlay.ops.context import Context
-from inlay.ops.delete import delete
-from inlay.ops.erase import advance_erasures
-from inlay.ops.expire import expire
-from inlay.ops.merge import fast_forward, merge
-from inlay.ops.refs import branch, tag
-from inlay.ops.rewrite import rewrite
-from inlay.ops.update import update
+from inlay.ops.erase.request import advance_erasures
+from inlay.ops.maintain.compact import compact
+from inlay.ops.maintain.expire import expire
+from inlay.ops.maintain.rewrite import rewrite
+from inlay.ops.refs.merge import fast_forward, merge
+from inlay.ops.refs.refs import branch, tag
+from inlay.ops.write.append import append
+from inlay.ops.write.delete import delete
+from inlay.ops.write.update import update
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request
 from inlay.testing import model

@@ -16,14 +16,14 @@ import pyarrow.parquet as pq
 
 from inlay.errors import InlayError, Kind, OutcomeUnknown
 from inlay.ops.collect_garbage import collect_garbage
-from inlay.ops.commit import Committed, Skipped
+from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.create import create
-from inlay.ops.erase import advance_erasures
-from inlay.ops.expire import expire
-from inlay.ops.ingest import Source, ingest
-from inlay.ops.load import load_pointer
-from inlay.ops.verify import verify
+from inlay.ops.erase.request import advance_erasures
+from inlay.ops.maintain.expire import expire
+from inlay.ops.metadata.load import load_pointer
+from inlay.ops.schema.create import create
+from inlay.ops.verify.table import verify
+from inlay.ops.write.ingest import Source, ingest
 from inlay.storage.base import Got, Head, Location
 from inlay.storage.memory import MemoryRegion, MemoryStore
 from inlay.testing.auditor import Auditor, find_bytes

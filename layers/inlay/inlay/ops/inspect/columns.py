@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Primitive, Schema, Value
-from inlay.parquet.types import to_arrow_scalar
+from inlay.parquet.arrow.types import to_arrow_scalar
 
 T = TypeVar("T")
 

@@ -20,9 +20,9 @@ from inlay.ops.inspect.columns import (
     table_of,
     value_text,
 )
-from inlay.plan.compaction import deleted_at_least, live_tasks
-from inlay.plan.scan import FileTask
-from inlay.plan.state import State
+from inlay.plan.maintain.compaction import deleted_at_least, live_tasks
+from inlay.plan.metadata.state import State
+from inlay.plan.scan.scan import FileTask
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from inlay.format.snapshot import LedgerRecord
 from inlay.ops.inspect.columns import COUNT, TIME, Column, table_of
-from inlay.plan.state import State, ledger_records
-from inlay.plan.tree import open_tree
+from inlay.plan.metadata.state import State, ledger_records
+from inlay.plan.metadata.tree import open_tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from inlay.format.schema import Schema
 from inlay.format.snapshot import Segment
 from inlay.ops.context import Context
 from inlay.ops.inspect.columns import BOUNDS, COUNT, TIME, Column, bounds_by_name, table_of
-from inlay.ops.load import load_segments
+from inlay.ops.metadata.load import load_segments
 from inlay.plan.change import NeedSegments
-from inlay.plan.state import State
-from inlay.plan.tree import open_tree, under
+from inlay.plan.metadata.state import State
+from inlay.plan.metadata.tree import open_tree, under
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from inlay.format.entry import DataFile, KeyRange, Keys, Marker, RowGroups, Rows
 from inlay.format.schema import Schema
 from inlay.ops.inspect.columns import COUNT, Column, table_of
 from inlay.parse import format_predicate
-from inlay.plan.compaction import live_tasks
-from inlay.plan.reach import marker_predicate
-from inlay.plan.scan import FileTask
-from inlay.plan.state import State
+from inlay.plan.maintain.compaction import live_tasks
+from inlay.plan.metadata.state import State
+from inlay.plan.scan.marker_scope import marker_predicate
+from inlay.plan.scan.scan import FileTask
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from typing import Any
 from unittest.mock import patch
 
 from inlay.format.snapshot import Tier
-from inlay.ops import commit as commit_module
-from inlay.ops import group as group_module
-from inlay.plan import apply as apply_module
-from inlay.plan import draft as draft_module
-from inlay.plan.apply import Admitted
+from inlay.ops.commit import driver as commit_module
+from inlay.ops.commit import group as group_module
 from inlay.plan.change import Change
+from inlay.plan.commit import apply as apply_module
+from inlay.plan.commit import draft as draft_module
+from inlay.plan.commit.apply import Admitted
+from inlay.storage import write_once as write_once_module
 from inlay.testing import scenes
 from inlay.testing.mistakes.registry import mutation, swap_in
 
@@ -52,8 +53,8 @@ def drop_if_match(stack: ExitStack) -> None:
 @mutation()
 def drop_if_none_match(stack: ExitStack) -> None:
     """A table is created over another."""
-    swap_in(stack, commit_module, "IF_ABSENT", None)
-    from inlay.ops import create as create_module
+    swap_in(stack, write_once_module, "IF_ABSENT", None)
+    from inlay.ops.schema import create as create_module
     from inlay.storage.base import Missing
 
     original = create_module.create

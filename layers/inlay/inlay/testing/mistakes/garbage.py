@@ -9,13 +9,13 @@ from typing import Any
 from inlay.format import snapshot as snapshot_module
 from inlay.format.snapshot import Boundary
 from inlay.ops import collect_garbage as gc_module
-from inlay.ops import commit as commit_module
-from inlay.ops import ingest as ingest_module
-from inlay.ops import load as load_module
-from inlay.ops import roots as roots_module
-from inlay.ops import sweep as sweep_module
-from inlay.plan import draft as draft_module
+from inlay.ops.commit import driver as commit_module
+from inlay.ops.erase import finish as sweep_module
+from inlay.ops.maintain import roots as roots_module
+from inlay.ops.metadata import load as load_module
+from inlay.ops.write import ingest as ingest_module
 from inlay.plan.change import Change, Proposal
+from inlay.plan.commit import draft as draft_module
 from inlay.testing import scenes
 from inlay.testing.mistakes.registry import RARE_SEEDS, mutation, swap_in
 

@@ -8,16 +8,16 @@ from contextlib import ExitStack
 from typing import Any
 
 from inlay.format.content import view
-from inlay.ops import erase as erase_module
-from inlay.ops import merge as merge_module
-from inlay.ops import refs as refs_module
-from inlay.ops import roots as roots_module
-from inlay.ops import sweep as sweep_module
-from inlay.plan import apply as apply_module
-from inlay.plan import conflicts as conflicts_module
-from inlay.plan import draft as draft_module
-from inlay.plan import roots as plan_roots_module
+from inlay.ops.erase import finish as sweep_module
+from inlay.ops.erase import request as erase_module
+from inlay.ops.maintain import roots as roots_module
+from inlay.ops.refs import merge as merge_module
+from inlay.ops.refs import refs as refs_module
 from inlay.plan.change import Change
+from inlay.plan.commit import apply as apply_module
+from inlay.plan.commit import conflicts as conflicts_module
+from inlay.plan.commit import draft as draft_module
+from inlay.plan.maintain import roots as plan_roots_module
 from inlay.testing import scenes
 from inlay.testing.mistakes.registry import RARE_SEEDS, mutation, swap_in
 

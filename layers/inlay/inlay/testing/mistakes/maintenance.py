@@ -6,10 +6,10 @@ import dataclasses
 from contextlib import ExitStack
 from typing import Any
 
-from inlay.plan import apply as apply_module
-from inlay.plan import conflicts as conflicts_module
-from inlay.plan import draft as draft_module
 from inlay.plan.change import Change, Unit
+from inlay.plan.commit import apply as apply_module
+from inlay.plan.commit import conflicts as conflicts_module
+from inlay.plan.commit import draft as draft_module
 from inlay.testing import scenes
 from inlay.testing.mistakes.registry import mutation, swap_in
 

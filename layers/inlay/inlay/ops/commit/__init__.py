@@ -1,0 +1,1 @@
+"""The one way a table changes: read, plan, write, swap, look."""

@@ -1,0 +1,166 @@
+"""Group commit: threads of one process that append to one table share a swap.
+
+Promise: each caller is told the outcome of its own change, as `commit` would tell it, and a caller that
+is alone pays nothing: no request and no wait more. Appends that arrive while another commit is under
+way become one commit: one archive, one swap, one version, whose ledger remembers the request of each.
+
+Only appends are merged (`plan.commit.group`), into *one* version. A version for each, with only the last
+swapped in, is tempting and wrong: the versions between would have to be archived before the swap, where
+a loser's archive would stand in the place of the winner's.
+
+Whether a change may be applied is asked for each by itself, on every base anew: a duplicate, or a change
+whose upload is too old, takes itself out and nobody else.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from inlay.errors import InlayError, OutcomeUnknown
+from inlay.format.snapshot import Commit
+from inlay.ops.commit.driver import (
+    CommitResult,
+    Committed,
+    Name,
+    NotProposed,
+    commit,
+    declined,
+    propose,
+    race,
+)
+from inlay.ops.commit_queue import Abandoned
+from inlay.ops.context import Context
+from inlay.ops.metadata.load import Loaded, load_segments
+from inlay.plan.change import Change, NeedSegments, Proposal
+from inlay.plan.commit.apply import Admitted, admit
+from inlay.plan.commit.group import may_join, merge, only_appends
+
+Answer = CommitResult | InlayError
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """One caller's change, as it waits for its turn."""
+
+    ctx: Context
+    change: Change
+    base: Loaded
+
+
+def commit_together(ctx: Context, change: Change, *, base: Loaded) -> CommitResult:
+    """As `commit`; appends share a swap with those of other threads on this table."""
+    if not only_appends(change):
+        return commit(ctx, change, base=base)
+    try:
+        answer: Answer = ctx.turns.take(_Member(ctx, change, base), work=_take_turn, fits=_fits)
+    except Abandoned as error:
+        raise OutcomeUnknown(
+            "the thread that was committing this append with its own was stopped", table=ctx.uri
+        ) from error
+    if isinstance(answer, InlayError):
+        raise answer
+    return answer
+
+
+def _fits(members: Sequence[_Member], member: _Member) -> bool:
+    same_table = member.base.snapshot.table_id == members[0].base.snapshot.table_id
+    same_branch = member.ctx.branch == members[0].ctx.branch
+    return same_table and same_branch and may_join([m.change for m in members], member.change)
+
+
+_Kept = tuple[str | None, Loaded]  # a branch, and how a turn left the table seen from it
+
+
+def _take_turn(
+    members: Sequence[_Member], kept: _Kept | None
+) -> tuple[Sequence[Answer], _Kept | None]:
+    """Commit for all of them, on the newest base any of them knows."""
+    ctx = members[0].ctx
+    known = kept[1] if kept is not None and kept[0] == ctx.branch else None
+    base = _newest([m.base for m in members], known)
+    answers: Sequence[Answer]
+    try:
+        if len(members) == 1:
+            answers = [commit(ctx, members[0].change, base=base)]
+        else:
+            answers = commit_all(ctx, [m.change for m in members], base=base)
+    except InlayError as error:
+        return [error, *(copy.copy(error) for _ in members[1:])], None
+    ends = [a.loaded for a in answers if not isinstance(a, InlayError) and a.loaded.etag]
+    if not ends:
+        return answers, None
+    return answers, (ctx.branch, max(ends, key=lambda loaded: loaded.snapshot.version))
+
+
+def _newest(bases: Sequence[Loaded], kept: Loaded | None) -> Loaded:
+    """What the turn before left is as good as a fresh read, unless a caller has read later: a table may
+    have been replaced or rolled back in between."""
+    newest = max(bases, key=lambda base: base.snapshot.version)
+    if (
+        kept is not None
+        and kept.snapshot.table_id == newest.snapshot.table_id
+        and kept.snapshot.version > newest.snapshot.version
+        and kept.read_at >= max(base.read_at for base in bases)
+    ):
+        return kept
+    return newest
+
+
+def commit_all(ctx: Context, changes: Sequence[Change], *, base: Loaded) -> Sequence[Answer]:
+    """Commit changes that `may_join` one another in one version, and answer each.
+
+    Raises as `commit` does, where it is about all of them.
+    """
+    answers: dict[int, Answer] = {}
+    admitted: dict[int, Admitted] = {}
+
+    def plan(
+        loaded: Loaded, commit_id: str, name: Name
+    ) -> tuple[Loaded, Proposal | NotProposed | None]:
+        for position, change in enumerate(changes):
+            if position in answers:
+                continue
+            loaded, verdict = _admit(ctx, loaded, change)
+            if isinstance(verdict, Admitted):
+                admitted[position] = verdict
+                continue
+            admitted.pop(position, None)
+            try:
+                answers[position] = declined(ctx, loaded, verdict)
+            except InlayError as error:
+                answers[position] = error
+        if not admitted:
+            return loaded, None
+        merged = merge([a.change for a in admitted.values()])
+        return propose(ctx, loaded, merged, commit_id, name)
+
+    loaded, outcome, attempts = race(ctx, base, plan)
+    if isinstance(outcome, Proposal):
+        for position, each in admitted.items():
+            share = _share(loaded.snapshot.commit, each.change)
+            answers[position] = Committed(loaded, each.duplicates, (), attempts, share)
+    elif outcome is not None:
+        # What may be applied by itself may be applied together; were it not so, each goes alone.
+        for position in admitted:
+            answers[position] = commit(ctx, changes[position], base=loaded)
+    return [answers[n] for n in range(len(changes))]
+
+
+def _admit(ctx: Context, loaded: Loaded, change: Change) -> tuple[Loaded, Admitted | NotProposed]:
+    verdict = admit(loaded.state, change)
+    while isinstance(verdict, NeedSegments):  # twice at most: nodes of the ledger, then leaves
+        loaded = replace(loaded, state=load_segments(ctx, loaded.state, verdict))
+        verdict = admit(loaded.state, change)
+    return loaded, verdict
+
+
+def _share(whole: Commit, change: Change) -> Commit:
+    return replace(
+        whole,
+        request=change.request.text[:200] if change.request else None,
+        added_files=len(change.add),
+        added_rows=sum(f.rows for f in change.add),
+        added_bytes=sum(f.size for f in change.add),
+    )

@@ -1,0 +1,43 @@
+"""Vectors: row markers, written down where they are cheapest.
+
+Promise: the markers name exactly the positions given, in the marker itself when they are few, else in one
+new Puffin object for all files. Its footer names each data file by its whole URI, as Iceberg's readers
+compare it: pyiceberg passes over a vector of a relative name without a word. (Inlay's own readers go by the
+offset in the marker, so a table may be moved.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pyroaring import BitMap64
+
+from inlay.format import keys
+from inlay.format.entry import Marker, Rows, Vector
+from inlay.format.puffin import encode_puffin
+from inlay.ops.context import Context
+from inlay.ops.metadata.load import Loaded
+
+# Few positions are cheaper in the marker than as an object: 64 take about 250 bytes of JSON.
+INLINE_POSITIONS = 64
+
+
+def vector_markers(
+    ctx: Context, loaded: Loaded, positions: Mapping[str, BitMap64]
+) -> Iterator[Marker]:
+    """Row markers: in the marker itself when few, else one Puffin object for all files."""
+    large = {k: p for k, p in positions.items() if len(p) > INLINE_POSITIONS}
+    for file, rows in positions.items():
+        if file not in large:
+            yield Marker(id=ctx.new_id(), body=Rows(tuple(rows)), file=file)
+    if not large:
+        return
+    key = keys.tombstone_key(loaded.date_us, ctx.new_id(), "puffin")
+    data, blobs = encode_puffin([(ctx.location(file), rows) for file, rows in large.items()])
+    ctx.write_once(key, data)
+    for file, blob in zip(large, blobs, strict=True):
+        yield Marker(
+            id=ctx.new_id(),
+            body=Vector(key, blob.offset, blob.length, len(large[file])),
+            file=file,
+        )

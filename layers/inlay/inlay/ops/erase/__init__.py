@@ -1,0 +1,1 @@
+"""Erasure, from the request to the receipt (docs/ERASURE.md)."""

@@ -1,0 +1,347 @@
+"""Erase: rows leave the table at once, and every byte of them soon after (docs/ERASURE.md).
+
+Promise: from the commit of `open_erasure` no reader sees the rows. Whoever calls `advance_erasures` and
+`collect_garbage` often enough brings it to its end, whatever crashed in between and however often a
+call is repeated: what there is to do stands in the snapshot alone. At the end no object, object version
+or upload under the table's prefix or its landing zone holds a row, a statistic or the predicate, and a
+receipt says so.
+
+`advance_erasures` rewrites files and deletes nothing; deleting, and the steps that follow on it, are
+part of `collect_garbage` (`ops.erase.finish`), which alone has the right to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from inlay.errors import InvalidRequest, RefNotFound
+from inlay.format.keys import RECEIPTS, receipt_key
+from inlay.format.predicate import Predicate
+from inlay.format.snapshot import Erasure, Snapshot
+from inlay.ops.commit.base import fresh_base
+from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
+from inlay.ops.commit.idempotency import already_applied
+from inlay.ops.context import Context
+from inlay.ops.erase.landing import look_at_landing
+from inlay.ops.maintain.partial_surgery import Means
+from inlay.ops.maintain.rewrite import FileWork, carry_out_file, table_wide
+from inlay.ops.maintain.units import Budget, Done, Failure, Work, run_units, with_entries
+from inlay.ops.metadata.load import Loaded, load_content, load_entries, load_pointer, read_main
+from inlay.ops.refs.refs import each_content
+from inlay.ops.write.delete import marker_of
+from inlay.parse import format_predicate
+from inlay.plan.change import Change, Edit, Request
+from inlay.plan.erasure import (
+    PURGE,
+    REWRITE,
+    SWEEP,
+    Waiting,
+    find_erasure,
+    holds,
+    landing_prefix,
+    on_ref,
+    unclean_files,
+)
+from inlay.plan.maintain.compaction import live_tasks
+from inlay.plan.metadata.state import State
+from inlay.plan.pruning.added_columns import lacks_asked
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.prune import may_match
+from inlay.plan.refs.refs import seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasureStatus:
+    """Where an erasure is, and what it waits for. Time travel to versions before `opened_version` ends
+    with it; branches and tags go on, without the rows."""
+
+    id: str
+    phase: str
+    text: str
+    opened_version: int
+    opened_us: int
+    objects: int
+    rows: int
+    waiting: tuple[Waiting, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvanceResult:
+    """`files` were rewritten or dropped, `removed_rows` left them (other deletes' rows among them).
+    `left` files were out of the budget; `erasures` says what each open erasure waits for. `foreign` are
+    objects adopted in place that hold erased rows: their owner has to delete them."""
+
+    version: int
+    commit_id: str | None = None
+    commits: int = 0
+    files: int = 0
+    removed_rows: int = 0
+    input_bytes: int = 0
+    written_bytes: int = 0
+    left: int = 0
+    skipped: int = 0
+    failures: tuple[Failure, ...] = ()
+    foreign: tuple[str, ...] = ()
+    erasures: tuple[ErasureStatus, ...] = ()
+
+
+# What a file system takes for a name; keys of S3 are longer.
+MAX_RECEIPT_NAME = 255
+
+
+def open_erasure(
+    ctx: Context,
+    predicate: Predicate,
+    *,
+    base: Loaded | None = None,
+    request: Request | None = None,
+) -> Committed | Skipped:
+    """Open the erasure of the rows for which `predicate` is TRUE: one commit.
+
+    Its id is the request's, or a new one. Raises `InvalidRequest` when a legal hold keeps a version
+    that may hold such rows.
+    """
+    ctx = replace(ctx, branch=None)
+    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    if before is not None:
+        return before
+    snapshot = loaded.snapshot
+    _refuse_holds(ctx, snapshot, predicate)
+    _refuse_dropped_columns(ctx, snapshot, predicate)
+    erasure_id = request.text if request is not None else ctx.new_id()
+    if len(receipt_key(erasure_id)) - len(RECEIPTS) > MAX_RECEIPT_NAME:
+        raise InvalidRequest(
+            f"an erasure's id names its receipt and is too long for that: {erasure_id[:50]!r}…",
+            next_step="Use an id of at most 80 letters, or 250 of a to z, digits and `_.-~`",
+            table=ctx.uri,
+        )
+    if find_erasure(snapshot, erasure_id) is not None:
+        raise InvalidRequest(
+            f"erasure {erasure_id!r} is open already",
+            next_step="Use another request id for another erasure",
+            table=ctx.uri,
+        )
+    # Contents of branches and tags get one of the same name when they are read (`plan.refs.refs.seen`).
+    marker = replace(marker_of(ctx, loaded, predicate), id=erasure_id, erasure=erasure_id)
+    erasure = Erasure(
+        id=erasure_id,
+        predicate=predicate,
+        text=format_predicate(predicate, snapshot.schema),
+        phase=REWRITE,
+        opened_version=0,
+        opened_us=0,
+    )
+    change = Change(
+        operation="erase",
+        request=request,
+        add_markers=(marker,),
+        deleted_rows=None,
+        # In flight are writers that read the rows before: what they upload can no longer be committed.
+        edit=Edit(boundary_at_commit=True, erasure=erasure),
+    )
+    return expect_committed(ctx, commit(ctx, change, base=loaded))
+
+
+def _refuse_holds(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> None:
+    for name in holds(snapshot):
+        ref = snapshot.refs[name]
+        held = seen(snapshot, load_content(ctx, snapshot, ref))
+        state = load_entries(ctx, State(held))
+        evidence = Evidence.of_snapshot(held)
+        if any(may_match(predicate, evidence.of(f), f.rows) for f in state.files()):
+            raise InvalidRequest(
+                f"the legal hold {name!r} keeps version {ref.version}, which may hold such rows",
+                next_step="Lift the hold first; an erasure and a hold cannot both be obeyed",
+                table=ctx.uri,
+                version=ref.version,
+            )
+
+
+def _refuse_dropped_columns(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> None:
+    """Where a branch dropped a column that the condition asks for, its files may still hold the values, and
+    nothing on that branch can tell its rows by them."""
+    for name, ref in sorted(snapshot.refs.items()):
+        schema_id = load_content(ctx, snapshot, ref).schema_id
+        if lacks_asked(predicate, schema_id, snapshot.schemas):
+            raise InvalidRequest(
+                f"{name!r} has dropped a column that the condition asks for",
+                next_step=f"Merge or drop {name!r} first, or name the rows by columns it still has",
+                table=ctx.uri,
+            )
+
+
+# -- rewriting ------------------------------------------------------------------------------------
+
+
+def advance_erasures(
+    ctx: Context,
+    *,
+    base: Loaded | None = None,
+    max_bytes: int | None = None,
+    deadline_seconds: float | None = None,
+    memory_bytes: int | None = None,
+) -> AdvanceResult:
+    """Rewrite the files that open erasures still concern, as far as the budget goes: main's, then those
+    of every branch and tag, which get heads of their own by it. Rows count as they lie in the file:
+    those hidden by other deletes are taken out as well."""
+    ctx = replace(ctx, branch=None)
+    main = load_pointer(ctx, carried=base.state.contents if base is not None else None)
+    if not _is_rewriting(main.snapshot):
+        return AdvanceResult(version=main.snapshot.version)
+    deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
+    total = AdvanceResult(version=main.snapshot.version)
+    for own, loaded in contents_to_clean(ctx, main):
+        left = None if max_bytes is None else max_bytes - total.input_bytes
+        budget = Budget(max_bytes=left, deadline=deadline, held_bytes=lambda work: work.held_bytes)
+        spent = budget.is_over(ctx) or (left is not None and left <= 0)
+        if total.commits and spent:
+            rest = with_entries(own, loaded).state
+            works = plan_advance(rest, frozenset(f.key for f in rest.files()))
+            total = replace(total, left=total.left + len(works))
+            continue
+        means = Means(deadline, memory_bytes)
+        try:
+            total = _together(total, _advance(own, loaded, budget, means))
+        except RefNotFound:
+            if not is_dropped(own):
+                raise
+    failures = {f.key: str(f.error) for f in total.failures}
+    # Whoever rewrites need not be allowed to look at the landing zone.
+    return replace(total, erasures=erase_status(ctx, failures=failures, landing=""))
+
+
+def contents_to_clean(ctx: Context, main: Loaded) -> Iterator[tuple[Context, Loaded]]:
+    """What erasures are to be carried out on: main, and what each branch and tag shows when it is its turn.
+    A legal hold keeps a tag as it is; nothing open means nothing to clean."""
+    if not _is_rewriting(main.snapshot):
+        return
+    for name in (None, *sorted(n for n, r in main.snapshot.refs.items() if not r.hold)):
+        own = replace(ctx, branch=name)
+        try:
+            yield own, load_pointer(own, carried=main.state.contents)
+        except RefNotFound:
+            continue  # dropped meanwhile
+
+
+def is_dropped(ctx: Context) -> bool:
+    """Whether the branch or tag that was being cleaned is no more: then nothing of it is left to clean."""
+    return ctx.branch is not None and ctx.branch not in read_main(ctx).snapshot.refs
+
+
+def _is_rewriting(snapshot: Snapshot) -> bool:
+    return any(erasure.phase == REWRITE for erasure in snapshot.erasures)
+
+
+def _advance(ctx: Context, loaded: Loaded, budget: Budget, means: Means) -> AdvanceResult:
+    """The files of one content."""
+
+    def perform(now: Loaded, work: Work) -> Done:
+        assert isinstance(work, FileWork)
+        return carry_out_file(work.context(ctx), now, work, means=means)[1]
+
+    before = with_entries(ctx, loaded)
+    run = run_units(
+        ctx,
+        before,
+        operation="erase",
+        plan=plan_advance,
+        perform=perform,
+        idle=table_wide,
+        budget=budget,
+    )
+    adopted = {f.key for f in before.state.files() if f.adopted}
+    return AdvanceResult(
+        version=run.loaded.snapshot.version,
+        commit_id=run.loaded.snapshot.commit.id if run.commits else None,
+        commits=run.commits,
+        files=len(run.done),
+        removed_rows=sum(d.removed_rows for d in run.done),
+        input_bytes=sum(d.read_bytes for d in run.done),
+        written_bytes=sum(d.written_bytes for d in run.done),
+        left=run.left,
+        skipped=run.skipped,
+        failures=tuple(run.failures),
+        foreign=tuple(k for d in run.done if d.unit.erased for k in d.unit.inputs if k in adopted),
+    )
+
+
+def _together(one: AdvanceResult, other: AdvanceResult) -> AdvanceResult:
+    sums = ("commits", "files", "removed_rows", "input_bytes", "written_bytes", "left", "skipped")
+    return AdvanceResult(
+        version=max(one.version, other.version),
+        commit_id=other.commit_id or one.commit_id,
+        **{name: getattr(one, name) + getattr(other, name) for name in sums},
+        failures=(*one.failures, *other.failures),
+        foreign=(*one.foreign, *other.foreign),
+    )
+
+
+def plan_advance(state: State, only: frozenset[str]) -> Sequence[FileWork]:
+    """The files that open erasures concern, each with every delete that may hit it."""
+    open_ = [e for e in state.snapshot.erasures if e.phase == REWRITE]
+    unclean = {f.key: f for e in open_ for f in unclean_files(state, e) if f.key in only}
+    tasks = live_tasks(state, unclean.values(), state.markers())
+    return [FileWork(tasks.get(key), entry) for key, entry in unclean.items()]
+
+
+# -- status ---------------------------------------------------------------------------------------
+
+
+def erase_status(
+    ctx: Context,
+    base: Loaded | None = None,
+    *,
+    failures: Mapping[str, str] | None = None,
+    landing: str | None = None,
+) -> tuple[ErasureStatus, ...]:
+    """Every open erasure, with what it waits for. `landing` is where objects land: by default what the
+    table's place says, "" not to look."""
+    ctx = replace(ctx, branch=None)
+    loaded = base if base is not None and base.own is None else load_pointer(ctx)
+    if not loaded.snapshot.erasures:
+        return ()
+    loaded = with_entries(ctx, loaded)
+    prefix = landing_prefix(ctx.root) if landing is None else landing
+    return tuple(
+        ErasureStatus(
+            id=erasure.id,
+            phase=erasure.phase,
+            text=erasure.text,
+            opened_version=erasure.opened_version,
+            opened_us=erasure.opened_us,
+            objects=erasure.objects,
+            rows=erasure.rows,
+            waiting=tuple(_waiting(ctx, loaded, erasure, prefix, failures or {})),
+        )
+        for erasure in loaded.snapshot.erasures
+    )
+
+
+def _waiting(
+    ctx: Context,
+    loaded: Loaded,
+    erasure: Erasure,
+    prefix: str | None,
+    failures: Mapping[str, str],
+) -> Iterator[Waiting]:
+    match erasure.phase:
+        case phase if phase == REWRITE:
+            held = holds(loaded.snapshot)
+            for name, each in each_content(ctx, loaded):
+                for entry in unclean_files(each.state, erasure) if name not in held else ():
+                    reason = failures.get(entry.key, "it has to be rewritten" + on_ref(name))
+                    yield Waiting("file", entry.key, reason)
+            for name in held:
+                yield Waiting("hold", name, "a legal hold keeps old versions")
+            if prefix:
+                found = look_at_landing(ctx, loaded, erasure, prefix)
+                yield from found.waiting
+                for version in (*found.ingested, *found.dead):
+                    yield Waiting("landing", version.key, "collect_garbage has to delete it")
+                for upload in found.uploads:
+                    yield Waiting("landing", upload.key, "collect_garbage has to abort the upload")
+        case phase if phase == PURGE:
+            yield Waiting("time", "collect_garbage", "readers of old versions may still be at work")
+        case phase if phase == SWEEP:
+            yield Waiting("time", "collect_garbage", "writers from before may still be at work")

@@ -1,0 +1,1 @@
+"""The rows that were added and removed between two versions."""

@@ -1,0 +1,233 @@
+"""Changes: the rows that were added and removed between two versions, as Arrow.
+
+Promise: the rows of `since` less those told as removed, plus those told as added, are exactly the rows
+of `to`, as multisets, for each version on the way and for all together; whatever compaction, rewriting
+or expiry did meanwhile is not told, because it changed no row. The same holds for the rows that a filter
+selects, and for the columns asked for.
+
+Nothing is fetched before rows are asked for. A file is read as a stream, within `read_ahead_bytes`; what
+is held besides are the keys of one update, the rows of replaced files that could not be told by order,
+and, where changes are netted, those that have not cancelled yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inlay.errors import InvalidRequest, RefNotFound, VersionNotFound
+from inlay.format.predicate import TRUE, Predicate
+from inlay.format.schema import Schema
+from inlay.format.snapshot import Snapshot
+from inlay.ops.context import Context
+from inlay.ops.feed.rows import SAID, FeedRows, kinds
+from inlay.ops.metadata.load import load_seen, load_segments, retain
+from inlay.ops.metadata.pinned import Pinned
+from inlay.ops.read.scan import checked_columns, row_filter
+from inlay.ops.read.stream import ArrowStream
+from inlay.parquet.arrow.multiset import Multiset
+from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead
+from inlay.plan.feed.feed import NeedMore, Step, keeps_rows, plan_step
+from inlay.plan.feed.schema import told_schema
+from inlay.plan.metadata.state import State
+from inlay.plan.refs.refs import held_versions
+
+
+class Changes(ArrowStream):
+    """Changes of rows after version `since`, up to and with `to`; to be read once or many times.
+
+    The columns are those asked for, of the table as it is at `to` (wider, where a restore on the way made
+    them narrower), then `_change_type` (`insert`, `delete`, or `update_preimage` and `update_postimage`
+    where an update or upsert put a row in the place of one of the same primary key), `_commit_version` and
+    `_commit_timestamp`. Versions come in order, in each what was removed before what was added. With
+    `where`, rows are told that enter and leave what the filter selects. With `net`, rows that came and went
+    cancel, and what is left bears the last version.
+
+    Raises `VersionNotFound` for versions that have expired, `InvalidRequest`, `InvalidPredicate`.
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        current: Snapshot,
+        to: Snapshot,
+        since: int,
+        *,
+        columns: Iterable[str] | None = None,
+        where: str | Predicate | pc.Expression | None = None,
+        net: bool = False,
+        read_ahead_bytes: int = READ_AHEAD_BYTES,
+        pinned: Pinned | None = None,
+    ) -> None:
+        self._pinned = pinned
+        self._ctx = ctx
+        self._current = current
+        self._to = to
+        self._since = since
+        self._net = net
+        self._told = told_schema(to, since)
+        self._columns = checked_columns(columns, self._told)
+        self._predicate, self._expression = row_filter(where, self._told)
+        self._read_ahead_bytes = read_ahead_bytes
+        self._check()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._pinned is None:
+            raise InvalidRequest("only a feed that a table has made can be pickled")
+        asked = {
+            "columns": self._columns,
+            "where": self._predicate if self._expression is None else self._expression.expression,
+            "net": self._net,
+            "read_ahead_bytes": self._read_ahead_bytes,
+        }
+        return _of_pinned, (self._pinned, self._to.version, self._since, asked)
+
+    def _check(self) -> None:
+        if not 0 <= self._since <= self._to.version:
+            raise InvalidRequest(
+                f"there are no changes from version {self._since} to version {self._to.version}",
+                next_step="Give a version from 0 (before the first) to that of the table",
+                table=self._ctx.uri,
+            )
+        taken = [f.name for f in SAID if f.name in self._columns]
+        if taken:
+            raise InvalidRequest(
+                f"the table has a column {taken[0]!r}, which a change feed uses itself",
+                next_step="Name other columns=, or rename the column",
+                table=self._ctx.uri,
+            )
+        first, oldest = max(self._since, 1), self._current.oldest_version
+        if self._since < self._to.version and first < oldest and not self._spans:
+            raise VersionNotFound(
+                f"changes since version {self._since} of {self._ctx.uri} can no longer be told: the "
+                f"versions before {oldest} have expired",
+                next_step=f"Start from version {oldest}, or from a scan of the table",
+                table=self._ctx.uri,
+                version=first,
+            )
+
+    @property
+    def _spans(self) -> bool:
+        """Whether the two ends are compared at once: a ref holds the first, and what lies between has
+        expired. What came and went meanwhile is then not seen, so only net changes can be told so."""
+        held = self._since in held_versions(self._current)
+        return self._net and held and self._since < self._current.oldest_version
+
+    def steps(self) -> Iterator[Step]:
+        """What each version did to rows; versions that changed none are left out. Values that pickle."""
+        return plan_steps(
+            self._ctx,
+            self._current,
+            self._since,
+            self._to,
+            schema=self._told,
+            predicate=self._predicate,
+            at_once=self._spans,
+        )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the changes."""
+        return pa.schema([*self._rows.rows_schema, *SAID])
+
+    @cached_property
+    def _rows(self) -> FeedRows:
+        ids = {f.name: f.id for f in self._told.fields}
+        return FeedRows(
+            ctx=self._ctx,
+            schema=self._told,
+            ids=tuple(ids[name] for name in self._columns),
+            key=self._to.primary_key,
+            where=self._expression,
+            ahead=Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel),
+        )
+
+    def __repr__(self) -> str:
+        return f"<Changes of {self._ctx.uri}: versions {self._since + 1} to {self._to.version}>"
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        if self._net:
+            yield from self._netted()
+            return
+        for step in self.steps():
+            yield from self._rows.batches(step)
+
+    def _netted(self) -> Iterator[pa.RecordBatch]:
+        heap = Multiset(self._rows.rows_schema)
+        for step in self.steps():
+            for sign, rows in self._rows.signed(step):
+                heap.add(sign, rows)
+        version, time_us = self._to.version, self._to.commit.time_us
+        for sign, rows in zip((-1, 1), heap.result(), strict=True):
+            yield from self._rows.said(rows, kinds(sign, rows), version, time_us)
+
+
+# -- steps ----------------------------------------------------------------------------------------
+
+
+def _of_pinned(pinned: Pinned, to: int, since: int, asked: dict[str, Any]) -> Changes:
+    loaded, at = pinned.load()
+    shown = loaded.snapshot if at is None else at
+    if to != shown.version:
+        shown = load_seen(pinned.context, loaded.pointer, to)
+    return Changes(pinned.context, loaded.pointer, shown, since, **asked, pinned=pinned)
+
+
+def plan_steps(
+    ctx: Context,
+    table: Snapshot,
+    since: int,
+    to: Snapshot,
+    *,
+    schema: Schema,
+    predicate: Predicate = TRUE,
+    at_once: bool = False,
+) -> Iterator[Step]:
+    """What each version after `since` (0: the empty table), up to and with `to`, did to rows, told in
+    `schema`; versions that changed none are left out. `table` is the pointer's snapshot. `at_once`
+    compares the two ends as if they were neighbours."""
+    if since == to.version:
+        return
+    first = max(since, 1)
+    versions: Sequence[int] = (first, to.version) if at_once else range(first, to.version + 1)
+    snapshots = ctx.map(lambda v: to if v == to.version else _seen(ctx, table, v), versions)
+    before = State(next(snapshots)) if since else None
+    for snapshot in snapshots:
+        after = State(snapshot, retain(before.contents if before else None, snapshot))
+        if before is None or at_once or not keeps_rows(before.snapshot, snapshot, schema):
+            step, after = _plan(ctx, before, after, schema, predicate)
+            if step.units:
+                yield step
+        before = State(snapshot, retain(after.contents, snapshot))
+
+
+def _seen(ctx: Context, table: Snapshot, version: int) -> Snapshot:
+    try:
+        return load_seen(ctx, table, version)
+    except RefNotFound:
+        raise VersionNotFound(
+            f"branch {ctx.branch!r} of {ctx.uri} did not exist at version {version}",
+            next_step="Start from the version that began it (`refs()` and `history()` tell)",
+            table=ctx.uri,
+            version=version,
+        ) from None
+
+
+def _plan(
+    ctx: Context, before: State | None, after: State, schema: Schema, predicate: Predicate
+) -> tuple[Step, State]:
+    """The step, and the later state with the segments that were loaded for it."""
+    while True:
+        found = plan_step(before, after, schema, predicate)
+        if not isinstance(found, NeedMore):
+            return found, after
+        if before is not None and (found.before.files or found.before.markers):
+            before = load_segments(ctx, before, found.before)
+            after = State(after.snapshot, before.contents)
+        else:
+            after = load_segments(ctx, after, found.after)
+            before = before and State(before.snapshot, after.contents)

@@ -1,0 +1,241 @@
+"""Advice: what one query costs and why, what maintenance would gain, and both in words.
+
+Promise: nothing is guessed that planning can tell: a query is planned as a scan plans it, maintenance as
+compaction does. What is estimated (files after, seconds) is said to be so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from inlay.errors import InvalidRequest
+from inlay.format.entry import DataFile
+from inlay.format.predicate import And, Predicate, field_ids
+from inlay.format.properties import Properties
+from inlay.format.schema import Schema
+from inlay.ops.inspect.layout import Axis
+from inlay.parse import format_predicate
+from inlay.plan.maintain.compaction import CompactionPlan, plan_compaction
+from inlay.plan.metadata.state import State
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.prune import may_match
+from inlay.plan.scan.scan import ScanPlan
+
+Record = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One part of a query's filter, and what it does on its own: `spares` files, because of `why`."""
+
+    text: str
+    spares: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What a query with this filter reads, as far as metadata tells: at most `rows` and `bytes`, less
+    what row groups and columns spare."""
+
+    where: str
+    files: int
+    pruned: int
+    deleted: int
+    read: int
+    rows: int
+    bytes: int
+    deletes: int
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Units of compaction of one kind, together."""
+
+    kind: str
+    units: int
+    files: int
+    bytes: int
+    rows: int
+    files_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintenance:
+    """What compaction would do now, and what would come of it. `seconds` are of one worker;
+    `query_files` are those the query reads now and then."""
+
+    works: tuple[Work, ...]
+    idle_markers: int
+    merges_metadata: bool
+    files: int
+    files_after: int
+    deleted_rows: int
+    seconds: float
+    query_files: tuple[int, int] | None
+
+
+# -- a query --------------------------------------------------------------------------------------
+
+
+def explain_query(
+    state: State, files: Sequence[DataFile], predicate: Predicate, plan: ScanPlan
+) -> Query:
+    snapshot = state.snapshot
+    evidence = Evidence.of_snapshot(snapshot)
+    parts = predicate.parts if isinstance(predicate, And) else (predicate,)
+    return Query(
+        where=format_predicate(predicate, snapshot.schema),
+        files=plan.files,
+        pruned=plan.pruned,
+        deleted=plan.deleted,
+        read=len(plan.tasks),
+        rows=plan.rows,
+        bytes=plan.bytes,
+        deletes=plan.markers,
+        conditions=tuple(_condition(p, files, evidence, snapshot.schema) for p in parts),
+    )
+
+
+def _condition(
+    part: Predicate, files: Sequence[DataFile], evidence: Evidence, schema: Schema
+) -> Condition:
+    spares = sum(not may_match(part, evidence.of(f), f.rows) for f in files)
+    looked_at = field_ids(part)
+    bare: Counter[str] = Counter()
+    for entry in files:
+        stats = evidence.of(entry)
+        for field_id in looked_at:
+            if field_id not in stats:
+                bare[".".join(schema.path_of(field_id) or (str(field_id),))] += 1
+    if not files:
+        why = "there are no files"
+    elif bare:
+        name, count = bare.most_common(1)[0]
+        why = f"{count:,} of {len(files):,} files have no statistics of {name} (stats.columns)"
+    elif spares == len(files):
+        why = "no file can hold such a row"
+    elif spares:
+        why = f"{len(files) - spares:,} files have bounds that hold such values"
+    else:
+        why = "every file has bounds that hold such values: rows are not in order of it"
+    return Condition(text=format_predicate(part, schema), spares=spares, why=why)
+
+
+# -- maintenance ----------------------------------------------------------------------------------
+
+
+def plan_or_nothing(state: State) -> CompactionPlan:
+    try:
+        return plan_compaction(state)
+    except InvalidRequest:  # compact.columns may name a column that was dropped
+        return CompactionPlan(())
+
+
+def plan_care(
+    state: State,
+    plan: CompactionPlan,
+    files: Sequence[DataFile],
+    deleted: int,
+    read: frozenset[str] | None,
+) -> Maintenance:
+    target = Properties(state.snapshot.properties).number("write.target_file_bytes")
+    works: dict[str, Work] = {}
+    saved = 0
+    for unit in plan.units:
+        after = 0 if unit.kind == "drop" else max(1, round(unit.bytes / target))
+        after = min(after, len(unit.inputs))
+        now = works.get(
+            unit.kind, Work(kind=unit.kind, units=0, files=0, bytes=0, rows=0, files_after=0)
+        )
+        works[unit.kind] = Work(
+            kind=unit.kind,
+            units=now.units + 1,
+            files=now.files + len(unit.inputs),
+            bytes=now.bytes + unit.bytes,
+            rows=now.rows + unit.rows,
+            files_after=now.files_after + after,
+        )
+        hit = 0 if read is None else sum(key in read for key in unit.inputs)
+        # Packed neighbours are opened as one; clustered rows lie in one file where they lay in many.
+        saved += max(0, hit - (1 if unit.kind == "cluster" else after))
+    replaced = sum(w.files - w.files_after for w in works.values())
+    return Maintenance(
+        works=tuple(works.values()),
+        idle_markers=len(plan.idle),
+        merges_metadata=plan.metadata,
+        files=len(files),
+        files_after=len(files) - replaced,
+        deleted_rows=deleted,
+        seconds=sum(unit.seconds for unit in plan.units),
+        query_files=None if read is None else (len(read), len(read) - saved),
+    )
+
+
+# -- in words -------------------------------------------------------------------------------------
+
+# A lookup that opens fewer files than this is nothing to tell about.
+DEEP = 4
+# A share of files, rows or entries worth telling about.
+MUCH = 0.2
+
+
+def findings_of(
+    state: State,
+    axes: Sequence[Axis],
+    files: Sequence[DataFile],
+    tombstones: Sequence[Record],
+    query: Query | None,
+    maintenance: Maintenance,
+) -> Iterator[str]:
+    """What a person who knows the format would say at first sight, the dearest first."""
+    snapshot = state.snapshot
+    if not files:
+        yield "The table has no data files."
+        return
+    if query is not None:
+        yield (
+            f"The query reads {query.read:,} of {query.files:,} files: at most {query.rows:,} rows, "
+            f"with {_counted(query.deletes, 'delete')} to apply."
+        )
+    replaced = maintenance.files - maintenance.files_after
+    if replaced > max(1, MUCH * len(files)):
+        yield (
+            f"Compaction would make {maintenance.files_after:,} files of {len(files):,}: "
+            "each file costs every full scan two requests."
+        )
+    for axis in axes[:1]:
+        if axis.mean_depth >= DEEP and axis.mean_depth > MUCH / 2 * len(files):
+            ordered = snapshot.sort_by or Properties(snapshot.properties).text("compact.columns")
+            advice = (
+                "compact does not keep up with what arrives"
+                if ordered
+                else "nothing keeps files in order of it (compact.columns)"
+            )
+            yield (
+                f"A lookup of one value of `{axis.column}` opens {axis.mean_depth:,.0f} files on "
+                f"average: {advice}."
+            )
+    evaluated = [m for m in tombstones if m["file"] is None and m["files_hit"]]
+    if evaluated:
+        worst = evaluated[0]
+        yield (
+            f"Readers evaluate {_counted(len(evaluated), 'delete')}; the widest is on "
+            f"{_counted(int(str(worst['files_hit'])), 'file')}: {worst['where']}"
+        )
+    share = maintenance.deleted_rows / max(1, snapshot.totals.rows)
+    if share >= MUCH:
+        yield f"At least {share:.0%} of the stored rows are deleted; rewriting takes them out."
+    if maintenance.idle_markers:
+        yield f"Compaction would drop {_counted(maintenance.idle_markers, 'delete marker')}."
+    if maintenance.merges_metadata:
+        yield "Metadata segments are worth merging; compaction does it."
+    if not maintenance.works and not maintenance.idle_markers and not maintenance.merges_metadata:
+        yield "There is nothing for compaction to do."
+
+
+def _counted(count: int, one: str) -> str:
+    return f"{count:,} {one}" + ("" if count == 1 else "s")

@@ -1,0 +1,307 @@
+"""Report: one table at one version, drawn together so that a person can see why a query is slow.
+
+Promise: from metadata alone, and bounded: however many files there are, at most `MAX_MARKS` marks,
+`MAX_ROWS` rows of each list and `MAX_VERSIONS` versions come out, the rest summed up in them. The figures
+are those that scans, compaction and the tables of `ops.inspect` go by; nothing is reckoned twice.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inlay.format.entry import DataFile
+from inlay.format.predicate import Predicate
+from inlay.format.properties import Properties, settings
+from inlay.format.schema import Primitive
+from inlay.format.snapshot import Snapshot
+from inlay.ops.context import Context
+from inlay.ops.inspect import (
+    load_tree,
+    partition_values,
+    segments_table,
+    tombstones_table,
+)
+from inlay.ops.inspect.advice import (
+    Maintenance,
+    Query,
+    explain_query,
+    findings_of,
+    plan_care,
+    plan_or_nothing,
+)
+from inlay.ops.inspect.history import history
+from inlay.ops.inspect.layout import Axis, axes_of
+from inlay.plan.maintain.compaction import deleted_at_least, live_tasks
+from inlay.plan.metadata.state import State
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.scan.scan import FileTask, plan_scan
+
+MAX_MARKS = 2_000
+MAX_ROWS = 40
+MAX_BOUNDS = 2
+MAX_VERSIONS = 300
+Record = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A file, or some neighbouring ones. `deletes` are the markers that readers of one of them apply at
+    most; `read` says how many of them the query reads; `places` are (from, to) on each axis."""
+
+    key: str
+    files: int
+    bytes: int
+    rows: int
+    deleted_rows: int
+    deletes: int
+    row_groups: int
+    arrived: int
+    partition: str
+    read: int | None
+    places: tuple[tuple[float, float] | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeBin:
+    """Files of `least` bytes or more, below twice that."""
+
+    least: int
+    files: int
+    bytes: int
+    with_deletes: int
+    read: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything the page and the tree show. Lists are cut to the most telling rows; `markers_left` and
+    the like say how many are not there."""
+
+    table: Record
+    versions: Sequence[Record]
+    axes: tuple[Axis, ...]
+    marks: tuple[Mark, ...]
+    sizes: tuple[SizeBin, ...]
+    partitions: Sequence[Record]
+    partitions_left: int
+    segments: Sequence[Record]
+    markers: Sequence[Record]
+    markers_left: int
+    marked_files: int
+    deleted_rows: int
+    query: Query | None
+    maintenance: Maintenance
+    findings: tuple[str, ...]
+
+
+def make_report(
+    ctx: Context,
+    current: Snapshot,
+    state: State,
+    predicate: Predicate | None = None,
+    *,
+    max_versions: int = MAX_VERSIONS,
+) -> Report:
+    """The report of `state`, all of whose entries must be loaded. `current` is the newest snapshot."""
+    files = list(state.files())
+    markers = list(state.markers())
+    tasks = live_tasks(state, files, markers)
+    scan = None
+    if predicate is not None:
+        evidence = Evidence.of_snapshot(state.snapshot)
+        scan = plan_scan(files, markers, predicate, evidence=evidence)
+    read = None if scan is None else frozenset(task.file.key for task in scan.tasks)
+    plan = plan_or_nothing(state)
+    axes, places = axes_of(state, files)
+    partitions = _partitions(state, files, tasks)
+    tombstones = _tombstones(state, tasks)
+    deleted = sum(_deleted(f, tasks) for f in files)
+    query = None
+    if predicate is not None and scan is not None:
+        query = explain_query(state, files, predicate, scan)
+    maintenance = plan_care(state, plan, files, deleted, read)
+    return Report(
+        table=_facts(ctx, current, state),
+        versions=history(ctx, current, limit=max_versions).to_pylist(),
+        axes=axes,
+        marks=_marks(state, files, tasks, read, places),
+        sizes=_sizes(files, tasks, read),
+        partitions=partitions[:MAX_ROWS],
+        partitions_left=max(0, len(partitions) - MAX_ROWS),
+        segments=_segments(load_tree(ctx, state)),
+        markers=tombstones[:MAX_ROWS],
+        markers_left=max(0, len(tombstones) - MAX_ROWS),
+        marked_files=sum(f.key not in tasks or bool(tasks[f.key].markers) for f in files),
+        deleted_rows=deleted,
+        query=query,
+        maintenance=maintenance,
+        findings=tuple(findings_of(state, axes, files, tombstones, query, maintenance)),
+    )
+
+
+def _facts(ctx: Context, current: Snapshot, state: State) -> Record:
+    snapshot = state.snapshot
+    schema = snapshot.schema
+    names = {field.id: field.name for field in schema.fields}
+    spec = next(s for s in snapshot.specs if s.id == snapshot.spec_id)
+    properties = Properties(snapshot.properties)
+    return {
+        "uri": ctx.uri,
+        "id": snapshot.table_id,
+        "version": snapshot.version,
+        "newest_version": current.version,
+        "oldest_version": current.oldest_version,
+        "time_us": snapshot.commit.time_us,
+        "operation": snapshot.commit.operation,
+        "files": snapshot.totals.files,
+        "rows": snapshot.totals.rows,
+        "bytes": snapshot.totals.bytes,
+        "markers": snapshot.totals.markers,
+        "columns": [{"name": f.name, "type": _type_text(f.type)} for f in schema.fields],
+        "primary_key": [names.get(i, str(i)) for i in snapshot.primary_key],
+        "sort_by": [names.get(i, str(i)) for i in snapshot.sort_by],
+        "partition_by": [f"{f.transform}({names.get(f.source, f.source)})" for f in spec.fields],
+        "properties": settings(snapshot.properties),
+        "refs": [
+            {"name": name, "kind": ref.kind, "version": ref.version}
+            for name, ref in sorted(snapshot.refs.items())
+        ],
+        "erasures": len(snapshot.erasures),
+        "target_file_bytes": properties.number("write.target_file_bytes"),
+        "small_file_bytes": properties.number("compact.small_file_bytes"),
+    }
+
+
+def _type_text(kind: object) -> str:
+    return str(kind) if isinstance(kind, Primitive) else type(kind).__name__.lower()
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def _deleted(entry: DataFile, tasks: Mapping[str, FileTask]) -> int:
+    return deleted_at_least(tasks[entry.key]) if entry.key in tasks else entry.rows
+
+
+def _marks(
+    state: State,
+    files: Sequence[DataFile],
+    tasks: Mapping[str, FileTask],
+    read: frozenset[str] | None,
+    places: Sequence[Mapping[str, tuple[float, float]]],
+) -> tuple[Mark, ...]:
+    """Files in order of the first axis, neighbours together where there are too many."""
+    first = places[0] if places else {}
+    ordered = sorted(files, key=lambda f: (first.get(f.key, (2.0, 2.0)), f.newest_rows))
+    each = max(1, -(-len(ordered) // MAX_MARKS))
+    found = []
+    for start in range(0, len(ordered), each):
+        group = ordered[start : start + each]
+        partitions = {_partition(f, state.snapshot) for f in group}
+        found.append(
+            Mark(
+                key=group[0].key,
+                files=len(group),
+                bytes=sum(f.size for f in group),
+                rows=sum(f.rows for f in group),
+                deleted_rows=sum(_deleted(f, tasks) for f in group),
+                deletes=max(len(tasks[f.key].markers) if f.key in tasks else 0 for f in group),
+                row_groups=sum(f.row_groups for f in group),
+                arrived=max(f.newest_rows for f in group),
+                partition=partitions.pop()
+                if len(partitions) == 1
+                else f"{len(partitions)} partitions",
+                read=None if read is None else sum(f.key in read for f in group),
+                places=tuple(_span(p[f.key] for f in group if f.key in p) for p in places),
+            )
+        )
+    return tuple(found)
+
+
+def _span(places: Iterable[tuple[float, float]]) -> tuple[float, float] | None:
+    found = list(places)
+    if not found:
+        return None
+    return min(a for a, _ in found), max(b for _, b in found)
+
+
+def _partition(entry: DataFile, snapshot: Snapshot) -> str:
+    values = partition_values(entry, snapshot)
+    return ", ".join(f"{v['name']}={v['value']}" for v in values)
+
+
+def _sizes(
+    files: Sequence[DataFile], tasks: Mapping[str, FileTask], read: frozenset[str] | None
+) -> tuple[SizeBin, ...]:
+    """By powers of two, without gaps from the smallest to the largest."""
+    bins: dict[int, list[DataFile]] = defaultdict(list)
+    for entry in files:
+        bins[max(entry.size, 1).bit_length() - 1].append(entry)
+    if not bins:
+        return ()
+    return tuple(
+        SizeBin(
+            least=1 << power,
+            files=len(bins[power]),
+            bytes=sum(f.size for f in bins[power]),
+            with_deletes=sum(f.key not in tasks or bool(tasks[f.key].markers) for f in bins[power]),
+            read=sum(f.key in (read or ()) for f in bins[power]),
+        )
+        for power in range(min(bins), max(bins) + 1)
+    )
+
+
+def _partitions(
+    state: State, files: Sequence[DataFile], tasks: Mapping[str, FileTask]
+) -> list[Record]:
+    """The partitions that have most files first; none for a table without."""
+    groups: dict[str, list[DataFile]] = defaultdict(list)
+    for entry in files:
+        if entry.partition:
+            groups[_partition(entry, state.snapshot)].append(entry)
+    found: list[Record] = [
+        {
+            "partition": name,
+            "files": len(group),
+            "rows": sum(f.rows for f in group),
+            "bytes": sum(f.size for f in group),
+            "deleted_rows": sum(_deleted(f, tasks) for f in group),
+        }
+        for name, group in groups.items()
+    ]
+    return sorted(found, key=lambda p: (-int(str(p["files"])), str(p["partition"])))
+
+
+def _tombstones(state: State, tasks: Mapping[str, FileTask]) -> list[Record]:
+    """Table-wide deletes one by one, those that name a file summed up by kind; the dearest first."""
+    found: list[dict[str, Any]] = []
+    of_files: dict[str, dict[str, Any]] = {}
+    for marker in tombstones_table(state, tasks.values()).to_pylist():
+        if marker["file"] is None:
+            found.append(marker)
+            continue
+        group = of_files.setdefault(
+            f"{marker['kind']}s" if marker["kind"] == "row_group" else marker["kind"],
+            {**marker, "count": 0, "rows": 0, "files_hit": 0, "bytes_hit": 0, "where": None},
+        )
+        group["count"] += 1
+        group["sequence"] = min(group["sequence"] or 0, marker["sequence"] or 0)
+        group["rows"] += marker["rows"] or 0
+        group["files_hit"] += marker["files_hit"]
+        group["bytes_hit"] += marker["bytes_hit"]
+    return sorted((*found, *of_files.values()), key=_dearest)
+
+
+def _dearest(marker: Mapping[str, Any]) -> tuple[int, str]:
+    return -marker["bytes_hit"], str(marker["where"])
+
+
+def _segments(state: State) -> list[Record]:
+    """Every segment, with the bounds of the columns that matter most."""
+    return [
+        {**run, "bounds": (run["bounds"] or [])[:MAX_BOUNDS]}
+        for run in segments_table(state).to_pylist()
+    ]

@@ -1,0 +1,1 @@
+"""Rewriting what is there without changing what it means: rewrite, compact, expire."""

@@ -1,0 +1,244 @@
+"""Compact: fewer, fuller files, in order, without the rows that were deleted; metadata in order, too.
+
+Promise: every reader sees the same rows before and after. Work is done in units, each committing or
+failing alone beside other writers, the best first, within what the caller gives of bytes and time; what
+is left is found again by the next run. The ledger of requests is not touched.
+
+`plan.maintain.compaction` says what is worth doing; `pack` and `cluster` units are carried out here,
+`fold` units
+are file rewrites (`ops.maintain.rewrite`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+
+from inlay.errors import ConcurrentChange
+from inlay.format.properties import Properties
+from inlay.ops.commit.base import fresh_base
+from inlay.ops.context import Context
+from inlay.ops.data.data_files import layout_of, target_of
+from inlay.ops.maintain.cluster_metadata import cluster_metadata
+from inlay.ops.maintain.rewrite import (
+    FileWork,
+    carry_out_file,
+    count_erased,
+    drop_idle,
+    table_wide,
+)
+from inlay.ops.maintain.units import Budget, Done, Failure, Work, run_units, with_entries
+from inlay.ops.metadata.load import Loaded
+from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.parquet.write.sort import in_order
+from inlay.parquet.write.writer import Layout, write_files
+from inlay.plan.change import Unit
+from inlay.plan.maintain.clustering import order_of
+from inlay.plan.maintain.compaction import (
+    CompactionPlan,
+    CompactionUnit,
+    live_tasks,
+    plan_compaction,
+    worth_merging,
+)
+
+# Memory of sorting a unit, per byte of its files: rows decode to about four times their size, and are
+# there twice while they are put in order.
+MEMORY_PER_BYTE = 10
+# Memory of a file's entry, with the statistics of ten columns.
+MEMORY_PER_FILE = 4_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactResult:
+    """`units` were committed, `left` (that would read `left_bytes`) were out of the budget, `skipped`
+    kept being changed by others, `failures` cannot be read. `hand_over` says that what is left is more
+    than `compact.handover_bytes`: work for Spark. For a dry run only `version` and `plan` are set."""
+
+    version: int
+    commit_id: str | None = None
+    commits: int = 0
+    units: int = 0
+    input_files: int = 0
+    output_files: int = 0
+    removed_rows: int = 0
+    removed_markers: int = 0
+    input_bytes: int = 0
+    written_bytes: int = 0
+    merged_metadata: bool = False
+    left: int = 0
+    left_bytes: int = 0
+    hand_over: bool = False
+    skipped: int = 0
+    failures: tuple[Failure, ...] = ()
+    plan: CompactionPlan | None = None
+
+
+def compact(
+    ctx: Context,
+    *,
+    base: Loaded | None = None,
+    max_bytes: int | None = None,
+    deadline_seconds: float | None = None,
+    memory_bytes: int | None = None,
+    target_bytes: int | None = None,
+    small_bytes: int | None = None,
+    dry_run: bool = False,
+) -> CompactResult:
+    """Pack files below `small_bytes` into files of `target_bytes` (the table's properties unless
+    given), cluster as `compact.strategy` says, fold deletes into files, drop what covers nothing.
+
+    `max_bytes` bounds what is read; no unit is begun that would not end within `deadline_seconds`, and
+    none is planned that needs more than `memory_bytes`: of a table with too many files to plan for only
+    the metadata is put in order.
+    """
+    deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
+    loaded = fresh_base(ctx, base)
+    if not dry_run and _is_too_large(loaded, memory_bytes):
+        return _hand_over(ctx, loaded, deadline)
+    loaded = with_entries(ctx, loaded)
+    plan = partial(
+        plan_compaction,
+        target_bytes=target_bytes,
+        small_bytes=small_bytes,
+        unit_bytes=unit_bytes_for(memory_bytes),
+    )
+    if dry_run:
+        whole = plan(loaded.state, max_bytes=max_bytes)
+        return CompactResult(version=loaded.snapshot.version, plan=whole)
+    layout = layout_of(loaded.snapshot)
+    if target_bytes is not None:
+        layout = replace(layout, target_file_bytes=target_bytes)
+
+    def perform(now: Loaded, work: Work) -> Done:
+        assert isinstance(work, CompactionUnit)
+        return carry_out(ctx, now, work, layout)
+
+    run = run_units(
+        ctx,
+        loaded,
+        operation="compact",
+        plan=lambda state, only: plan(state, only=only).units,
+        perform=perform,
+        idle=table_wide,
+        budget=Budget(
+            max_bytes=max_bytes,
+            deadline=deadline,
+            seconds=lambda work: work.seconds,
+        ),
+    )
+    merge = worth_merging(run.loaded.snapshot)
+    drop_idle(ctx, run, "compact", metadata=merge)
+    ordered = cluster_metadata(ctx, base=run.loaded, budget=Budget(deadline=deadline))
+    last = ordered.loaded.snapshot
+    commits = run.commits + ordered.steps
+    return CompactResult(
+        version=last.version,
+        commit_id=last.commit.id if commits else None,
+        commits=commits,
+        units=len(run.done),
+        input_files=sum(len(d.unit.inputs) for d in run.done),
+        output_files=sum(len(d.unit.outputs) for d in run.done),
+        removed_rows=sum(d.removed_rows for d in run.done),
+        removed_markers=run.removed_markers,
+        input_bytes=sum(d.read_bytes for d in run.done),
+        written_bytes=sum(d.written_bytes for d in run.done),
+        merged_metadata=merge or ordered.steps > 0,
+        left=run.left,
+        left_bytes=run.left_bytes,
+        hand_over=run.left_bytes
+        > Properties(run.loaded.snapshot.properties).number("compact.handover_bytes"),
+        skipped=run.skipped,
+        failures=tuple(run.failures),
+    )
+
+
+def _is_too_large(loaded: Loaded, memory_bytes: int | None) -> bool:
+    """Whether the entries of all files, from which units are planned, would take too much memory."""
+    needed = loaded.snapshot.totals.files * MEMORY_PER_FILE
+    return memory_bytes is not None and needed > memory_bytes // 2
+
+
+def _hand_over(ctx: Context, loaded: Loaded, deadline: float | None) -> CompactResult:
+    """What can be done for a table whose files are too many to plan with: its metadata."""
+    ordered = cluster_metadata(ctx, base=loaded, budget=Budget(deadline=deadline))
+    last = ordered.loaded.snapshot
+    return CompactResult(
+        version=last.version,
+        commit_id=last.commit.id if ordered.steps else None,
+        commits=ordered.steps,
+        merged_metadata=ordered.steps > 0,
+        left=last.totals.files,
+        left_bytes=last.totals.bytes,
+        hand_over=True,
+    )
+
+
+def unit_bytes_for(memory_bytes: int | None) -> int | None:
+    """Bytes of files that one unit may sort in so much memory."""
+    return None if memory_bytes is None else memory_bytes // MEMORY_PER_BYTE
+
+
+def carry_out(ctx: Context, loaded: Loaded, unit: CompactionUnit, layout: Layout) -> Done:
+    """Write the outputs of one unit of a plan made on `loaded`; another process may do this."""
+    wanted = set(unit.inputs)
+    entries = [f for f in loaded.state.files() if f.key in wanted]
+    tasks = live_tasks(loaded.state, entries, loaded.state.markers())
+    if unit.kind in ("drop", "fold"):
+        work = FileWork(tasks.get(unit.inputs[0]), entries[0])
+        return carry_out_file(ctx, loaded, work)[1]
+    # In the order the plan gave them: neighbours by sort column stay neighbours.
+    ordered = [tasks[key] for key in unit.inputs if key in tasks]
+    schema = loaded.snapshot.schema
+    columns = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
+    rows = _Counted(read_tasks(ctx.objects, ordered, columns, ctx.executor))
+    batches: Iterable[pa.RecordBatch] = rows
+    clusters = {f.cluster for f in entries}
+    cluster = clusters.pop() if len(clusters) == 1 else None
+    if unit.kind == "cluster":
+        order = order_of(loaded.snapshot)
+        if order is None:
+            raise ConcurrentChange("clustering was switched off meanwhile", table=ctx.uri)
+        batches = in_order(rows, order, schema)
+        # The rows are in order across files: a file of its own order would undo a z-order.
+        layout = replace(layout, sort_by=order.columns if order.kind == "sort" else ())
+        cluster = ctx.random.getrandbits(31)
+    target = target_of(ctx, loaded.date_us)
+    outputs = tuple(
+        replace(
+            output,
+            sequence=loaded.snapshot.version,
+            data_change=False,
+            cluster=cluster,
+        )
+        for output in write_files(target, batches, schema, layout)
+    )
+    return Done(
+        unit=Unit(
+            inputs=unit.inputs,
+            outputs=outputs,
+            version=loaded.snapshot.version,
+            applied=frozenset(m.id for t in ordered for m in t.markers if m.file is not None),
+            erased=tuple(e for t in ordered for e in count_erased(ctx, loaded, t.file, t)),
+        ),
+        method=unit.kind,
+        removed_rows=sum(f.rows for f in entries) - rows.rows,
+        read_bytes=sum(f.size for f in entries),
+        written_bytes=sum(f.size for f in outputs),
+    )
+
+
+class _Counted:
+    """Batches, counted as they go by."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.rows += batch.num_rows
+            yield batch

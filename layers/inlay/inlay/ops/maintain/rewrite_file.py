@@ -1,0 +1,408 @@
+"""Rewrite one file: without its deleted rows, by the way that is cheapest.
+
+Promise: the unit it returns has the rows of the file but for the deleted ones, in their order, with the
+map of where each went; the file itself is not touched. By row-group surgery where few groups are hit
+and the layout allows it, else as a whole; a file that turns out to hold no deleted row is only
+restamped, one that holds no other is only dropped.
+"""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap, BitMap64
+
+from inlay.errors import InvalidRequest, SourceChanged, UnreadableFile, UnsupportedFile
+from inlay.format import keys
+from inlay.format.entry import DataFile, Keys, Marker, Vector
+from inlay.format.schema import Schema
+from inlay.format.snapshot import UNPARTITIONED
+from inlay.ops.context import Context
+from inlay.ops.data.data_files import layout_of, target_of
+from inlay.ops.maintain.partial_surgery import BOUNDLESS, Means, Pace, carried
+from inlay.ops.maintain.units import Done
+from inlay.ops.metadata.load import Loaded
+from inlay.parquet.arrow.literals import to_scalar
+from inlay.parquet.footer.arrow_metadata import parse_metadata
+from inlay.parquet.footer.footer import Footer, decode_footer, trailer
+from inlay.parquet.read.data_file import OpenFile
+from inlay.parquet.read.reader import Wanted, open_file, read_file, read_positions
+from inlay.parquet.read.row_groups import plan_groups
+from inlay.parquet.read.selection import top_columns
+from inlay.parquet.read.statistics import describe
+from inlay.parquet.surgery.residue import search_open
+from inlay.parquet.surgery.surgery import Rewritten, plan_edit, rewrite_object
+from inlay.parquet.write.writer import write_files
+from inlay.plan.change import Unit
+from inlay.plan.pruning.literals import texts_of
+from inlay.plan.pruning.partitions import carried_over
+from inlay.plan.scan.marker_scope import marker_predicate
+from inlay.plan.scan.scan import FileTask
+from inlay.plan.surgery.positions import PositionMap
+from inlay.plan.surgery.strategy import STRATEGIES, Choice, Cost, Strategy, Touched, choose
+from inlay.storage.base import Location
+
+# A file that is rewritten one to one stays one file, however large.
+_NO_TARGET = 1 << 62
+
+
+def rewrite_file(
+    ctx: Context,
+    loaded: Loaded,
+    entry: DataFile,
+    markers: Sequence[Marker],
+    *,
+    extra_deleted: BitMap64 | None = None,
+    strategy: Strategy = "auto",
+) -> Unit:
+    """The unit that takes the deleted rows out of one file; commit it with `uploaded_us` the date of
+    `loaded`, or earlier.
+
+    `markers` are all that may hit the file in `loaded` (`plan.scan.scan` tells). `extra_deleted` are
+    positions of rows this very commit deletes: the output then counts as a change of data.
+    """
+    snapshot = loaded.snapshot
+    task = FileTask(
+        file=entry, schema=snapshot.schema_by_id(entry.schema_id), markers=tuple(markers)
+    )
+    check_strategy(strategy)
+    return rewrite_task(ctx, loaded, task, strategy=strategy, extra=extra_deleted)[1].unit
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What is left of a file: `kept` positions out of row groups of `group_rows` rows. `footer`, if
+    surgery is possible. `has_extra`: not only markers delete rows of it. `group_bytes` is the largest
+    group that the choice writes anew, uncompressed. `recode` are row groups that name what an erasure
+    erases beside their rows, `texts` what the file's key-values may name of it."""
+
+    kept: BitMap
+    group_rows: tuple[int, ...]
+    group_bytes: int
+    etag: str
+    choice: Choice
+    footer: Footer | None = None
+    has_extra: bool = False
+    recode: frozenset[int] = frozenset()
+    texts: frozenset[str] = frozenset()
+
+    def positions(self) -> PositionMap:
+        return position_map(self.kept, self.group_rows)
+
+
+def position_map(kept: BitMap, group_rows: Sequence[int]) -> PositionMap:
+    """The map of a 1:1 rewrite that keeps these positions."""
+    found: dict[int, BitMap] = {}
+    start = 0
+    for ordinal, rows in enumerate(group_rows):
+        inside = kept & BitMap(range(start, start + rows))
+        if len(inside) < rows:
+            found[ordinal] = inside.shift(-start)
+        start += rows
+    return PositionMap.of(group_rows, found)
+
+
+def rewrite_task(
+    ctx: Context,
+    loaded: Loaded,
+    task: FileTask,
+    *,
+    strategy: Strategy = "auto",
+    extra: BitMap64 | None = None,
+    means: Means = BOUNDLESS,
+) -> tuple[Choice, Done]:
+    """Judge the rows of a file, choose the way, go it: by surgery as far as there is time, but one row
+    group at least. Raises `UnsupportedFile` when there is not the memory for it."""
+    looked = look(ctx, loaded, task, strategy, extra, means.deadline)
+    choice = looked.choice
+    entry = task.file
+    positions, whole = looked.positions(), True
+    means.must_hold(looked.group_bytes)
+    match choice.method:
+        case "drop":
+            return choice, dropped(loaded, entry)
+        case "restamp":
+            return choice, _restamped(loaded, task)
+        case "surgery":
+            try:
+                output, positions, whole = _by_surgery(ctx, loaded, task, looked, means.deadline)
+            except UnsupportedFile as error:
+                reason = (
+                    f"surgery is not possible here ({error.message}): the whole file is written"
+                )
+                choice = replace(choice, method="rewrite", reason=reason, no_surgery=error.message)
+                output = _as_a_whole(ctx, loaded, task, looked)
+        case _:
+            output = _as_a_whole(ctx, loaded, task, looked)
+    snapshot = loaded.snapshot
+    written_under = snapshot.schema_by_id(output.schema_id)
+    spec_id, partition = carried_over(entry, task.schema, written_under, snapshot.specs)
+    assert whole or extra is None, "a delete is never half done"
+    output = replace(
+        output,
+        # Every marker of the planned version that may hit the file was applied, or else will be.
+        sequence=snapshot.version if whole else entry.sequence,
+        spec_id=spec_id,
+        partition=partition,
+        data_change=extra is not None,
+        origin=entry.key,
+    )
+    unit = Unit(
+        inputs=(entry.key,),
+        outputs=(output,),
+        version=snapshot.version,
+        positions=positions,
+        applied=_of_file(task),
+        carried=() if whole else tuple(carried(ctx, loaded, task, positions, output.key)),
+    )
+    return choice, Done(
+        unit=unit,
+        whole=whole,
+        method=choice.method,
+        removed_rows=entry.rows - positions.new_rows,
+        read_bytes=entry.size,
+        written_bytes=output.size,
+    )
+
+
+def look(
+    ctx: Context,
+    loaded: Loaded,
+    task: FileTask,
+    strategy: Strategy,
+    extra: BitMap64 | None = None,
+    deadline: float | None = None,
+) -> Looked:
+    """Which rows stay: reads the footer and the columns that deletes look at."""
+    schema = loaded.snapshot.schema
+    opened = open_file(ctx.objects, task, Wanted(schema=schema, columns=()), ctx.executor)
+    group_rows = tuple(
+        opened.metadata.row_group(n).num_rows for n in range(opened.metadata.num_row_groups)
+    )
+    kept = BitMap()
+    for _, positions in read_positions(ctx.objects, [task], schema, ctx.executor):
+        kept |= _narrow(positions)
+    if extra is not None:
+        kept -= _narrow(extra)
+    assert opened.source.etag is not None  # an open file is pinned
+    touched, emptied = _split_groups(kept, group_rows)
+    share = len(kept) / sum(group_rows) if kept else 0.0
+    recode, texts = _residue(ctx, opened, kept, schema)
+    touched = sorted({*touched, *(recode - set(emptied))})
+    footer, surgery = None, None
+    if touched or texts or (emptied and kept):
+        footer, surgery = _plan_surgery(opened, touched, emptied)
+    choice = choose(
+        task.file,
+        Touched(max(len(touched) + len(emptied), bool(texts)), len(emptied), share),
+        surgery=surgery,
+        tombstone=_tombstone_cost(opened, schema),
+        strategy=strategy,
+        seconds_left=None if deadline is None else deadline - ctx.clock.monotonic(),
+    )
+    anew = {"surgery": touched, "rewrite": range(len(group_rows))}.get(choice.method, ())
+    group_bytes = max((opened.metadata.row_group(n).total_byte_size for n in anew), default=0)
+    etag = opened.source.etag
+    return Looked(
+        kept, group_rows, group_bytes, etag, choice, footer, extra is not None, recode, texts
+    )
+
+
+def _residue(
+    ctx: Context, opened: OpenFile, kept: BitMap, schema: Schema
+) -> tuple[frozenset[int], frozenset[str]]:
+    """The row groups that name what is erased beside their rows, and what the file's key-values name of
+    it. Only other writers leave such: this library's writes a dictionary of what the rows have."""
+    task = opened.task
+    asked = [m for m in task.markers if m.erasure is not None]
+    predicates = [p for m in asked if (p := marker_predicate(m, schema)) is not None]
+    groups: set[int] = set()
+    texts: set[str] = set()
+    if not kept or not task.file.is_foreign:
+        return frozenset(), frozenset()
+    for predicate in predicates:
+        try:
+            found = search_open(opened, predicate, ctx.executor)
+        except (UnsupportedFile, UnreadableFile):
+            # What cannot be searched is written anew, as a whole where surgery cannot.
+            return frozenset(range(task.file.row_groups)), texts_of(predicate)
+        groups |= found.row_groups
+        if found.residues:
+            texts |= texts_of(predicate)
+    return frozenset(groups), frozenset(texts)
+
+
+def _plan_surgery(
+    opened: OpenFile, touched: Sequence[int], emptied: Sequence[int]
+) -> tuple[Footer | None, Cost | str]:
+    """The footer and the cost of surgery, or why there can be none."""
+    try:
+        footer = decode_footer(opened.tail, file_size=opened.task.file.size)
+        return footer, plan_edit(footer, touched=touched, dropped=emptied, erase=True)
+    except (UnsupportedFile, UnreadableFile) as error:
+        return None, error.message
+
+
+def _tombstone_cost(opened: OpenFile, schema: Schema) -> Cost:
+    """What a scan reads of the file only to know which rows are deleted, were it to need no other
+    column than those the markers name."""
+    groups = [
+        opened.chunks(group.ordinal, top_columns(schema, group.deletes.fields))
+        for group in plan_groups(opened, Wanted(schema=schema, columns=()))
+        if group.deletes.fields
+    ]
+    objects = [
+        body.size if isinstance(body, Keys) else body.length
+        for body in (marker.body for marker in opened.task.markers)
+        if isinstance(body, Keys | Vector)
+    ]
+    looked_at = sum(chunk.total_compressed_size for chunks in groups for chunk in chunks)
+    return Cost(requests=len(groups) + len(objects), read_bytes=looked_at + sum(objects))
+
+
+def _narrow(positions: BitMap64) -> BitMap:
+    """A file has fewer than 2^32 rows, so its positions fit the narrow kind."""
+    wide = positions.to_array()
+    narrow = pa.Array.from_buffers(pa.uint64(), len(wide), [None, pa.py_buffer(wide)]).cast(
+        pa.uint32()
+    )
+    # By the buffer, not by NumPy, which pyarrow works without and the layer does not have.
+    values = narrow.buffers()[1]
+    return BitMap(array.array("I", bytes(values)[: 4 * len(narrow)] if len(narrow) else b""))
+
+
+def _split_groups(kept: BitMap, group_rows: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The row groups that lose some of their rows, and those that lose all."""
+    touched: list[int] = []
+    emptied: list[int] = []
+    start = 0
+    for ordinal, rows in enumerate(group_rows):
+        left = kept.range_cardinality(start, start + rows)
+        if left < rows:
+            (touched if left else emptied).append(ordinal)
+        start += rows
+    return touched, emptied
+
+
+def _by_surgery(
+    ctx: Context, loaded: Loaded, task: FileTask, looked: Looked, deadline: float | None
+) -> tuple[DataFile, PositionMap, bool]:
+    """Cut the touched row groups anew; everything else is copied by the store. The new file has the
+    old one's physical schema, so its entry keeps the schema it was recorded under.
+
+    Always as for an erasure: no byte of a removed row stays in the gaps of a file, so that an erasure
+    of rows that were deleted long ago finds nothing it would have to look for.
+    """
+    entry = task.file
+    starts = list(accumulate(looked.group_rows, initial=0))
+    touched, emptied = _split_groups(looked.kept, looked.group_rows)
+
+    def keep(ordinal: int, _: pa.Table) -> pa.BooleanArray:
+        start, rows = starts[ordinal], looked.group_rows[ordinal]
+        stays = looked.kept & BitMap(range(start, start + rows))
+        marks = pa.array(stays.shift(-start), pa.int64())
+        return pc.scatter(
+            pa.repeat(to_scalar(True, pa.bool_()), len(marks)), marks, max_index=rows - 1
+        ).is_valid()
+
+    source = ctx.objects.source(entry.key, entry.size, entry.etag)
+    key = keys.data_key(loaded.date_us, ctx.new_id())
+    outcome = rewrite_object(
+        ctx.store,
+        Location(source.store.scheme, source.store.bucket, source.key),
+        ctx.key(key),
+        etag=looked.etag,
+        size=entry.size,
+        footer=looked.footer,
+        keep=keep,
+        groups={*touched, *looked.recode},
+        drop_groups=emptied,
+        recode=looked.recode,
+        texts=looked.texts,
+        columns=(),
+        executor=ctx.executor,
+        erase=True,
+        goes_on=Pace(ctx.clock, deadline).goes_on,
+    )
+    assert isinstance(outcome, Rewritten)  # some rows stay, and something is to be written anew
+    thrift = outcome.footer.encode()
+    metadata = parse_metadata(thrift + trailer(len(thrift)), file_size=outcome.size)
+    # Statistics anew: old bounds would still bound, but may be values of removed rows.
+    entry = describe(
+        metadata,
+        key=key,
+        size=outcome.size,
+        footer_size=outcome.footer_size,
+        schema=task.schema,
+        stats_columns=loaded.snapshot.stats_columns,
+    )
+    # It came as the file did, and what was not touched of it is still its writer's.
+    entry = replace(entry, event=task.file.event)
+    return entry, outcome.positions, not outcome.unfinished
+
+
+def _as_a_whole(ctx: Context, loaded: Loaded, task: FileTask, looked: Looked) -> DataFile:
+    """Write the rows that stay as one new file, in the same order, under the current schema."""
+    schema = loaded.snapshot.schema
+    # Sorting again would break the position map; the rows come in the file's own order, and stay in its
+    # partition, which may be of an older spec.
+    layout = replace(
+        layout_of(loaded.snapshot),
+        sort_by=(),
+        spec=UNPARTITIONED,
+        target_file_bytes=_NO_TARGET,
+    )
+    target = target_of(ctx, loaded.date_us)
+    [output] = write_files(target, _kept_rows(ctx, task, looked, schema), schema, layout)
+    if output.rows != len(looked.kept):
+        raise SourceChanged(
+            f"{len(looked.kept)} rows were to stay, {output.rows} were read", key=task.file.key
+        )
+    return output
+
+
+def _kept_rows(
+    ctx: Context, task: FileTask, looked: Looked, schema: Schema
+) -> Iterator[pa.RecordBatch]:
+    columns = tuple(f.id for f in schema.fields)
+    wanted = Wanted(schema=schema, columns=columns, position=looked.has_extra)
+    for batch in read_file(ctx.objects, task, wanted, ctx.executor):
+        if not looked.has_extra or not batch.num_rows:
+            yield batch
+            continue
+        # Rows that no marker deletes but this commit does.
+        at = batch.column(len(columns))
+        span = BitMap(range(at[0].as_py(), at[-1].as_py() + 1))
+        stays = pa.array(looked.kept & span, pa.int64())
+        rows = batch.select(range(len(columns)))
+        yield rows.filter(pc.is_in(at, value_set=stays))
+
+
+def _restamped(loaded: Loaded, task: FileTask) -> Done:
+    """No row of the file is hit: its entry says so from now on, by its sequence. Its rows are no newer
+    for that (the commit notes when they came)."""
+    entry = replace(task.file, sequence=loaded.snapshot.version, data_change=False)
+    unit = Unit((entry.key,), (entry,), loaded.snapshot.version, None, _of_file(task))
+    return Done(unit=unit, method="restamp", read_bytes=entry.footer_size)
+
+
+def dropped(loaded: Loaded, entry: DataFile) -> Done:
+    """No row of the file is live."""
+    unit = Unit((entry.key,), (), loaded.snapshot.version)
+    return Done(unit=unit, method="drop", removed_rows=entry.rows)
+
+
+def _of_file(task: FileTask) -> frozenset[str]:
+    return frozenset(m.id for m in task.markers if m.file is not None)
+
+
+def check_strategy(strategy: str) -> None:
+    if strategy not in STRATEGIES:
+        raise InvalidRequest(
+            f"there is no strategy {strategy!r}", next_step=f"Choose one of {', '.join(STRATEGIES)}"
+        )

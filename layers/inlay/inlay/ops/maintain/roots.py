@@ -1,0 +1,222 @@
+"""Roots: what the versions that someone may still read need, and deleting what is not that.
+
+Promise: what is needed is found for every current, retained, recently expired or referenced version, or
+an error stops the caller: nothing may be deleted on half of the roots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from inlay.errors import CorruptTable, SnapshotGone
+from inlay.format import keys
+from inlay.format.content import view
+from inlay.format.snapshot import HeadObject, Segment, Snapshot
+from inlay.ops.context import Context
+from inlay.ops.metadata.load import find_version, load_head, load_segments, read_main
+from inlay.plan.change import NeedSegments
+from inlay.plan.maintain.retention import gone_through
+from inlay.plan.maintain.roots import GarbagePlan, Listed, Reach, named, named_until, plan_garbage
+from inlay.plan.metadata.state import Contents, State
+from inlay.plan.refs.refs import heads
+from inlay.storage.base import MAX_DELETE_KEYS, DeleteFailure
+
+
+def delete_objects(ctx: Context, relative: Iterable[str]) -> Iterator[DeleteFailure]:
+    """Delete objects of the table, 1,000 a request, requests in parallel."""
+    names = [ctx.key(key) for key in relative]
+    batches = [names[n : n + MAX_DELETE_KEYS] for n in range(0, len(names), MAX_DELETE_KEYS)]
+    for failures in ctx.map(ctx.store.delete, batches):
+        yield from failures
+
+
+def list_objects(ctx: Context) -> Iterator[Listed]:
+    prefix = ctx.key("")
+    for info in ctx.store.list(prefix):
+        yield Listed(info.key[len(prefix) :], info.size, info.modified_us)
+
+
+class Roots:
+    """What must be kept: gathered version by version, each archive and segment read once."""
+
+    def __init__(self, ctx: Context, since_us: int) -> None:
+        self.ctx = ctx
+        self.since_us = since_us
+        self.gone_through = 0
+        self.kept: set[int] = set()  # named by a ref, now or less than the grace ago
+        self._held: frozenset[int] = frozenset()  # named by a ref now
+        self._reach = Reach()
+        self._contents = Contents()
+        self._seen: set[int] = set()
+        self._heads: set[str] = set()
+        self._newest: Snapshot | None = None
+        self._needed: frozenset[str] = frozenset()
+        self._promised: set[str] = set()  # segments of versions that can still be opened
+
+    def add(self, state: State) -> None:
+        """Make the current snapshot and all that it keeps roots."""
+        current = state.snapshot
+        self._held = named(current)
+        self.gone_through = gone_through(current, before_us=self.since_us + 1)
+        between = range(self.gone_through + 1, current.version)
+        bearers: dict[HeadObject, Snapshot] = {}
+        for snapshot in self._load(current, self._present(current, between)):
+            self._take_next(snapshot)
+            bearers |= dict.fromkeys(heads(snapshot), snapshot)
+            if self._can_be_opened(current, snapshot.version):
+                self._promise(snapshot)
+        self._take_next(current)
+        self._promise(current)
+        bearers |= dict.fromkeys(heads(current), current)
+        self._take_heads(current, bearers)
+        self.kept |= self._held
+        for snapshot in self._load(current, sorted(self.kept - self._seen)):
+            self._take(snapshot)
+            if self._can_be_opened(current, snapshot.version):
+                self._promise(snapshot)
+        self._resolve(state)
+
+    def _can_be_opened(self, current: Snapshot, version: int) -> bool:
+        """Whether it must be whole. What only a lost ref named may have been deleted: by a run with a
+        shorter grace, by an erasure, or by a run that began later and saw the grace end."""
+        return version >= current.oldest_version or version in self._held
+
+    def _take_heads(self, current: Snapshot, bearers: Mapping[HeadObject, Snapshot]) -> None:
+        """What branches and tags held at each of these versions."""
+        wanted = [(h, s) for h, s in bearers.items() if h.id not in self._heads]
+
+        def load(item: tuple[HeadObject, Snapshot]) -> Snapshot | None:
+            head, bearer = item
+            try:
+                return view(bearer, load_head(self.ctx, current, head))
+            except (CorruptTable, SnapshotGone):
+                if bearer.version >= current.oldest_version:
+                    raise
+                return None  # an erasure ended the version before its grace was over
+
+        for (head, bearer), found in zip(wanted, self.ctx.map(load, wanted), strict=True):
+            if found is not None:
+                self._heads.add(head.id)
+                self._reach.keys.add(keys.segment_key(head.id))
+                self._reach.add(found)
+                if bearer.version >= current.oldest_version:
+                    self._promise(found)
+
+    def _present(self, current: Snapshot, versions: range) -> list[int]:
+        """Those still to be read. Expired ones may be gone already (an erasure, or a run with a shorter
+        grace, was there before): a listing tells, a GET for each would cost as many requests."""
+        wanted = [v for v in versions if v not in self._seen]
+        if not wanted or wanted[0] >= current.oldest_version:
+            return wanted
+        prefix = self.ctx.key(keys.ARCHIVES)
+        listed = self.ctx.store.list(prefix, start_after=self.ctx.key(keys.SEGMENTS) + "~")
+        there = {keys.archive_version(keys.ARCHIVES + o.key[len(prefix) :]) for o in listed}
+        return [v for v in wanted if v in there or v >= current.oldest_version]
+
+    def _take_next(self, snapshot: Snapshot) -> None:
+        if self._newest is not None:
+            self.kept |= named_until(self._newest, snapshot, since_us=self.since_us)
+        self._newest = snapshot
+        self._take(snapshot)
+
+    def _promise(self, snapshot: Snapshot) -> None:
+        tiers = (snapshot.files, snapshot.markers, snapshot.ledger.records)
+        self._promised |= {s.id for tier in tiers for s in tier.segments}
+
+    def _take(self, snapshot: Snapshot) -> None:
+        self._seen.add(snapshot.version)
+        self._reach.add(snapshot)
+
+    def _load(self, current: Snapshot, versions: Iterable[int]) -> Iterator[Snapshot]:
+        def load(version: int) -> Snapshot | None:
+            found = find_version(self.ctx, version)
+            if found is None and self._can_be_opened(current, version):
+                # What it needs cannot be known: better to keep everything.
+                raise self._missing(version)
+            return found
+
+        for found in self.ctx.map(load, versions):
+            if found is not None:
+                yield found
+
+    def _missing(self, version: int) -> CorruptTable | SnapshotGone:
+        """Whoever gathers for longer than the grace may find that a version has expired since, and was
+        collected: he is to begin anew. One that can be opened now must be there."""
+        newest = read_main(self.ctx).snapshot
+        expired = version < newest.oldest_version and version not in named(newest)
+        error = SnapshotGone if expired else CorruptTable
+        what = "has expired since it was found to be needed" if expired else "is missing"
+        return error(
+            f"the archive of version {version} {what}",
+            table=self.ctx.uri,
+            key=self.ctx.key(keys.archive_key(version)),
+            version=version,
+        )
+
+    def _resolve(self, state: State) -> None:
+        known = state.contents
+        contents = Contents(
+            {**known.files, **self._contents.files},
+            {**known.markers, **self._contents.markers},
+            nodes={**known.nodes, **self._contents.nodes},
+        )
+        contents = self._load_nodes(state, contents)
+        self._reach.open(contents.nodes)
+        files, markers = self._reach.files, self._reach.markers
+        contents = self._load_ending(state, contents, {"files": files, "markers": markers})
+        need = NeedSegments(
+            files=tuple(s for i, s in files.items() if i not in contents.files),
+            markers=tuple(s for i, s in markers.items() if i not in contents.markers),
+        )
+        self._contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
+        # An adopted file may lie within the table's own prefix: there it is listed by its key.
+        inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
+        self._needed = frozenset(
+            name.removeprefix(inside) for name in self._reach.resolve(self._contents)
+        )
+
+    def _load_nodes(self, state: State, contents: Contents) -> Contents:
+        nodes = self._reach.nodes
+        contents = self._load_ending(state, contents, {"files": nodes})
+        need = NeedSegments(files=tuple(s for i, s in nodes.items() if i not in contents.nodes))
+        contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
+        for node_id in nodes.keys() & self._promised:
+            self._promised |= {leaf.id for leaf in contents.nodes[node_id]}
+        return contents
+
+    def _load_ending(
+        self, state: State, contents: Contents, reached: Mapping[str, dict[str, Segment]]
+    ) -> Contents:
+        """Segments that only expired versions need, as far as they are still there: an erasure ends such
+        versions before their grace is over, and an archive that was long on its way may land since."""
+        known = {*contents.files, *contents.markers, *contents.nodes, *self._promised}
+        ending = [
+            (segments, NeedSegments(**{kind: (segment,)}))
+            for kind, segments in reached.items()
+            for segment in segments.values()
+            if segment.id not in known
+        ]
+        for segments, need in ending:
+            try:
+                contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
+            except (CorruptTable, SnapshotGone):
+                for segment in (*need.files, *need.markers):
+                    del segments[segment.id]
+        return contents
+
+    @property
+    def needed(self) -> frozenset[str]:
+        """Every object needed, by its key relative to the table root."""
+        return self._needed
+
+    def plan(self, listed: Iterable[Listed], boundary_us: int) -> GarbagePlan:
+        return plan_garbage(
+            listed,
+            self._needed,
+            boundary_us=boundary_us,
+            gone_through=self.gone_through,
+            kept_versions=frozenset(self.kept),
+        )
+
+    def __len__(self) -> int:
+        return len(self._seen)

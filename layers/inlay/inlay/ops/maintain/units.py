@@ -1,0 +1,267 @@
+"""Units: maintenance in pieces that commit or fail alone.
+
+Promise: work is begun in the order planned, within a budget of bytes, time and memory, several pieces
+at once where memory allows; what was done is committed even if the rest is not; a unit that another
+writer got in the way of is planned again on the table as it is then, a bounded number of times; and no
+file that came into being meanwhile is taken up, so that a run ends however busy the table is.
+
+Commits hold many units, up to `COMMIT_BYTES` of input: a commit costs three requests, a crash costs the
+units not yet committed (their objects are then orphans, for garbage collection).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import wait
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from inlay.errors import InlayError, Kind, StaleUpload
+from inlay.ops.commit.driver import Committed, Conflicted, commit
+from inlay.ops.context import Context
+from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.plan.change import Change, Unit
+from inlay.plan.metadata.state import State
+
+# Input of the units of one commit: what a crash may cost again.
+COMMIT_BYTES = 2 * 2**30
+# ... and their number: a commit names every input and output.
+COMMIT_UNITS = 256
+# What units carried out at once may hold together: with Python, pyarrow and a commit's metadata it fits
+# the smallest Lambda this runs in, of 512 MB.
+HELD_BYTES = 128 * 2**20
+# Times one file is tried in a run when others keep changing it.
+MAX_TRIES = 3
+
+
+class Work(Protocol):
+    """A piece of work, planned: what it reads."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A unit that was carried out and waits for its commit. `whole` False: its input was not done with
+    in time, and what is left of it waits in its output."""
+
+    unit: Unit
+    whole: bool = True
+    method: str
+    removed_rows: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A file that could not be rewritten; the others were."""
+
+    key: str
+    error: InlayError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """`deadline` by the context's monotonic clock: no unit but the first is begun after it, and none
+    that takes longer than what is left. `seconds` says what a unit takes; by default that is not known.
+    `held_bytes` says what it takes of memory; by default all there is, so that each runs alone."""
+
+    max_bytes: int | None = None
+    deadline: float | None = None
+    seconds: Callable[[Any], float] = lambda work: 0.0
+    held_bytes: Callable[[Any], int] = lambda work: HELD_BYTES
+
+    def is_over(self, ctx: Context) -> bool:
+        return self.deadline is not None and ctx.clock.monotonic() >= self.deadline
+
+    def has_time(self, ctx: Context, work: Work) -> bool:
+        takes = self.seconds(work)
+        return not takes or self.deadline is None or ctx.clock.monotonic() + takes < self.deadline
+
+
+@dataclass(slots=True)
+class Run:
+    """What came of a run: `done` was committed, `left` units (that would read `left_bytes`) were not
+    begun or not done with, `skipped` were given up because others kept changing their files."""
+
+    loaded: Loaded
+    done: list[Done] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    commits: int = 0
+    removed_markers: int = 0
+    left: int = 0
+    left_bytes: int = 0
+    skipped: int = 0
+    input_bytes: int = 0
+
+    def leave(self, works: Sequence[Work]) -> None:
+        begun = [f for d in self.done if not d.whole for f in d.unit.outputs]
+        self.left = len(works) + len(begun)
+        self.left_bytes = sum(w.bytes for w in works) + sum(f.size for f in begun)
+
+    def committed(self, outcome: Committed) -> None:
+        self.commits += 1
+        self.removed_markers += outcome.loaded.snapshot.commit.removed_markers
+        self.loaded = outcome.loaded
+
+
+def run_units(
+    ctx: Context,
+    loaded: Loaded,
+    *,
+    operation: str,
+    plan: Callable[[State, frozenset[str]], Sequence[Work]],
+    perform: Callable[[Loaded, Work], Done],
+    idle: Callable[[State], tuple[str, ...]],
+    budget: Budget,
+) -> Run:
+    """Carry out what `plan` says of a state and of the files it may take up, best first. `idle` names
+    markers that the same commits try to drop. `loaded` must hold every entry."""
+    run = Run(loaded)
+    known = frozenset(f.key for f in loaded.state.files())
+    tries: Counter[str] = Counter()
+    while True:
+        works = [
+            w
+            for w in plan(run.loaded.state, known)
+            if all(tries[key] < MAX_TRIES for key in w.inputs)
+        ]
+        in_time = [w for w in works if budget.has_time(ctx, w)]
+        batch = _affordable(in_time, run, budget)
+        if not batch:
+            run.leave(works)
+            return run
+        uploaded_us = run.loaded.date_us
+        carried_out: list[Done] = []
+        begun: set[tuple[str, ...]] = set()
+        try:
+            while batch and not (carried_out and budget.is_over(ctx)):
+                for work, outcome in _at_once(ctx, run.loaded, perform, batch, budget):
+                    begun.add(work.inputs)
+                    tries.update(work.inputs)
+                    if isinstance(outcome, Failure):
+                        # Not again in this run: the object itself is the trouble.
+                        run.failures.append(outcome)
+                        tries.update(dict.fromkeys(work.inputs, MAX_TRIES))
+                        continue
+                    carried_out.append(outcome)
+                    run.input_bytes += work.bytes
+                    at = len(run.done) + len(carried_out)
+                    ctx.progress(operation, at, len(run.done) + len(works))
+        finally:
+            # Also when the store failed in between: what is done need not be done again.
+            if carried_out:
+                _commit(ctx, run, operation, carried_out, idle, uploaded_us)
+        if budget.is_over(ctx):
+            run.leave([w for w in works if w.inputs not in begun])
+            return run
+
+
+def _at_once(
+    ctx: Context,
+    loaded: Loaded,
+    perform: Callable[[Loaded, Work], Done],
+    batch: list[Work],
+    budget: Budget,
+) -> Iterator[tuple[Work, Done | Failure]]:
+    """Take as many works off the head of `batch` as there is room for and carry them out. An error that
+    is not one file's own is raised after the outcomes of all that were begun with it."""
+    wave: list[Work] = []
+    room = HELD_BYTES
+    most = 1 if budget.is_over(ctx) else ctx.parallel
+    while batch and len(wave) < most:
+        if not budget.has_time(ctx, batch[0]):
+            batch.pop(0)  # a smaller one may still fit
+            continue
+        held = budget.held_bytes(batch[0])
+        room -= HELD_BYTES if runs_alone(held) else held
+        if wave and room < 0:
+            break
+        wave.append(batch.pop(0))
+    if len(wave) == 1:
+        # Not as a task of the executor, which is then free for the unit's own requests.
+        yield wave[0], _try(perform, loaded, wave[0])
+        return
+    futures = [ctx.executor.submit(_try, perform, loaded, work) for work in wave]
+    wait(futures)
+    failed = [future for future in futures if future.exception() is not None]
+    for work, future in zip(wave, futures, strict=True):
+        if future not in failed:
+            yield work, future.result()
+    for future in failed:
+        future.result()
+
+
+def runs_alone(held_bytes: int) -> bool:
+    """Whether a unit that holds so much is never carried out beside another."""
+    return held_bytes > HELD_BYTES // 2
+
+
+def _try(perform: Callable[[Loaded, Work], Done], loaded: Loaded, work: Work) -> Done | Failure:
+    """A failure is noted and harms no other file."""
+    try:
+        return perform(loaded, work)
+    except InlayError as error:
+        if error.kind not in (Kind.INPUT, Kind.REBASE):
+            raise
+        return Failure(work.inputs[0], error)
+
+
+def _affordable(works: Sequence[Work], run: Run, budget: Budget) -> list[Work]:
+    found: list[Work] = []
+    size = 0
+    for work in works:
+        spent = run.input_bytes + size
+        over = budget.max_bytes is not None and spent and spent + work.bytes > budget.max_bytes
+        if over:
+            continue
+        if found and (size + work.bytes > COMMIT_BYTES or len(found) >= COMMIT_UNITS):
+            break
+        found.append(work)
+        size += work.bytes
+    return found
+
+
+def _commit(
+    ctx: Context,
+    run: Run,
+    operation: str,
+    carried_out: list[Done],
+    idle: Callable[[State], tuple[str, ...]],
+    uploaded_us: int,
+) -> None:
+    writes = any(d.written_bytes for d in carried_out)
+    change = Change(
+        operation=operation,
+        units=tuple(d.unit for d in carried_out),
+        uploaded_us=uploaded_us if writes else None,
+        drop_markers=idle(run.loaded.state),
+        deleted_rows=0,
+    )
+    try:
+        outcome = commit(ctx, change, base=run.loaded)
+    except StaleUpload:
+        # An erasure was opened meanwhile: whatever was read before it must be read again.
+        ctx.clock.sleep(1.0)  # store times are whole seconds
+        run.loaded = with_entries(ctx, load_pointer(ctx, carried=run.loaded.state.contents))
+        run.skipped += len(carried_out)
+        return
+    skipped = () if isinstance(outcome, Conflicted) else outcome.skipped
+    if isinstance(outcome, Committed):
+        run.committed(outcome)
+        run.done += [d for d in carried_out if d.unit not in skipped]
+    else:
+        run.loaded = outcome.loaded
+    run.skipped += len(skipped)
+    run.loaded = with_entries(ctx, run.loaded)
+
+
+def with_entries(ctx: Context, loaded: Loaded) -> Loaded:
+    """`loaded` with every file and marker entry at hand."""
+    return replace(loaded, state=load_entries(ctx, loaded.state))

@@ -1,0 +1,1 @@
+"""Reading metadata: the pointer, archived versions, segments, one file's entry."""

@@ -1,0 +1,52 @@
+"""Locate: the entry of one data file, by its name, without reading all of the table's metadata.
+
+Promise: what `load_entries` finds is found here, in some three requests where files are told apart by
+any column with statistics: a file's own footer says which values to look for. No answer depends on the
+footer: a file that is not where it points to is looked for everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from inlay.errors import InlayError
+from inlay.format.predicate import TRUE, And, Comparison, Literal, Predicate
+from inlay.format.schema import Primitive
+from inlay.format.snapshot import Snapshot
+from inlay.ops.context import Context
+from inlay.ops.metadata.load import load_entries, load_matching
+from inlay.parquet.footer.columns import locate_columns
+from inlay.parquet.read.describe import describe, read_tail
+from inlay.parquet.read.statistics import file_stats
+from inlay.plan.metadata.state import State
+from inlay.storage.base import Location
+
+# So few references are read in about the time of a footer.
+FEW = 3
+
+
+def load_file(ctx: Context, state: State, key: str) -> State:
+    """`state` with the entry of the file `key`, if it is live, and every marker."""
+    if key not in state.keys_at_hand() and len(state.missing_files()) > FEW:
+        bounds: Predicate = TRUE
+        with suppress(InlayError):
+            bounds = And(tuple(_bounds(ctx, state.snapshot, key)))
+        state = load_matching(ctx, state, bounds)
+    return load_entries(ctx, state, files=key not in state.keys_at_hand())
+
+
+def _bounds(ctx: Context, snapshot: Snapshot, key: str) -> Iterator[Predicate]:
+    """The least and the greatest value of each column, each of which a leaf with the file's entry may hold.
+    Raises what a footer that cannot be read does."""
+    store = ctx.store
+    got = read_tail(store, Location(store.scheme, store.bucket, ctx.key(key)))
+    found = describe(got.body, size=got.size)
+    schema = snapshot.schema
+    columns = locate_columns(found.arrow, schema)
+    known = file_stats(found.metadata, columns, schema, snapshot.stats_columns)
+    for field_id, stats in known.items():
+        column = schema.by_id(field_id)
+        for bound in (stats.lower, stats.upper):
+            if column is not None and isinstance(column.type, Primitive) and bound is not None:
+                yield Comparison(field_id, "=", Literal(column.type, bound))

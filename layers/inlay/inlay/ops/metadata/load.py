@@ -1,0 +1,400 @@
+"""Load: the pointer, an archived version, the segments a plan asks for.
+
+Promise: opening a table is one GET; a version, a tag or a branch is one more. What is read is decoded
+whole or refused (`CorruptTable`, `NewerFormat`); segments are immutable, so those loaded once are
+carried along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, assert_never
+
+from inlay.errors import (
+    CorruptTable,
+    InlayError,
+    RefNotFound,
+    SnapshotGone,
+    TableNotFound,
+    VersionNotFound,
+)
+from inlay.format import keys
+from inlay.format.codec import Apart, decode_head, decode_schemas, decode_snapshot
+from inlay.format.content import Content, content_of
+from inlay.format.entry_json import Types
+from inlay.format.leaves import decode_files, decode_ledger, decode_markers, decode_references
+from inlay.format.predicate import Predicate
+from inlay.format.schema import Schema
+from inlay.format.snapshot import (
+    POINTER_TARGET_BYTES,
+    HeadObject,
+    Ref,
+    SchemaObject,
+    Segment,
+    Snapshot,
+    Tier,
+    observed,
+)
+from inlay.ops.context import Context
+from inlay.plan.change import Kind, NeedSegments
+from inlay.plan.metadata.references import head_fault, segment_fault
+from inlay.plan.metadata.state import Contents, State
+from inlay.plan.metadata.tree import open_tree
+from inlay.plan.pruning.prune import may_match
+from inlay.plan.refs.refs import MAIN, held_versions, hidden, seen
+from inlay.storage.base import Missing, Refused
+
+T = TypeVar("T")
+
+# An as-of read finds a hexadecimal digit of the version with each hop.
+MAX_HOPS = 16
+# Entries of leaves that a writer goes on carrying after a commit: some 2 KB each, as objects; records of
+# the ledger some 150 bytes. More is read again from the store when it is needed.
+CARRIED_ENTRIES = 32_768
+CARRIED_RECORDS = 262_144
+# What a decoded content takes in memory, for each byte of its object.
+CONTENT_BYTES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A state as read: `etag` and `raw` are the pointer's (of an archive: no swap is possible on it),
+    `date_us` the store's clock at the last answer, `read_at` the local monotonic clock."""
+
+    state: State
+    etag: str
+    raw: bytes
+    date_us: int
+    read_at: float
+    own: Snapshot | None = None  # what the pointer itself says, where `state` shows a branch
+
+    @property
+    def pointer(self) -> Snapshot:
+        """The snapshot as the pointer has it, with main's content."""
+        return self.own or self.state.snapshot
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.state.snapshot
+
+    @property
+    def has_open_times(self) -> bool:
+        """Whether the stored snapshot leaves times open that the next commit will write down."""
+        known = self.pointer.schemas
+
+        def apart(found: SchemaObject) -> tuple[Schema, ...]:
+            return tuple(s for s in known if s.id in found.ids)
+
+        stored = decode_snapshot(self.raw, key=keys.POINTER, apart=apart)
+        return stored.boundary.time_us is None or any(e.time_us is None for e in stored.expired)
+
+
+def load_pointer(ctx: Context, *, carried: Contents | None = None) -> Loaded:
+    """The current snapshot as this context sees it: one GET, and on a branch one more for its content,
+    unless that is known. `carried` are segment contents known from earlier loads."""
+    return on_branch(ctx, read_main(ctx), carried=carried)
+
+
+def read_main(ctx: Context) -> Loaded:
+    """The pointer as it is, whatever the context's branch; without contents of segments."""
+    answer = ctx.store.get(ctx.key(keys.POINTER))
+    if isinstance(answer, Missing | Refused):
+        raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
+    # What the pointer leaves open ("from now on") had surely landed by the time of this answer.
+    found = decode_snapshot(answer.body, key=ctx.key(keys.POINTER), apart=schemas_of(ctx))
+    snapshot = observed(found, answer.date_us)
+    return Loaded(State(snapshot), answer.etag, answer.body, answer.date_us, ctx.clock.monotonic())
+
+
+def on_branch(ctx: Context, main: Loaded, *, carried: Contents | None = None) -> Loaded:
+    """What `read_main` has read, with the content of the context's branch."""
+    table = main.pointer
+    if ctx.branch is None:
+        return replace(main, state=State(table, retain(carried, table)), own=None)
+    ref = find_ref(ctx, table, ctx.branch)
+    snapshot = seen(table, load_content(ctx, table, ref), ref.since)
+    return replace(main, state=State(snapshot, retain(carried, snapshot)), own=table)
+
+
+def find_ref(ctx: Context, table: Snapshot, name: str) -> Ref:
+    ref = table.refs.get(name)
+    if ref is None:
+        raise RefNotFound(
+            f"{ctx.uri} has no tag or branch {name!r}",
+            next_step=f"It has: {', '.join([MAIN, *sorted(table.refs)])}",
+            table=ctx.uri,
+        )
+    return ref
+
+
+def load_content(ctx: Context, table: Snapshot, ref: Ref) -> Content:
+    """What a ref of `table` holds, as it was written: one GET, none where it is known."""
+    if ref.head is not None:
+        return load_head(ctx, table, ref.head)
+    if ref.version == table.version:
+        return content_of(table)
+    name = f"{table.table_id}/{ref.version}"
+    known: Content | None = ctx.cache.get(name)
+    if known is None:
+        found = load_version(ctx, table, ref.version)
+        known = content_of(found)
+        ctx.cache.put(name, known, CONTENT_BYTES * POINTER_TARGET_BYTES)
+    return known
+
+
+def load_head(ctx: Context, table: Snapshot, head: HeadObject) -> Content:
+    key = keys.segment_key(head.id)
+    known: Content | None = ctx.cache.get(key)
+    if known is not None:
+        return known
+    answer = ctx.store.get(ctx.key(key))
+    if isinstance(answer, Missing | Refused):
+        raise _missing_segment(ctx, table, ctx.key(key))
+    found = decode_head(answer.body, key=ctx.key(key), types=Types(table.schemas))
+    fault = head_fault(table, head, found, len(answer.body))
+    if fault:
+        raise CorruptTable(f"head {ctx.key(key)} {fault}", table=ctx.uri, key=ctx.key(key))
+    ctx.cache.put(key, found, CONTENT_BYTES * head.size)
+    return found
+
+
+def schemas_of(ctx: Context) -> Apart:
+    """Reads schemas that are kept apart: one GET for each object, none where it is known."""
+
+    def load(found: SchemaObject) -> tuple[Schema, ...]:
+        key = keys.segment_key(found.id)
+        known: tuple[Schema, ...] | None = ctx.cache.get(key)
+        if known is None:
+            answer = ctx.store.get(ctx.key(key))
+            if isinstance(answer, Missing | Refused):
+                raise CorruptTable(
+                    f"{key} is missing: the table's schemas are in it", table=ctx.uri, key=key
+                )
+            known = decode_schemas(answer.body, found, key=key)
+            ctx.cache.put(key, known, CONTENT_BYTES * found.size)
+        return known
+
+    return load
+
+
+def find_version(ctx: Context, version: int) -> Snapshot | None:
+    """An archived version; None where there is no such archive. One GET."""
+    key = ctx.key(keys.archive_key(version))
+    answer = ctx.store.get(key)
+    if isinstance(answer, Missing | Refused):
+        return None
+    snapshot = decode_snapshot(answer.body, key=key, apart=schemas_of(ctx))
+    if snapshot.version != version:
+        raise CorruptTable(f"{key} holds version {snapshot.version}", key=key, version=version)
+    return snapshot
+
+
+def load_version(ctx: Context, current: Snapshot, version: int) -> Snapshot:
+    """The snapshot of `version`: the current one, or its archive by one GET."""
+    if version == current.version:
+        return current
+    if not 1 <= version < current.version:
+        raise VersionNotFound(
+            f"{ctx.uri} has no version {version}: it is at version {current.version}",
+            table=ctx.uri,
+            version=version,
+        )
+    if version < current.oldest_version and version not in held_versions(current):
+        raise VersionNotFound(
+            f"version {version} of {ctx.uri} has expired; the oldest is {current.oldest_version}",
+            table=ctx.uri,
+            version=version,
+        )
+    found = find_version(ctx, version)
+    if found is None:
+        raise CorruptTable(
+            f"the archive of version {version} is missing",
+            table=ctx.uri,
+            key=ctx.key(keys.archive_key(version)),
+            version=version,
+        )
+    if found.table_id != current.table_id:
+        raise CorruptTable(
+            f"the archive of version {version} belongs to another table",
+            table=ctx.uri,
+            key=ctx.key(keys.archive_key(version)),
+        )
+    return found
+
+
+def load_seen(ctx: Context, table: Snapshot, version: int) -> Snapshot:
+    """Main, or the context's branch, at a version, as readers see it now. `table` is the pointer's."""
+    found = load_version(ctx, table, version)
+    if ctx.branch is not None:
+        ref = find_ref(ctx, found, ctx.branch)
+        found = seen(found, load_content(ctx, found, ref), ref.since)
+    return found if version == table.version else hidden(found, table)
+
+
+def load_as_of(ctx: Context, current: Snapshot, time_us: int) -> Snapshot:
+    """The newest version committed at or before `time_us`, by hops along the snapshots' time indexes:
+    each tells in which sixteenth of what is left the time lies."""
+    at = current
+    for _ in range(MAX_HOPS):
+        if at.commit.time_us <= time_us:
+            return at
+        earlier = [v for v, t in at.time_index if t <= time_us and v < at.version]
+        later = [v for v, t in at.time_index if t > time_us and v <= at.version]
+        # The answer lies in [last point before, first point after): walk back from the latter.
+        first_later = min(later, default=at.version)
+        last_earlier = max(earlier, default=0)
+        if first_later - last_earlier <= 1:
+            if last_earlier < 1:
+                break
+            return load_version(ctx, current, last_earlier)
+        at = load_version(ctx, current, max(first_later - 1, 1))
+    raise VersionNotFound(
+        f"{ctx.uri} has no version as old as that: it was created at a later time", table=ctx.uri
+    )
+
+
+def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:
+    """`state` with these segments' contents as well, read in parallel, one GET each."""
+    types = Types(state.snapshot.schemas)
+    asked: list[tuple[Kind, Segment]] = [
+        *(("files", s) for s in need.files),
+        *(("markers", s) for s in need.markers),
+        *(("ledger", s) for s in need.ledger),
+    ]
+    wanted = {s.id: ("nodes" if s.level else kind, s) for kind, s in asked}.values()
+
+    def load(item: tuple[Kind, Segment]) -> tuple[Kind, str, tuple[Any, ...]]:
+        kind, segment = item
+        key = ctx.key(keys.segment_key(segment.id))
+        answer = ctx.store.get(key)
+        if isinstance(answer, Missing | Refused):
+            raise _missing_segment(ctx, state.snapshot, key)
+        entries = decode_segment(kind, answer.body, key=key, types=types)
+        fault = segment_fault(state.snapshot, kind, segment, entries, len(answer.body))
+        if fault:
+            raise CorruptTable(f"segment {key} {fault}", table=ctx.uri, key=key)
+        return kind, segment.id, entries
+
+    return State(state.snapshot, grown(state.contents, ctx.map(load, wanted)))
+
+
+def decode_segment(kind: Kind, data: bytes, *, key: str, types: Types) -> tuple[Any, ...]:
+    match kind:
+        case "files":
+            return decode_files(data, key=key)
+        case "markers":
+            return decode_markers(data, key=key, types=types)
+        case "ledger":
+            return decode_ledger(data, key=key)
+        case "nodes":
+            return decode_references(data, key=key)
+        case _:
+            assert_never(kind)
+
+
+def count_of(kind: Kind, entries: Sequence[Any]) -> int:
+    """Entries under a segment, as its reference tells them."""
+    return sum(leaf.count for leaf in entries) if kind == "nodes" else len(entries)
+
+
+def grown(contents: Contents, more: Iterable[tuple[Kind, str, tuple[Any, ...]]]) -> Contents:
+    """`contents` with these segments as well."""
+    found: dict[Kind, dict[str, Any]] = {
+        "files": dict(contents.files),
+        "markers": dict(contents.markers),
+        "ledger": dict(contents.ledger),
+        "nodes": dict(contents.nodes),
+    }
+    for kind, segment_id, entries in more:
+        found[kind][segment_id] = entries
+    return Contents(**found)
+
+
+def _missing_segment(ctx: Context, snapshot: Snapshot, key: str) -> InlayError:
+    """Whoever reads a snapshot for longer than the grace period may find it collected; a segment that
+    the newest snapshot needs must be there."""
+    if read_main(ctx).snapshot.version != snapshot.version:
+        return SnapshotGone(
+            f"a segment of version {snapshot.version} is gone", table=ctx.uri, key=key
+        )
+    return CorruptTable(f"segment {key} is missing", table=ctx.uri, key=key)
+
+
+def load_entries(ctx: Context, state: State, *, files: bool = True, markers: bool = True) -> State:
+    """`state` with every entry at hand, of files, of markers or of both."""
+    while True:  # twice at most: nodes, then what they refer to
+        need = NeedSegments(
+            files=state.missing_files() if files else (),
+            markers=state.missing_markers() if markers else (),
+        )
+        if not need.files and not need.markers:
+            return state
+        state = load_segments(ctx, state, need)
+
+
+def load_matching(ctx: Context, state: State, predicate: Predicate) -> State:
+    """`state` with the entries of every file that may hold a row for which `predicate` is TRUE, and every
+    marker."""
+
+    def wanted(segments: Sequence[Segment]) -> list[bool]:
+        return [may_match(predicate, s.stats, s.rows) for s in segments]
+
+    while True:
+        need = NeedSegments(state.missing_files(wanted), state.missing_markers())
+        if not need.files and not need.markers:
+            return state
+        state = load_segments(ctx, state, need)
+
+
+def load_ledger(ctx: Context, state: State) -> State:
+    """`state` with every record of the ledger at hand."""
+    while True:
+        missing = state.missing_records()
+        if not missing:
+            return state
+        state = load_segments(ctx, state, NeedSegments(ledger=missing))
+
+
+def retain(contents: Contents | None, snapshot: Snapshot) -> Contents:
+    """Of `contents`, what `snapshot` still refers to: a long-lived writer must not grow. Under a node
+    that is not loaded anything may be."""
+    if contents is None:
+        return Contents()
+    nodes = contents.nodes
+    tiers = (snapshot.files, snapshot.markers, snapshot.ledger.records)
+
+    def kept(tier: Tier[Any], entries: Mapping[str, T]) -> dict[str, T]:
+        opened = open_tree(tier.segments, nodes)
+        leaves = {leaf.id for leaf in opened.leaves}
+        return {i: e for i, e in entries.items() if opened.closed or i in leaves}
+
+    tops = {s.id for tier in tiers for s in tier.segments}
+    return Contents(
+        files=kept(snapshot.files, contents.files),
+        markers=kept(snapshot.markers, contents.markers),
+        ledger=kept(snapshot.ledger.records, contents.ledger),
+        nodes={i: n for i, n in nodes.items() if i in tops},
+    )
+
+
+def bounded(contents: Contents) -> Contents:
+    """The newest of `contents`, as far as CARRIED_ENTRIES go: those are what grows and is looked at."""
+    files = _newest(contents.files, CARRIED_ENTRIES)
+    markers = _newest(contents.markers, CARRIED_ENTRIES)
+    return replace(
+        contents,
+        files=files,
+        markers=markers,
+        ledger=_newest(contents.ledger, CARRIED_RECORDS),
+    )
+
+
+def _newest(entries: Mapping[str, tuple[T, ...]], most: int) -> dict[str, tuple[T, ...]]:
+    left = most
+    found: dict[str, tuple[T, ...]] = {}
+    for segment_id in reversed(list(entries)):
+        left -= len(entries[segment_id])
+        if left >= 0:
+            found[segment_id] = entries[segment_id]
+    return dict(reversed(list(found.items())))

@@ -1,0 +1,1 @@
+"""Branches and tags: make, drop, list, merge, restore."""

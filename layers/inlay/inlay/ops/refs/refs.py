@@ -1,0 +1,172 @@
+"""Refs: make, hold, drop and list tags and branches.
+
+Promise: each is one commit, of metadata alone; a ref is never made of a version or a content that may be
+gone, and one that another process changed meanwhile is looked at again before anything is done to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from inlay.errors import InvalidRequest, RefExists, RefHeld, VersionNotFound
+from inlay.format.snapshot import MAX_REFS, Ref, Snapshot
+from inlay.ops.commit.driver import Committed, Skipped
+from inlay.ops.commit.retry import commit_planned
+from inlay.ops.context import Context
+from inlay.ops.metadata.load import (
+    Loaded,
+    find_ref,
+    load_content,
+    load_entries,
+    load_pointer,
+    on_branch,
+)
+from inlay.plan.change import THIS_VERSION, Change, Edit
+from inlay.plan.pruning.added_columns import lacks_asked
+from inlay.plan.refs.refs import MAIN, check_name, is_retained
+
+
+def tag(ctx: Context, name: str, source: Ref, *, hold: bool = False) -> Committed | Skipped:
+    """Give what `source` holds a name that does not move. Raises `RefExists`, `VersionNotFound`."""
+    made = Ref(kind="tag", version=source.version, head=source.head, hold=hold, since=THIS_VERSION)
+    return _create(ctx, name, source, made)
+
+
+def branch(ctx: Context, name: str, source: Ref) -> Committed | Skipped:
+    """Begin a branch on what `source` holds. One that does not begin on a version of main cannot be
+    merged into it later: what the two have in common would not be known."""
+    base = source.version if source.head is None else 0
+    made = Ref(
+        kind="branch", version=source.version, head=source.head, base=base, since=THIS_VERSION
+    )
+    return _create(ctx, name, source, made)
+
+
+def _create(ctx: Context, name: str, source: Ref, made: Ref) -> Committed | Skipped:
+    check_name(name)
+
+    def edit(table: Snapshot) -> Edit | None:
+        there = table.refs.get(name)
+        if there is not None:
+            if replace(there, since=made.since) == made:
+                return None  # a request that came twice
+            raise RefExists(f"there is a {there.kind} {name!r} already", table=ctx.uri)
+        if len(table.refs) >= MAX_REFS:
+            raise InvalidRequest(
+                f"a table has at most {MAX_REFS} tags and branches",
+                next_step="Drop one that is not needed any more",
+                table=ctx.uri,
+            )
+        check_retained(ctx, table, source)
+        return Edit(refs={name: made}, refs_were={name: None}, source=source)
+
+    return edit_refs(ctx, made.kind, edit)
+
+
+def drop(ctx: Context, name: str) -> Committed | Skipped:
+    """Forget a tag or branch. What only it kept can be read by nobody who opens the table from now on,
+    and is garbage after the grace. Raises `RefNotFound`, `RefHeld`."""
+
+    def edit(table: Snapshot) -> Edit:
+        there = find_ref(ctx, table, name)
+        if there.hold:
+            raise RefHeld(f"{name!r} is under a legal hold", table=ctx.uri, version=there.version)
+        return Edit(refs={name: None}, refs_were={name: there})
+
+    return edit_refs(ctx, "drop_ref", edit)
+
+
+def set_hold(ctx: Context, name: str, hold: bool) -> Committed | Skipped:
+    """Put a tag under a legal hold, or lift it."""
+
+    def edit(table: Snapshot) -> Edit | None:
+        there = find_ref(ctx, table, name)
+        if there.kind != "tag":
+            raise InvalidRequest(
+                f"{name!r} is a branch: a hold keeps what does not move",
+                next_step="Tag what it is now, with the hold",
+                table=ctx.uri,
+            )
+        if there.hold == hold:
+            return None
+        return Edit(refs={name: replace(there, hold=hold)}, refs_were={name: there})
+
+    return edit_refs(ctx, "set_hold", edit)
+
+
+def edit_refs(
+    ctx: Context, operation: str, edit_of: Callable[[Snapshot], Edit | None]
+) -> Committed | Skipped:
+    """Commit what `edit_of` says of the table as it is then; None is nothing to do."""
+    main = replace(ctx, branch=None)
+
+    def plan(loaded: Loaded) -> Change | None:
+        edit = edit_of(loaded.pointer)
+        return None if edit is None else Change(operation=operation, edit=edit)
+
+    return commit_planned(main, load_pointer(main), plan)
+
+
+def check_retained(ctx: Context, table: Snapshot, source: Ref) -> None:
+    if not is_retained(table, source):
+        raise VersionNotFound(
+            f"version {source.version} of {ctx.uri} is not kept any more: the oldest is "
+            f"{table.oldest_version}",
+            table=ctx.uri,
+            version=source.version,
+        )
+
+
+def source_of(ctx: Context, table: Snapshot, at: int | str) -> Ref:
+    """What a version number or a name stands for. Raises `InvalidRequest` for a version whose rows an open
+    erasure cannot tell apart: whoever made it current again would lose them all."""
+    if isinstance(at, str) and at != MAIN:
+        return find_ref(ctx, table, at)
+    version = table.version if isinstance(at, str) else at
+    if not 1 <= version <= table.version:
+        raise VersionNotFound(
+            f"{ctx.uri} has no version {version}: it is at version {table.version}",
+            table=ctx.uri,
+            version=version,
+        )
+    ref = Ref(kind="tag", version=version)
+    asked = [e.predicate for e in table.erasures if e.predicate is not None]
+    schema_id = load_content(ctx, table, ref).schema_id if asked else 0
+    if any(lacks_asked(predicate, schema_id, table.schemas) for predicate in asked):
+        raise InvalidRequest(
+            f"version {version} of {ctx.uri} lacks a column that an open erasure asks for",
+            next_step="Wait for the erasure to end (`inlay erase-status`)",
+            table=ctx.uri,
+            version=version,
+        )
+    return ref
+
+
+def each_content(ctx: Context, main: Loaded) -> Iterator[tuple[str | None, Loaded]]:
+    """Main (None), and what each ref shows, by name; with all entries."""
+    yield None, replace(main, state=load_entries(ctx, main.state))
+    for name in sorted(main.snapshot.refs):
+        at = replace(ctx, branch=name)
+        loaded = on_branch(at, main, carried=main.state.contents)
+        yield name, replace(loaded, state=load_entries(at, loaded.state))
+
+
+def refs_table(table: Snapshot) -> pa.Table:
+    """Main, then tags and branches by name. `base` is the version of main that a branch can be merged
+    on, `written` says whether it has a content of its own, `since` when it was made or last merged."""
+    main = Ref(kind="branch", version=table.version)
+    refs = [(MAIN, main), *sorted(table.refs.items())]
+    return pa.table(
+        {
+            "name": pa.array([name for name, _ in refs], pa.string()),
+            "kind": pa.array([r.kind for _, r in refs], pa.string()),
+            "version": pa.array([r.version for _, r in refs], pa.int64()),
+            "hold": pa.array([r.hold for _, r in refs], pa.bool_()),
+            "base": pa.array([r.base or None for _, r in refs], pa.int64()),
+            "since": pa.array([r.since or None for _, r in refs], pa.int64()),
+            "written": pa.array([r.head is not None for _, r in refs], pa.bool_()),
+        }
+    )

@@ -1,0 +1,59 @@
+"""Restore: what was becomes what is, as a new commit.
+
+Promise: the rows and columns are those of a version, tag or branch that is still kept, exactly; nothing
+else goes back: versions, ids, the ledger, erasures, the GC boundary and other refs stay as they are.
+Requests that were applied stay applied. Rows that an open erasure concerns do not come back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from inlay.format.snapshot import Ref, Snapshot
+from inlay.ops.commit.driver import Committed, Skipped
+from inlay.ops.context import Context
+from inlay.ops.metadata.load import find_ref, load_content
+from inlay.ops.refs.refs import check_retained, edit_refs
+from inlay.plan.change import THIS_VERSION, Edit
+
+RESTORE = "restore"
+EVEN = Ref(kind="branch", version=THIS_VERSION, base=THIS_VERSION, since=THIS_VERSION)
+
+
+def restore(ctx: Context, source: Ref, *, name: str | None = None) -> Committed | Skipped:
+    """Give main, or the context's branch, the content that `source` holds. `name`: of the branch that
+    `source` is; it is even with main afterwards."""
+    if ctx.branch is not None:
+        return _restore_branch(ctx, ctx.branch, source)
+
+    def edit(table: Snapshot) -> Edit:
+        check_retained(ctx, table, source)
+        refs: dict[str, Ref] = {}
+        if source.head is not None:
+            # Files come to main that a branch may call its own: what is common is not known any more.
+            refs = {n: replace(r, base=0) for n, r in table.refs.items() if r.base}
+        if name is not None and table.refs.get(name) == source and source.kind == "branch":
+            refs[name] = EVEN
+        return Edit(
+            content=load_content(replace(ctx, branch=None), table, source),
+            source=source,
+            refs=refs,
+            refs_were={n: table.refs[n] for n in refs},
+        )
+
+    return edit_refs(ctx, RESTORE, edit)
+
+
+def _restore_branch(ctx: Context, branch: str, source: Ref) -> Committed | Skipped:
+    """A branch is a name: it is made to stand for what it is to be, as if it began there."""
+
+    def edit(table: Snapshot) -> Edit:
+        there = find_ref(ctx, table, branch)
+        check_retained(ctx, table, source)
+        base = source.version if source.head is None else 0
+        new = replace(
+            there, version=source.version, head=source.head, base=base, since=THIS_VERSION
+        )
+        return Edit(refs={branch: new}, refs_were={branch: there}, source=source)
+
+    return edit_refs(ctx, RESTORE, edit)

@@ -1,0 +1,312 @@
+"""Alter: another schema for the same files.
+
+Promise: no data file is touched, whatever the change; every row reads as before, under the new names and
+types. What cannot be so is refused with the reason before anything is written. The change is planned on
+the schema its caller saw: if another commit changed that meanwhile it is refused, unless both come to the
+same columns, and then nothing is committed twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
+from inlay.format.entry import DataFile
+from inlay.format.properties import Properties
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
+from inlay.ops.commit.base import fresh_base
+from inlay.ops.commit.driver import Committed, Skipped
+from inlay.ops.commit.idempotency import already_applied
+from inlay.ops.commit.retry import MAX_PLANS, commit_planned
+from inlay.ops.context import Context
+from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.parquet.arrow.types import (
+    is_list,
+    plain_type,
+    primitive_from_arrow,
+    schema_from_arrow,
+    to_physical,
+)
+from inlay.parquet.read.reader import Wanted, read_file
+from inlay.plan.change import Change, Edit, Request, SchemaEdit
+from inlay.plan.scan.scan import FileTask
+from inlay.plan.schema_conflicts import (
+    evolved,
+    is_evolved,
+    looks_at,
+    objection,
+    shrinking,
+    unreadable,
+)
+from inlay.plan.schema_evolution import Evolution, Path, spell
+
+_PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
+
+
+def alter(
+    ctx: Context,
+    evolution: Evolution,
+    *,
+    base: Loaded | None = None,
+    request: Request | None = None,
+) -> Committed | Skipped:
+    """Commit the schema that `evolution` makes of that of `base`. Raises `InvalidRequest` where the
+    format or the table speaks against it, `ConcurrentChange` when the schema is another one by now."""
+    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    if before is not None:
+        return before
+    edit = SchemaEdit(loaded.snapshot.schema_id, evolution)
+
+    def plan(now: Loaded) -> Change:
+        nonlocal edit
+        if is_evolved(now.snapshot, edit):
+            pass  # nothing is left to do, whoever did it
+        elif now.snapshot.schema_id != edit.planned_on:
+            raise ConcurrentChange(
+                "the schema was changed by another commit since this table was read",
+                next_step="Call refresh(), look at the schema, and alter that one",
+                table=ctx.uri,
+                version=now.snapshot.version,
+            )
+        else:
+            edit = _checked(ctx, now, edit)
+        return Change(operation="alter", request=request, edit=Edit(schema=edit))
+
+    return commit_planned(ctx, loaded, plan)
+
+
+def _checked(ctx: Context, loaded: Loaded, edit: SchemaEdit) -> SchemaEdit:
+    """The edit, once nothing in this base is against it."""
+    snapshot = loaded.snapshot
+    files, markers = looks_at(snapshot, edit)
+    state = load_entries(ctx, loaded.state, files=files, markers=markers)
+    loaded = replace(loaded, state=state)
+    if files:
+        after = evolved(snapshot, edit)
+        edit = replace(edit, proven=edit.proven | _proven(ctx, loaded, after, edit.proven))
+    objection(loaded.state, edit)
+    return edit
+
+
+def _proven(ctx: Context, loaded: Loaded, after: Schema, known: frozenset[str]) -> frozenset[str]:
+    """Files whose values all fit `after`, where statistics alone do not say so: they are read. Deleted
+    rows as well, for readers convert before they drop."""
+    snapshot = loaded.snapshot
+    schemas = {s.id: s for s in snapshot.schemas}
+    shrunk = shrinking(snapshot.schema, after)
+
+    def fits(entry: DataFile) -> bool:
+        recorded = schemas[entry.schema_id]
+        tops = tuple(
+            f.id for f in after.fields if any(i.id in shrunk for _, i in Schema(0, (f,)).walk())
+        )
+        task = FileTask(file=entry, schema=recorded)
+        wanted = Wanted(schema=after, columns=tops)
+        try:
+            for _ in read_file(ctx.objects, task, wanted, ctx.executor):
+                pass
+        except SchemaMismatch:
+            return False
+        return True
+
+    unsure = [
+        entry
+        for entry in loaded.state.files()
+        if entry.key not in known
+        and unreadable(entry, schemas[entry.schema_id], after, only=shrunk)
+    ]
+    return frozenset(entry.key for entry in unsure if fits(entry))
+
+
+# -- what callers ask for -------------------------------------------------------------------------
+
+
+def evolution_of(
+    schema: Schema,
+    *,
+    add: Mapping[str, Any] | pa.Schema | None = None,
+    drop: Sequence[str] = (),
+    rename: Mapping[str, str] | None = None,
+    widen: Mapping[str, Any] | None = None,
+    optional: Sequence[str] = (),
+    order: Sequence[str] = (),
+    defaults: Mapping[str, Any] | None = None,
+) -> Evolution:
+    """Names, Arrow types and Python values as an `Evolution` of `schema`. Raises `InvalidRequest`,
+    `UnsupportedType`."""
+    given = _mapping(defaults, "defaults")
+    added: list[tuple[Path, Field]] = []
+    columns = {f.name: f for f in add} if isinstance(add, pa.Schema) else _mapping(add, "add")
+    for name, kind in columns.items():
+        path = parse_path(name, schema)
+        added.append((path[:-1], _new_field(path, kind, given.get(name))))
+    late = [name for name in given if name not in columns]
+    if late:
+        raise InvalidRequest(
+            f"column {late[0]!r} is there already: its default cannot be changed, or rows that were "
+            "written before would change",
+            next_step="Update the rows, or add another column with that default",
+        )
+    renamed: list[tuple[Path, str]] = []
+    for name, other in _mapping(rename, "rename").items():
+        path = parse_path(name, schema)
+        new = parse_path(other, schema) if isinstance(other, str) else ()
+        if not new or (len(new) > 1 and new[:-1] != path[:-1]):
+            raise InvalidRequest(
+                f"{name!r} cannot be renamed to {str(other)[:80]!r}",
+                next_step="Give the new name alone: a rename moves no column into another struct",
+            )
+        renamed.append((path, new[-1]))
+    return Evolution(
+        drop=_paths(drop, "drop", schema),
+        rename=tuple(renamed),
+        widen=tuple(
+            (parse_path(name, schema), _primitive(name, kind))
+            for name, kind in _mapping(widen, "widen").items()
+        ),
+        optional=_paths(optional, "optional", schema),
+        add=tuple(added),
+        order=_paths(order, "order", schema),
+    )
+
+
+def parse_path(name: str, schema: Schema) -> Path:
+    """`address.city`, `"odd.name".x` → a path. A column whose own name has dots needs no quotes."""
+    if not isinstance(name, str):
+        raise InvalidRequest(f"the name of a column is text, not a {type(name).__name__}")
+    if schema.column(name) is not None:
+        return (name,)
+    parts, at = [], 0
+    while at < len(name):
+        match = _PART.match(name, at)
+        end = match.end() if match else at
+        if match is None or (end < len(name) and name[end] != "."):
+            break
+        quoted, plain = match.groups()
+        parts.append(plain if quoted is None else quoted.replace('""', '"'))
+        at = end + 1
+    if not parts or at != len(name) + 1:
+        raise InvalidRequest(
+            f"{name[:80]!r} is no name of a column",
+            next_step='Write nested fields as "outer.inner", and odd names in double quotes',
+        )
+    return tuple(parts)
+
+
+def _paths(names: Sequence[str], what: str, schema: Schema) -> tuple[Path, ...]:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise InvalidRequest(f"{what} takes a list of columns", next_step=f"Give [{names!r}]")
+    return tuple(parse_path(name, schema) for name in names)
+
+
+def _mapping(given: Mapping[str, Any] | None, what: str) -> Mapping[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InvalidRequest(
+            f"{what} cannot be a {type(given).__name__}", next_step='Give a dict: {"column": …}'
+        )
+    return given
+
+
+def _new_field(path: Path, kind: Any, default: Any) -> Field:
+    if isinstance(kind, pa.DataType):
+        kind = pa.field(path[-1], kind)
+    if not isinstance(kind, pa.Field):
+        raise InvalidRequest(
+            f"the type of column {spell(path)!r} cannot be a {type(kind).__name__}",
+            next_step='Give an Arrow type: {"x": pa.int64()}, or a pa.field for a required column',
+        )
+    [field] = schema_from_arrow(pa.schema([kind.with_name(path[-1])])).fields
+    if default is None:
+        return field
+    if not isinstance(field.type, Primitive):
+        raise InvalidRequest(
+            f"column {spell(path)!r} is nested and cannot have a default",
+            next_step="Give defaults to fields that are added within it later",
+        )
+    try:
+        return replace(field, default=to_physical(default, field.type))
+    except InvalidRequest:
+        raise InvalidRequest(
+            f"the default of column {spell(path)!r} is no value of type {field.type}"
+        ) from None
+
+
+def _primitive(name: str, kind: Any) -> Primitive:
+    if isinstance(kind, pa.Field):
+        kind = kind.type
+    found = primitive_from_arrow(kind) if isinstance(kind, pa.DataType) else None
+    if found is None:
+        raise InvalidRequest(
+            f"column {name!r} cannot be widened to {str(kind)[:80]}",
+            next_step='Give an Arrow type of plain values: {"x": pa.int64()}',
+        )
+    return found
+
+
+# -- data that brings columns of its own ----------------------------------------------------------
+
+
+def adds_columns(loaded: Loaded) -> bool:
+    """Whether columns that data brings are added to the table."""
+    return Properties(loaded.snapshot.properties).text("schema.evolve") == "add"
+
+
+def brings_columns(arrow: pa.Schema, schema: Schema) -> bool:
+    """Whether data has fields that the table lacks. Raises `UnsupportedType` for those it cannot have."""
+    return next(_unknown(list(arrow), schema.fields, ()), None) is not None
+
+
+def admit_columns(ctx: Context, loaded: Loaded, arrow: Iterable[pa.Schema]) -> Loaded:
+    """The table with the columns that data of these schemas has and it lacks, where its property
+    `schema.evolve` is `add`: one commit, none when there is nothing to add."""
+    schemas = tuple(arrow)
+    for _ in range(MAX_PLANS):
+        snapshot = loaded.snapshot
+        if not adds_columns(loaded):
+            return loaded
+        found: dict[Path, Field] = {}
+        for each in schemas:
+            for path, field in _unknown(list(each), snapshot.schema.fields, ()):
+                found.setdefault(path, field)
+        if not found:
+            return loaded
+        evolution = Evolution(add=tuple((path[:-1], field) for path, field in found.items()))
+        try:
+            return alter(ctx, evolution, base=loaded).loaded
+        except ConcurrentChange:
+            # Somebody else changed the schema: it may have some of the columns by now.
+            loaded = load_pointer(ctx, carried=loaded.state.contents)
+    raise ConcurrentChange(f"the schema was changed {MAX_PLANS} times", table=ctx.uri)
+
+
+def _unknown(
+    found: Sequence[pa.Field], known: Sequence[Field], path: Path
+) -> Iterator[tuple[Path, Field]]:
+    """Fields that data has and a table lacks, at any depth, outermost only."""
+    by_name = {field.name: field for field in known}
+    for field in found:
+        here = (*path, field.name)
+        there = by_name.get(field.name)
+        if there is None:
+            yield here, _new_field(here, field.with_nullable(True), None)
+        else:
+            yield from _unknown_within(plain_type(field.type), there, here)
+
+
+def _unknown_within(arrow: pa.DataType, field: Field, path: Path) -> Iterator[tuple[Path, Field]]:
+    match field.type:
+        case Struct(fields) if pa.types.is_struct(arrow):
+            yield from _unknown([arrow.field(i) for i in range(arrow.num_fields)], fields, path)
+        case ListOf(element) if is_list(arrow):
+            yield from _unknown_within(plain_type(arrow.value_type), element, (*path, "element"))
+        case MapOf(_, value) if pa.types.is_map(arrow):
+            yield from _unknown_within(plain_type(arrow.item_type), value, (*path, "value"))
+        case _:
+            return

@@ -1,0 +1,94 @@
+"""Create: a table's first snapshot.
+
+Promise: at most one of any number of racing creators wins; the others are told that a table is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from inlay.errors import InvalidRequest, TableExists
+from inlay.format.keys import POINTER
+from inlay.format.properties import check_properties
+from inlay.format.schema import Primitive, Schema
+from inlay.format.snapshot import UNPARTITIONED, Commit, PartitionSpec, Snapshot
+from inlay.ops.commit.driver import create_pointer
+from inlay.ops.context import Context
+from inlay.ops.metadata.load import Loaded
+from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parse.partitioning import partition_fields
+from inlay.plan.metadata.stats_columns import choose_stats_columns
+from inlay.storage.base import Head
+
+CREATE = "create"
+
+
+def create(
+    ctx: Context,
+    schema: pa.Schema,
+    *,
+    primary_key: Sequence[str] = (),
+    sort_by: Sequence[str] = (),
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, object] | None = None,
+) -> Loaded:
+    """Create the table at `ctx.root`, version 1, empty. Raises `TableExists`."""
+    if not isinstance(schema, pa.Schema):
+        raise InvalidRequest(
+            f"a schema cannot be a {type(schema).__name__}",
+            next_step="Give a pyarrow.Schema (a table or reader has it as `.schema`)",
+            table=ctx.uri,
+        )
+    checked = check_properties(properties or {})
+    typed = schema_from_arrow(schema, schema_id=0)
+    if not typed.fields:
+        raise InvalidRequest("a table needs at least one column", table=ctx.uri)
+    twice = {n for n in typed.names if typed.names.count(n) > 1}
+    if twice:
+        raise InvalidRequest(f"columns named twice: {sorted(twice)}", table=ctx.uri)
+    key_ids = _column_ids(typed, primary_key, "primary_key", ctx.uri)
+    sort_ids = _column_ids(typed, sort_by, "sort_by", ctx.uri)
+    fields = partition_fields(partition_by, typed)
+    specs = (UNPARTITIONED, PartitionSpec(1, fields)) if fields else (UNPARTITIONED,)
+    # The store's clock, not ours: an absent pointer's 404 tells the time as well as a success would.
+    now = ctx.store.head(ctx.key(POINTER))
+    if isinstance(now, Head):
+        raise TableExists(f"there is a table at {ctx.uri} already", table=ctx.uri)
+    table_id = ctx.new_id()
+    snapshot = Snapshot(
+        table_id=table_id,
+        version=1,
+        commit=Commit(id=ctx.new_id(), operation=CREATE, time_us=now.date_us),
+        schemas=(typed,),
+        schema_id=typed.id,
+        last_field_id=typed.max_id(),
+        primary_key=key_ids,
+        sort_by=sort_ids,
+        specs=specs,
+        spec_id=specs[-1].id,
+        stats_columns=choose_stats_columns(
+            typed, key_ids, sort_ids, checked, partitioned_by=tuple(f.source for f in fields)
+        ),
+        properties=checked,
+        time_index=((1, now.date_us),),
+    )
+    loaded = create_pointer(ctx, snapshot)
+    if loaded is None:
+        raise TableExists(f"there is a table at {ctx.uri} already", table=ctx.uri)
+    return loaded
+
+
+def _column_ids(schema: Schema, names: Sequence[str], what: str, table: str) -> tuple[int, ...]:
+    found: list[int] = []
+    for name in names:
+        column = schema.column(name)
+        if column is None or not isinstance(column.type, Primitive):
+            raise InvalidRequest(
+                f"{what} names {name!r}, which is not a plain column",
+                next_step=f"The columns are: {', '.join(schema.names)}",
+                table=table,
+            )
+        found.append(column.id)
+    return tuple(found)

@@ -1,0 +1,47 @@
+"""Partition: how a table is cut into files from now on.
+
+Promise: no file is touched and no query gives another answer. Files of the specs before stay as they are
+until compaction rewrites them; each is pruned by the spec it was written under.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from inlay.errors import InlayError
+from inlay.format.snapshot import Snapshot
+from inlay.ops.commit.base import fresh_base
+from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
+from inlay.ops.commit.idempotency import already_applied
+from inlay.ops.context import Context
+from inlay.ops.metadata.load import Loaded
+from inlay.parse.partitioning import partition_fields, spec_text
+from inlay.plan.change import Change, Edit, Request, SpecEdit
+from inlay.plan.pruning.partitions import current_spec
+
+
+def set_partitioning(
+    ctx: Context,
+    texts: Sequence[str],
+    *,
+    base: Loaded | None = None,
+    request: Request | None = None,
+) -> Committed | Skipped:
+    """Partition what is written from now on by `texts` (`parse.partitioning`); none: not at all. Raises
+    `ConcurrentChange` when it is partitioned otherwise than `base` says, unless as asked for."""
+    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    if before is not None:
+        return before
+    snapshot = loaded.snapshot
+    try:
+        fields = partition_fields(texts, snapshot.schema)
+    except InlayError as error:
+        raise error.about(table=ctx.uri) from None
+    edit = SpecEdit(planned_on=snapshot.spec_id, fields=fields)
+    change = Change(operation="set_partitioning", request=request, edit=Edit(spec=edit))
+    return expect_committed(ctx, commit(ctx, change, base=loaded))
+
+
+def partitioning(snapshot: Snapshot) -> tuple[str, ...]:
+    """How the table is partitioned, as it is written: `("day(ts)", "bucket(16, id)")`."""
+    return spec_text(current_spec(snapshot), snapshot.schema)

@@ -1,0 +1,1 @@
+"""Checking a whole table, and mending what can be mended without guessing."""

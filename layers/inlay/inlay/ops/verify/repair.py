@@ -1,0 +1,360 @@
+"""Repair: mend what can be mended without guessing; refuse the rest and say why.
+
+Promise: nothing is deleted and no sound object is overwritten. Every write is conditional on the very
+damage that was looked at, so a repair that races a writer or another repair loses. A dry run, which is
+the default, writes nothing and says what would be done.
+
+What can be mended
+
+pointer    from the newest whole version of it that the bucket keeps; without those from the newest
+           archive. The rebuilt pointer is a commit of its own on top of that state, not the old bytes
+           again: a writer that stalled before the damage must not find its ETag. It moves the GC
+           boundary to now: what the lost commits knew of deleted objects is gone.
+archives   of the current version from the pointer; of older ones from the object versions that the
+           bucket keeps of the archive or of the pointer
+totals     counted anew, and markers of files that are not live dropped, by an ordinary commit
+
+What an archive cannot give back: the archive of N is written before the swap to N+1. When the pointer
+is lost and the newest archive is N, the table was at N or at N+1, and what made N+1 is nowhere but in
+the pointer. Its writer was told that it is committed; the rebuilt table does not have it.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from inlay.errors import (
+    ConcurrentChange,
+    CorruptTable,
+    KeyTaken,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TableNotFound,
+)
+from inlay.format import keys
+from inlay.format.codec import decode_snapshot, encode_snapshot
+from inlay.format.keys import archive_key, archive_version
+from inlay.format.snapshot import Snapshot, observed
+from inlay.ops.commit.driver import commit, expect_committed
+from inlay.ops.context import Context
+from inlay.ops.metadata.load import load_entries, load_pointer, schemas_of
+from inlay.ops.metadata.pointer import BrokenPointer, Pointer, read_archive, read_pointer
+from inlay.ops.verify.table import Verified, verify
+from inlay.plan.change import Change, Edit, Proposal
+from inlay.plan.commit.apply import seal
+from inlay.plan.commit.draft import Draft
+from inlay.plan.metadata.state import State
+from inlay.plan.verify.findings import Finding, Severity
+from inlay.plan.verify.soundness import check_state
+from inlay.storage.base import Got, IfMatch, Written
+
+REPAIR = "repair"
+# Object versions of one key that are looked at, the newest first: a GET each.
+MAX_OBJECT_VERSIONS = 1_000
+# The same conditional PUT again, after answers that told nothing.
+MAX_PUTS = 6
+
+_MENDABLE = ("archive_missing", "archive_corrupt", "archive_differs")
+_COUNTS = ("totals_wrong", "dangling_marker")
+_VERSION = re.compile(rb'"version":(\d{1,18})[,}]')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mend:
+    """One thing that was mended, or in a dry run would be. `lost` says what cannot be brought back."""
+
+    kind: str
+    key: str
+    what: str
+    lost: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repaired:
+    """`refused` are the errors and warnings that nothing was done about. `version` is the table's
+    afterwards; 0 while there is no pointer."""
+
+    version: int
+    dry_run: bool
+    mends: tuple[Mend, ...] = ()
+    refused: tuple[Finding, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not any(f.severity is Severity.ERROR for f in self.refused)
+
+
+def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
+    """Mend the table at `ctx`, or say what would be done.
+
+    Raises `TableNotFound` where there is neither pointer nor archive, `NewerFormat`,
+    `ConcurrentChange` when somebody else changed what was to be mended.
+    """
+    mends: list[Mend] = []
+    read = read_pointer(ctx)
+    if isinstance(read, BrokenPointer):
+        source = _newest_state(ctx, read)
+        if source is None:
+            return _refuse_pointer(ctx, read, dry_run)
+        mends.append(_pointer_mend(read, source))
+        if dry_run:
+            return Repaired(version=0, dry_run=True, mends=tuple(mends))
+        _rebuild(ctx, read, source)
+        read = read_pointer(ctx)
+        if isinstance(read, BrokenPointer):
+            raise ConcurrentChange(f"the pointer of {ctx.uri} was damaged again", table=ctx.uri)
+    seen = verify(ctx, depth="metadata")
+    mended = list(_mend_archives(ctx, read, seen, dry_run=dry_run))
+    mends += mended
+    mends += _mend_counts(ctx, seen, dry_run=dry_run)
+    if mends and not dry_run:
+        seen = verify(ctx, depth="metadata")
+        mended = []
+    done = {m.key for m in mended}
+    refused = tuple(
+        f
+        for f in seen.findings
+        if f.severity is not Severity.NOTE
+        and f.kind not in _COUNTS
+        and not (f.kind in _MENDABLE and f.key in done)
+    )
+    return Repaired(version=seen.version, dry_run=dry_run, mends=tuple(mends), refused=refused)
+
+
+# -- the pointer ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A state the pointer can be rebuilt on, and the bytes it was read from."""
+
+    snapshot: Snapshot
+    raw: bytes
+    is_archive: bool
+
+
+def _newest_state(ctx: Context, broken: BrokenPointer) -> _Source | None:
+    """The newest state that is whole; None when that cannot be told."""
+    pointer = next(_kept_pointers(ctx), None)
+    newest = broken.newest_archive
+    if pointer is not None and (newest is None or pointer.snapshot.version >= newest):
+        return pointer
+    if newest is None:
+        return None
+    answer = ctx.store.get(ctx.key(archive_key(newest)))
+    if not isinstance(answer, Got):
+        return None
+    try:
+        snapshot = decode_snapshot(answer.body, key=archive_key(newest), apart=schemas_of(ctx))
+    except CorruptTable:
+        # An older archive would lose what is surely known to have been committed.
+        return None
+    if snapshot.version != newest:
+        return None
+    if pointer is not None and pointer.snapshot.table_id != snapshot.table_id:
+        return None
+    return _Source(snapshot, answer.body, is_archive=True)
+
+
+def _kept_pointers(ctx: Context) -> Iterator[_Source]:
+    """Whole versions of the pointer object, the newest first."""
+    for body in _object_versions(ctx, keys.POINTER):
+        with suppress(CorruptTable):
+            yield _Source(
+                decode_snapshot(body, key=keys.POINTER, apart=schemas_of(ctx)),
+                body,
+                is_archive=False,
+            )
+
+
+def _object_versions(ctx: Context, relative: str) -> Iterator[bytes]:
+    """What the bucket keeps of one key, the newest first; a bucket without versioning keeps what is
+    there."""
+    key = ctx.key(relative)
+    looked = 0
+    for version in ctx.store.list_versions(key):
+        if version.key != key or version.marker:
+            continue
+        looked += 1
+        if looked > MAX_OBJECT_VERSIONS:
+            return
+        answer = ctx.store.get(key, version_id=version.version_id)
+        if isinstance(answer, Got):
+            yield answer.body
+
+
+def _pointer_mend(broken: BrokenPointer, source: _Source) -> Mend:
+    version = source.snapshot.version
+    where = "the newest archive" if source.is_archive else "the newest whole object version of it"
+    return Mend(
+        kind="pointer_missing" if broken.etag is None else "pointer_corrupt",
+        key=keys.POINTER,
+        what=f"rebuild the pointer on version {version}, from {where}, as version {version + 1}",
+        lost=_lost(broken, source),
+    )
+
+
+def _lost(broken: BrokenPointer, source: _Source) -> str | None:
+    if not source.is_archive:
+        return None
+    version = source.snapshot.version
+    told = legible_version(broken.raw)
+    if told == version:
+        return None
+    sure = f"the damaged pointer says that it was version {told}" if told else "if there was one"
+    return (
+        f"version {version + 1}, {sure}: what its commit did stood in the pointer alone. Have its "
+        "writer send it again; files it uploaded are orphans until garbage collection deletes them"
+    )
+
+
+def legible_version(raw: bytes) -> int | None:
+    """The version that damaged bytes still show: for people, never to be relied on."""
+    plain = raw
+    if raw[:2] == b"\x1f\x8b":
+        with suppress(zlib.error):
+            plain = zlib.decompressobj(wbits=31).decompress(raw, 1 << 20)
+    found = _VERSION.search(plain)
+    return int(found.group(1)) if found else None
+
+
+def _rebuild(ctx: Context, broken: BrokenPointer, source: _Source) -> None:
+    base = observed(source.snapshot, broken.date_us)
+    if not source.is_archive:
+        _put(ctx, archive_key(base.version), source.raw, None)
+    change = Change(operation=REPAIR, edit=Edit(boundary_at_commit=True))
+    commit_id = ctx.new_id()
+    draft = Draft(State(base), change, (), (), commit_id, "").build()
+    assert draft is not None  # an edit always makes a draft
+    snapshot = seal(Proposal(draft, ()), date_us=broken.date_us, previous_us=base.commit.time_us)
+    _put(ctx, keys.POINTER, encode_snapshot(snapshot), broken.etag)
+
+
+def _refuse_pointer(ctx: Context, broken: BrokenPointer, dry_run: bool) -> Repaired:
+    if broken.etag is None and broken.newest_archive is None:
+        raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
+    seen = verify(ctx, depth="metadata")
+    told = (
+        "There is no whole archive or object version to rebuild it from: restore one from a backup"
+    )
+    return Repaired(
+        version=0,
+        dry_run=dry_run,
+        refused=tuple(replace(f, next_step=told) for f in seen.findings),
+    )
+
+
+# -- archives -------------------------------------------------------------------------------------
+
+
+def _mend_archives(
+    ctx: Context, pointer: Pointer, seen: Verified, *, dry_run: bool
+) -> Iterator[Mend]:
+    kept: dict[int, bytes] | None = None
+    for found in seen.findings:
+        version = archive_version(found.key or "")
+        if found.kind not in _MENDABLE or found.key is None or version is None:
+            continue
+        table_id = pointer.snapshot.table_id
+        if version == pointer.snapshot.version:
+            body: bytes | None = pointer.raw
+        else:
+            bodies = _object_versions(ctx, found.key)
+            whole = (
+                b for b in bodies if isinstance(read_archive(ctx, b, version, table_id), Snapshot)
+            )
+            body = next(whole, None)
+        if body is None:
+            if kept is None:
+                kept = {s.snapshot.version: s.raw for s in reversed(list(_kept_pointers(ctx)))}
+            body = kept.get(version)
+            if body is None or isinstance(read_archive(ctx, body, version, table_id), str):
+                continue
+        if not dry_run:
+            answer = ctx.store.get(ctx.key(found.key))
+            etag = answer.etag if isinstance(answer, Got) else None
+            _put(ctx, found.key, body, etag)
+        yield Mend(kind=found.kind, key=found.key, what=f"write the archive of version {version}")
+
+
+# -- totals and markers ---------------------------------------------------------------------------
+
+
+def _mend_counts(ctx: Context, seen: Verified, *, dry_run: bool) -> list[Mend]:
+    """Of main, and of each branch or tag with a content of its own."""
+    if not any(f.kind in _COUNTS for f in seen.findings):
+        return []
+    main = load_pointer(ctx)
+    written = (name for name, ref in main.snapshot.refs.items() if ref.head is not None)
+    mends: list[Mend] = []
+    for branch in (None, *sorted(written)):
+        mends += _mend_content(replace(ctx, branch=branch), dry_run=dry_run)
+    return mends
+
+
+def _mend_content(ctx: Context, *, dry_run: bool) -> Iterator[Mend]:
+    loaded = load_pointer(ctx)
+    loaded = replace(loaded, state=load_entries(ctx, loaded.state))
+    kinds = {f.kind for f in check_state(loaded.state)}
+    live = {f.key for f in loaded.state.files()}
+    dangling = tuple(
+        m.id for m in loaded.state.markers() if m.file is not None and m.file not in live
+    )
+    if not kinds.intersection(_COUNTS):
+        return
+    if not dry_run:
+        change = Change(operation=REPAIR, drop_markers=dangling, edit=Edit(recount=True))
+        expect_committed(ctx, commit(ctx, change, base=loaded))
+    of = "" if ctx.branch is None else f" of {ctx.branch}"
+    if "totals_wrong" in kinds:
+        yield Mend(kind="totals_wrong", key=keys.POINTER, what=f"count the totals{of} anew")
+    if dangling:
+        told = f"drop {len(dangling)} markers{of} of files that are not live"
+        yield Mend(kind="dangling_marker", key=keys.POINTER, what=told)
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def _put(ctx: Context, relative: str, body: bytes, etag: str | None) -> None:
+    """Write over exactly what was looked at (None: nothing was there); whatever the answer but success,
+    a look tells whether it landed."""
+    key = ctx.key(relative)
+    if etag is None:
+        try:
+            ctx.write_once(relative, body)
+        except KeyTaken as error:
+            raise _changed(ctx, key) from error
+        except StoreUnavailable as error:
+            raise _unknown(ctx, key) from error
+        return
+    for attempt in range(1, MAX_PUTS + 1):
+        answer = None
+        with suppress(StoreUnavailable):
+            answer = ctx.store.put(key, body, condition=IfMatch(etag))
+        if isinstance(answer, Written):
+            return
+        there = ctx.store.get(key)
+        if isinstance(there, Got) and there.body == body:
+            return
+        if answer is not None and answer.reason != "race":
+            raise _changed(ctx, key)
+        ctx.clock.sleep(ctx.random.uniform(0, 0.05 * 2**attempt))
+    raise _unknown(ctx, key)
+
+
+def _changed(ctx: Context, key: str) -> ConcurrentChange:
+    return ConcurrentChange(
+        f"{key} changed while it was being repaired",
+        next_step="Run `inlay verify` again and look at what changed",
+        table=ctx.uri,
+        key=key,
+    )
+
+
+def _unknown(ctx: Context, key: str) -> OutcomeUnknown:
+    return OutcomeUnknown(f"{key} could not be written in {MAX_PUTS} tries", table=ctx.uri, key=key)

@@ -1,0 +1,1 @@
+"""What adds, changes and deletes rows: append, ingest, delete, update, upsert."""

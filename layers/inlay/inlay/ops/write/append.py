@@ -1,0 +1,50 @@
+"""Append: rows become data files, then one commit.
+
+Promise: the rows are in the table once, or the call fails and they are not; repeated with the same
+request id it changes nothing. Appends commute with everything, so a lost race costs two requests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from inlay.ops.commit.base import check_same_schema, fresh_base
+from inlay.ops.commit.driver import Committed, Skipped
+from inlay.ops.commit.group import commit_together
+from inlay.ops.commit.idempotency import already_applied
+from inlay.ops.commit.retry import commit_planned
+from inlay.ops.context import Context
+from inlay.ops.data.data_files import reader_of, write_data
+from inlay.ops.metadata.load import Loaded
+from inlay.ops.schema.alter import adds_columns, admit_columns
+from inlay.plan.change import Change, Request
+
+
+def append(
+    ctx: Context, data: Any, *, base: Loaded | None = None, request: Request | None = None
+) -> Committed | Skipped:
+    """Append whatever speaks Arrow (`ops.data.data_files`). Raises `SchemaMismatch` before anything is
+    written when the data does not fit, `StaleUpload` when GC overtook the upload and the data can be
+    read only once."""
+    loaded = fresh_base(ctx, base)
+    loaded, before = already_applied(ctx, loaded, request)
+    if before is not None:
+        return before
+    if adds_columns(loaded):
+        # Only a table or batch can be looked at before it is read.
+        data = data if isinstance(data, pa.Table | pa.RecordBatch) else reader_of(data)
+        loaded = admit_columns(ctx, loaded, [data.schema])
+
+    bound = loaded
+
+    def plan(loaded: Loaded) -> Change | None:
+        check_same_schema(ctx, bound, loaded)
+        files = tuple(write_data(ctx, loaded.snapshot, data, time_us=loaded.date_us))
+        if not files and request is None:
+            return None
+        return Change(operation="append", request=request, add=files, uploaded_us=loaded.date_us)
+
+    once = isinstance(data, pa.RecordBatchReader)
+    return commit_planned(ctx, loaded, plan, commit=commit_together, once=once)

@@ -1,0 +1,366 @@
+"""Delete: rows leave the table in one commit, by the marker that suits.
+
+Promise: the rows for which the predicate is TRUE (or whose key is listed) are gone, and none that was
+inserted after the commit; a redelivered request changes nothing. A table-wide marker deletes from the
+version its commit follows; a delete that looks at rows deletes what it read, and under
+`isolation=serializable` reads again when files that may match arrived meanwhile.
+
+`tombstone` reads no data: the marker alone is written, at most three requests after the pointer is
+read. `vector` reads the filter columns of files that may match and marks row positions. `surgery` and
+`rewrite` take the rows out of the files at once.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from inlay.errors import InvalidPredicate, InvalidRequest, SchemaMismatch
+from inlay.format import keys as object_keys
+from inlay.format.entry import DataFile, Keys, Marker, RowGroups
+from inlay.format.predicate import In, Predicate
+from inlay.format.predicate_json import predicate_to_json
+from inlay.format.properties import Properties
+from inlay.format.schema import Primitive
+from inlay.ops.commit.base import check_same_schema, current_base, fresh_base
+from inlay.ops.commit.driver import Committed, Skipped
+from inlay.ops.commit.idempotency import already_applied
+from inlay.ops.commit.retry import Planned, commit_planned
+from inlay.ops.context import Context
+from inlay.ops.data.vectors import vector_markers
+from inlay.ops.maintain.rewrite import rewrite_file
+from inlay.ops.metadata.find_entry import load_file
+from inlay.ops.metadata.load import Loaded, load_matching
+from inlay.parquet.arrow.types import arrow_primitive, to_physical
+from inlay.parquet.read.reader import read_positions
+from inlay.plan.change import Change, Reads, Request, Unit
+from inlay.plan.commit.marker_choice import marker_body
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.scan.marker_scope import marker_may_hit
+from inlay.plan.scan.scan import plan_scan
+
+# A marker sits in the pointer at every commit until it rolls; design section 4: at most 10 KB.
+MAX_PREDICATE_BYTES = 8 * 1024
+# Design section 4: marker files stay at or below 32 MB.
+MAX_MARKER_OBJECT_BYTES = 32 * 1024 * 1024
+# Keys up to this many go as an IN list.
+INLINE_KEYS = 64
+
+
+def delete(
+    ctx: Context,
+    predicate: Predicate,
+    *,
+    mode: str | None = None,
+    file: str | None = None,
+    base: Loaded | None = None,
+    request: Request | None = None,
+) -> Committed | Skipped:
+    """Delete the rows for which `predicate` is TRUE, in the whole table or in one data file."""
+    loaded = fresh_base(ctx, base)
+    chosen = mode or Properties(loaded.snapshot.properties).text("delete.mode")
+    if loaded is base and (file is not None or chosen != "tombstone"):
+        loaded = current_base(ctx, base)
+    loaded, before = already_applied(ctx, loaded, request)
+    if before is not None:
+        return before
+    if file is not None:
+        loaded = replace(loaded, state=load_file(ctx, loaded.state, file))
+        if file not in loaded.state.keys_at_hand():
+            raise InvalidRequest(
+                f"no such file: {file}",
+                next_step="`files()` lists the live files; a rewrite may have replaced it",
+                table=ctx.uri,
+            )
+    if chosen == "tombstone":
+        marker = marker_of(ctx, loaded, predicate, file=file)
+        return _commit_markers(ctx, loaded, request, lambda _: [marker])
+    return _RowDelete(ctx, predicate, chosen, file, request).run(loaded)
+
+
+def delete_keys(
+    ctx: Context,
+    keys: pa.Table,
+    *,
+    base: Loaded | None = None,
+    request: Request | None = None,
+) -> Committed | Skipped:
+    """Delete the rows whose columns equal a row of `keys` (named as the table's columns). NULL equals
+    nothing. Constant time but for writing the keys."""
+    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    if before is not None:
+        return before
+    bound = loaded
+
+    def markers_on(now: Loaded) -> list[Marker]:
+        check_same_schema(ctx, bound, now)
+        return list(key_markers(ctx, now, keys))
+
+    return _commit_markers(ctx, loaded, request, markers_on)
+
+
+def delete_row_groups(
+    ctx: Context,
+    file: str,
+    ordinals: Sequence[int],
+    *,
+    base: Loaded | None = None,
+    request: Request | None = None,
+) -> Committed | Skipped:
+    """Delete whole row groups of one data file, by ordinal from 0. Reads no data."""
+    loaded, before = already_applied(ctx, current_base(ctx, base), request)
+    if before is not None:
+        return before
+    loaded = replace(loaded, state=load_file(ctx, loaded.state, file))
+    entry = next((f for f in loaded.state.files_at_hand() if f.key == file), None)
+    wanted = tuple(sorted(set(ordinals)))
+    if entry is None or not wanted or not 0 <= wanted[0] <= wanted[-1] < entry.row_groups:
+        raise InvalidRequest(
+            f"no such row groups: {list(ordinals)} of {file}",
+            next_step="`files()` lists the live files and how many row groups each has",
+            table=ctx.uri,
+        )
+    marker = Marker(id=ctx.new_id(), body=RowGroups(wanted), file=file)
+    return _commit_markers(ctx, loaded, request, lambda _: [marker])
+
+
+def marker_of(
+    ctx: Context, loaded: Loaded, predicate: Predicate, *, file: str | None = None
+) -> Marker:
+    """The marker of a constant-time delete. Raises `InvalidPredicate` for one that is too large."""
+    size = _stored_bytes(predicate)
+    if size > MAX_PREDICATE_BYTES:
+        raise InvalidPredicate(
+            f"the predicate takes {size} bytes, more than the {MAX_PREDICATE_BYTES} of a marker",
+            next_step="Delete by `keys=` (a table of key values), or split the predicate",
+            table=ctx.uri,
+        )
+    body = marker_body(predicate, loaded.snapshot.primary_key)
+    return Marker(id=ctx.new_id(), body=body, file=file)
+
+
+def _stored_bytes(predicate: Predicate) -> int:
+    stored = json.dumps(predicate_to_json(predicate), ensure_ascii=False, separators=(",", ":"))
+    return len(stored.encode("utf-8"))
+
+
+def key_markers(ctx: Context, loaded: Loaded, keys: pa.Table) -> Iterator[Marker]:
+    """Markers for a table of keys: an IN list for a few, else Parquet objects of at most 32 MB."""
+    schema = loaded.snapshot.schema
+    if len(set(keys.column_names)) < len(keys.column_names):
+        raise SchemaMismatch(f"the keys name a column twice: {keys.column_names}", table=ctx.uri)
+    fields = []
+    for name in keys.column_names:
+        field = schema.column(name)
+        if field is None or not isinstance(field.type, Primitive):
+            raise SchemaMismatch(
+                f"the keys have a column {name!r}, which the table has not as a plain column",
+                next_step=f"The columns are: {', '.join(schema.names)}",
+                table=ctx.uri,
+            )
+        fields.append((field.id, field.type))
+    if not fields:
+        raise SchemaMismatch("the keys have no columns", table=ctx.uri)
+    try:
+        keys = keys.cast(
+            pa.schema(
+                [
+                    pa.field(n, arrow_primitive(t))
+                    for n, (_, t) in zip(keys.column_names, fields, strict=True)
+                ]
+            )
+        )
+    except pa.ArrowException:
+        # Arrow's words hold the value, and values are never told.
+        raise SchemaMismatch(
+            f"the keys do not fit the columns {keys.column_names}",
+            next_step="Cast the keys to the types of the table's columns",
+            table=ctx.uri,
+        ) from None
+    keys = keys.drop_null().group_by(keys.column_names, use_threads=False).aggregate([])
+    if keys.num_rows == 0:
+        return
+    if len(fields) == 1 and keys.num_rows <= INLINE_KEYS:
+        field_id, kind = fields[0]
+        values = {to_physical(v, kind) for v in keys.column(0)}
+        ordered = tuple(sorted(v for v in values if v is not None))
+        listed = In(field_id, kind, ordered)
+        if not kind.is_float and _stored_bytes(listed) <= MAX_PREDICATE_BYTES:
+            yield marker_of(ctx, loaded, listed)
+            return
+    keys = keys.sort_by([(n, "ascending") for n in keys.column_names])
+    ids = tuple(i for i, _ in fields)
+    for chunk in _in_objects(keys):
+        yield _write_keys(ctx, loaded, ids, chunk)
+
+
+def _in_objects(keys: pa.Table) -> Iterator[pa.Table]:
+    """Pieces that stay within the bound even if nothing compresses."""
+    rows = max(1, int(keys.num_rows * MAX_MARKER_OBJECT_BYTES / max(1, 2 * keys.nbytes)))
+    for start in range(0, keys.num_rows, rows):
+        yield keys.slice(start, rows)
+
+
+def _write_keys(ctx: Context, loaded: Loaded, field_ids: tuple[int, ...], keys: pa.Table) -> Marker:
+    from inlay.parquet.footer.columns import locate_columns
+    from inlay.parquet.read.statistics import file_stats
+
+    sink = io.BytesIO()
+    pq.write_table(keys, sink, compression="zstd")
+    data = sink.getvalue()
+    key = object_keys.tombstone_key(loaded.date_us, ctx.new_id(), "del")
+    ctx.write_once(key, data)
+    schema = loaded.snapshot.schema
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    stats = file_stats(metadata, locate_columns(keys.schema, schema), schema, field_ids)
+    body = Keys(field_ids, key, len(data), keys.num_rows, stats, schema.id)
+    return Marker(id=ctx.new_id(), body=body)
+
+
+def _commit_markers(
+    ctx: Context,
+    loaded: Loaded,
+    request: Request | None,
+    markers_on: Callable[[Loaded], Sequence[Marker]],
+) -> Committed | Skipped:
+    planned: list[Change] = []
+
+    def plan(base: Loaded) -> Change:
+        markers = tuple(markers_on(base))
+        objects = any(m.object_key is not None for m in markers)
+        change = Change(
+            operation="delete",
+            request=request,
+            add_markers=markers,
+            uploaded_us=base.date_us if objects else None,
+            deleted_rows=None,
+        )
+        planned.append(change)
+        return change
+
+    result = commit_planned(ctx, loaded, plan)
+    if isinstance(result, Skipped) and result.version is None and planned[-1].add_markers:
+        # Nothing that this base knows of can match; files may have arrived since it was read.
+        newest = current_base(ctx, result.loaded)
+        if newest.etag != result.loaded.etag:
+            return commit_planned(ctx, newest, plan)
+    return result
+
+
+# -- deletes that look at rows --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What was written for a file, with the row markers it had then."""
+
+    unit: Unit
+    entry: DataFile
+    own: frozenset[str]
+    uploaded_us: int
+
+
+@dataclass(slots=True)
+class _RowDelete:
+    """One delete by position. Kept over rebases: what was written for a file need not be written again;
+    only what took the place of a replaced file is new."""
+
+    ctx: Context
+    predicate: Predicate
+    mode: str
+    file: str | None
+    request: Request | None
+    made: dict[str, _Made] = field(default_factory=dict)
+
+    def run(self, loaded: Loaded) -> Committed | Skipped:
+        return commit_planned(self.ctx, loaded, self._on)
+
+    def _on(self, loaded: Loaded) -> Planned:
+        if self.file is None:
+            state = load_matching(self.ctx, loaded.state, self.predicate)
+        else:
+            state = load_file(self.ctx, loaded.state, self.file)
+        loaded = replace(loaded, state=state)
+        return Planned(self._plan(loaded), loaded)
+
+    def _plan(self, loaded: Loaded) -> Change:
+        snapshot = loaded.snapshot
+        found = dict(find_positions(self.ctx, loaded, self.predicate, file=self.file))
+        live = {f.key: f for f in loaded.state.files_at_hand()}
+        markers = list(loaded.state.markers())
+        reads = None
+        if Properties(snapshot.properties).text("isolation") == "serializable":
+            reads = Reads(self.predicate, snapshot.version, frozenset(found))
+        rows = sum(len(p) for p in found.values())
+        change = Change(
+            operation="delete",
+            request=self.request,
+            uploaded_us=loaded.date_us,
+            reads=reads,
+            planned=snapshot.version,
+            deleted_rows=rows,
+            whole=True,
+        )
+        if self.mode == "vector":
+            emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
+            marked = {live[k].key: p for k, p in found.items() if k not in emptied}
+            return replace(
+                change,
+                remove=emptied,
+                add_markers=tuple(vector_markers(self.ctx, loaded, marked)),
+            )
+        evidence = Evidence.of_snapshot(snapshot)
+        made: list[_Made] = []
+        for key, positions in found.items():
+            hits = [m for m in markers if marker_may_hit(m, live[key], evidence)]
+            made.append(self._rewrite(loaded, live[key], hits, positions))
+        return replace(
+            change,
+            units=tuple(m.unit for m in made),
+            uploaded_us=min((m.uploaded_us for m in made), default=loaded.date_us),
+        )
+
+    def _rewrite(
+        self, loaded: Loaded, entry: DataFile, hits: Sequence[Marker], positions: BitMap64
+    ) -> _Made:
+        """What is written for a file is used again as long as the file stays as it was. Its live rows
+        can only have become fewer: it lacks no row that it must have."""
+        own = frozenset(m.id for m in hits if m.file is not None)
+        boundary_us = loaded.snapshot.boundary.time_us or 0
+        known = self.made.get(entry.key)
+        if known is not None:
+            unchanged = known.entry == entry and known.own == own
+            if unchanged and known.uploaded_us >= boundary_us:
+                return known
+        unit = rewrite_file(
+            self.ctx,
+            loaded,
+            entry,
+            hits,
+            extra_deleted=positions,
+            strategy="surgery" if self.mode == "surgery" else "rewrite",
+        )
+        made = self.made[entry.key] = _Made(unit, entry, own, loaded.date_us)
+        return made
+
+
+def find_positions(
+    ctx: Context, loaded: Loaded, predicate: Predicate, *, file: str | None = None
+) -> Iterator[tuple[str, BitMap64]]:
+    """(file key, positions of its live rows for which the predicate is TRUE), of the files at hand."""
+    snapshot = loaded.snapshot
+    entries = (f for f in loaded.state.files_at_hand() if file is None or f.key == file)
+    plan = plan_scan(
+        entries,
+        loaded.state.markers(),
+        predicate,
+        evidence=Evidence.of_snapshot(snapshot),
+    )
+    for task, positions in read_positions(ctx.objects, plan.tasks, snapshot.schema, ctx.executor):
+        yield task.file.key, positions

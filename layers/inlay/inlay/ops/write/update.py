@@ -1,0 +1,148 @@
+"""Update: a delete and an insert in one commit.
+
+Promise: readers see the old rows or the new ones, never both and never neither. The new rows bear the
+commit's own sequence, so the commit's own marker misses them (design section 4). They derive from rows
+that were read, so on every rebase what was read is validated and, if it has changed, the update is planned
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from inlay.errors import ConcurrentChange
+from inlay.format.assignment import fields_of
+from inlay.format.predicate import Predicate
+from inlay.format.properties import Properties
+from inlay.format.schema import Schema
+from inlay.ops.commit.base import current_base
+from inlay.ops.commit.driver import Committed, Skipped
+from inlay.ops.commit.idempotency import already_applied
+from inlay.ops.commit.retry import Planned, commit_planned
+from inlay.ops.context import Context
+from inlay.ops.data.data_files import write_batches
+from inlay.ops.data.vectors import vector_markers
+from inlay.ops.maintain.rewrite import rewrite_file
+from inlay.ops.metadata.load import Loaded, load_matching
+from inlay.ops.write.delete import marker_of
+from inlay.parquet.arrow.assignments import assign
+from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.parse import Assignments
+from inlay.plan.change import Change, Reads, Request
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.scan.marker_scope import marker_may_hit
+from inlay.plan.scan.scan import plan_scan
+
+
+def update(
+    ctx: Context,
+    assignments: Assignments,
+    predicate: Predicate,
+    *,
+    mode: str | None = None,
+    base: Loaded | None = None,
+    request: Request | None = None,
+) -> Committed | Skipped:
+    """Set columns of the rows for which `predicate` is TRUE."""
+    loaded, before = already_applied(ctx, current_base(ctx, base), request)
+    if before is not None:
+        return before
+    chosen = mode or Properties(loaded.snapshot.properties).text("update.mode")
+    bound_to = loaded.snapshot.schema if base is None else base.snapshot.schema
+
+    def plan(loaded: Loaded) -> Planned | None:
+        _check_bound(ctx, assignments, bound_to, loaded)
+        loaded = replace(loaded, state=load_matching(ctx, loaded.state, predicate))
+        change = _plan_update(ctx, loaded, assignments, predicate, chosen, request)
+        return None if change is None else Planned(change, loaded)
+
+    return commit_planned(ctx, loaded, plan)
+
+
+def _check_bound(ctx: Context, assignments: Assignments, bound_to: Schema, loaded: Loaded) -> None:
+    """Assigned values have the types that their columns had when they were parsed."""
+    schema = loaded.snapshot.schema
+    for field_id in fields_of(assignments):
+        then, now = bound_to.by_id(field_id), schema.by_id(field_id)
+        if then is None or now is None or (then.type, then.nullable) != (now.type, now.nullable):
+            raise ConcurrentChange(
+                "a column of this update was dropped or changed since the table was read",
+                next_step="Call refresh(), look at the schema, and update again",
+                table=ctx.uri,
+                version=loaded.snapshot.version,
+            )
+
+
+def _plan_update(
+    ctx: Context,
+    loaded: Loaded,
+    assignments: Assignments,
+    predicate: Predicate,
+    mode: str,
+    request: Request | None,
+) -> Change | None:
+    from pyroaring import BitMap64
+
+    snapshot = loaded.snapshot
+    schema = snapshot.schema
+    evidence = Evidence.of_snapshot(snapshot)
+    plan = plan_scan(
+        loaded.state.files_at_hand(),
+        loaded.state.markers(),
+        predicate,
+        evidence=evidence,
+    )
+    wanted = Wanted(
+        schema=schema, columns=tuple(f.id for f in schema.fields), position=True, file=True
+    )
+    found: dict[str, BitMap64] = {}
+    width = len(schema.fields)
+
+    def changed() -> Iterator[pa.RecordBatch]:
+        for batch in read_tasks(ctx.objects, plan.tasks, wanted, ctx.executor):
+            if batch.num_rows == 0:
+                continue
+            # By place, not by name: a table may have columns that are called `_pos` or `_file`.
+            positions, file = batch.columns[width:]
+            found.setdefault(file[0].as_py(), BitMap64()).update(positions.to_pylist())
+            yield assign(assignments, batch.select(list(range(width))), schema)
+
+    added = tuple(write_batches(ctx, snapshot, changed(), time_us=loaded.date_us))
+    if not found and request is None:
+        return None
+    change = Change(
+        operation="update",
+        request=request,
+        add=added,
+        uploaded_us=loaded.date_us,
+        reads=Reads(predicate, snapshot.version, frozenset(found)),
+        deleted_rows=sum(len(p) for p in found.values()),
+        whole=True,
+    )
+    if not found:
+        return change
+    if mode == "tombstone":
+        return replace(change, add_markers=(marker_of(ctx, loaded, predicate),))
+    live = {f.key: f for f in loaded.state.files_at_hand()}
+    if mode == "vector":
+        emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
+        marked = {k: p for k, p in found.items() if k not in emptied}
+        return replace(
+            change, remove=emptied, add_markers=tuple(vector_markers(ctx, loaded, marked))
+        )
+    markers = list(loaded.state.markers())
+    units = tuple(
+        rewrite_file(
+            ctx,
+            loaded,
+            live[key],
+            [m for m in markers if marker_may_hit(m, live[key], evidence)],
+            extra_deleted=positions,
+            strategy="surgery" if mode == "surgery" else "rewrite",
+        )
+        for key, positions in found.items()
+    )
+    return replace(change, units=units)

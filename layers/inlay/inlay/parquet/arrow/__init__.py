@@ -1,0 +1,1 @@
+"""The table's types, conditions and assignments over Arrow values."""

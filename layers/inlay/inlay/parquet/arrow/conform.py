@@ -1,0 +1,364 @@
+"""Batches of a file as batches of the table: by the schema the file was recorded under.
+
+Promise: a column of a file is known by its *name under the schema its entry records*, and from
+there by field id; a name that is reused by a later schema never reads old data. Values are only
+ever widened: what could change a value or lose one is refused by column name, with both types.
+
+Field ids inside a file are not consulted. For files of this library they say the same as the
+recorded schema; files of others carry ids of other tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inlay.errors import SchemaMismatch
+from inlay.format.entry import ColumnStats
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
+from inlay.format.widening import widens
+from inlay.parquet.arrow.literals import to_array, to_scalar
+from inlay.parquet.arrow.types import (
+    arrow_field,
+    arrow_primitive,
+    arrow_type,
+    is_list,
+    plain_type,
+    primitive_from_arrow,
+    schema_to_arrow,
+    to_arrow_scalar,
+    unsupported,
+)
+
+Path = tuple[str, ...]
+Evidence = Callable[[int], ColumnStats | None]
+
+
+# -- at the door ----------------------------------------------------------------------------------
+
+
+def _no_evidence(_: int) -> ColumnStats | None:
+    return None
+
+
+def check_fits(
+    arrow: pa.Schema,
+    schema: Schema,
+    *,
+    evidence: Evidence = _no_evidence,
+    extra_columns: bool = False,
+) -> None:
+    """Raises SchemaMismatch unless every file of this Arrow schema can be read as `schema`.
+
+    Order does not matter; columns that are nullable or have a default may be absent. `evidence` gives what
+    the footer's
+    statistics say of a field: a nullable column fits a required one if its null count is 0, and a
+    coarser timestamp fits one in nanoseconds if its bounds do. `extra_columns` True lets columns
+    the table lacks pass; they are then never read.
+    """
+    _check_fields(list(arrow), schema.fields, (), evidence, extra_columns)
+
+
+def check_names(arrow: pa.Schema, schema: Schema) -> None:
+    """Raises SchemaMismatch for columns and nested fields the table lacks, and for two of one name.
+    Types are left to `conform`, which looks at the values."""
+    _names(list(arrow), schema.fields, ())
+
+
+def _names(found: list[pa.Field], wanted: tuple[Field, ...], path: Path) -> None:
+    by_name = _known_by_name(found, wanted, path, extra=False)
+    for field in wanted:
+        if field.name in by_name:
+            _names_within(plain_type(by_name[field.name].type), field, (*path, field.name))
+
+
+def _names_within(arrow: pa.DataType, field: Field, path: Path) -> None:
+    match field.type:
+        case Struct(fields) if pa.types.is_struct(arrow):
+            _names([arrow.field(i) for i in range(arrow.num_fields)], fields, path)
+        case ListOf(element) if is_list(arrow):
+            _names_within(plain_type(arrow.value_type), element, (*path, "element"))
+        case MapOf(key, value) if pa.types.is_map(arrow):
+            _names_within(plain_type(arrow.key_type), key, (*path, "key"))
+            _names_within(plain_type(arrow.item_type), value, (*path, "value"))
+
+
+def _known_by_name(
+    found: list[pa.Field], wanted: tuple[Field, ...], path: Path, *, extra: bool
+) -> dict[str, pa.Field]:
+    by_name = {field.name: field for field in found}
+    if len(by_name) < len(found):
+        raise SchemaMismatch(
+            f"the data has two columns of one name{_within(path)}", next_step="Rename one of them"
+        )
+    unknown = sorted(by_name.keys() - {field.name for field in wanted})
+    if unknown and not extra:
+        names = ", ".join(repr(".".join((*path, name))) for name in unknown[:5])
+        raise SchemaMismatch(
+            f"the data has {len(unknown)} column(s) the table lacks: {names}",
+            next_step="Drop them from the data, or add them to the table first",
+        )
+    return by_name
+
+
+def _check_fields(
+    found: list[pa.Field], wanted: tuple[Field, ...], path: Path, evidence: Evidence, extra: bool
+) -> None:
+    by_name = _known_by_name(found, wanted, path, extra=extra)
+    for field in wanted:
+        source = by_name.get(field.name)
+        if source is not None:
+            _check_field(source, field, (*path, field.name), evidence, extra)
+        elif not field.nullable and field.default is None:
+            raise _missing((*path, field.name))
+
+
+def _check_field(
+    source: pa.Field, field: Field, path: Path, evidence: Evidence, extra: bool
+) -> None:
+    if source.nullable and not field.nullable:
+        stats = evidence(field.id)
+        if stats is None or stats.null_count != 0:
+            raise SchemaMismatch(
+                f"column {'.'.join(path)!r} may hold nulls in the data, the table requires values",
+                next_step="Fill the nulls and declare the column not null, or make it nullable",
+            )
+    arrow = plain_type(source.type)
+    match field.type:
+        case Struct(fields) if pa.types.is_struct(arrow):
+            children = [arrow.field(i) for i in range(arrow.num_fields)]
+            _check_fields(children, fields, path, evidence, extra)
+        case ListOf(element) if is_list(arrow):
+            _check_field(arrow.value_field, element, (*path, "element"), evidence, extra)
+        case MapOf(key, value) if pa.types.is_map(arrow):
+            _check_field(arrow.key_field, key, (*path, "key"), evidence, extra)
+            _check_field(arrow.item_field, value, (*path, "value"), evidence, extra)
+        case Primitive() as target:
+            _check_leaf(arrow, field, target, path, evidence)
+        case _:
+            raise _mismatch(path, source.type, field)
+
+
+def _check_leaf(
+    arrow: pa.DataType, field: Field, target: Primitive, path: Path, evidence: Evidence
+) -> None:
+    if pa.types.is_null(arrow):
+        return  # nothing but nulls; nullability was checked
+    source = primitive_from_arrow(arrow)
+    if source is None and not pa.types.is_nested(arrow):
+        raise unsupported(arrow, path)
+    if source is None or not widens(source, target):
+        raise _mismatch(path, arrow, field)
+    gets_nanoseconds = source.unit != target.unit == "ns" and target.name != "time"
+    if gets_nanoseconds and not _fits_nanoseconds(evidence(field.id)):
+        raise _mismatch(path, arrow, field)
+
+
+def _fits_nanoseconds(stats: ColumnStats | None) -> bool:
+    """Years 1677 to 2262; `stats` are bounds in nanoseconds, the unit of the column."""
+    if stats is None or not isinstance(stats.lower, int) or not isinstance(stats.upper, int):
+        return False
+    return stats.lower >= -(2**63) and stats.upper < 2**63
+
+
+def _within(path: Path) -> str:
+    return f" within {'.'.join(path)!r}" if path else ""
+
+
+def _missing(path: Path) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"the data lacks column {'.'.join(path)!r}, which the table requires",
+        next_step="Add the column to the data, or make it nullable in the table",
+    )
+
+
+def _mismatch(path: Path, arrow: pa.DataType, field: Field) -> SchemaMismatch:
+    has, wanted = str(arrow)[:80], str(arrow_type(field.type))[:80]
+    return SchemaMismatch(
+        f"column {'.'.join(path)!r} is {has} in the data and {wanted} in the table",
+        next_step=f"Cast it to {wanted} before writing; only widening casts are done for you",
+    )
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def conform(
+    batch: pa.RecordBatch, recorded: Schema, target: Schema, *, by_value: bool = False
+) -> pa.RecordBatch:
+    """`batch`, laid out as in a file recorded under `recorded`, as rows of `target`.
+
+    Columns are picked by id, ordered, widened; a column the file lacks has its default, or is null. The
+    result's schema is `schema_to_arrow(target)`. `by_value` also takes narrower types where these
+    very values survive (an int64 array of small numbers for an int32 column): for data handed over
+    in memory. Raises SchemaMismatch.
+    """
+    arrays = _conform_fields(
+        dict(zip(batch.schema.names, batch.columns, strict=True)),
+        recorded.fields,
+        target.fields,
+        batch.num_rows,
+        (),
+        by_value,
+    )
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_to_arrow(target))
+
+
+def _conform_fields(
+    arrays: dict[str, pa.Array],
+    recorded: tuple[Field, ...],
+    target: tuple[Field, ...],
+    rows: int,
+    path: Path,
+    by_value: bool,
+) -> list[pa.Array]:
+    old = {field.id: field for field in recorded}
+    found = []
+    for field in target:
+        was = old.get(field.id)
+        array = arrays.get(was.name) if was is not None else None
+        here = (*path, field.name)
+        if was is not None and array is not None:
+            found.append(_conform_array(array, was, field, here, by_value))
+        elif field.default is not None and isinstance(field.type, Primitive):
+            found.append(pa.repeat(to_arrow_scalar(field.type, field.default), rows))
+        elif field.nullable:
+            found.append(_nulls(rows, arrow_field(field, with_ids=True).type))
+        else:
+            raise _missing(here)
+    return found
+
+
+def _conform_array(
+    array: pa.Array, was: Field, field: Field, path: Path, by_value: bool
+) -> pa.Array:
+    wanted = arrow_field(field, with_ids=True).type
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_null(array.type):
+        array = _nulls(len(array), wanted)
+    elif isinstance(field.type, Primitive):
+        array = _conform_leaf(array, field, field.type, path, by_value)
+    else:
+        array = _conform_nested(array, was, field, wanted, path, by_value)
+    _require(array, field, path)
+    return array
+
+
+def _require(array: pa.Array, field: Field, path: Path) -> None:
+    if array.null_count and not field.nullable:
+        raise SchemaMismatch(
+            f"column {'.'.join(path)!r} holds nulls but is required in the table",
+            next_step="Fill the nulls, or make the column nullable in the table",
+        )
+
+
+def _conform_leaf(
+    array: pa.Array, field: Field, target: Primitive, path: Path, by_value: bool
+) -> pa.Array:
+    wanted = arrow_primitive(target)
+    if array.type == wanted:
+        return array
+    source = primitive_from_arrow(array.type)
+    if source is None:
+        raise _mismatch(path, array.type, field)
+    # Parquet has no seconds: our own timestamp(s) files come back in milliseconds.
+    from_seconds = target.unit == "s" and source.name == target.name and source.unit == "ms"
+    if not (widens(source, target) or from_seconds or (by_value and _related(source, target))):
+        raise _mismatch(path, array.type, field)
+    try:
+        return array.cast(wanted)
+    except pa.ArrowException:
+        raise _mismatch(path, array.type, field) from None
+
+
+def _related(source: Primitive, target: Primitive) -> bool:
+    """Types between which Arrow's safe cast keeps each value or fails."""
+    numbers = source.is_integer and (
+        target.is_integer or target.is_float or target.name == "decimal"
+    )
+    same = source.name == target.name and source.name in (
+        "decimal",
+        "time",
+        "timestamp",
+        "timestamptz",
+    )
+    return numbers or same or (source.name, target.name) == ("binary", "fixed")
+
+
+def _conform_nested(
+    array: pa.Array, was: Field, field: Field, wanted: pa.DataType, path: Path, by_value: bool
+) -> pa.Array:
+    match was.type, field.type:
+        case Struct(recorded), Struct(target) if pa.types.is_struct(array.type):
+            names = [array.type.field(i).name for i in range(array.type.num_fields)]
+            # A child under a null parent may be anything: flatten makes it null.
+            children = dict(zip(names, array.flatten(), strict=True))
+            optional = tuple(replace(f, nullable=True) for f in target)
+            made = _conform_fields(children, recorded, optional, len(array), path, by_value)
+            fields = [wanted.field(i) for i in range(wanted.num_fields)]
+            for at, field in enumerate(target):
+                if not field.nullable:
+                    made[at] = _fill_under(array, made[at])
+                    _require(made[at], field, (*path, field.name))
+            return pa.StructArray.from_arrays(made, fields=fields, mask=array.is_null())
+        case ListOf(was_element), ListOf(element) if is_list(array.type):
+            within = (*path, "element")
+            values = _conform_array(array.flatten(), was_element, element, within, by_value)
+            return pa.ListArray.from_arrays(_offsets(array), values, wanted, mask=array.is_null())
+        case MapOf(was_key, was_value), MapOf(key, value) if pa.types.is_map(array.type):
+            # The same bytes as a list of structs, which Arrow can take apart.
+            array = array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+            keys, items = array.flatten().flatten()
+            keys = _conform_array(keys, was_key, key, (*path, "key"), by_value)
+            items = _conform_array(items, was_value, value, (*path, "value"), by_value)
+            return pa.MapArray.from_arrays(
+                _offsets(array), keys, items, wanted, mask=array.is_null()
+            )
+        case _:
+            raise _mismatch(path, array.type, field)
+
+
+def _fill_under(parents: pa.Array, children: pa.Array) -> pa.Array:
+    """Required children under null parents: any value but null, which Parquet would not write."""
+    if not parents.null_count:
+        return children
+    return pc.if_else(parents.is_null(), _blanks(len(parents), children.type), children)
+
+
+def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
+    """Nulls whose required children are not null, unlike those of `pa.nulls`."""
+    if pa.types.is_struct(kind):
+        mask = pa.repeat(to_scalar(True, pa.bool_()), rows)
+        return pa.StructArray.from_arrays(*_children(rows, kind), mask=mask)
+    return pa.nulls(rows, kind)
+
+
+def _blanks(rows: int, kind: pa.DataType) -> pa.Array:
+    """Values of a type that nobody will see: zero, empty."""
+    if pa.types.is_struct(kind):
+        return pa.StructArray.from_arrays(*_children(rows, kind))
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        return pa.array([[]] * rows, kind)
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.array([bytes(kind.byte_width)] * rows, kind)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return pa.repeat(to_scalar("" if pa.types.is_string(kind) else b"", kind), rows)
+    return pa.repeat(to_scalar(False if pa.types.is_boolean(kind) else 0, kind), rows)
+
+
+def _children(rows: int, kind: pa.DataType) -> tuple[list[pa.Array], None, list[pa.Field]]:
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    return [(_nulls if f.nullable else _blanks)(rows, f.type) for f in fields], None, fields
+
+
+def _offsets(array: pa.Array) -> pa.Array:
+    """Where each list starts in `array.flatten()`, which has nothing of null lists, and the end."""
+    lengths = pc.list_value_length(array).fill_null(to_scalar(0, pa.int32())).cast(pa.int64())
+    ends = pc.cumulative_sum(lengths)
+    return pa.concat_arrays([to_array([0], pa.int64()), ends]).cast(pa.int32())

@@ -1,0 +1,278 @@
+"""Predicates over Arrow batches, with three-valued logic.
+
+Promise: `evaluate` gives TRUE, FALSE or NULL per row exactly as `format.predicate` defines it, for
+every Arrow layout of a column's type (dictionary, large, view, other decimal widths, narrower types
+and coarser units that widen to the column's). Arrow's own kernels differ in three places, all handled
+here: NaN is unordered there and greatest here, IN takes NULL for FALSE and -0.0 for another number
+than 0.0 there, LIKE is read by `format.like` alone.
+
+A column is found by the path its field id has in `columns`; an id without one is a column the file
+does not have: NULL in each row. A child of a NULL struct is NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache, reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inlay.errors import SchemaMismatch
+from inlay.format.like import Wildcard, like_matches, like_re2, parse_like
+from inlay.format.predicate import (
+    And,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Not,
+    Or,
+    Predicate,
+)
+from inlay.format.schema import Field, Primitive, Schema, Struct
+from inlay.format.values import is_nan
+from inlay.format.widening import widens
+from inlay.parquet.arrow.literals import to_scalar
+from inlay.parquet.arrow.types import (
+    arrow_primitive,
+    plain_type,
+    primitive_from_arrow,
+    to_arrow_array,
+    to_arrow_scalar,
+)
+
+# Field id → index of a column of the batch, then of children of structs.
+Columns = Mapping[int, tuple[int, ...]]
+
+_KERNELS: dict[str, Callable[..., pa.Array]] = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_STRING = Primitive("string")
+
+
+def columns_of(schema: Schema) -> dict[int, tuple[int, ...]]:
+    """Where the fields are in batches that are laid out exactly as `schema`."""
+    found: dict[int, tuple[int, ...]] = {}
+    pending: list[tuple[tuple[int, ...], Field]] = [
+        ((at,), field) for at, field in enumerate(schema.fields)
+    ]
+    while pending:
+        path, field = pending.pop()
+        found[field.id] = path
+        if isinstance(field.type, Struct):
+            pending.extend(((*path, at), child) for at, child in enumerate(field.type.fields))
+    return found
+
+
+def selected(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> pa.BooleanArray:
+    """TRUE for each row the predicate selects, FALSE for the others; no nulls."""
+    return evaluate(predicate, batch, columns).fill_null(to_scalar(False, pa.bool_()))
+
+
+def evaluate(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> pa.BooleanArray:
+    """TRUE, FALSE or null for each row."""
+    match predicate:
+        case And(parts):
+            return _fold(pc.and_kleene, True, parts, batch, columns)
+        case Or(parts):
+            return _fold(pc.or_kleene, False, parts, batch, columns)
+        case Not(part):
+            return pc.invert(evaluate(part, batch, columns))
+        case Constant(value):
+            return _constant(value, batch.num_rows)
+        case IsNull(field_id):
+            array = _column(field_id, batch, columns)
+            return _constant(True, batch.num_rows) if array is None else array.is_null()
+        case Comparison(field_id, op, literal):
+            return _on_values(
+                _column(field_id, batch, columns),
+                literal.type,
+                lambda values: _compare(values, op, literal),
+                batch.num_rows,
+            )
+        case In(field_id, kind, _):
+            return _on_values(
+                _column(field_id, batch, columns),
+                kind,
+                lambda values: _in(values, predicate),
+                batch.num_rows,
+            )
+        case Like(field_id, pattern):
+            return _on_values(
+                _column(field_id, batch, columns),
+                _STRING,
+                lambda values: _like(values, pattern),
+                batch.num_rows,
+            )
+
+
+def _fold(
+    join: Callable[[pa.Array, pa.Array], pa.Array],
+    empty: bool,
+    parts: tuple[Predicate, ...],
+    batch: pa.RecordBatch,
+    columns: Columns,
+) -> pa.BooleanArray:
+    if not parts:
+        return _constant(empty, batch.num_rows)
+    return reduce(join, (evaluate(part, batch, columns) for part in parts))
+
+
+def _constant(value: bool | None, rows: int) -> pa.BooleanArray:
+    return pa.repeat(to_scalar(value, pa.bool_()), rows)
+
+
+# -- columns --------------------------------------------------------------------------------------
+
+
+def _column(field_id: int, batch: pa.RecordBatch, columns: Columns) -> pa.Array | None:
+    path = columns.get(field_id)
+    return None if path is None else column_at(path, batch)
+
+
+def column_at(path: tuple[int, ...], batch: pa.RecordBatch) -> pa.Array:
+    """The column or struct child at a path; null where a parent is."""
+    array = batch.column(path[0])
+    for child in path[1:]:
+        array = pc.struct_field(_storage(array), [child])
+    return array
+
+
+def _storage(array: pa.Array) -> pa.Array:
+    return array.storage if isinstance(array, pa.ExtensionArray) else array
+
+
+def _on_values(
+    array: pa.Array | None, kind: Primitive, test: Callable[[pa.Array], pa.Array], rows: int
+) -> pa.BooleanArray:
+    """`test` on the values in an Arrow type that literals of `kind` compare with."""
+    if array is None or pa.types.is_null(array.type):
+        return _constant(None, rows)
+    array = _storage(array)
+    if pa.types.is_dictionary(array.type):
+        # Each distinct value once; a null in the dictionary or in the indices gives null.
+        return test(_comparable(array.dictionary, kind)).take(array.indices)
+    return test(_comparable(array, kind))
+
+
+def _comparable(array: pa.Array, kind: Primitive) -> pa.Array:
+    """The values in a type that holds them and literals of `kind`: the wider of the two."""
+    wanted = arrow_primitive(kind)
+    if array.type == wanted:
+        return array
+    found = primitive_from_arrow(array.type)
+    if found is not None and found != kind and widens(kind, found):
+        wanted = arrow_primitive(found)  # the column was widened after the literal was written
+    if array.type != wanted and (pa.types.is_string(wanted) or pa.types.is_binary(wanted)):
+        # 32-bit offsets may be too small for what a large or view array holds.
+        wanted = pa.large_string() if pa.types.is_string(wanted) else pa.large_binary()
+    try:
+        return array.cast(wanted)
+    except pa.ArrowException:
+        raise SchemaMismatch(
+            f"a column of Arrow type {plain_type(array.type)} cannot be compared as {kind}"
+        ) from None
+
+
+# -- conditions -----------------------------------------------------------------------------------
+
+
+def _compare(values: pa.Array, op: str, literal: Literal) -> pa.Array:
+    if is_nan(literal.value):
+        return _compare_with_nan(values, op)
+    scalar = to_arrow_scalar(literal.type, literal.value)
+    try:
+        scalar = scalar.cast(values.type)
+    except pa.ArrowInvalid:
+        return _compare_beyond(values, op, isinstance(literal.value, int) and literal.value > 0)
+    found = _KERNELS[op](values, scalar)
+    if literal.type.is_float and op in (">", ">="):
+        return pc.or_kleene(found, pc.is_nan(values))
+    return found
+
+
+def _compare_beyond(values: pa.Array, op: str, above: bool) -> pa.Array:
+    """A timestamp outside the years of the column's finer unit, above or below every value."""
+    result = op == "!=" or (op in ("<", "<=") if above else op in (">", ">="))
+    return _for_values(values, to_scalar(result, pa.bool_()))
+
+
+def _for_values(values: pa.Array, result: pa.Array | pa.Scalar) -> pa.Array:
+    """`result`, but null for null."""
+    return pc.if_else(values.is_valid(), result, to_scalar(None, pa.bool_()))
+
+
+def _compare_with_nan(values: pa.Array, op: str) -> pa.Array:
+    nan = pc.is_nan(values)
+    match op:
+        case "=" | ">=":
+            return nan
+        case "!=" | "<":
+            return pc.invert(nan)
+        case _:
+            return _for_values(values, to_scalar(op == "<=", pa.bool_()))
+
+
+def _in(values: pa.Array, node: In) -> pa.Array:
+    numbers = node.values[:-1] if is_nan(node.values[-1]) else node.values  # NaN sorts last
+    found = pc.is_in(values, _value_set(node.type, numbers, values.type))
+    if node.type.is_float:
+        if 0.0 in numbers:
+            found = pc.or_(found, pc.equal(values, to_scalar(0.0, values.type)))
+        if len(numbers) < len(node.values):
+            found = pc.or_(found, pc.is_nan(values))
+    return _for_values(values, found)
+
+
+@lru_cache(maxsize=8)
+def _value_set(kind: Primitive, values: tuple[object, ...], wanted: pa.DataType) -> pa.Array:
+    """Kept between the batches of a scan: a long list costs more to convert than to look up."""
+    return cast_or_null(to_arrow_array(kind, values), wanted).drop_null()  # type: ignore[arg-type]
+
+
+def cast_or_null(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The values in another type; NULL for those it does not reach (a finer timestamp unit)."""
+    try:
+        return values.cast(wanted)
+    except pa.ArrowInvalid:
+        return pa.array([_cast(value, wanted) for value in values], wanted)
+
+
+def _cast(value: pa.Scalar, wanted: pa.DataType) -> pa.Scalar | None:
+    try:
+        return value.cast(wanted)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _like(values: pa.Array, pattern: str) -> pa.Array:
+    any_run = Wildcard.ANY_RUN
+    match parse_like(pattern):
+        case ():
+            return pc.equal(values, to_scalar("", values.type))
+        case (str(text),):
+            return pc.equal(values, to_scalar(text, values.type))
+        case (str(text), end) if end is any_run:
+            return pc.starts_with(values, pattern=text)
+        case (start, str(text)) if start is any_run:
+            return pc.ends_with(values, pattern=text)
+        case (start, str(text), end) if start is any_run and end is any_run:
+            return pc.match_substring(values, pattern=text)
+        case _:
+            return _like_by_regex(values, pattern)
+
+
+def _like_by_regex(values: pa.Array, pattern: str) -> pa.Array:
+    try:
+        return pc.match_substring_regex(values, pattern=like_re2(pattern))
+    except pa.ArrowInvalid:  # the pattern needs more memory than RE2 allows itself
+        found = [None if v is None else like_matches(pattern, v) for v in values.to_pylist()]
+        return pa.array(found, pa.bool_())

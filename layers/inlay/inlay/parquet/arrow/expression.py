@@ -1,0 +1,118 @@
+"""A pyarrow expression as a row filter.
+
+Promise: selects the rows for which Arrow's own filter would be true, and prunes only where Arrow's own
+simplification, given what the statistics guarantee, finds the expression unsatisfiable. Arrow's rules
+hold, not those of the format's predicates: NaN compares false, for instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import and_
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inlay.errors import InvalidPredicate
+from inlay.format.entry import ColumnStats
+from inlay.format.schema import Primitive, Schema
+from inlay.parquet.arrow.literals import to_scalar
+from inlay.parquet.arrow.types import schema_to_arrow, to_arrow_scalar
+
+
+@dataclass(frozen=True)
+class ExpressionFilter:
+    """`expression` refers to columns by the names they have in `schema`, the snapshot's."""
+
+    expression: pc.Expression
+    schema: Schema
+
+    def check(self) -> None:
+        """Raises InvalidPredicate where the expression does not fit the schema."""
+        error = self._fault(schema_to_arrow(self.schema, with_ids=False))
+        if error is not None:
+            raise InvalidPredicate(
+                f"the expression does not fit the table: {str(error).splitlines()[0][:300]}",
+                next_step=f"The columns are: {', '.join(self.schema.names)[:300]}",
+            )
+
+    def _fault(self, arrow: pa.Schema) -> Exception | None:
+        try:
+            arrow.empty_table().filter(self.expression)
+        except (pa.ArrowException, TypeError) as error:
+            return error
+        return None
+
+    @cached_property
+    def fields(self) -> frozenset[int]:
+        # An expression does not tell what it refers to; but without such a column it does not bind.
+        arrow = schema_to_arrow(self.schema, with_ids=False)
+        return frozenset(
+            field.id
+            for ordinal, field in enumerate(self.schema.fields)
+            if self._fault(arrow.remove(ordinal)) is not None
+        )
+
+    def settle(self, stats: Mapping[int, ColumnStats], rows: int) -> Literal["none", "some", "all"]:
+        return "some" if self.may_match([(stats, rows)])[0] else "none"
+
+    def may_match(self, parts: Sequence[tuple[Mapping[int, ColumnStats], int]]) -> list[bool]:
+        """For each part (statistics and number of rows) whether it may hold a selected row."""
+        # Arrow simplifies an expression under a guarantee only when it chooses fragments.
+        import pyarrow.dataset as ds
+        from pyarrow.fs import LocalFileSystem
+
+        form, nowhere = ds.ParquetFileFormat(), LocalFileSystem()
+        fragments = [
+            form.make_fragment(
+                str(n), filesystem=nowhere, partition_expression=self._guarantee(stats, rows)
+            )
+            for n, (stats, rows) in enumerate(parts)
+        ]
+        arrow = schema_to_arrow(self.schema, with_ids=False)
+        dataset = ds.FileSystemDataset(fragments, arrow, form, nowhere)
+        left = {fragment.path for fragment in dataset.get_fragments(filter=self.expression)}
+        return [str(n) in left for n in range(len(parts))]
+
+    def _guarantee(self, stats: Mapping[int, ColumnStats], rows: int) -> pc.Expression:
+        known: list[pc.Expression] = []
+        for field in self.schema.fields:
+            found = stats.get(field.id)
+            if field.id in self.fields and found is not None and isinstance(field.type, Primitive):
+                known.extend(_known(field.name, field.type, found, rows))
+        return reduce(and_, known, pc.scalar(True))
+
+    def selected(self, batch: pa.RecordBatch, schema: Schema) -> pa.BooleanArray:
+        """Which rows of a batch laid out as `schema` are wanted."""
+        from pyarrow.acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
+
+        plan = Declaration.from_sequence(
+            [
+                Declaration("table_source", TableSourceNodeOptions(_as_table(batch))),
+                Declaration("project", ProjectNodeOptions([self.expression], ["keep"])),
+            ]
+        )
+        keep = plan.to_table(use_threads=False).column(0).combine_chunks()
+        return pc.fill_null(keep, to_scalar(False, pa.bool_()))
+
+
+def _known(name: str, kind: Primitive, stats: ColumnStats, rows: int) -> list[pc.Expression]:
+    field: Any = pc.field(name)
+    if stats.null_count == rows:
+        return [field.is_null()]
+    if kind.is_float and stats.has_nan is not False:
+        return []  # a NaN is outside of the bounds
+    known = []
+    if stats.lower is not None:
+        known.append(field >= to_arrow_scalar(kind, stats.lower))
+    if stats.upper is not None:
+        known.append(field <= to_arrow_scalar(kind, stats.upper))
+    # The form that Arrow understands: each bound by itself, or NULL.
+    return known if stats.null_count == 0 else [bound | field.is_null() for bound in known]
+
+
+def _as_table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])

@@ -1,0 +1,286 @@
+"""The table's types in Arrow, and Arrow's types as the table's.
+
+Promise: `schema_from_arrow(schema_to_arrow(s))` has the types of `s`, and a value goes to Arrow and
+back unchanged. Encodings of one type (dictionary, large and view layouts, 32 and 64 bit decimals,
+date64, extension types) are the type they encode; what Parquet or the format cannot hold is refused
+by column name.
+
+Zones: an Arrow timestamp with any zone is an instant, so it is `timestamptz` and shown in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from inlay.errors import InvalidRequest, SchemaMismatch, UnsupportedType
+from inlay.format.schema import (
+    INTEGERS,
+    Field,
+    ListOf,
+    MapOf,
+    Primitive,
+    Schema,
+    Struct,
+    Type,
+    Value,
+)
+from inlay.format.values import physical, to_float32
+from inlay.parquet.arrow.literals import to_array, to_scalar
+
+FIELD_ID = b"PARQUET:field_id"  # the key pyarrow reads and writes Parquet field ids under
+
+# Arrow nests types without a bound; every walk over one here is recursive.
+MAX_NESTING = 64
+
+_SIMPLE = {
+    "bool": pa.bool_(),
+    **{name: getattr(pa, name)() for name in INTEGERS},
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+}
+_FROM_SIMPLE = {
+    **{arrow: Primitive(name) for name, arrow in _SIMPLE.items()},
+    pa.large_string(): Primitive("string"),
+    pa.string_view(): Primitive("string"),
+    pa.large_binary(): Primitive("binary"),
+    pa.binary_view(): Primitive("binary"),
+    pa.date64(): Primitive("date"),
+}
+
+
+# -- to Arrow -------------------------------------------------------------------------------------
+
+
+def arrow_primitive(kind: Primitive) -> pa.DataType:
+    """The one Arrow type batches of this library use for a leaf type."""
+    match kind.name:
+        case "decimal":
+            width = pa.decimal128 if kind.precision <= 38 else pa.decimal256
+            return width(kind.precision, kind.scale)
+        case "fixed":
+            return pa.binary(kind.precision)
+        case "time":
+            return pa.time32("ms") if kind.unit == "ms" else pa.time64(kind.unit)
+        case "timestamp":
+            return pa.timestamp(kind.unit)
+        case "timestamptz":
+            return pa.timestamp(kind.unit, tz="UTC")
+        case _:
+            return _SIMPLE[kind.name]
+
+
+def arrow_type(kind: Type, *, with_ids: bool = False) -> pa.DataType:
+    match kind:
+        case Primitive():
+            return arrow_primitive(kind)
+        case Struct(fields):
+            return pa.struct([arrow_field(f, with_ids=with_ids) for f in fields])
+        case ListOf(element):
+            return pa.list_(arrow_field(element, with_ids=with_ids, name="element"))
+        case MapOf(key, value):
+            return pa.map_(
+                arrow_field(key, with_ids=with_ids, name="key").with_nullable(False),
+                arrow_field(value, with_ids=with_ids, name="value"),
+            )
+
+
+def arrow_field(field: Field, *, with_ids: bool = False, name: str | None = None) -> pa.Field:
+    metadata = {FIELD_ID: str(field.id).encode()} if with_ids else None
+    kind = arrow_type(field.type, with_ids=with_ids)
+    return pa.field(name or field.name, kind, field.nullable, metadata)
+
+
+def schema_to_arrow(schema: Schema, with_ids: bool = True) -> pa.Schema:
+    """`with_ids` puts each field's id where pyarrow's Parquet writer looks for it."""
+    return pa.schema([arrow_field(f, with_ids=with_ids) for f in schema.fields])
+
+
+# -- from Arrow -----------------------------------------------------------------------------------
+
+
+def schema_from_arrow(arrow: pa.Schema, *, schema_id: int = 0, first_id: int = 1) -> Schema:
+    """A new schema with fresh ids from `first_id`, depth first.
+
+    Ids in the Arrow metadata are ignored: they are those of whoever wrote the file. Raises
+    UnsupportedType by column name, SchemaMismatch for two columns of one name.
+    """
+    ids = iter(range(first_id, 1 << 31))
+    return Schema(schema_id, _fields_from_arrow(list(arrow), (), ids))
+
+
+def _fields_from_arrow(
+    arrow: list[pa.Field], path: tuple[str, ...], ids: Iterator[int]
+) -> tuple[Field, ...]:
+    names = [field.name for field in arrow]
+    if len(set(names)) < len(names):
+        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        raise SchemaMismatch(
+            f"two columns are called {'.'.join((*path, twice))!r}", next_step="Rename one of them"
+        )
+    return tuple(_field_from_arrow(field, (*path, field.name), ids) for field in arrow)
+
+
+def _field_from_arrow(
+    arrow: pa.Field, path: tuple[str, ...], ids: Iterator[int], name: str | None = None
+) -> Field:
+    own_id = next(ids)  # before the children's: depth first
+    kind = _type_from_arrow(arrow.type, path, ids)
+    return Field(own_id, arrow.name if name is None else name, kind, arrow.nullable)
+
+
+def _type_from_arrow(arrow: pa.DataType, path: tuple[str, ...], ids: Iterator[int]) -> Type:
+    if len(path) > MAX_NESTING:
+        raise UnsupportedType(
+            f"column {path[0]!r} is nested deeper than {MAX_NESTING} levels",
+            next_step="Flatten it, or store it as a JSON string",
+        )
+    arrow = plain_type(arrow)
+    if pa.types.is_struct(arrow) and arrow.num_fields:
+        children = [arrow.field(i) for i in range(arrow.num_fields)]
+        return Struct(_fields_from_arrow(children, path, ids))
+    if is_list(arrow):
+        element = _field_from_arrow(arrow.value_field, (*path, "element"), ids, "element")
+        return ListOf(element)
+    if pa.types.is_map(arrow):
+        return MapOf(
+            _field_from_arrow(arrow.key_field, (*path, "key"), ids, "key"),
+            _field_from_arrow(arrow.item_field, (*path, "value"), ids, "value"),
+        )
+    found = primitive_from_arrow(arrow)
+    if found is None:
+        raise unsupported(arrow, path)
+    return found
+
+
+def plain_type(arrow: pa.DataType) -> pa.DataType:
+    """Without the dictionary or extension around it."""
+    while True:
+        if pa.types.is_dictionary(arrow):
+            arrow = arrow.value_type
+        elif isinstance(arrow, pa.BaseExtensionType):
+            arrow = arrow.storage_type
+        else:
+            return arrow
+
+
+def is_list(arrow: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(arrow)
+        or pa.types.is_large_list(arrow)
+        or pa.types.is_fixed_size_list(arrow)
+        or pa.types.is_list_view(arrow)
+        or pa.types.is_large_list_view(arrow)
+    )
+
+
+def primitive_from_arrow(arrow: pa.DataType) -> Primitive | None:
+    """The leaf type an Arrow type stands for; None for nested types and those nobody can hold."""
+    arrow = plain_type(arrow)
+    if (simple := _FROM_SIMPLE.get(arrow)) is not None:
+        return simple
+    if pa.types.is_decimal(arrow) and 0 <= arrow.scale <= arrow.precision:
+        return Primitive("decimal", precision=arrow.precision, scale=arrow.scale)
+    if pa.types.is_fixed_size_binary(arrow) and arrow.byte_width:
+        return Primitive("fixed", precision=arrow.byte_width)
+    if pa.types.is_time(arrow):
+        # The format has no time in seconds, Parquet neither.
+        return Primitive("time", unit="ms" if arrow.unit == "s" else arrow.unit)
+    if pa.types.is_timestamp(arrow):
+        return Primitive("timestamp" if arrow.tz is None else "timestamptz", unit=arrow.unit)
+    return None
+
+
+_INSTEAD = (
+    (pa.types.is_float16, "Cast it to float32"),
+    (pa.types.is_duration, "Cast it to int64 and put the unit into the name"),
+    (pa.types.is_interval, "Store months, days and nanoseconds as integers"),
+    (pa.types.is_union, "Use a struct with one nullable field per variant"),
+    (pa.types.is_null, "Give the column a type: a column of only nulls has none"),
+    (pa.types.is_run_end_encoded, "Decode it with pyarrow.compute.run_end_decode"),
+    (pa.types.is_decimal, "Cast it: Parquet has only scales from 0 to the precision"),
+    (pa.types.is_struct, "Drop it: Parquet cannot hold a struct without fields"),
+)
+
+
+def unsupported(arrow: pa.DataType, path: tuple[str, ...]) -> UnsupportedType:
+    return UnsupportedType(
+        f"column {'.'.join(path)!r} has Arrow type {str(arrow)[:80]}, which a table cannot hold",
+        next_step=next((step for test, step in _INSTEAD if test(arrow)), "Cast or drop it"),
+    )
+
+
+# -- single values --------------------------------------------------------------------------------
+
+
+def to_physical(value: pa.Scalar | Any, kind: Primitive) -> Value | None:
+    """A Python object or Arrow scalar as the physical value of `kind`; None stays None.
+
+    Takes what converts without loss (dates, datetimes, other integer widths, coarser units); a
+    fraction becomes the nearest value of a floating type. Anything else is InvalidRequest.
+    """
+    try:
+        if isinstance(value, pa.ExtensionScalar):
+            value = value.value
+        if isinstance(value, pa.DictionaryScalar):
+            value = value.dictionary[value.index.as_py()] if value.is_valid else None
+        if value is None or (isinstance(value, pa.Scalar) and not value.is_valid):
+            return None
+        if kind.is_temporal:
+            return physical(kind, _temporal(value, kind))
+        found = value.as_py() if isinstance(value, pa.Scalar) else value
+        return physical(kind, _plain(found, kind))
+    except (pa.ArrowException, ArithmeticError, ValueError, TypeError):
+        raise InvalidRequest(
+            f"a {type(value).__name__} cannot be read as type {kind} without loss"
+        ) from None
+
+
+def _temporal(value: Any, kind: Primitive) -> int:
+    scalar = value if isinstance(value, pa.Scalar) else pa.scalar(_not_lossy(value, kind))
+    target = arrow_primitive(kind)
+    if pa.types.is_integer(scalar.type):
+        return int(scalar.as_py())  # physical form already
+    if not pa.types.is_temporal(scalar.type):
+        raise TypeError
+    if pa.types.is_timestamp(scalar.type) and (scalar.type.tz is None) != (
+        kind.name != "timestamptz"
+    ):
+        raise TypeError  # an instant is not a wall clock
+    return int((scalar if scalar.type == target else scalar.cast(target)).value)
+
+
+def _not_lossy(value: Any, kind: Primitive) -> Any:
+    midnight = not isinstance(value, datetime) or value.time() == time()
+    if kind.name == "date" and not midnight:
+        raise ValueError
+    return value
+
+
+def _plain(value: Any, kind: Primitive) -> Any:
+    if isinstance(value, bool) or kind.name == "bool":
+        return value
+    if kind.is_integer and value == int(value):
+        return int(value)
+    if kind.name == "decimal" and isinstance(value, int):
+        return Decimal(value)
+    if kind.is_float and not isinstance(value, int):
+        return to_float32(float(value)) if kind.name == "float" else float(value)
+    return value
+
+
+def to_arrow_scalar(kind: Primitive, value: Value | None) -> pa.Scalar:
+    """The physical value as a scalar of `arrow_primitive(kind)`."""
+    return to_scalar(value, arrow_primitive(kind))
+
+
+def to_arrow_array(kind: Primitive, values: Iterable[Value | None]) -> pa.Array:
+    """Physical values as an array of `arrow_primitive(kind)`."""
+    return to_array(list(values), arrow_primitive(kind))

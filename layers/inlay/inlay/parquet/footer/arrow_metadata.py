@@ -1,0 +1,66 @@
+"""Footers as pyarrow sees them, without what would end the process.
+
+Promise: of metadata from `parse_metadata` every statistic can be asked for. pyarrow 26 decodes a chunk's
+bounds when it is asked whether there are any, and where they are shorter than a value it does not raise but
+aborts. DataFusion cuts the bounds of fixed-width binary columns short (at 64 bytes, unless told otherwise):
+of such chunks the statistics are left out. Bounds of other types are never cut, so a footer with such is
+damaged, and `check_bounds` refuses it when a file comes into the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from inlay.errors import UnreadableFile
+from inlay.parquet.footer.fields import Meta, Physical, Stats
+from inlay.parquet.footer.footer import ColumnChunk, Footer, Leaf, decode_footer, trailer
+from inlay.parquet.footer.thrift import encode_struct
+
+_WIDTHS = {
+    Physical.BOOLEAN: 1,
+    Physical.INT32: 4,
+    Physical.INT64: 8,
+    Physical.FLOAT: 4,
+    Physical.DOUBLE: 8,
+}
+_BOUNDS = (Stats.OLD_MIN, Stats.OLD_MAX, Stats.MIN, Stats.MAX)
+
+
+def parse_metadata(tail: bytes, *, file_size: int) -> pq.FileMetaData:
+    """The metadata at the end of `tail`, the last bytes of an object of `file_size` bytes. Raises what
+    pyarrow raises, and `UnreadableFile`."""
+    metadata = pq.read_metadata(pa.BufferReader(tail))
+    schema = metadata.schema
+    if all(schema.column(n).physical_type != "FIXED_LEN_BYTE_ARRAY" for n in range(len(schema))):
+        return metadata
+    footer = decode_footer(tail, file_size=file_size)
+    cut = [chunk for leaf, chunk in _too_short(footer) if leaf.type not in _WIDTHS]
+    if not cut:
+        return metadata
+    for chunk in cut:
+        del chunk.meta[Meta.STATISTICS]
+    thrift = encode_struct(footer.tree)
+    return pq.read_metadata(pa.BufferReader(thrift + trailer(len(thrift))))
+
+
+def check_bounds(footer: Footer) -> None:
+    """Raises `UnreadableFile` where statistics have fewer bytes than a value."""
+    for leaf, _ in _too_short(footer):
+        if leaf.type in _WIDTHS:
+            raise UnreadableFile(
+                f"the statistics of column {'.'.join(leaf.path)} are shorter than a value of it"
+            )
+
+
+def _too_short(footer: Footer) -> Iterator[tuple[Leaf, ColumnChunk]]:
+    widths = [(leaf, _WIDTHS.get(leaf.type, leaf.type_length)) for leaf in footer.leaves]
+    fixed = [(leaf, width) for leaf, width in widths if width and leaf.type is not Physical.INT96]
+    for group in footer.row_groups:
+        for leaf, width in fixed:
+            chunk = group.column(leaf.index)
+            told = chunk.statistics.tree if chunk.statistics is not None else {}
+            if any(len(told[key]) < width for key in _BOUNDS if key in told):
+                yield leaf, chunk

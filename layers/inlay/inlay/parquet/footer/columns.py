@@ -1,0 +1,84 @@
+"""Where a table's columns are in a Parquet file.
+
+Promise: a field of the table maps to a place in the file by *name under the schema the file's entry
+records*, so a name that is reused later never reads old data (the rule of `parquet.arrow.conform`). Field
+ids inside the file are not consulted: files of others carry ids of other tables.
+
+Pure but for Arrow's schema values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from inlay.format.schema import Field, Primitive, Schema, Struct
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumn:
+    """A top-level column of a file: its ordinal there and the leaves (column chunks) it has."""
+
+    ordinal: int
+    leaves: range
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumns:
+    """`tops`: field id of a top-level column → where it is. `leaves`: field id of a primitive,
+    reached through structs only → its leaf, which is what has statistics. Absent means the file does
+    not have the field: every row of it is NULL."""
+
+    tops: Mapping[int, FileColumn] = field(default_factory=dict)
+    leaves: Mapping[int, int] = field(default_factory=dict)
+
+
+def locate_columns(file: pa.Schema, recorded: Schema) -> FileColumns:
+    """Where the fields of `recorded` are in a file whose Arrow schema is `file`."""
+    tops: dict[int, FileColumn] = {}
+    leaves: dict[int, int] = {}
+    firsts = _first_leaves(0, [f.type for f in file])
+    for found, ordinal in _match(list(file), recorded.fields):
+        first = firsts[ordinal]
+        kind = file.field(ordinal).type
+        tops[found.id] = FileColumn(ordinal, range(first, first + leaf_count(kind)))
+        _locate_leaves(found, kind, first, leaves)
+    return FileColumns(tops, leaves)
+
+
+def leaf_count(kind: pa.DataType) -> int:
+    """How many column chunks a value of this type takes.
+
+    >>> leaf_count(pa.struct([("a", pa.int64()), ("b", pa.map_(pa.string(), pa.int8()))]))
+    3
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        return leaf_count(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return leaf_count(kind.value_type)
+    return sum(leaf_count(kind.field(n).type) for n in range(kind.num_fields)) or 1
+
+
+def _match(columns: Sequence[pa.Field], fields: Sequence[Field]) -> list[tuple[Field, int]]:
+    by_name = {column.name: ordinal for ordinal, column in enumerate(columns)}
+    return [(f, by_name[f.name]) for f in fields if f.name in by_name]
+
+
+def _first_leaves(first: int, kinds: Sequence[pa.DataType]) -> list[int]:
+    found = []
+    for kind in kinds:
+        found.append(first)
+        first += leaf_count(kind)
+    return found
+
+
+def _locate_leaves(found: Field, kind: pa.DataType, first: int, into: dict[int, int]) -> None:
+    if isinstance(found.type, Primitive) and leaf_count(kind) == 1 and not pa.types.is_nested(kind):
+        into[found.id] = first
+    elif isinstance(found.type, Struct) and pa.types.is_struct(kind):
+        children = [kind.field(n) for n in range(kind.num_fields)]
+        firsts = _first_leaves(first, [child.type for child in children])
+        for wanted, ordinal in _match(children, found.type.fields):
+            _locate_leaves(wanted, children[ordinal].type, firsts[ordinal], into)

@@ -1,0 +1,454 @@
+"""The footer of a Parquet file: decoded once, read through typed views, encoded back unchanged.
+
+Promise: `decode_footer` reads any footer that follows the format, refuses by a typed error what
+is damaged (`UnreadableFile`) or not for us (`UnsupportedFile`: encrypted, signed, too large), and
+costs time and memory in proportion to the footer's bytes. `Footer.encode()` of what was decoded is
+what was read, unknown fields included.
+
+The views (`RowGroup`, `ColumnChunk`, `Statistics`, `Leaf`) are windows onto the tree, made when
+asked for. They say what the file says; whether that is *true* of the file's bytes is checked by
+`inlay.parquet.footer.layout` before anything is rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from inlay.errors import UnreadableFile, UnsupportedFile
+from inlay.parquet.footer.fields import (
+    Chunk,
+    Codec,
+    Element,
+    File,
+    Group,
+    KeyValue,
+    Meta,
+    Physical,
+    Repetition,
+    Stats,
+)
+from inlay.parquet.footer.thrift import (
+    BINARY,
+    Struct,
+    ThriftError,
+    decode_struct,
+    encode_struct,
+    unpack,
+    without_gc,
+)
+
+MAGIC = b"PAR1"
+MAGIC_ENCRYPTED = b"PARE"
+# The thrift length (4 bytes) and the magic behind the footer.
+TRAILER_BYTES = 8
+# A file of 500 row groups with 50 columns has a footer of 3 to 4 MiB. Decoded, a footer takes 16
+# times its size in memory, and the smallest Lambda that runs this has 512 MB.
+MAX_FOOTER_BYTES = 8 * 1024 * 1024
+# Deeper schemas exist only by mistake or malice; recursion over the schema relies on it.
+MAX_SCHEMA_DEPTH = 100
+
+# FileMetaData, a list of row groups, a list of chunks, ColumnMetaData: statistics below stay packed.
+_COLUMN_META_DEPTH = 5
+
+RECODE = "Rewrite the file with an ordinary Parquet writer, then send it again"
+
+
+def footer_length(last8: bytes) -> int:
+    """How many bytes at the end of a file make its footer, the 8-byte trailer included.
+
+    `last8` are the last 8 bytes of the file (or more of its end). One suffix GET of the length
+    returned reads what `decode_footer` needs.
+    """
+    trailer = last8[-TRAILER_BYTES:]
+    if len(trailer) < TRAILER_BYTES:
+        raise UnreadableFile("not a Parquet file: shorter than a footer")
+    magic = bytes(trailer[4:])
+    if magic == MAGIC_ENCRYPTED:
+        raise UnsupportedFile("the footer is encrypted", next_step=RECODE)
+    if magic != MAGIC:
+        raise UnreadableFile("not a Parquet file: it does not end in PAR1")
+    length = int.from_bytes(trailer[:4], "little")
+    if length > MAX_FOOTER_BYTES:
+        raise UnsupportedFile(
+            f"the footer has {length} bytes, more than {MAX_FOOTER_BYTES}",
+            next_step="Rewrite the file with fewer row groups or columns, then send it again",
+        )
+    return length + TRAILER_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """One chunk's statistics as the file states them.
+
+    Bounds are PLAIN-encoded values without a length. `minimum` and `maximum` follow the column's
+    order; the `signed_*` ones are the deprecated fields, compared as signed numbers or bytes, and
+    may be nonsense for unsigned and binary types.
+    """
+
+    tree: Struct
+
+    @property
+    def minimum(self) -> bytes | None:
+        return self.tree.get(Stats.MIN)
+
+    @property
+    def maximum(self) -> bytes | None:
+        return self.tree.get(Stats.MAX)
+
+    @property
+    def signed_minimum(self) -> bytes | None:
+        return self.tree.get(Stats.OLD_MIN)
+
+    @property
+    def signed_maximum(self) -> bytes | None:
+        return self.tree.get(Stats.OLD_MAX)
+
+    @property
+    def null_count(self) -> int | None:
+        return self.tree.get(Stats.NULLS)
+
+    @property
+    def distinct_count(self) -> int | None:
+        return self.tree.get(Stats.DISTINCT)
+
+    @property
+    def nan_count(self) -> int | None:
+        return self.tree.get(Stats.NANS)
+
+    @property
+    def minimum_is_exact(self) -> bool | None:
+        return self.tree.get(Stats.MIN_EXACT)
+
+    @property
+    def maximum_is_exact(self) -> bool | None:
+        return self.tree.get(Stats.MAX_EXACT)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChunk:
+    """One column of one row group."""
+
+    tree: Struct
+    meta: Struct
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return tuple(_text(part) for part in self.meta[Meta.PATH])
+
+    @property
+    def type(self) -> Physical:
+        return Physical(self.meta[Meta.TYPE])
+
+    @property
+    def codec(self) -> Codec:
+        return Codec(self.meta[Meta.CODEC])
+
+    @property
+    def num_values(self) -> int:
+        return int(self.meta[Meta.VALUES])
+
+    @property
+    def start(self) -> int:
+        """Offset of the chunk's first page. Writers leave the dictionary's offset out, at 0, or set
+        it to nonsense; only an offset behind the magic and before the data pages is believed."""
+        meta = self.meta
+        data_page: int = meta[Meta.DATA_PAGE]
+        if Meta.INDEX_PAGE not in meta and data_page >= len(MAGIC):
+            dictionary: int = meta.get(Meta.DICTIONARY_PAGE, 0)
+            return dictionary if len(MAGIC) <= dictionary < data_page else data_page
+        others = (meta.get(Meta.DICTIONARY_PAGE, 0), meta.get(Meta.INDEX_PAGE, 0))
+        # pyarrow writes a chunk without values as a dictionary without data pages.
+        return int(min((at for at in (data_page, *others) if at >= len(MAGIC)), default=data_page))
+
+    @property
+    def end(self) -> int:
+        return self.start + self.compressed_size
+
+    @property
+    def compressed_size(self) -> int:
+        return int(self.meta[Meta.COMPRESSED])
+
+    @property
+    def uncompressed_size(self) -> int:
+        return int(self.meta[Meta.UNCOMPRESSED])
+
+    @property
+    def statistics(self) -> Statistics | None:
+        found = self.meta.get(Meta.STATISTICS)
+        return None if found is None else Statistics(unpack(found))
+
+    @property
+    def offset_index(self) -> tuple[int, int] | None:
+        """Where the offset index lies, as (start, end)."""
+        return _extent(self.tree, Chunk.OFFSET_INDEX, Chunk.OFFSET_INDEX_LENGTH)
+
+    @property
+    def column_index(self) -> tuple[int, int] | None:
+        return _extent(self.tree, Chunk.COLUMN_INDEX, Chunk.COLUMN_INDEX_LENGTH)
+
+    @property
+    def bloom_offset(self) -> int | None:
+        found = self.meta.get(Meta.BLOOM)
+        return found if found else None
+
+    @property
+    def bloom_length(self) -> int | None:
+        """Header and bits; None where the writer left it out and the header must be read."""
+        found = self.meta.get(Meta.BLOOM_LENGTH)
+        return found if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """One row group; `ordinal` is its place in the footer, from 0."""
+
+    tree: Struct
+    ordinal: int
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.tree[Group.ROWS])
+
+    @property
+    def total_byte_size(self) -> int:
+        """Uncompressed bytes of all columns, as stated."""
+        return int(self.tree[Group.BYTES])
+
+    @property
+    def compressed_size(self) -> int:
+        return sum(chunk.compressed_size for chunk in self.columns)
+
+    @property
+    def columns(self) -> list[ColumnChunk]:
+        """The chunks in the order of the schema's leaves."""
+        return [ColumnChunk(tree, tree[Chunk.META]) for tree in self.tree[Group.COLUMNS]]
+
+    def column(self, leaf: int) -> ColumnChunk:
+        tree = self.tree[Group.COLUMNS][leaf]
+        return ColumnChunk(tree, tree[Chunk.META])
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A column of values: a node of the schema without children.
+
+    `element` indexes the footer's schema list, `top` the root's children. Levels are the highest
+    definition and repetition level a value of this column can have.
+    """
+
+    index: int
+    element: int
+    top: int
+    path: tuple[str, ...]
+    type: Physical
+    type_length: int | None
+    definition_level: int
+    repetition_level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """A decoded footer. `length` counts its bytes on disk, trailer included.
+
+    Treat `tree` as read-only: views and other footers share it.
+    """
+
+    tree: Struct
+    file_size: int
+    length: int
+    leaves: tuple[Leaf, ...] = field(repr=False)
+
+    @property
+    def start(self) -> int:
+        """Where the footer begins in the file."""
+        return self.file_size - self.length
+
+    @property
+    def num_rows(self) -> int:
+        # parquet-rs before 0.4 left the total at 0.
+        stated = int(self.tree[File.ROWS])
+        return stated or sum(int(group[Group.ROWS]) for group in self.tree[File.GROUPS])
+
+    @property
+    def row_groups(self) -> list[RowGroup]:
+        return [RowGroup(tree, at) for at, tree in enumerate(self.tree[File.GROUPS])]
+
+    @property
+    def num_row_groups(self) -> int:
+        return len(self.tree[File.GROUPS])
+
+    @property
+    def schema(self) -> list[Struct]:
+        """The schema's elements depth first, the root first; see `inlay.parquet.footer.fields.Element`."""
+        return list(self.tree[File.SCHEMA])
+
+    @property
+    def created_by(self) -> str | None:
+        found = self.tree.get(File.CREATED_BY)
+        return None if found is None else _text(found)
+
+    @property
+    def key_values(self) -> Mapping[bytes, bytes]:
+        """The file's own key-value pairs; the last of equal keys wins, as in pyarrow."""
+        return {
+            pair[KeyValue.KEY]: pair.get(KeyValue.VALUE, b"")
+            for pair in self.tree.get(File.KEY_VALUES, ())
+            if KeyValue.KEY in pair
+        }
+
+    def encode(self) -> bytes:
+        """The thrift bytes, without the trailer."""
+        return encode_struct(self.tree)
+
+
+def trailer(footer_bytes: int) -> bytes:
+    """What follows a footer of `footer_bytes` thrift bytes."""
+    return footer_bytes.to_bytes(4, "little") + MAGIC
+
+
+def decode_footer(tail: bytes, *, file_size: int) -> Footer:
+    """The footer at the end of `tail`, the last bytes of a file of `file_size` bytes.
+
+    `tail` must hold the whole footer: see `footer_length`. More is fine, so the whole file is.
+    """
+    length = footer_length(tail)
+    if length + len(MAGIC) > file_size:
+        raise UnreadableFile(f"a footer of {length} bytes in a file of {file_size}")
+    if length > len(tail):
+        raise UnreadableFile(f"{len(tail)} bytes given of a footer of {length}")
+    thrift = tail[len(tail) - length : len(tail) - TRAILER_BYTES]
+    try:
+        with without_gc():
+            tree, end = decode_struct(thrift, unpack_depth=_COLUMN_META_DEPTH)
+    except ThriftError as error:
+        raise UnreadableFile(f"the footer is damaged: {error}") from None
+    if File.ENCRYPTION in tree or File.SIGNING_KEY in tree:
+        # Encrypted columns under a plain footer. Such a footer is signed: 28 bytes of nonce and tag
+        # follow the thrift, and nobody without the key can sign another.
+        raise UnsupportedFile("the file is encrypted or signed", next_step=RECODE)
+    if end != len(thrift):
+        raise UnreadableFile(f"{len(thrift) - end} bytes too many in the footer")
+    _check(tree)
+    return Footer(tree=tree, file_size=file_size, length=length, leaves=tuple(_leaves(tree)))
+
+
+# -- what must be there ---------------------------------------------------------------------------
+
+_REQUIRED_IN_META = (
+    Meta.TYPE,
+    Meta.PATH,
+    Meta.CODEC,
+    Meta.VALUES,
+    Meta.UNCOMPRESSED,
+    Meta.COMPRESSED,
+    Meta.DATA_PAGE,
+)
+
+
+def _check(tree: Struct) -> None:
+    """Every field the views read without asking is there, with sane signs."""
+    for name, key in (
+        ("schema", File.SCHEMA),
+        ("num_rows", File.ROWS),
+        ("row_groups", File.GROUPS),
+    ):
+        _must(key in tree, f"no {name}")
+    _must(tree[File.ROWS] >= 0, "a negative number of rows")
+    _must(_structs(tree[File.SCHEMA]), "a schema that is not a list of structs")
+    _must(_structs(tree[File.GROUPS]), "row groups that are not structs")
+    for name, pairs in (
+        ("key-values", tree.get(File.KEY_VALUES)),
+        ("orders", tree.get(File.ORDERS)),
+    ):
+        _must(pairs is None or _structs(pairs), f"{name} that are not structs")
+    for group in tree[File.GROUPS]:
+        for key in (Group.COLUMNS, Group.BYTES, Group.ROWS):
+            _must(key in group, "a row group that lacks a required field")
+        _must(group[Group.ROWS] >= 0, "a row group with a negative number of rows")
+        _must(_structs(group[Group.COLUMNS]), "column chunks that are not structs")
+        for chunk in group[Group.COLUMNS]:
+            if Chunk.CRYPTO in chunk or Chunk.ENCRYPTED_META in chunk:
+                raise UnsupportedFile("a column is encrypted", next_step=RECODE)
+            meta = chunk.get(Chunk.META)
+            _must(meta is not None, "a column chunk without metadata")
+            assert meta is not None
+            for key in _REQUIRED_IN_META:
+                _must(key in meta, "column metadata that lacks a required field")
+            _must(meta[Meta.PATH].element == BINARY, "a column path that is not text")
+            _must(0 <= meta[Meta.TYPE] <= 7, f"physical type {meta[Meta.TYPE]}")
+            _must(0 <= meta[Meta.CODEC] <= 7, f"codec {meta[Meta.CODEC]}")
+            for key in (Meta.VALUES, Meta.UNCOMPRESSED, Meta.COMPRESSED, Meta.DATA_PAGE):
+                _must(meta[key] >= 0, "a negative size or offset")
+
+
+def _must(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise UnreadableFile(f"the footer is damaged: {otherwise}")
+
+
+def _structs(values: Any) -> bool:
+    return all(type(value) is dict for value in values)
+
+
+def _leaves(tree: Struct) -> Iterator[Leaf]:
+    """The schema's leaves in order, by a walk that trusts no count."""
+    elements = tree[File.SCHEMA]
+    _must(len(elements) > 0, "an empty schema")
+    found = 0
+    # One frame for each open group: children left, path, levels.
+    open_groups: list[list[Any]] = [[elements[0].get(Element.CHILDREN, 0), (), 0, 0]]
+    top = -1
+    for at in range(1, len(elements)):
+        while open_groups and open_groups[-1][0] == 0:
+            open_groups.pop()
+        _must(bool(open_groups), "more schema elements than the groups have children")
+        frame = open_groups[-1]
+        frame[0] -= 1
+        if len(open_groups) == 1:
+            top += 1
+        element = elements[at]
+        _must(Element.NAME in element, "a column without a name")
+        path = (*frame[1], _text(element[Element.NAME]))
+        repetition = element.get(Element.REPETITION, Repetition.REQUIRED)
+        if repetition not in (0, 1, 2):
+            raise UnsupportedFile(f"repetition type {repetition}", next_step=RECODE)
+        definition = frame[2] + (repetition != Repetition.REQUIRED)
+        repeats = frame[3] + (repetition == Repetition.REPEATED)
+        children = element.get(Element.CHILDREN, 0)
+        _must(children >= 0, "a negative number of children")
+        if children or Element.TYPE not in element:
+            _must(len(open_groups) < MAX_SCHEMA_DEPTH, "a schema nested too deeply")
+            open_groups.append([children, path, definition, repeats])
+            continue
+        _must(0 <= element[Element.TYPE] <= 7, f"physical type {element[Element.TYPE]}")
+        yield Leaf(
+            index=found,
+            element=at,
+            top=top,
+            path=path,
+            type=Physical(element[Element.TYPE]),
+            type_length=element.get(Element.LENGTH),
+            definition_level=definition,
+            repetition_level=repeats,
+        )
+        found += 1
+    while open_groups and open_groups[-1][0] == 0:
+        open_groups.pop()
+    _must(not open_groups, "fewer schema elements than the groups have children")
+    for group in tree[File.GROUPS]:
+        columns = len(group[Group.COLUMNS])
+        _must(columns == found, f"{columns} chunks for {found} columns")
+
+
+def _extent(tree: Struct, offset: int, length: int) -> tuple[int, int] | None:
+    at, size = tree.get(offset), tree.get(length)
+    if at is None or size is None or at <= 0 or size <= 0:
+        return None
+    return at, at + size
+
+
+def _text(raw: bytes) -> str:
+    # Names are UTF-8 by the specification; a name that is not must still come back distinct.
+    return raw.decode("utf-8", "surrogateescape")

@@ -1,0 +1,200 @@
+"""What lies beside the values of a column chunk: page headers, page locations, bloom filters.
+
+Promise: `profile_chunk` walks the headers of one chunk and answers with how its pages were written, so
+that an edited chunk can be written the same way. On the way it holds the chunk to its footer entry: the
+pages must fill the chunk exactly and their values must add up, else the file contradicts itself and is
+refused before any decoder is let loose on it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from inlay.errors import UnreadableFile
+from inlay.parquet.footer.fields import (
+    Bloom,
+    DataPage,
+    DataPageV2,
+    DictionaryPage,
+    Encoding,
+    OffsetIndex,
+    Page,
+    PageLocation,
+    PageType,
+)
+from inlay.parquet.footer.footer import ColumnChunk
+from inlay.parquet.footer.thrift import (
+    STRUCT,
+    Items,
+    Struct,
+    ThriftError,
+    decode_struct,
+    edit_integer,
+    encode_struct,
+)
+
+DICTIONARY_ENCODINGS = frozenset({Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY})
+# A header may claim any size up to 2 GiB, and a decoder allocates what it claims. More than this for one
+# page is believed only where the footer, too, says that the chunk is as large.
+MAX_DOUBTFUL_PAGE_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PageProfile:
+    """How the pages of one chunk were written.
+
+    `encodings` counts the data pages by encoding; `dictionary_bytes` is the dictionary's uncompressed
+    size, None without one. `page_bytes` (uncompressed) and `page_values` are the largest of the data
+    pages.
+    """
+
+    encodings: Mapping[int, int]
+    dictionary_bytes: int | None
+    version_2: bool
+    checksums: bool
+    page_bytes: int
+    page_values: int
+    data_pages: int
+    empty_pages: int
+
+
+def profile_chunk(
+    body: bytes, start: int, chunk: ColumnChunk, *, flat_rows: int | None
+) -> PageProfile:
+    """The profile of `chunk`, whose bytes begin at `start` of `body`.
+
+    `flat_rows` is the number of rows for a column without repetition, whose values must be as many.
+    """
+    end = start + chunk.compressed_size
+    at, values, data_pages, empty_pages = start, 0, 0, 0
+    encodings: Counter[int] = Counter()
+    dictionary_bytes: int | None = None
+    version_2 = checksums = False
+    page_bytes = page_values = 0
+    while at < end:
+        header, at = page_header(body, at, end)
+        kind, size = header[Page.TYPE], header[Page.COMPRESSED]
+        uncompressed = header[Page.UNCOMPRESSED]
+        if size < 0 or uncompressed < 0 or at + size > end:
+            raise UnreadableFile("a page reaches past its column chunk")
+        if uncompressed > max(MAX_DOUBTFUL_PAGE_BYTES, chunk.uncompressed_size):
+            raise UnreadableFile("a page claims to be larger than its column chunk")
+        at += size
+        checksums = checksums or Page.CRC in header
+        if kind == PageType.DICTIONARY:
+            if data_pages or dictionary_bytes is not None:
+                raise UnreadableFile("a dictionary page that is not the first page of its chunk")
+            dictionary_bytes = uncompressed
+            continue
+        if kind == PageType.DATA:
+            inner, count = header.get(Page.DATA), DataPage.VALUES
+            encoding = DataPage.ENCODING
+        elif kind == PageType.DATA_V2:
+            inner, count = header.get(Page.DATA_V2), DataPageV2.VALUES
+            encoding = DataPageV2.ENCODING
+            version_2 = True
+        else:
+            continue  # index pages, and kinds that readers must skip
+        if inner is None or count not in inner or encoding not in inner or inner[count] < 0:
+            raise UnreadableFile("a data page without its header")
+        encodings[inner[encoding]] += 1
+        values += inner[count]
+        data_pages += 1
+        empty_pages += inner[count] == 0
+        page_bytes = max(page_bytes, uncompressed)
+        page_values = max(page_values, inner[count])
+    if values != chunk.num_values or flat_rows not in (None, values):
+        raise UnreadableFile(
+            f"column {'.'.join(chunk.path)} has {values} values in its pages, "
+            f"{chunk.num_values} by the footer"
+        )
+    return PageProfile(
+        encodings=encodings,
+        dictionary_bytes=dictionary_bytes,
+        version_2=version_2,
+        checksums=checksums,
+        page_bytes=page_bytes,
+        page_values=page_values,
+        data_pages=data_pages,
+        empty_pages=empty_pages,
+    )
+
+
+def page_header(body: bytes, at: int, end: int) -> tuple[Struct, int]:
+    """The page header at `at`, and where its page begins."""
+    try:
+        header, behind = decode_struct(body, at)
+    except ThriftError as error:
+        raise UnreadableFile(f"a page header is damaged: {error}") from None
+    complete = Page.TYPE in header and Page.UNCOMPRESSED in header and Page.COMPRESSED in header
+    if behind > end or not complete:
+        raise UnreadableFile("a page header is damaged")
+    dictionary = header.get(Page.DICTIONARY)
+    if header[Page.TYPE] == PageType.DICTIONARY and (
+        dictionary is None or DictionaryPage.VALUES not in dictionary
+    ):
+        raise UnreadableFile("a dictionary page without its header")
+    return header, behind
+
+
+# -- offset indexes -------------------------------------------------------------------------------
+
+
+def move_pages(offset_index: bytes, by: int, *, within: tuple[int, int] | None = None) -> bytes:
+    """An offset index with every page `by` bytes further on. All must lie `within` (start, end)."""
+    start, end = within or (0, 2**63)
+
+    def moved(offset: int) -> int:
+        if not start <= offset < end:
+            raise UnreadableFile("an offset index points outside its column chunk")
+        return offset + by
+
+    try:
+        index, _ = decode_struct(offset_index, unpack_depth=0)
+        pages = index[OffsetIndex.PAGES]
+        index[OffsetIndex.PAGES] = Items(
+            STRUCT, [edit_integer(page, PageLocation.OFFSET, moved) for page in pages]
+        )
+    except (ThriftError, KeyError, TypeError):
+        raise UnreadableFile("an offset index is damaged") from None
+    return encode_struct(index)
+
+
+# -- bloom filters --------------------------------------------------------------------------------
+
+# The header is a thrift struct of at most 19 bytes; some slack for fields of a later format.
+BLOOM_HEADER_BYTES = 64
+
+
+def bloom_length(start_of_filter: bytes) -> tuple[int, int]:
+    """(header bytes, bitset bytes) of a bloom filter, from its first `BLOOM_HEADER_BYTES` bytes."""
+    try:
+        header, size = decode_struct(start_of_filter)
+    except ThriftError as error:
+        raise UnreadableFile(f"a bloom filter's header is damaged: {error}") from None
+    bits = header.get(Bloom.BYTES)
+    if bits is None or bits < 0:
+        raise UnreadableFile("a bloom filter's header is damaged")
+    return size, bits
+
+
+def is_bloom_length(length: int) -> bool:
+    """Whether exactly one bloom filter, header included, can fill `length` bytes: the header's size
+    follows from the bitset's, which is a multiple of 32."""
+    return bloom_bits(length) is not None
+
+
+def bloom_bits(length: int) -> int | None:
+    """The bitset bytes of a filter that takes `length` bytes in all, None if none does."""
+    for varint in range(1, 6):
+        # The field's head, the number, three unions of 4 bytes and the stop byte.
+        bits = length - (1 + varint + 12 + 1)
+        if (
+            bits >= 32
+            and bits % 32 == 0
+            and (2 * bits).bit_length() in range(7 * varint - 6, 7 * varint + 1)
+        ):
+            return bits
+    return None

@@ -1,0 +1,1 @@
+"""Reading data files: only the bytes needed, only the rows that are live."""

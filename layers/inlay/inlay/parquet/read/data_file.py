@@ -1,0 +1,159 @@
+"""A data file about to be read: its footer, where its columns are, what of it is deleted.
+
+Promise: one round trip, for the footer and for the marker objects together; nothing for what the cache
+holds. The source is pinned to the content whose footer it is. A footer that contradicts the entry, or
+that Arrow cannot make sense of, is an error that names the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from inlay.errors import InlayError, UnreadableFile, UnsupportedFile
+from inlay.parquet.footer.arrow_metadata import parse_metadata
+from inlay.parquet.footer.columns import FileColumns, locate_columns
+from inlay.parquet.footer.footer import Footer, decode_footer
+from inlay.parquet.read.deleted_rows import NO_DELETES, FileDeletes, combine_markers, marker_jobs
+from inlay.parquet.read.ranges import Objects, Source, fetch_tail
+from inlay.parquet.read.read_ahead import Steps
+from inlay.parquet.read.selection import Wanted
+from inlay.parquet.read.single_pages import MAX_CHUNKS
+from inlay.parquet.read.statistics import total_rows
+from inlay.plan.scan.scan import FileTask
+from inlay.storage.base import ByteRange
+
+# A footer above this is refused: it would be held in memory many times over once parsed.
+MAX_FOOTER_BYTES = 256 * 1024 * 1024
+# A footer in memory, parsed and as bytes, measured against its thrift bytes.
+_FOOTER_FACTOR = 7
+
+
+@dataclass(frozen=True, slots=True)
+class FooterOf:
+    """A footer, parsed and as bytes (the trailer included), and the ETag of the object it is of."""
+
+    metadata: pq.FileMetaData
+    tail: bytes
+    etag: str
+
+
+@dataclass(frozen=True)
+class OpenFile:
+    """A file about to be read: its footer, where its columns are (`arrow` is its schema as Arrow sees
+    it), what is deleted, what alone is wanted (`only`, None for any row). `body` is all of it, when it
+    was so small that it came with the footer."""
+
+    task: FileTask
+    source: Source
+    metadata: pq.FileMetaData
+    tail: bytes
+    arrow: pa.Schema
+    columns: FileColumns
+    deletes: FileDeletes = NO_DELETES
+    only: FileDeletes | None = None
+    body: bytes | None = None
+
+    @cached_property
+    def footer(self) -> Footer | None:
+        """The footer with what Arrow does not show of it; None where that is too much work, or Inlay's
+        own decoder is stricter than Arrow's."""
+        if self.metadata.num_row_groups * self.metadata.num_columns > MAX_CHUNKS:
+            return None
+        try:
+            return decode_footer(self.tail, file_size=self.task.file.size)
+        except (UnreadableFile, UnsupportedFile):
+            return None
+
+    def leaves(self, tops: Iterable[int]) -> list[int]:
+        """The leaf columns of top-level fields, those that the file has, in file order."""
+        found = self.columns.tops
+        return sorted({leaf for top in tops if top in found for leaf in found[top].leaves})
+
+    def chunks(self, group: int, tops: Iterable[int]) -> list[pq.ColumnChunkMetaData]:
+        """The column chunks of top-level fields in a row group."""
+        meta = self.metadata.row_group(group)
+        return [meta.column(leaf) for leaf in self.leaves(tops)]
+
+
+def open_file(objects: Objects, task: FileTask, wanted: Wanted) -> Steps[OpenFile]:
+    """Fetch and parse the footer and load the marker objects."""
+    loads = marker_jobs(objects, task.markers, wanted.schema, task.file.rows)
+    more = marker_jobs(objects, task.only, wanted.schema, task.file.rows)
+    (source, footer, body), *loaded = yield [partial(_load_footer, objects, task), *loads, *more]
+    deletes = combine_markers(task.markers, loaded[: len(loads)], wanted.schema)
+    only = combine_markers(task.only, loaded[len(loads) :], wanted.schema) if task.only else None
+    with reading(task.file.key):
+        arrow = footer.metadata.schema.to_arrow_schema()
+    columns = locate_columns(arrow, task.schema)
+    return OpenFile(task, source, footer.metadata, footer.tail, arrow, columns, deletes, only, body)
+
+
+def _load_footer(objects: Objects, task: FileTask) -> tuple[Source, FooterOf, bytes | None]:
+    entry = task.file
+    if entry.footer_size > MAX_FOOTER_BYTES:
+        raise UnsupportedFile(
+            f"the footer has {entry.footer_size} bytes, more than Inlay reads",
+            key=entry.key,
+            next_step="Write the file with fewer row groups or columns",
+        )
+    source = objects.source(entry.key, entry.size, entry.etag)
+    cached: FooterOf | None = objects.cache.get(entry.key)
+    if cached is not None:
+        return source.pinned(cached.etag), cached, None
+    tail, source = fetch_tail(source, entry.footer_size, entry.size)
+    with reading(entry.key):
+        metadata = parse_metadata(tail, file_size=entry.size)
+    rows = total_rows(metadata)
+    if rows != entry.rows or metadata.num_row_groups != entry.row_groups:
+        raise UnreadableFile(
+            f"the footer says {rows} rows in {metadata.num_row_groups} row groups, the table's "
+            f"metadata {entry.rows} in {entry.row_groups}",
+            key=entry.key,
+        )
+    assert source.etag is not None  # fetch_tail pins
+    footer = FooterOf(metadata, tail[-entry.footer_size :], source.etag)
+    objects.cache.put(entry.key, footer, _FOOTER_FACTOR * entry.footer_size)
+    return source, footer, tail if len(tail) == entry.size else None
+
+
+class reading:  # noqa: N801 - reads as a statement: `with reading(key):`
+    """What Arrow finds wrong with a file's bytes becomes an error that names the file."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, pa.ArrowNotImplementedError):
+            raise UnsupportedFile(
+                f"pyarrow cannot read this file: {_first_line(error)}",
+                key=self.key,
+                next_step="Write it again with types and codecs that pyarrow reads",
+            ) from error
+        if isinstance(error, pa.ArrowException | OSError) and not isinstance(error, InlayError):
+            raise UnreadableFile(
+                f"the file is broken: {_first_line(error)}", key=self.key
+            ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def chunk_range(chunk: pq.ColumnChunkMetaData) -> ByteRange | None:
+    """Where a column chunk's pages are; None when it has none."""
+    start = chunk.data_page_offset
+    dictionary = chunk.dictionary_page_offset
+    # Some writers put 0 where there is no dictionary page.
+    if dictionary is not None and 4 <= dictionary < start:
+        start = dictionary
+    size = chunk.total_compressed_size
+    return ByteRange(start, start + size) if size > 0 else None

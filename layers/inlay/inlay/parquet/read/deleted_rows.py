@@ -1,0 +1,332 @@
+"""Which rows of a file are deleted.
+
+Promise: a row is masked exactly when a marker of the task deletes it, whatever the kind:
+
+* `RowGroups`, `Rows`, `Vector` by its position in the file,
+* `KeyRange`, `Where` where the predicate it stands for is TRUE,
+* `Keys` where its columns equal those of a key: NULL equals nothing, NaN equals NaN, -0.0 equals 0.0.
+
+Statistics of a row group settle what they can before a row is read: a marker that cannot hit it drops
+out, one that hits all of it leaves nothing to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial, reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from inlay.errors import CorruptTable, UnreadableFile
+from inlay.format.entry import (
+    ColumnStats,
+    KeyRange,
+    Keys,
+    Marker,
+    RowGroups,
+    Rows,
+    Vector,
+    Where,
+)
+from inlay.format.predicate import Predicate, field_ids
+from inlay.format.puffin import decode_vector
+from inlay.format.schema import Primitive, Schema
+from inlay.parquet.arrow.evaluate import cast_or_null, columns_of, selected
+from inlay.parquet.arrow.literals import to_scalar
+from inlay.parquet.arrow.types import arrow_primitive
+from inlay.parquet.read.ranges import Objects, fetch
+from inlay.parquet.read.read_ahead import Job
+from inlay.plan.pruning.prune import all_match, may_match
+from inlay.plan.scan.marker_scope import marker_predicate
+from inlay.storage.base import ByteRange
+
+# A bitmap in memory, measured against its blob.
+_BITMAP_FACTOR = 2
+
+
+@dataclass(frozen=True)
+class KeySet:
+    """Keys to delete: one array per field, no NULLs, floats normalised."""
+
+    field_ids: tuple[int, ...]
+    columns: tuple[pa.Array, ...]
+
+    def within(self, stats: Mapping[int, ColumnStats]) -> KeySet | None:
+        """The keys that rows with these statistics can equal; None if there is none.
+
+        Besides sparing a look at the rows, this keeps a lookup's hash table as small as the row
+        group's own range, however many keys there are.
+        """
+        if not len(self.columns[0]):
+            return None
+        keep: pa.Array | None = None
+        for field_id, column in zip(self.field_ids, self.columns, strict=True):
+            bounds = stats.get(field_id)
+            if bounds is None or bounds.lower is None or bounds.upper is None:
+                continue
+            inside = pc.and_(
+                pc.greater_equal(column, to_scalar(bounds.lower, column.type)),
+                pc.less_equal(column, to_scalar(bounds.upper, column.type)),
+            )
+            if pa.types.is_floating(column.type) and bounds.has_nan is not False:
+                inside = pc.or_(inside, pc.is_nan(column))
+            keep = inside if keep is None else pc.and_(keep, inside)
+        if keep is None or keep.true_count == len(keep):
+            return self
+        if not keep.true_count:
+            return None
+        return KeySet(self.field_ids, tuple(column.filter(keep) for column in self.columns))
+
+    def matches(self, columns: Sequence[pa.Array]) -> pa.BooleanArray:
+        """For each row of `columns` (as many as fields, in their order) whether it equals a key."""
+        rows, *more_rows = [normalised(column) for column in columns]
+        keys, *more_keys = self.columns
+        for next_rows, next_keys in zip(more_rows, more_keys, strict=True):
+            rows, keys = _paired(rows, keys, next_rows, next_keys)
+        return pc.is_in(rows, value_set=keys, skip_nulls=True)
+
+    @cached_property
+    def fields(self) -> frozenset[int]:
+        return frozenset(self.field_ids)
+
+
+def _paired(
+    rows: pa.Array, keys: pa.Array, next_rows: pa.Array, next_keys: pa.Array
+) -> tuple[pa.Array, pa.Array]:
+    """Two columns as one of integers, equal where both are equal; a value no key has becomes NULL.
+
+    Ordinals among the distinct keys stay below their number, so a pair is below its square and fits
+    64 bits for any key file this format allows.
+    """
+    distinct, next_distinct = keys.unique(), next_keys.unique()
+    base = to_scalar(len(next_distinct), pa.int64())
+
+    def pair(left: pa.Array, right: pa.Array) -> pa.Array:
+        high = pc.index_in(left, value_set=distinct, skip_nulls=True).cast(pa.int64())
+        low = pc.index_in(right, value_set=next_distinct, skip_nulls=True).cast(pa.int64())
+        return pc.add(pc.multiply(high, base), low)
+
+    return pair(rows, next_rows), pair(keys, next_keys)
+
+
+def normalised(column: pa.Array) -> pa.Array:
+    """The column with one NaN and one zero: Arrow compares floats in hash tables by their bits."""
+    if not pa.types.is_floating(column.type):
+        return column
+    zero, nan = to_scalar(0.0, column.type), to_scalar(float("nan"), column.type)
+    return pc.if_else(pc.is_nan(column), nan, pc.add(column, zero))
+
+
+# -- one row group --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDeletes:
+    """What may delete rows of one row group. `positions` count from the group's first row."""
+
+    positions: pa.Array | None = None
+    predicates: tuple[Predicate, ...] = ()
+    keys: tuple[KeySet, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        return self.positions is not None or bool(self.predicates) or bool(self.keys)
+
+    @property
+    def fields(self) -> frozenset[int]:
+        """Fields one must look at to tell which rows are deleted."""
+        found = frozenset[int]().union(*(field_ids(p) for p in self.predicates))
+        return found.union(*(keys.fields for keys in self.keys))
+
+    def keep_positions(self, rows: int) -> pa.BooleanArray | None:
+        """Which rows no position deletes, over the whole group; None is all."""
+        if self.positions is None:
+            return None
+        marks = pc.scatter(
+            pa.repeat(to_scalar(True, pa.bool_()), len(self.positions)),
+            self.positions,
+            max_index=rows - 1,
+        )
+        return marks.is_null()
+
+    def keep_values(self, batch: pa.RecordBatch, schema: Schema) -> pa.BooleanArray | None:
+        """Which rows of a batch no predicate or key deletes; None is all. The batch is laid out as
+        `schema` and has every column of `fields`."""
+        columns = columns_of(schema)
+        deleted = [selected(predicate, batch, columns) for predicate in self.predicates]
+        for keys in self.keys:
+            deleted.append(keys.matches([_column(batch, columns[f]) for f in keys.field_ids]))
+        if not deleted:
+            return None
+        return pc.invert(reduce(pc.or_, deleted))
+
+
+def _column(batch: pa.RecordBatch, path: Sequence[int]) -> pa.Array:
+    column = batch.column(path[0])
+    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
+
+
+# -- one file -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FileDeletes:
+    """Everything that deletes rows of one file, loaded."""
+
+    groups: frozenset[int] = frozenset()
+    positions: BitMap64 | None = None
+    predicates: tuple[Predicate, ...] = ()
+    keys: tuple[KeySet, ...] = ()
+
+    @property
+    def fields(self) -> frozenset[int]:
+        return GroupDeletes(predicates=self.predicates, keys=self.keys).fields
+
+    def of_group(
+        self, ordinal: int, first_row: int, rows: int, stats: Mapping[int, ColumnStats]
+    ) -> GroupDeletes | None:
+        """What may delete rows of one row group; None when all of it is deleted."""
+        if ordinal in self.groups:
+            return None
+        if any(all_match(predicate, stats, rows) for predicate in self.predicates):
+            return None
+        positions = self._positions_in(first_row, rows)
+        if positions is not None and len(positions) == rows:
+            return None
+        return GroupDeletes(
+            positions,
+            tuple(p for p in self.predicates if may_match(p, stats, rows)),
+            tuple(near for keys in self.keys if (near := keys.within(stats)) is not None),
+        )
+
+    def _positions_in(self, first_row: int, rows: int) -> pa.Array | None:
+        if self.positions is None:
+            return None
+        if not self.positions.range_cardinality(first_row, first_row + rows):
+            return None
+        group = BitMap64()
+        group.add_range(first_row, first_row + rows)
+        absolute = (self.positions & group).to_array()
+        found = pa.Array.from_buffers(
+            pa.uint64(), len(absolute), [None, pa.py_buffer(absolute)]
+        ).cast(pa.int64())
+        return pc.subtract(found, to_scalar(first_row, pa.int64()))
+
+
+NO_DELETES = FileDeletes()
+
+
+# -- loading --------------------------------------------------------------------------------------
+
+
+def marker_jobs(
+    objects: Objects, markers: Sequence[Marker], schema: Schema, file_rows: int
+) -> list[Job]:
+    """One job per marker object to load; `combine_markers` takes their results in order."""
+    jobs: list[Job] = []
+    for marker in markers:
+        match marker.body:
+            case Vector() as vector:
+                jobs.append(partial(load_vector, objects, vector, file_rows))
+            case Keys() as keys:
+                jobs.append(partial(load_keys, objects, keys, schema))
+            case _:
+                pass
+    return jobs
+
+
+def combine_markers(
+    markers: Sequence[Marker], loaded: Sequence[BitMap64 | KeySet], schema: Schema
+) -> FileDeletes:
+    """All markers of one file as one value."""
+    groups: set[int] = set()
+    bitmaps = [found for found in loaded if isinstance(found, BitMap64)]
+    predicates: list[Predicate] = []
+    for marker in markers:
+        match marker.body:
+            case RowGroups(ordinals):
+                groups.update(ordinals)
+            case Rows(positions):
+                bitmaps.append(BitMap64(positions))
+            case KeyRange() | Where():
+                predicate = marker_predicate(marker, schema)
+                if predicate is None:
+                    raise CorruptTable(
+                        f"delete {marker.id} names a field that the table does not have"
+                    )
+                predicates.append(predicate)
+            case _:
+                pass
+    return FileDeletes(
+        frozenset(groups),
+        BitMap64.union(*bitmaps) if len(bitmaps) > 1 else next(iter(bitmaps), None),
+        tuple(predicates),
+        tuple(found for found in loaded if isinstance(found, KeySet)),
+    )
+
+
+def load_vector(objects: Objects, vector: Vector, file_rows: int) -> BitMap64:
+    """The positions of a deletion vector: one ranged GET, or the cache."""
+    name = f"{vector.key}#{vector.offset}"
+    cached: BitMap64 | None = objects.cache.get(name)
+    if cached is not None:
+        return cached
+    place = ByteRange(vector.offset, vector.offset + vector.length)
+    try:
+        positions = decode_vector(fetch(objects.source(vector.key), place), file_rows=file_rows)
+    except CorruptTable as error:
+        raise error.about(key=vector.key) from None
+    if len(positions) != vector.rows:
+        raise CorruptTable(
+            f"a deletion vector holds {len(positions)} rows, its entry says {vector.rows}",
+            key=vector.key,
+        )
+    objects.cache.put(name, positions, _BITMAP_FACTOR * vector.length)
+    return positions
+
+
+def load_keys(objects: Objects, keys: Keys, schema: Schema) -> KeySet:
+    """The keys of an equality delete: one GET of the whole object, or the cache."""
+    types = [_arrow_type_of(schema, field_id) for field_id in keys.field_ids]
+    # In the types the columns have now: they may have been widened since the keys were written.
+    name = f"{keys.key}#{types}"
+    cached: KeySet | None = objects.cache.get(name)
+    if cached is not None:
+        return cached
+    source = objects.source(keys.key, keys.size)
+    body = fetch(source, ByteRange(0, keys.size))
+    try:
+        table = pq.read_table(pa.BufferReader(body), use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableFile(f"a file of keys is broken: {error}", key=keys.key) from error
+    if table.num_columns != len(keys.field_ids):
+        raise CorruptTable(
+            f"a file of keys has {table.num_columns} columns, its entry {len(keys.field_ids)}",
+            key=keys.key,
+        )
+    columns = [
+        cast_or_null(column.combine_chunks(), kind)
+        for column, kind in zip(table.columns, types, strict=True)
+    ]
+    found = key_set(keys.field_ids, columns)
+    objects.cache.put(name, found, sum(column.nbytes for column in found.columns))
+    return found
+
+
+def key_set(fields: tuple[int, ...], columns: Sequence[pa.Array]) -> KeySet:
+    """Keys to look rows up in: a key with a NULL in it equals nothing, and is left out."""
+    whole = columns[0].is_valid()
+    for column in columns[1:]:
+        whole = pc.and_(whole, column.is_valid())
+    return KeySet(fields, tuple(normalised(column.filter(whole)) for column in columns))
+
+
+def _arrow_type_of(schema: Schema, field_id: int) -> pa.DataType:
+    found = schema.by_id(field_id)
+    if found is None or not isinstance(found.type, Primitive):
+        raise CorruptTable(f"a delete by keys names field {field_id}, which is no column of values")
+    return arrow_primitive(found.type)

@@ -1,0 +1,124 @@
+"""Describe: what an entry says of a Parquet object, out of the object's own footer.
+
+Promise: an object that passes here can be read as the table's schema: it is Parquet, whole, not
+encrypted, its row groups lie within it and its columns fit. What cannot is refused by a typed error
+that says why; its pages are not decoded (that would read the object).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from inlay.errors import ObjectGone, UnreadableFile
+from inlay.format.entry import DataFile
+from inlay.format.partition import Partition
+from inlay.format.schema import Schema
+from inlay.format.snapshot import PartitionSpec
+from inlay.parquet.arrow.conform import check_fits
+from inlay.parquet.footer.arrow_metadata import check_bounds, parse_metadata
+from inlay.parquet.footer.columns import locate_columns
+from inlay.parquet.footer.footer import Footer, decode_footer, footer_length
+from inlay.parquet.read.statistics import describe as describe_metadata
+from inlay.parquet.read.statistics import total_rows, whole_stats
+from inlay.plan.pruning.partitions import partition_from_stats
+from inlay.storage.base import Got, Location, Missing, ObjectStore
+
+# Enough for the footer of nearly every file.
+TAIL_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A footer in both forms: Inlay's own, which knows offsets, and Arrow's, which knows types."""
+
+    footer: Footer
+    footer_bytes: int
+    metadata: pq.FileMetaData
+    arrow: pa.Schema
+
+    @property
+    def rows(self) -> int:
+        # Not what the footer says of the whole: some writers leave that at 0.
+        return total_rows(self.metadata)
+
+
+def describe(tail: bytes, *, size: int) -> Described:
+    """Decode the footer at the end of `tail`, the last bytes of an object of `size` bytes.
+
+    Raises `UnreadableFile` or `UnsupportedFile`."""
+    footer = decode_footer(tail, file_size=size)
+    footer_bytes = size - footer.start
+    try:
+        parsed = pq.ParquetFile(pa.BufferReader(tail[-footer_bytes:]))
+        metadata = parse_metadata(tail, file_size=size)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UnreadableFile(f"the footer cannot be understood: {_first_line(error)}") from error
+    for group in footer.row_groups:
+        for chunk in group.columns:
+            if not 0 < chunk.start <= chunk.end <= footer.start:
+                raise UnreadableFile(
+                    "a column chunk lies outside the file: it was cut short or damaged"
+                )
+    check_bounds(footer)
+    return Described(footer, footer_bytes, metadata, parsed.schema_arrow)
+
+
+def entry_of(
+    described: Described,
+    *,
+    key: str,
+    size: int,
+    schema: Schema,
+    stats_columns: Sequence[int],
+    event: str | None = None,
+    extra_columns: bool = False,
+) -> DataFile:
+    """The entry of an object whose columns fit `schema`. Raises `SchemaMismatch`, for columns that the
+    table lacks unless `extra_columns`."""
+    columns = locate_columns(described.arrow, schema)
+    entry = describe_metadata(
+        described.metadata,
+        key=key,
+        size=size,
+        schema=schema,
+        # Columns the file does not have are of use as well: they are all NULL.
+        stats_columns={*columns.leaves, *stats_columns},
+        footer_size=described.footer_bytes,
+    )
+    check_fits(described.arrow, schema, evidence=entry.stats.get, extra_columns=extra_columns)
+    stats = {i: entry.stats[i] for i in stats_columns if i in entry.stats}
+    return replace(entry, stats=stats, event=event)
+
+
+def partition_in(described: Described, schema: Schema, spec: PartitionSpec) -> Partition | None:
+    """The one partition of `spec` in which all rows of an object lie, by its footer; None when they lie
+    in several, or when the footer does not tell."""
+    columns = locate_columns(described.arrow, schema)
+    sources = {field.source for field in spec.fields}
+    stats = whole_stats(described.metadata, columns, schema, sources)
+    return partition_from_stats(spec, schema, stats, described.rows)
+
+
+def read_tail(store: ObjectStore, location: Location) -> Got:
+    """The end of an object of `store` with all of its footer: one request for nearly every file, two for
+    the others.
+
+    Raises `ObjectGone`, also when the object changes in between."""
+    got = store.get_suffix(location.key, TAIL_BYTES)
+    if isinstance(got, Missing):
+        raise ObjectGone(f"{location.uri} no longer exists", key=location.key)
+    needed = footer_length(got.body)
+    if needed <= len(got.body) or needed > got.size:
+        return got
+    longer = store.get_suffix(location.key, needed)
+    if isinstance(longer, Missing) or longer.etag != got.etag:
+        raise ObjectGone(f"{location.uri} changed while it was read", key=location.key)
+    return longer
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0][:200]

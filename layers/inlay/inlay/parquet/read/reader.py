@@ -1,0 +1,172 @@
+"""Reading data files at one snapshot: only the bytes needed, only the rows that are live.
+
+Promise: the batches of a task hold each row of its file, in file order, that no marker deletes and
+every filter selects, as columns of the snapshot's schema. Bytes are fetched for the footer, for the
+filter columns of the row groups that statistics leave, and for the other columns of those row groups
+that have a row to give (of few rows: for their pages), and for nothing else but gaps
+(`ranges.GAP_BYTES`).
+
+How a file is read, each line a round trip for all row groups of a unit together:
+
+    open      the footer in one suffix GET, with it the marker objects not in the cache   (`opened`)
+    judge     the columns that filters and deletes look at, and where the others' pages are (`decode`)
+    rest      the other columns, where rows are left                                        (`decode`)
+
+Units of neighbouring row groups run ahead of the consumer within a budget of bytes (`pipeline`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from inlay.format.schema import Schema
+from inlay.parquet.read import data_file as opened
+from inlay.parquet.read.data_file import OpenFile
+from inlay.parquet.read.decode import BATCH_ROWS, read_groups
+from inlay.parquet.read.ranges import Objects
+from inlay.parquet.read.read_ahead import Unit, run, run_ahead
+from inlay.parquet.read.row_groups import in_units
+from inlay.parquet.read.selection import (
+    FILE_COLUMN,
+    POSITION_COLUMN,
+    PredicateFilter,
+    RowFilter,
+    Wanted,
+)
+from inlay.plan.scan.scan import FileTask
+
+__all__ = [
+    "AHEAD",
+    "BATCH_ROWS",
+    "FILE_COLUMN",
+    "POSITION_COLUMN",
+    "READ_AHEAD_BYTES",
+    "Ahead",
+    "OpenFile",
+    "PredicateFilter",
+    "RowFilter",
+    "Wanted",
+    "open_file",
+    "read_file",
+    "read_positions",
+    "read_tasks",
+]
+
+# Bytes that may be in flight or decoded ahead of the consumer. One row group is always allowed.
+READ_AHEAD_BYTES = 128 * 1024 * 1024
+# Row groups are fetched together up to this many bytes, so that small ones share requests.
+UNIT_BYTES = 8 * 1024 * 1024
+# Files whose footers are fetched ahead of the one being read.
+OPEN_AHEAD = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
+    """How far reading may run ahead. `first` starts with that many units and doubles, `unit_bytes` 0
+    makes each row group a unit: for a consumer that may stop early."""
+
+    budget_bytes: int = READ_AHEAD_BYTES
+    parallel: int = OPEN_AHEAD
+    first: int | None = None
+    unit_bytes: int = UNIT_BYTES
+
+
+AHEAD = Ahead()
+
+
+def read_file(
+    objects: Objects,
+    task: FileTask,
+    wanted: Wanted,
+    executor: Executor,
+    *,
+    ahead: Ahead = AHEAD,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, in batches of at most `BATCH_ROWS`."""
+    return read_tasks(objects, [task], wanted, executor, ahead=ahead)
+
+
+def read_tasks(
+    objects: Objects,
+    tasks: Iterable[FileTask],
+    wanted: Wanted,
+    executor: Executor,
+    *,
+    ahead: Ahead = AHEAD,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of many tasks, in the order of tasks and rows, no batch spanning two files."""
+    for _, batches in _read(objects, tasks, wanted, executor, ahead):
+        yield from batches
+
+
+def read_positions(
+    objects: Objects,
+    tasks: Iterable[FileTask],
+    schema: Schema,
+    executor: Executor,
+    *,
+    where: RowFilter | None = None,
+    ahead: Ahead = AHEAD,
+) -> Iterator[tuple[FileTask, BitMap64]]:
+    """For each task with any, the positions in its file of the live rows that its predicate and
+    `where` select."""
+    wanted = Wanted(schema=schema, columns=(), where=where, position=True)
+    current: FileTask | None = None
+    found = BitMap64()
+    for task, batches in _read(objects, tasks, wanted, executor, ahead):
+        if task is not current:
+            if current is not None and found:
+                yield current, found
+            current, found = task, BitMap64()
+        for batch in batches:
+            found.update(batch.column(0).to_pylist())
+    if current is not None and found:
+        yield current, found
+
+
+def open_file(objects: Objects, task: FileTask, wanted: Wanted, executor: Executor) -> OpenFile:
+    """The footer and the deletes of one file: one round trip."""
+    return run(opened.open_file(objects, task, wanted), executor)
+
+
+def _read(
+    objects: Objects,
+    tasks: Iterable[FileTask],
+    wanted: Wanted,
+    executor: Executor,
+    ahead: Ahead,
+) -> Iterator[tuple[FileTask, list[pa.RecordBatch]]]:
+    opening = run_ahead(
+        (Unit(t.file.footer_size, opened.open_file(objects, t, wanted)) for t in tasks),
+        executor,
+        budget_bytes=ahead.budget_bytes,
+        parallel=ahead.parallel,
+        first=ahead.first,
+    )
+
+    def units() -> Iterator[Unit[tuple[FileTask, list[pa.RecordBatch]]]]:
+        for file in opening:
+            runs = in_units(
+                file, wanted, unit_bytes=ahead.unit_bytes, budget_bytes=ahead.budget_bytes
+            )
+            for cost, groups in runs:
+                yield Unit(cost, read_groups(file, groups, wanted))
+
+    reading = run_ahead(
+        units(),
+        executor,
+        budget_bytes=ahead.budget_bytes,
+        parallel=ahead.parallel,
+        first=ahead.first,
+    )
+    try:
+        yield from reading
+    finally:
+        # Outer first: it stops asking the inner one for more.
+        reading.close()  # type: ignore[attr-defined]
+        opening.close()  # type: ignore[attr-defined]

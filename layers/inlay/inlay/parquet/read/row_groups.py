@@ -1,0 +1,137 @@
+"""Row groups: which of a file are looked at, and which are read together.
+
+Promise: a row group is left out only when statistics and positions make sure that no row of it is
+wanted; what they settle for all of its rows is not asked of them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from inlay.format.entry import ColumnStats
+from inlay.format.predicate import TRUE
+from inlay.parquet.read.data_file import OpenFile
+from inlay.parquet.read.deleted_rows import NO_DELETES, GroupDeletes
+from inlay.parquet.read.selection import PredicateFilter, RowFilter, Wanted, top_columns
+from inlay.parquet.read.statistics import Leaf, absent_fields, group_stats, leaves_of
+from inlay.plan.pruning.absent_columns import Absent
+
+# Units that fit the budget side by side, so that one is fetched while another is decoded.
+UNITS_IN_BUDGET = 4
+# What a value takes once decoded, when the footer cannot tell because of a dictionary; others 8.
+_DECODED_BYTES = {"BYTE_ARRAY": 24, "FIXED_LEN_BYTE_ARRAY": 16}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A row group that may have rows to give, and what must be asked of them: that `filters` select
+    them, that `deletes` delete none of them, that `only`, unless None, would delete each of them."""
+
+    ordinal: int
+    first_row: int
+    rows: int
+    filters: tuple[RowFilter, ...]
+    deletes: GroupDeletes
+    only: GroupDeletes | None = None
+
+    @property
+    def fields(self) -> frozenset[int]:
+        only = frozenset[int]() if self.only is None else self.only.fields
+        return self.deletes.fields.union(only, *(f.fields for f in self.filters))
+
+    @property
+    def is_picked(self) -> bool:
+        """Whether few of its rows may be wanted: then single pages are worth finding."""
+        return bool(self.filters) or self.only is not None
+
+
+def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
+    """The row groups of a task that may have a wanted row, in file order."""
+    task = file.task
+    filters: list[RowFilter] = [] if task.predicate == TRUE else [PredicateFilter(task.predicate)]
+    if wanted.where is not None:
+        filters.append(wanted.where)
+    only = (file.only or NO_DELETES).fields
+    fields = file.deletes.fields.union(only, *(f.fields for f in filters))
+    believed = {} if task.by_rows else leaves_of(file.metadata, file.columns, wanted.schema, fields)
+    leaves = Leaves(believed, {} if task.judges_rows else believed)
+    absent = absent_fields(file.columns, wanted.schema, fields)
+    chosen = None if task.row_groups is None else frozenset(task.row_groups)
+    first_row = 0
+    for ordinal in range(file.metadata.num_row_groups):
+        rows = file.metadata.row_group(ordinal).num_rows
+        if rows and (chosen is None or ordinal in chosen):
+            group = _plan_group(file, filters, leaves, absent, ordinal, first_row, rows)
+            if group is not None:
+                yield group
+        first_row += rows
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """The columns whose statistics filters go by, and those that deletes go by."""
+
+    of_filters: Mapping[int, Leaf]
+    of_deletes: Mapping[int, Leaf]
+
+
+def _plan_group(
+    file: OpenFile,
+    filters: Sequence[RowFilter],
+    leaves: Leaves,
+    absent: Mapping[int, Absent],
+    ordinal: int,
+    first_row: int,
+    rows: int,
+) -> Group | None:
+    """None when statistics and positions alone say that no row of it is wanted."""
+
+    def known(found: Mapping[int, Leaf]) -> dict[int, ColumnStats]:
+        return group_stats(file.metadata, ordinal, found, absent) if found or absent else {}
+
+    stats = known(leaves.of_filters)
+    left = []
+    for found in filters:
+        settled = found.settle(stats, rows)
+        if settled == "none":
+            return None
+        if settled == "some":
+            left.append(found)
+    if leaves.of_deletes is not leaves.of_filters:
+        stats = known(leaves.of_deletes)
+    deletes = file.deletes.of_group(ordinal, first_row, rows, stats)
+    if deletes is None:
+        return None
+    only: GroupDeletes | None = None
+    if file.only is not None:
+        only = file.only.of_group(ordinal, first_row, rows, stats)
+        if only is not None and not only.any:
+            return None
+    return Group(ordinal, first_row, rows, tuple(left), deletes, only)
+
+
+def in_units(
+    file: OpenFile, wanted: Wanted, *, unit_bytes: int, budget_bytes: int
+) -> Iterator[tuple[int, tuple[Group, ...]]]:
+    """Neighbouring groups in runs of about `unit_bytes`, each with the memory it will take: at most a
+    part of the budget, however well the groups are compressed (or one group)."""
+    most = budget_bytes // UNITS_IN_BUDGET
+    run: list[Group] = []
+    stored = cost = 0
+    for group in plan_groups(file, wanted):
+        tops = (*wanted.columns, *top_columns(wanted.schema, group.fields))
+        chunks = file.chunks(group.ordinal, tops)
+        stored_here = sum(c.total_compressed_size for c in chunks)
+        cost_here = stored_here + sum(
+            max(c.total_uncompressed_size, c.num_values * _DECODED_BYTES.get(c.physical_type, 8))
+            for c in chunks
+        )
+        if run and (stored + stored_here > unit_bytes or cost + cost_here > most):
+            yield cost, tuple(run)
+            run, stored, cost = [], 0, 0
+        run.append(group)
+        stored += stored_here
+        cost += cost_here
+    if run:
+        yield cost, tuple(run)

@@ -1,0 +1,100 @@
+"""What is read of each row, and of which rows.
+
+Promise: values only, which pickle as far as the filter does. A filter tells two things: what
+statistics alone settle, and which rows of a batch are wanted; whoever can tell both may be one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import pyarrow as pa
+
+from inlay.format.entry import ColumnStats
+from inlay.format.predicate import Predicate, field_ids
+from inlay.format.schema import Schema
+from inlay.parquet.arrow.evaluate import columns_of, selected
+from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.plan.pruning.prune import all_match, may_match
+
+POSITION_COLUMN = "_pos"
+FILE_COLUMN = "_file"
+FILE_TYPE = pa.dictionary(pa.int32(), pa.string())
+
+Settled = Literal["none", "some", "all"]
+
+
+class RowFilter(Protocol):
+    """Which rows are wanted: by the format's predicates, or by anything else that can say so."""
+
+    @property
+    def fields(self) -> frozenset[int]:
+        """Ids of the fields it looks at."""
+        ...
+
+    def settle(self, stats: Mapping[int, ColumnStats], rows: int) -> Settled:
+        """What statistics alone say of `rows` rows."""
+        ...
+
+    def selected(self, batch: pa.RecordBatch, schema: Schema) -> pa.BooleanArray:
+        """Which rows of a batch laid out as `schema` are wanted; no NULLs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PredicateFilter:
+    """Rows for which a predicate is TRUE."""
+
+    predicate: Predicate
+
+    @property
+    def fields(self) -> frozenset[int]:
+        return field_ids(self.predicate)
+
+    def settle(self, stats: Mapping[int, ColumnStats], rows: int) -> Settled:
+        if not may_match(self.predicate, stats, rows):
+            return "none"
+        return "all" if all_match(self.predicate, stats, rows) else "some"
+
+    def selected(self, batch: pa.RecordBatch, schema: Schema) -> pa.BooleanArray:
+        return selected(self.predicate, batch, columns_of(schema))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is read of each row, and of which rows.
+
+    `schema` is the snapshot's; `columns` are ids of its top-level fields, in the order of the result.
+    `where` is asked besides each task's own predicate. `position` and `file` append the columns
+    `_pos` (the row's place in its file, from 0) and `_file` (the file's key).
+    """
+
+    schema: Schema
+    columns: tuple[int, ...]
+    where: RowFilter | None = None
+    position: bool = False
+    file: bool = False
+
+    @property
+    def result(self) -> pa.Schema:
+        """The Arrow schema of the batches."""
+        fields = list(schema_to_arrow(subschema(self.schema, self.columns), with_ids=False))
+        if self.position:
+            fields.append(pa.field(POSITION_COLUMN, pa.int64(), nullable=False))
+        if self.file:
+            fields.append(pa.field(FILE_COLUMN, FILE_TYPE, nullable=False))
+        return pa.schema(fields)
+
+
+def subschema(schema: Schema, columns: Iterable[int]) -> Schema:
+    """The schema with only these top-level fields, in this order."""
+    by_id = {field.id: field for field in schema.fields}
+    return Schema(schema.id, tuple(by_id[column] for column in columns))
+
+
+def top_columns(schema: Schema, fields: Iterable[int]) -> tuple[int, ...]:
+    """The top-level columns that hold `fields`, in the schema's order."""
+    names = {path[0] for field_id in fields if (path := schema.path_of(field_id)) is not None}
+    return tuple(field.id for field in schema.fields if field.name in names)

@@ -1,0 +1,292 @@
+"""Statistics of a data file out of its Parquet footer.
+
+Promise: a bound that comes out of here bounds every non-null, non-NaN value of the column, in the
+physical form of the *table's* type; what is missing, not trusted, or not comparable is None. Long
+strings are shortened, the lower bound downwards and the upper one upwards.
+
+Parquet's own rules about which statistics to trust (sort order of the type, faults of known writers)
+are applied by Arrow; NaN bounds, which some writers leave, are dropped here.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from inlay.format.entry import ColumnStats, DataFile
+from inlay.format.schema import Primitive, Schema, Value
+from inlay.format.values import (
+    EXACT,
+    NANOS_PER_DAY,
+    NANOS_PER_UNIT,
+    compare,
+    integer_range,
+    is_nan,
+    scaled,
+)
+from inlay.parquet.footer.columns import FileColumns, locate_columns
+from inlay.plan.pruning.absent_columns import Absent, absent
+from inlay.plan.pruning.evidence import shortened
+from inlay.plan.pruning.prune import combine
+
+NOTHING_ABSENT: Mapping[int, Absent] = {}
+# Bounds of strings and binaries keep this many code points or bytes: an entry must stay small.
+BOUND_LENGTH = 16
+
+_UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+_ENCODED_UNITS = {
+    "TIMESTAMP_MILLIS": "ms",
+    "TIME_MILLIS": "ms",
+    "TIMESTAMP_MICROS": "us",
+    "TIME_MICROS": "us",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A primitive field and how a file stores it: enough to read its statistics.
+
+    `lower` and `upper` turn a raw minimum and maximum into the table's physical form; None where
+    file and table type have no order in common.
+    """
+
+    ordinal: int
+    type: Primitive
+    lower: Callable[[Any], Value | None]
+    upper: Callable[[Any], Value | None]
+    exact: bool
+
+
+def leaves_of(
+    metadata: pq.FileMetaData, columns: FileColumns, schema: Schema, field_ids: Iterable[int]
+) -> Mapping[int, Leaf]:
+    """The leaves of `field_ids` that this file has, ready to read statistics from."""
+    found: dict[int, Leaf] = {}
+    for field_id in field_ids:
+        ordinal = columns.leaves.get(field_id)
+        wanted = schema.by_id(field_id)
+        if ordinal is not None and wanted is not None and isinstance(wanted.type, Primitive):
+            found[field_id] = _leaf(ordinal, metadata, wanted.type)
+    return found
+
+
+def group_stats(
+    metadata: pq.FileMetaData,
+    ordinal: int,
+    leaves: Mapping[int, Leaf],
+    absent: Mapping[int, Absent] = NOTHING_ABSENT,
+) -> dict[int, ColumnStats]:
+    """Statistics of one row group, of columns it has and of columns it lacks."""
+    group = metadata.row_group(ordinal)
+    stats = {field_id: _chunk_stats(group.column(f.ordinal), f) for field_id, f in leaves.items()}
+    for field_id, found in absent.items():
+        stats[field_id] = found.stats(group.num_rows)
+    return stats
+
+
+def describe(
+    metadata: pq.FileMetaData,
+    *,
+    key: str,
+    size: int,
+    schema: Schema,
+    stats_columns: Collection[int],
+    footer_size: int | None = None,
+) -> DataFile:
+    """The entry of a data file that is read under `schema`, out of its footer.
+
+    `footer_size` is the length of the thrift footer and its trailer; None takes it from metadata that
+    was parsed from bytes (metadata handed over by a writer does not know it).
+    """
+    columns = locate_columns(metadata.schema.to_arrow_schema(), schema)
+    return DataFile(
+        key=key,
+        size=size,
+        footer_size=metadata.serialized_size + 8 if footer_size is None else footer_size,
+        rows=total_rows(metadata),
+        row_groups=metadata.num_row_groups,
+        schema_id=schema.id,
+        stats=file_stats(metadata, columns, schema, stats_columns),
+    )
+
+
+def file_stats(
+    metadata: pq.FileMetaData, columns: FileColumns, schema: Schema, field_ids: Collection[int]
+) -> dict[int, ColumnStats]:
+    """Statistics of a whole file for an entry, long bounds shortened."""
+    whole = whole_stats(metadata, columns, schema, field_ids)
+    return {field_id: shorten(stats) for field_id, stats in whole.items()}
+
+
+def whole_stats(
+    metadata: pq.FileMetaData, columns: FileColumns, schema: Schema, field_ids: Collection[int]
+) -> dict[int, ColumnStats]:
+    """Statistics of a whole file, with bounds as long as they are."""
+    leaves = leaves_of(metadata, columns, schema, field_ids)
+    whole = combine(
+        (group_stats(metadata, ordinal, leaves), metadata.row_group(ordinal).num_rows)
+        for ordinal in range(metadata.num_row_groups)
+    )
+    for field_id, found in absent_fields(columns, schema, field_ids).items():
+        whole[field_id] = found.stats(total_rows(metadata))
+    return whole
+
+
+def total_rows(metadata: pq.FileMetaData) -> int:
+    """Rows of all row groups. The footer's own total is not asked: old writers left it wrong, and
+    every reader goes by the row groups."""
+    return sum(metadata.row_group(n).num_rows for n in range(metadata.num_row_groups))
+
+
+def absent_fields(
+    columns: FileColumns, schema: Schema, field_ids: Iterable[int]
+) -> dict[int, Absent]:
+    """Those of `field_ids` whose column the file does not have, and what each of its rows has instead."""
+    tops = {field.id for field in schema.fields}
+    found = {
+        field_id: absent(schema, field_id, lambda f: f.id not in tops or f.id in columns.tops)
+        for field_id in field_ids
+    }
+    return {field_id: each for field_id, each in found.items() if each is not None}
+
+
+def shorten(stats: ColumnStats, length: int = BOUND_LENGTH) -> ColumnStats:
+    """The same statistics with bounds of at most `length` code points or bytes.
+
+    >>> shorten(ColumnStats("aaaa", "bbbb"), 2)
+    ColumnStats(lower='aa', upper='bc', null_count=None, exact=False, has_nan=None)
+    """
+    return shortened(stats, length)
+
+
+# -- one chunk ------------------------------------------------------------------------------------
+
+
+def _chunk_stats(chunk: pq.ColumnChunkMetaData, leaf: Leaf) -> ColumnStats:
+    if chunk.num_values == 0:
+        return ColumnStats(null_count=0, has_nan=False, kind=leaf.type)
+    has_nan = None if leaf.type.is_float else False
+    raw = chunk.statistics if chunk.is_stats_set else None
+    if raw is None:
+        return ColumnStats(has_nan=has_nan, kind=leaf.type)
+    nulls = raw.null_count if raw.has_null_count else None
+    if nulls == chunk.num_values:
+        return ColumnStats(null_count=nulls, has_nan=False, kind=leaf.type)
+    if not raw.has_min_max:
+        return ColumnStats(null_count=nulls, has_nan=has_nan, kind=leaf.type)
+    lower, upper = leaf.lower(raw.min_raw), leaf.upper(raw.max_raw)
+    broken = lower is None or upper is None or is_nan(lower) or is_nan(upper)
+    if broken or compare(leaf.type, lower, upper) > 0:  # type: ignore[arg-type]
+        # A bound nobody can use, or two that contradict each other: neither is to be believed.
+        return ColumnStats(null_count=nulls, has_nan=has_nan, kind=leaf.type)
+    return ColumnStats(lower, upper, nulls, leaf.exact, has_nan, leaf.type)
+
+
+# -- how a file stores a value --------------------------------------------------------------------
+
+
+def _leaf(ordinal: int, metadata: pq.FileMetaData, kind: Primitive) -> Leaf:
+    column = metadata.schema.column(ordinal)
+    # Some writers cut the bounds of byte arrays and say so in a field Arrow does not show. Arrow
+    # itself never cuts them.
+    cut = column.physical_type == "BYTE_ARRAY" and "cpp-arrow" not in (metadata.created_by or "")
+    return Leaf(
+        ordinal,
+        kind,
+        _reader(column, kind, upwards=False),
+        _reader(column, kind, upwards=True),
+        exact=not cut,
+    )
+
+
+def _reader(
+    column: pq.ColumnSchema, kind: Primitive, *, upwards: bool
+) -> Callable[[Any], Value | None]:
+    physical = column.physical_type
+    logical = json.loads(column.logical_type.to_json()) if column.logical_type else {}
+    annotation = logical.get("Type", "None")
+    is_integer = physical in ("INT32", "INT64")
+    if kind.name == "bool" and physical == "BOOLEAN":
+        return _same
+    if kind.is_integer and is_integer and annotation in ("None", "Int"):
+        return _integer_reader(kind, physical, signed=logical.get("isSigned", True))
+    if kind.is_float and physical in ("FLOAT", "DOUBLE"):
+        # A double read as float rounds, and so would its bounds.
+        return _same if kind.name == "double" or physical == "FLOAT" else _unknown
+    if kind.is_float and annotation == "Float16":
+        return _half
+    if kind.name == "decimal" and annotation == "Decimal":
+        return _decimal_reader(kind, column.scale)
+    if kind.name == "date" and annotation == "Date":
+        return _same
+    if kind.name == "timestamp" and annotation == "Date":
+        return lambda days: int(days) * NANOS_PER_DAY // NANOS_PER_UNIT[kind.unit]
+    if kind.name in ("time", "timestamp", "timestamptz") and is_integer:
+        unit = _UNITS.get(logical.get("timeUnit", "")) or _ENCODED_UNITS.get(column.converted_type)
+        return _unit_reader(unit, kind.unit, upwards=upwards) if unit else _unknown
+    if kind.name == "string" and physical == "BYTE_ARRAY":
+        return _text
+    if kind.name == "binary" and physical in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"):
+        return _same if annotation in ("None", "String") else _unknown
+    if kind.name == "fixed" and physical == "FIXED_LEN_BYTE_ARRAY":
+        return _same if column.length == kind.precision else _unknown
+    return _unknown
+
+
+def _same(raw: Any) -> Value | None:
+    return raw  # type: ignore[no-any-return]
+
+
+def _unknown(raw: Any) -> Value | None:
+    return None
+
+
+def _text(raw: Any) -> Value | None:
+    try:
+        return bytes(raw).decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _half(raw: Any) -> Value | None:
+    return float(struct.unpack("<e", raw)[0])
+
+
+def _integer_reader(
+    kind: Primitive, physical: str, *, signed: bool
+) -> Callable[[Any], Value | None]:
+    limits = integer_range(kind)
+    modulus = 1 << (32 if physical == "INT32" else 64)
+
+    def read(raw: Any) -> Value | None:
+        # Arrow shows the bits as signed, whatever the annotation.
+        value = int(raw) if signed else int(raw) % modulus
+        fits = limits is not None and limits[0] <= value <= limits[1]
+        return value if fits else None
+
+    return read
+
+
+def _decimal_reader(kind: Primitive, scale: int) -> Callable[[Any], Value | None]:
+    def read(raw: Any) -> Value | None:
+        unscaled = raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
+        return scaled(Decimal(unscaled).scaleb(-scale, context=EXACT), kind.scale)
+
+    return read
+
+
+def _unit_reader(unit: str, wanted: str, *, upwards: bool) -> Callable[[Any], Value | None]:
+    """From the file's unit to the table's; what is cut off widens the bound."""
+    multiply, divide = NANOS_PER_UNIT[unit], NANOS_PER_UNIT[wanted]
+
+    def read(raw: Any) -> Value | None:
+        nanos = int(raw) * multiply
+        return -(-nanos // divide) if upwards else nanos // divide
+
+    return read

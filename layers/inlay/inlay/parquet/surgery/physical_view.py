@@ -1,0 +1,242 @@
+"""One row group of a file, read by pyarrow under another schema.
+
+Promise: `read_view` decodes column chunks that are already in memory as if they were a file of one
+row group. The *logical* view says what the values mean and is what a predicate is evaluated on. The
+*physical* view is for writing the same values back: it says only how they are stored, so no value
+changes by passing through Arrow, whatever the file's annotations claim:
+
+- annotations are dropped, so legacy lists, maps without values, odd decimals and plain repeated
+  fields are just structs and lists; every optional or repeated node keeps its level;
+- unsigned integers, FLOAT16 and fixed-length decimals keep theirs, for they order the statistics;
+- INT96 is twelve bytes, stored as such;
+- nodes are renamed, so dotted, empty and duplicate names do not matter.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from inlay.errors import UnreadableFile, UnsupportedFile
+from inlay.parquet.footer.fields import (
+    Chunk,
+    Converted,
+    Element,
+    File,
+    Group,
+    Logical,
+    Meta,
+    Physical,
+)
+from inlay.parquet.footer.footer import MAGIC, RECODE, Footer, RowGroup, trailer
+from inlay.parquet.footer.thrift import I8, STRUCT, Items, Struct, boolean, encode_struct, i32
+
+# What pyarrow writes for a DECIMAL of a given precision: the fewest bytes that hold it. Read the other
+# way, the largest precision that takes `n` bytes, so that a fixed-length decimal keeps its length.
+_PRECISION_OF_BYTES = {
+    (((10**precision - 1).bit_length() + 1) + 7) // 8: precision for precision in range(1, 77)
+}
+INT96_BYTES = 12
+
+
+def physical_footer(footer: Footer) -> tuple[list[Struct], list[Struct]]:
+    """The schema elements of the physical view, and a patch of ColumnMetaData for each leaf."""
+    elements: list[Struct] = []
+    for at, element in enumerate(footer.schema):
+        plain: Struct = {}
+        if Element.TYPE in element and not element.get(Element.CHILDREN):
+            is_int96 = element[Element.TYPE] == Physical.INT96
+            plain[Element.TYPE] = (
+                Physical.FIXED_LEN_BYTE_ARRAY if is_int96 else element[Element.TYPE]
+            )
+            if is_int96:
+                plain[Element.LENGTH] = INT96_BYTES
+            elif element[Element.TYPE] == Physical.FIXED_LEN_BYTE_ARRAY:
+                plain[Element.LENGTH] = element.get(Element.LENGTH, 0)
+        if Element.REPETITION in element:
+            plain[Element.REPETITION] = element[Element.REPETITION]
+        plain[Element.NAME] = b"f%d" % at
+        if Element.CHILDREN in element:
+            plain[Element.CHILDREN] = element[Element.CHILDREN]
+        if Element.TYPE in plain:
+            plain.update(_ordering(element))
+        elements.append(plain)
+    patches = []
+    for leaf in footer.leaves:
+        patches.append({Meta.TYPE: elements[leaf.element][Element.TYPE]})
+    return elements, patches
+
+
+def _ordering(element: Struct) -> Struct:
+    """The annotation that makes pyarrow order this leaf's statistics as the file does."""
+    if is_unsigned(element):
+        bits = 64 if element[Element.TYPE] == Physical.INT64 else 32
+        return {
+            Element.CONVERTED: int(Converted.UINT_64 if bits == 64 else Converted.UINT_32),
+            Element.LOGICAL: {Logical.INTEGER: {1 << 4 | I8: bits, boolean(2): False}},
+        }
+    if Logical.FLOAT16 in element.get(Element.LOGICAL, {}):
+        return {Element.LOGICAL: {Logical.FLOAT16: {}}}
+    length = element.get(Element.LENGTH, 0)
+    is_fixed = element[Element.TYPE] == Physical.FIXED_LEN_BYTE_ARRAY
+    if is_fixed and is_decimal(element) and length in _PRECISION_OF_BYTES:
+        precision = _PRECISION_OF_BYTES[length]
+        return {
+            Element.CONVERTED: int(Converted.DECIMAL),
+            Element.SCALE: 0,
+            Element.PRECISION: precision,
+            Element.LOGICAL: {Logical.DECIMAL: {i32(1): 0, i32(2): precision}},
+        }
+    return {}
+
+
+def is_unsigned(element: Struct) -> bool:
+    integer = element.get(Element.LOGICAL, {}).get(Logical.INTEGER)
+    if integer is not None:
+        return integer.get(boolean(2)) is False
+    return element.get(Element.CONVERTED) in (
+        Converted.UINT_8,
+        Converted.UINT_16,
+        Converted.UINT_32,
+        Converted.UINT_64,
+    )
+
+
+def is_decimal(element: Struct) -> bool:
+    return (
+        Logical.DECIMAL in element.get(Element.LOGICAL, {})
+        or element.get(Element.CONVERTED) == Converted.DECIMAL
+    )
+
+
+def read_physical(footer: Footer, group: RowGroup, body: bytes, moved: Sequence[int]) -> pa.Table:
+    """All columns of `group` as they are stored; see the module. `body` and `moved` as in
+    `read_view`."""
+    elements, patches = physical_footer(footer)
+    return read_view(footer, group, body, moved, elements=elements, patches=patches)
+
+
+def read_logical(
+    footer: Footer,
+    group: RowGroup,
+    body: bytes,
+    moved: Sequence[int],
+    columns: Collection[str] | None,
+) -> pa.Table:
+    """The top-level `columns` (None: all) with the types the Parquet annotations give them. The Arrow
+    schema that some writers store beside them is not applied."""
+    elements = footer.schema
+    tops, at = [], 1
+    while at < len(elements):
+        end = _subtree_end(elements, at)
+        tops.append(range(at, end))
+        at = end
+    names = [
+        bytes(elements[top.start][Element.NAME]).decode("utf-8", "surrogateescape") for top in tops
+    ]
+    wanted = [i for i, name in enumerate(names) if columns is None or name in columns]
+    leaves = [leaf.index for leaf in footer.leaves if leaf.top in set(wanted)]
+    root = {**elements[0], Element.CHILDREN: len(wanted)}
+    kept = [root] + [elements[at] for i in wanted for at in tops[i]]
+    return read_view(footer, group, body, moved, elements=kept, leaves=leaves)
+
+
+def _subtree_end(elements: Sequence[Struct], at: int) -> int:
+    left = 1
+    while left:
+        left += elements[at].get(Element.CHILDREN, 0) - 1
+        at += 1
+    return at
+
+
+def read_view(
+    footer: Footer,
+    group: RowGroup,
+    body: bytes,
+    moved: Sequence[int],
+    *,
+    elements: Sequence[Struct],
+    leaves: Sequence[int] | None = None,
+    patches: Sequence[Struct] | None = None,
+) -> pa.Table:
+    """Decode `leaves` (all by default) of `group` under the schema `elements`.
+
+    `body` holds the chunks behind 4 other bytes; `moved[leaf]` is what must be added to the
+    offsets of that chunk to find it in `body`.
+    """
+    chunks = []
+    for leaf in range(len(footer.leaves)) if leaves is None else leaves:
+        chunk = group.column(leaf)
+        meta = {
+            key: value
+            for key, value in chunk.meta.items()
+            # Neither needed for decoding nor, perhaps, in accord with the view's types.
+            if key not in (Meta.STATISTICS, Meta.SIZES, Meta.BLOOM, Meta.BLOOM_LENGTH)
+        }
+        meta.update(patches[leaf] if patches else {})
+        for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
+            if key in meta and chunk.start <= meta[key] < chunk.end:
+                meta[key] += moved[leaf]
+            elif key != Meta.DATA_PAGE:
+                meta.pop(key, None)
+        chunks.append({Chunk.FILE_OFFSET: 0, Chunk.META: meta})
+    tree: Struct = {
+        File.VERSION: footer.tree.get(File.VERSION, 1),
+        File.SCHEMA: Items(STRUCT, elements),
+        File.ROWS: group.num_rows,
+        File.GROUPS: Items(
+            STRUCT,
+            [
+                {
+                    Group.COLUMNS: Items(STRUCT, chunks),
+                    Group.BYTES: group.total_byte_size,
+                    Group.ROWS: group.num_rows,
+                }
+            ],
+        ),
+    }
+    if File.CREATED_BY in footer.tree:
+        # pyarrow works around faults of certain writers by their name.
+        tree[File.CREATED_BY] = footer.tree[File.CREATED_BY]
+    thrift = encode_struct(tree)
+
+    def decode() -> pa.Table:
+        metadata = pq.read_metadata(io.BytesIO(MAGIC + thrift + trailer(len(thrift))))
+        with pq.ParquetFile(
+            pa.BufferReader(body),
+            metadata=metadata,
+            binary_type=pa.large_binary() if patches else None,
+            page_checksum_verification=True,
+            arrow_extensions_enabled=False,
+            pre_buffer=False,
+        ) as file:
+            return file.read(use_threads=False)
+
+    table = translate_errors(decode)
+    if table.num_rows != group.num_rows and table.num_columns:
+        raise UnreadableFile(
+            f"row group {group.ordinal} holds {table.num_rows} rows, {group.num_rows} by the footer"
+        )
+    return table
+
+
+def translate_errors(work: Callable[[], Any]) -> Any:
+    """pyarrow's word on a file, as ours."""
+    try:
+        return work()
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedFile(
+            f"pyarrow cannot read it: {_first_line(error)}", next_step=RECODE
+        ) from None
+    except MemoryError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, OverflowError, UnicodeDecodeError) as error:
+        raise UnreadableFile(f"pyarrow cannot read it: {_first_line(error)}") from None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

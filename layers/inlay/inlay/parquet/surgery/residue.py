@@ -1,0 +1,543 @@
+"""Residue: values that a file still names although no row of it has them.
+
+Promise: `find_residue` searches what lies in a Parquet file beside its rows (dictionary pages, bounds of
+row groups and pages, Bloom filters, key-values) for values that a predicate is about, and answers with the
+places that hold one which no row of their row group has. Dictionaries with entries that no row uses are
+what pandas and Polars write of categories and DuckDB of an ENUM: the whole dictionary, into every group.
+
+Nothing is concluded from what the file says of itself: a value is taken for used only when it was read from
+the rows. First come the footer, dictionary pages and indexes, in planned ranges, fetched together; then,
+of the row groups where one of them holds such a value, the column itself.
+
+Bounds that a writer cut short are compared with as much of the literal. A Bloom filter answers "maybe":
+what is found there alone is not certain (`Residue.certain`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from inlay.errors import SchemaMismatch, UnreadableFile, UnsupportedFile
+from inlay.format.entry import DataFile
+from inlay.format.predicate import Predicate, field_ids
+from inlay.format.schema import Schema
+from inlay.parquet.arrow.evaluate import selected
+from inlay.parquet.footer.bloom import may_hold, plain_bytes
+from inlay.parquet.footer.fields import (
+    Chunk,
+    Codec,
+    ColumnIndex,
+    DataPage,
+    DictionaryPage,
+    Element,
+    Encoding,
+    File,
+    Group,
+    Meta,
+    Page,
+    PageType,
+    Physical,
+    Repetition,
+    Stats,
+)
+from inlay.parquet.footer.footer import (
+    MAGIC,
+    RECODE,
+    ColumnChunk,
+    Footer,
+    Leaf,
+    decode_footer,
+    trailer,
+)
+from inlay.parquet.footer.pages import (
+    BLOOM_HEADER_BYTES,
+    DICTIONARY_ENCODINGS,
+    MAX_DOUBTFUL_PAGE_BYTES,
+    bloom_length,
+    page_header,
+)
+from inlay.parquet.footer.thrift import (
+    BINARY,
+    I32,
+    STRUCT,
+    Items,
+    Struct,
+    ThriftError,
+    decode_struct,
+    encode_struct,
+)
+from inlay.parquet.read.data_file import OpenFile
+from inlay.parquet.read.deleted_rows import normalised
+from inlay.parquet.read.ranges import Objects, RangeFile
+from inlay.parquet.read.reader import Wanted, open_file
+from inlay.parquet.surgery.key_values import naming
+from inlay.parquet.surgery.physical_view import translate_errors
+from inlay.plan.pruning.literals import condition_on, equal_values, texts_of
+from inlay.plan.scan.scan import FileTask
+from inlay.storage.base import ByteRange
+
+Where = Literal["dictionary", "bounds", "page index", "bloom", "key-value"]
+
+# Where a dictionary page's end is not told, as much of the chunk is fetched with the rest.
+LIKELY_DICTIONARY_BYTES = 64 * 1024
+_BOUNDS = (Stats.OLD_MIN, Stats.OLD_MAX, Stats.MIN, Stats.MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Residue:
+    """A place that names a value which no row of `row_group` has. `column` is the path, or the key of a
+    key-value pair; `row_group` None is the file's own footer. `certain` is False for what a Bloom filter
+    alone says."""
+
+    row_group: int | None
+    column: str
+    where: Where
+    certain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What was found in one file, and what looking cost. `rows_read` are row groups of which a column was
+    read, because what lies beside the rows named a value that they might have."""
+
+    residues: tuple[Residue, ...] = ()
+    requests: int = 0
+    bytes: int = 0
+    rows_read: int = 0
+
+    @property
+    def row_groups(self) -> frozenset[int]:
+        """The row groups that must be written again."""
+        return frozenset(r.row_group for r in self.residues if r.row_group is not None)
+
+
+def find_residue(
+    objects: Objects,
+    entry: DataFile,
+    recorded: Schema,
+    schema: Schema,
+    predicate: Predicate,
+    executor: Executor,
+) -> Searched:
+    """Search one file. `recorded` is the schema its entry was recorded under, `schema` the one the
+    predicate is bound to.
+
+    Raises what opening the file raises; `UnsupportedFile` and `UnreadableFile` where a dictionary or an
+    index cannot be decoded.
+    """
+    is_cached = objects.cache.get(entry.key) is not None
+    opened = open_file(
+        objects, FileTask(file=entry, schema=recorded), Wanted(schema=schema, columns=()), executor
+    )
+    found = search_open(opened, predicate, executor)
+    if is_cached:
+        return found
+    fetched = len(opened.tail if opened.body is None else opened.body)
+    return replace(found, requests=found.requests + 1, bytes=found.bytes + fetched)
+
+
+def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> Searched:
+    """The same of a file whose footer was read already."""
+    footer = decode_footer(opened.tail, file_size=opened.task.file.size)
+    held = _Held(opened, executor)
+    columns = [
+        _Column(footer, footer.leaves[leaf], field_id, condition)
+        for field_id in sorted(field_ids(predicate))
+        if (leaf := opened.columns.leaves.get(field_id)) is not None
+        and (condition := condition_on(predicate, field_id)) is not None
+    ]
+    held.fetch([place for column in columns for place in column.ranges()])
+    residues = list(_in_key_values(footer, texts_of(predicate)))
+    for column in columns:
+        column.look(held)
+    held.fetch([column.chunk(g).place for column in columns for g in column.suspects])
+    for column in columns:
+        residues += column.confirm(held)
+    rows_read = len({g for column in columns for g in column.suspects})
+    return Searched(tuple(residues), held.requests, held.bytes, rows_read)
+
+
+def _in_key_values(footer: Footer, texts: frozenset[str]) -> Iterator[Residue]:
+    for name in naming(footer.tree.get(File.KEY_VALUES, ()), texts):
+        yield Residue(None, name, "key-value")
+    for group in footer.row_groups:
+        for chunk in group.columns:
+            for name in naming(chunk.meta.get(Meta.KEY_VALUES, ()), texts):
+                yield Residue(group.ordinal, name, "key-value")
+
+
+class _Held:
+    """Bytes of the file, and what fetching them cost."""
+
+    def __init__(self, opened: OpenFile, executor: Executor) -> None:
+        self._file = RangeFile(opened.source, opened.task.file.size)
+        self._executor = executor
+        self.requests = self.bytes = 0
+        if opened.body is not None:
+            self._file.add([(0, opened.body)])
+
+    def fetch(self, places: Sequence[ByteRange]) -> None:
+        missing = self._file.missing(places)
+        self.requests += len(missing)
+        self.bytes += sum(place.length for place in missing)
+        self._file.prefetch(places, self._executor)
+
+    def read(self, place: ByteRange) -> bytes:
+        self.fetch([place])
+        return bytes(memoryview(self._file.slice(place)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A column chunk, where it is, and where things of it are."""
+
+    chunk: ColumnChunk
+    rows: int
+
+    @property
+    def place(self) -> ByteRange:
+        # With the four bytes before: readers take offset 0 for "none".
+        return ByteRange(self.chunk.start - len(MAGIC), max(self.chunk.end, self.chunk.start))
+
+    def dictionary(self) -> ByteRange | None:
+        """Where the dictionary page is, or at least begins."""
+        chunk = self.chunk
+        start, data = chunk.start, chunk.meta[Meta.DATA_PAGE]
+        if not chunk.compressed_size:
+            return None
+        if start < data <= chunk.end:
+            return ByteRange(start, data)
+        if set(chunk.meta.get(Meta.ENCODINGS, ())) & DICTIONARY_ENCODINGS:
+            return ByteRange(start, min(start + LIKELY_DICTIONARY_BYTES, chunk.end))
+        return None
+
+    def bloom(self) -> ByteRange | None:
+        at = self.chunk.bloom_offset
+        if at is None:
+            return None
+        return ByteRange(at, at + (self.chunk.bloom_length or BLOOM_HEADER_BYTES))
+
+
+@dataclass(slots=True)
+class _Column:
+    """One column that the predicate restricts, in all row groups. `suspects` are row groups where
+    something beside the rows names a value of `condition`, with where and which."""
+
+    footer: Footer
+    leaf: Leaf
+    field_id: int
+    condition: Predicate
+    suspects: dict[int, list[tuple[Where, pa.Array | None, tuple[bytes, ...]]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.leaf.path)
+
+    def chunk(self, ordinal: int) -> _Chunk:
+        group = self.footer.row_groups[ordinal]
+        return _Chunk(group.column(self.leaf.index), group.num_rows)
+
+    def ordinals(self) -> range:
+        return range(self.footer.num_row_groups)
+
+    def ranges(self) -> Iterator[ByteRange]:
+        limit = self.footer.start
+        wants_bloom = equal_values(self.condition) is not None
+        for chunk in map(self.chunk, self.ordinals()):
+            index = chunk.chunk.column_index
+            for place in (
+                chunk.dictionary(),
+                None if index is None else ByteRange(*index),
+                chunk.bloom() if wants_bloom else None,
+            ):
+                if place is not None and place.end <= limit:
+                    yield place
+
+    # -- what lies beside the rows ------------------------------------------------------------
+
+    def look(self, held: _Held) -> None:
+        if self.leaf.type is Physical.BOOLEAN:
+            return  # two values: neither says anything of a row
+        bounds: list[tuple[int, Where, bytes]] = []
+        for ordinal in self.ordinals():
+            chunk = self.chunk(ordinal)
+            self._look_at_dictionary(held, ordinal, chunk)
+            stats = chunk.chunk.statistics
+            tree = {} if stats is None else stats.tree
+            bounds += [(ordinal, "bounds", tree[key]) for key in _BOUNDS if key in tree]
+            index = chunk.chunk.column_index
+            if index is not None and index[1] <= self.footer.start:
+                body = held.read(ByteRange(*index))
+                bounds += [(ordinal, "page index", raw) for raw in _index_bounds(body)]
+            self._look_at_bloom(held, ordinal, chunk)
+        self._look_at_bounds(bounds)
+
+    def _look_at_dictionary(self, held: _Held, ordinal: int, chunk: _Chunk) -> None:
+        page = _dictionary_page(held, chunk)
+        if page is None:
+            return
+        header, body = page
+        count = header[Page.DICTIONARY][DictionaryPage.VALUES]
+        entries = self._decode(body, count, chunk.chunk.codec, header[Page.UNCOMPRESSED])
+        hits = entries.filter(self._hits(entries))
+        if len(hits):
+            self.suspects[ordinal].append(("dictionary", hits, ()))
+
+    def _look_at_bounds(self, bounds: Sequence[tuple[int, Where, bytes]]) -> None:
+        width = {Physical.INT32: 4, Physical.FLOAT: 4, Physical.INT64: 8, Physical.DOUBLE: 8}.get(
+            self.leaf.type, self.leaf.type_length if self.leaf.type != Physical.BYTE_ARRAY else None
+        )
+        whole = [b for b in bounds if width is None or len(b[2]) == width]
+        if not whole or self.leaf.type is Physical.INT96:
+            return
+        is_text = self.leaf.type is Physical.BYTE_ARRAY
+        page = b"".join(len(raw).to_bytes(4, "little") * is_text + raw for *_, raw in whole)
+        values = self._decode(page, len(whole), Codec.UNCOMPRESSED, len(page))
+        hits = self._hits(values).to_pylist()
+        literals = self._literal_bytes() if is_text else ()
+        for (ordinal, where, raw), value, hit in zip(whole, values, hits, strict=True):
+            if hit:
+                self.suspects[ordinal].append((where, pa.array([value.as_py()], values.type), ()))
+            elif any(is_cut_of(raw, literal) for literal in literals):
+                self.suspects[ordinal].append((where, None, (raw,)))
+
+    def _look_at_bloom(self, held: _Held, ordinal: int, chunk: _Chunk) -> None:
+        place, values = chunk.bloom(), equal_values(self.condition)
+        if place is None or values is None or place.end > self.footer.start:
+            return
+        header, bits = bloom_length(held.read(place)[:BLOOM_HEADER_BYTES])
+        end = min(place.start + header + bits, self.footer.start)
+        bitset = held.read(ByteRange(place.start, end))[header:]
+        plain = [plain_bytes(self.leaf.type, kind, value) for kind, value in values]
+        claimed = tuple(raw for raw in plain if raw is not None and may_hold(bitset, raw))
+        if claimed:
+            self.suspects[ordinal].append(("bloom", None, claimed))
+
+    def _literal_bytes(self) -> tuple[bytes, ...]:
+        found = (plain_bytes(self.leaf.type, k, v) for k, v in equal_values(self.condition) or ())
+        return tuple(raw for raw in found if raw)
+
+    def _hits(self, values: pa.Array) -> pa.BooleanArray:
+        """Which values the condition is TRUE for; all of them where that cannot be told."""
+        batch = pa.RecordBatch.from_arrays([values], ["v"])
+        try:
+            return selected(self.condition, batch, {self.field_id: (0,)})
+        except (SchemaMismatch, pa.ArrowException):
+            return pa.repeat(pa.scalar(True), len(values))
+
+    # -- what the rows have -------------------------------------------------------------------
+
+    def confirm(self, held: _Held) -> Iterator[Residue]:
+        """The suspects that no row of their group accounts for."""
+        for ordinal, named in sorted(self.suspects.items()):
+            rows = self._read_rows(held, ordinal)
+            used = normalised(rows.filter(self._hits(rows)))
+            known: set[Where] = set()
+            for where, values, raws in named:
+                if where in known:
+                    continue
+                if values is not None:
+                    left = not pc.all(pc.is_in(normalised(values), value_set=used)).as_py()
+                elif where == "bloom":
+                    left = any(self._lacks(rows, raw) for raw in raws)
+                else:
+                    left = any(not _cuts_some(rows, raw) for raw in raws)
+                if left:
+                    known.add(where)
+                    yield Residue(ordinal, self.name, where, certain=where != "bloom")
+
+    def _lacks(self, rows: pa.Array, raw: bytes) -> bool:
+        """Whether no row has the value with this PLAIN encoding."""
+        page = raw if self.leaf.type is not Physical.BYTE_ARRAY else _prefixed(raw)
+        value = self._decode(page, 1, Codec.UNCOMPRESSED, len(page))
+        return not pc.any(pc.is_in(rows, value_set=value)).as_py()
+
+    def _read_rows(self, held: _Held, ordinal: int) -> pa.Array:
+        """The distinct values of the column in one row group, in the type its dictionary was read in."""
+        chunk = self.chunk(ordinal)
+        if not chunk.chunk.compressed_size:
+            return self._decode(b"", 0, Codec.UNCOMPRESSED, 0)
+        body = held.read(chunk.place)
+        meta = {k: v for k, v in chunk.chunk.meta.items() if k not in _NOT_FOR_DECODING}
+        moved = len(MAGIC) - chunk.chunk.start
+        for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
+            if key in meta and chunk.chunk.start <= meta[key] < chunk.chunk.end:
+                meta[key] += moved
+            elif key != Meta.DATA_PAGE:
+                meta.pop(key, None)
+        array = _read_leaf(body, self.footer, _chain(self.footer, self.leaf), meta, chunk.rows)
+        return array.unique().drop_null()
+
+    def _decode(self, body: bytes, count: int, codec: Codec, uncompressed: int) -> pa.Array:
+        """PLAIN values of this column as Arrow reads them: the page of a required column of one level."""
+        element = {**self.footer.schema[self.leaf.element], Element.REPETITION: Repetition.REQUIRED}
+        inner = {
+            DataPage.VALUES: count,
+            DataPage.ENCODING: int(Encoding.PLAIN),
+            3 << 4 | I32: int(Encoding.RLE),
+            4 << 4 | I32: int(Encoding.RLE),
+        }
+        header = encode_struct(
+            {
+                Page.TYPE: int(PageType.DATA),
+                Page.UNCOMPRESSED: uncompressed,
+                Page.COMPRESSED: len(body),
+                Page.DATA: inner,
+            }
+        )
+        meta = {
+            Meta.TYPE: int(self.leaf.type),
+            Meta.ENCODINGS: Items(I32, [int(Encoding.PLAIN)]),
+            Meta.PATH: Items(BINARY, [element[Element.NAME]]),
+            Meta.CODEC: int(codec),
+            Meta.VALUES: count,
+            Meta.UNCOMPRESSED: uncompressed + len(header),
+            Meta.COMPRESSED: len(body) + len(header),
+            Meta.DATA_PAGE: len(MAGIC),
+        }
+        return _read_leaf(MAGIC + header + body, self.footer, [element], meta, count)
+
+
+_NOT_FOR_DECODING = frozenset({Meta.STATISTICS, Meta.SIZES, Meta.BLOOM, Meta.BLOOM_LENGTH})
+
+
+def _chain(footer: Footer, leaf: Leaf) -> list[Struct]:
+    """The schema elements from the top to a leaf, each with the next as its only child."""
+    chain: list[Struct] = []
+    at = 1
+    for depth in range(len(leaf.path)):
+        name = leaf.path[depth].encode("utf-8", "surrogateescape")
+        while True:
+            element = footer.schema[at]
+            end = _subtree_end(footer.schema, at)
+            if at <= leaf.element < end:
+                break
+            at = end
+        assert element[Element.NAME] == name
+        is_leaf = depth == len(leaf.path) - 1
+        chain.append(element if is_leaf else {**element, Element.CHILDREN: 1})
+        at += 1
+    return chain
+
+
+def _subtree_end(elements: Sequence[Struct], at: int) -> int:
+    left = 1
+    while left:
+        left += elements[at].get(Element.CHILDREN, 0) - 1
+        at += 1
+    return at
+
+
+def _read_leaf(
+    body: bytes, footer: Footer, chain: Sequence[Struct], meta: Mapping[int, object], rows: int
+) -> pa.Array:
+    """One column chunk, at offset 4 of `body`, as one array; of nested ones the innermost values."""
+    meta = {**meta, Meta.PATH: Items(BINARY, [element[Element.NAME] for element in chain])}
+    group: Struct = {
+        Group.COLUMNS: Items(STRUCT, [{Chunk.FILE_OFFSET: 0, Chunk.META: meta}]),
+        Group.BYTES: meta[Meta.UNCOMPRESSED],
+        Group.ROWS: rows,
+    }
+    tree: Struct = {
+        File.VERSION: footer.tree.get(File.VERSION, 1),
+        File.SCHEMA: Items(STRUCT, [{**footer.schema[0], Element.CHILDREN: 1}, *chain]),
+        File.ROWS: rows,
+        File.GROUPS: Items(STRUCT, [group]),
+    }
+    if File.CREATED_BY in footer.tree:
+        tree[File.CREATED_BY] = footer.tree[File.CREATED_BY]
+    thrift = encode_struct(tree)
+
+    def decode() -> pa.Array:
+        metadata = pq.read_metadata(pa.BufferReader(MAGIC + thrift + trailer(len(thrift))))
+        with pq.ParquetFile(
+            pa.BufferReader(body),
+            metadata=metadata,
+            arrow_extensions_enabled=False,
+            pre_buffer=False,
+        ) as file:
+            array = file.read(use_threads=False).column(0).combine_chunks()
+        while pa.types.is_struct(array.type):
+            array = pc.struct_field(array, [0])
+        return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+    found: pa.Array = translate_errors(decode)
+    return found
+
+
+def _dictionary_page(held: _Held, chunk: _Chunk) -> tuple[Struct, bytes] | None:
+    """The dictionary page's header and its (compressed) body; None without one."""
+    place = chunk.dictionary()
+    if place is None:
+        return None
+    body = held.read(place)
+    try:
+        header, start = page_header(body, 0, len(body))
+    except UnreadableFile:
+        if place.end == chunk.chunk.end:
+            raise
+        return None  # the first page is a data page, with more statistics than were fetched
+    if header[Page.TYPE] != PageType.DICTIONARY:
+        return None
+    end = place.start + start + header[Page.COMPRESSED]
+    if header[Page.COMPRESSED] < 0 or header[Page.UNCOMPRESSED] < 0 or end > chunk.chunk.end:
+        raise UnreadableFile("a page reaches past its column chunk")
+    if header[Page.UNCOMPRESSED] > max(MAX_DOUBTFUL_PAGE_BYTES, chunk.chunk.uncompressed_size):
+        raise UnsupportedFile("a dictionary page claims to be too large", next_step=RECODE)
+    if end > place.end:
+        body = held.read(ByteRange(place.start, end))
+    return header, body[start : start + header[Page.COMPRESSED]]
+
+
+def _index_bounds(body: bytes) -> Iterator[bytes]:
+    """The bounds of all pages that are not only nulls."""
+    try:
+        index, _ = decode_struct(body)
+        nulls = index[ColumnIndex.NULL_PAGES]
+        for bounds in (index[ColumnIndex.MIN], index[ColumnIndex.MAX]):
+            yield from (
+                raw for raw, only_nulls in zip(bounds, nulls, strict=True) if only_nulls != 1
+            )
+    except (ThriftError, KeyError, TypeError, ValueError):
+        raise UnreadableFile("a column index is damaged") from None
+
+
+def is_cut_of(bound: bytes, literal: bytes) -> bool:
+    """Whether a bound may be a literal cut short: its first bytes, the last of them raised by one for an
+    upper bound.
+
+    >>> is_cut_of(b"ada@ex", b"ada@example.com"), is_cut_of(b"ada@ey", b"ada@example.com")
+    (True, True)
+    >>> is_cut_of(b"bob@ex", b"ada@example.com"), is_cut_of(b"", b"ada")
+    (False, False)
+    """
+    if not MIN_CUT_BYTES <= len(bound) < len(literal):
+        return False
+    head, last = bound[:-1], bound[-1]
+    return literal.startswith(head) and last in (literal[len(head)], literal[len(head)] + 1)
+
+
+# A bound of fewer bytes names nobody.
+MIN_CUT_BYTES = 4
+
+
+def _cuts_some(rows: pa.Array, bound: bytes) -> bool:
+    """Whether a bound may be a value of the rows, cut short."""
+    return any(
+        raw == bound or is_cut_of(bound, raw)
+        for raw in (v.encode() if isinstance(v, str) else v for v in rows.to_pylist())
+    )
+
+
+def _prefixed(raw: bytes) -> bytes:
+    return len(raw).to_bytes(4, "little") + raw

@@ -1,0 +1,422 @@
+"""Row groups written anew without some of their rows, otherwise as they were.
+
+Promise: `edit_group` returns column chunks that hold exactly the kept rows, in order, under the same
+leaves (physical type and levels are compared, and the group refused if they differ), written with
+the codec, encodings, page version, checksums, page sizes, page index and bloom filters the old chunks
+had, as far as pyarrow can. Nothing in them was derived from a removed row: statistics, indexes,
+dictionaries and filters are made from the kept rows, and where pyarrow would order a column's bounds
+otherwise than the file does, its bounds are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from inlay.errors import UnsupportedFile
+from inlay.parquet.footer.fields import (
+    Chunk,
+    Codec,
+    Converted,
+    Element,
+    Encoding,
+    File,
+    Meta,
+    Order,
+    Physical,
+    Stats,
+)
+from inlay.parquet.footer.footer import (
+    RECODE,
+    TRAILER_BYTES,
+    ColumnChunk,
+    Footer,
+    Leaf,
+    RowGroup,
+    decode_footer,
+    footer_length,
+)
+from inlay.parquet.footer.pages import (
+    BLOOM_HEADER_BYTES,
+    DICTIONARY_ENCODINGS,
+    PageProfile,
+    bloom_length,
+    move_pages,
+    profile_chunk,
+)
+from inlay.parquet.footer.thrift import Struct
+from inlay.parquet.surgery.physical_view import (
+    is_decimal,
+    is_unsigned,
+    read_physical,
+    translate_errors,
+)
+
+# pyarrow's own defaults, which most files were written with; an edited chunk departs from them only
+# where the old one shows that its writer did.
+DEFAULT_PAGE_BYTES = 1024 * 1024
+DEFAULT_PAGE_ROWS = 20_000
+DEFAULT_BATCH_ROWS = 1024
+DEFAULT_DICTIONARY_BYTES = 1024 * 1024
+MAX_PAGE_BYTES = 16 * 1024 * 1024
+# Page sizes to try, as shares of the old ones. The last leaves each chunk one page.
+PAGE_SHARES = (1, 1.1, 1.3, 2, 1_000)
+# Not told by the file; the default of parquet-java and DuckDB.
+BLOOM_FALSE_POSITIVES = 0.01
+
+_FITS = {
+    Encoding.PLAIN: frozenset(Physical),
+    Encoding.RLE: frozenset({Physical.BOOLEAN}),
+    Encoding.DELTA_BINARY_PACKED: frozenset({Physical.INT32, Physical.INT64}),
+    Encoding.DELTA_LENGTH_BYTE_ARRAY: frozenset({Physical.BYTE_ARRAY}),
+    Encoding.DELTA_BYTE_ARRAY: frozenset(
+        {Physical.BYTE_ARRAY, Physical.FIXED_LEN_BYTE_ARRAY, Physical.INT96}
+    ),
+    Encoding.BYTE_STREAM_SPLIT: frozenset(
+        {
+            Physical.INT32,
+            Physical.INT64,
+            Physical.FLOAT,
+            Physical.DOUBLE,
+            Physical.FIXED_LEN_BYTE_ARRAY,
+        }
+    ),
+}
+_CODEC_NAMES = {
+    Codec.UNCOMPRESSED: "NONE",
+    Codec.SNAPPY: "SNAPPY",
+    Codec.GZIP: "GZIP",
+    Codec.BROTLI: "BROTLI",
+    Codec.LZ4: "LZ4",  # pyarrow writes LZ4_RAW for both, and the footer will say so
+    Codec.ZSTD: "ZSTD",
+    Codec.LZ4_RAW: "LZ4",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NewChunk:
+    """One column chunk written anew. Offsets in `tree` and `offset_index` count from the start of the
+    group's `data`; those of indexes and bloom filter are not in `tree` yet."""
+
+    tree: Struct
+    column_index: bytes | None
+    offset_index: bytes | None
+    bloom: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewGroup:
+    """A row group written anew: `data` holds its chunks, one behind the other."""
+
+    ordinal: int
+    rows: int
+    data: memoryview
+    chunks: tuple[NewChunk, ...]
+
+
+def profile_group(
+    footer: Footer, group: RowGroup, body: bytes, moved: Sequence[int]
+) -> list[PageProfile]:
+    """How each column chunk was written. It also holds every chunk to the footer, so it comes before
+    any decoding. `body` and `moved` as in `edit_group`."""
+    if not footer.leaves:
+        raise UnsupportedFile("a row group without columns", next_step=RECODE)
+    return [
+        profile_chunk(
+            body,
+            chunk.start + moved[leaf.index],
+            chunk,
+            flat_rows=None if leaf.repetition_level else group.num_rows,
+        )
+        for leaf, chunk in zip(footer.leaves, group.columns, strict=True)
+    ]
+
+
+def edit_group(
+    footer: Footer,
+    group: RowGroup,
+    body: bytes,
+    moved: Sequence[int],
+    keep: pa.BooleanArray | pa.ChunkedArray,
+    profiles: Sequence[PageProfile],
+    *,
+    erase: bool,
+) -> NewGroup:
+    """`group` with only the rows where `keep` is true, of which there must be one at least.
+
+    `body` holds the old chunks behind 4 other bytes; `moved[leaf]` added to the offsets of a chunk
+    finds it there. `profiles` are those of `profile_group`.
+    """
+    old = group.columns
+    table = read_physical(footer, group, body, moved).filter(keep)
+    mini, written = _write_whole_pages(footer, old, profiles, table)
+    begin, end = _extent(written.row_groups[0])
+    chunks = tuple(
+        _graft(was, now, mini, begin, erase=erase)
+        for was, now in zip(old, written.row_groups[0].columns, strict=True)
+    )
+    return NewGroup(group.ordinal, table.num_rows, mini[begin:end], chunks)
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def _write_whole_pages(
+    footer: Footer, old: Sequence[ColumnChunk], profiles: Sequence[PageProfile], table: pa.Table
+) -> tuple[memoryview, Footer]:
+    """The kept rows as a file of their own, and its footer.
+
+    Where the last record of a list column would open a page just when one is full, pyarrow puts an
+    empty page before it, and two pages of the index then begin at the same row. Other page sizes move
+    the boundary.
+    """
+    for page_share in PAGE_SHARES:
+        mini = translate_errors(partial(_write, footer, old, profiles, table, page_share))
+        tail = bytes(mini[-footer_length(bytes(mini[-TRAILER_BYTES:])) :])
+        written = decode_footer(tail, file_size=len(mini))
+        _must_match(footer.leaves, written)
+        new = written.row_groups[0]
+        lists = [new.column(leaf.index) for leaf in footer.leaves if leaf.repetition_level]
+        pages = [
+            profile_chunk(bytes(mini[chunk.start : chunk.end]), 0, chunk, flat_rows=None)
+            for chunk in lists
+        ]
+        if not any(profile.empty_pages for profile in pages):
+            return mini, written
+    raise UnsupportedFile("pyarrow would write empty pages", next_step=RECODE)
+
+
+def _write(
+    footer: Footer,
+    old: Sequence[ColumnChunk],
+    profiles: Sequence[PageProfile],
+    table: pa.Table,
+    page_share: float,
+) -> memoryview:
+    sink = pa.BufferOutputStream()
+    paths = list(leaf_paths(table.schema))
+    options = _writer_options(footer, old, profiles, paths)
+    for name in ("data_page_size", "max_rows_per_page"):
+        options[name] = math.ceil(options[name] * page_share)
+    with pq.ParquetWriter(sink, table.schema, store_schema=False, **options) as writer:
+        writer.write_table(table, row_group_size=table.num_rows)
+    return memoryview(sink.getvalue())
+
+
+def leaf_paths(schema: pa.Schema) -> Iterator[str]:
+    """The leaves' paths as pyarrow will write them."""
+
+    def walk(name: str, kind: pa.DataType) -> Iterator[str]:
+        if pa.types.is_struct(kind):
+            for child in kind:
+                yield from walk(f"{name}.{child.name}", child.type)
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            yield from walk(f"{name}.list.element", kind.value_type)
+        else:
+            yield name
+
+    for field in schema:
+        yield from walk(field.name, field.type)
+
+
+def _writer_options(
+    footer: Footer,
+    old: Sequence[ColumnChunk],
+    profiles: Sequence[PageProfile],
+    paths: Sequence[str],
+) -> dict[str, Any]:
+    encodings = [
+        _encoding(chunk.type, profile) for chunk, profile in zip(old, profiles, strict=True)
+    ]
+    dictionaries = [path for path, found in zip(paths, encodings, strict=True) if found is None]
+    # Pages reached their bound only where a chunk has several of them.
+    bounded = [profile for profile in profiles if profile.data_pages > 1]
+    flat = [p for leaf, p in zip(footer.leaves, profiles, strict=True) if not leaf.repetition_level]
+    bounded_flat = [profile for profile in flat if profile.data_pages > 1]
+    page_bytes = max((p.page_bytes for p in bounded), default=DEFAULT_PAGE_BYTES)
+    page_rows = max((p.page_values for p in bounded_flat), default=DEFAULT_PAGE_ROWS)
+    # A dictionary that sufficed still does: its values can only have become fewer.
+    whole = [p.dictionary_bytes or 0 for p in profiles if set(p.encodings) <= DICTIONARY_ENCODINGS]
+    old_style = {Encoding.PLAIN_DICTIONARY} == {
+        encoding for p in profiles for encoding in p.encodings if encoding in DICTIONARY_ENCODINGS
+    }
+    has_unsigned = any(is_uint32(footer.schema[leaf.element]) for leaf in footer.leaves)
+    return {
+        # "1.0" names dictionary pages the old way, and cannot hold uint32.
+        "version": "1.0" if old_style and not has_unsigned else "2.6",
+        "data_page_version": "2.0" if any(p.version_2 for p in profiles) else "1.0",
+        "compression": {
+            path: _CODEC_NAMES[chunk.codec] for path, chunk in zip(paths, old, strict=True)
+        },
+        "use_dictionary": dictionaries or False,
+        "column_encoding": {
+            path: found.name
+            for path, found in zip(paths, encodings, strict=True)
+            if found is not None
+        }
+        or None,
+        "dictionary_pagesize_limit": max([DEFAULT_DICTIONARY_BYTES, *(n + 1024 for n in whole)]),
+        "write_statistics": [
+            path
+            for path, leaf, chunk in zip(paths, footer.leaves, old, strict=True)
+            if has_known_order(footer, leaf)
+            and (chunk.statistics is not None or chunk.column_index is not None)
+        ]
+        or False,
+        "write_page_index": any(chunk.offset_index is not None for chunk in old),
+        "write_page_checksum": any(profile.checksums for profile in profiles),
+        "data_page_size": min(page_bytes, MAX_PAGE_BYTES),
+        "max_rows_per_page": max(1, page_rows),
+        "write_batch_size": max(1, min(DEFAULT_BATCH_ROWS, page_rows)),
+        "bloom_filter_options": {
+            path: {"ndv": _bloom_values(chunk), "fpp": BLOOM_FALSE_POSITIVES}
+            for path, chunk in zip(paths, old, strict=True)
+            if chunk.bloom_offset is not None and chunk.type is not Physical.BOOLEAN
+        }
+        or None,
+    }
+
+
+def _encoding(kind: Physical, profile: PageProfile) -> Encoding | None:
+    """The encoding to write values with; None means a dictionary."""
+    if profile.data_pages == 0:
+        return None if kind is not Physical.BOOLEAN else Encoding.PLAIN
+    by_dictionary = sum(
+        count for found, count in profile.encodings.items() if found in DICTIONARY_ENCODINGS
+    )
+    others = [
+        (count, Encoding(found))
+        for found, count in profile.encodings.items()
+        if found in _FITS and kind in _FITS[Encoding(found)]
+    ]
+    count, best = max(others, default=(0, Encoding.PLAIN))
+    if not by_dictionary:
+        return best
+    # Once the dictionary was full, most of the chunk went by another encoding. pyarrow can fall back
+    # to PLAIN only, so any better one is taken from the start.
+    fell_back = count > by_dictionary and best is not Encoding.PLAIN
+    return best if fell_back else None
+
+
+def _bloom_values(chunk: ColumnChunk) -> int:
+    """For how many values to size the new filter: it must not outgrow the old one."""
+    values = max(1, chunk.num_values)
+    if chunk.bloom_length is None:
+        return values
+    # Split-block filters: p = (1 - exp(-8 n / bits)) ^ 8.
+    bits = 8 * chunk.bloom_length * 0.9
+    room = -bits / 8 * math.log(1 - BLOOM_FALSE_POSITIVES ** (1 / 8))
+    return max(1, min(values, int(room)))
+
+
+def is_uint32(element: Struct) -> bool:
+    return element.get(Element.TYPE) == Physical.INT32 and is_unsigned(element)
+
+
+# -- grafting -------------------------------------------------------------------------------------
+
+
+def _must_match(leaves: Sequence[Leaf], written: Footer) -> None:
+    """The new chunks fit where the old ones were: else no reader could tell, and values would move
+    between nulls and lists."""
+    if written.num_row_groups != 1 or len(written.leaves) != len(leaves):
+        raise UnsupportedFile("pyarrow would write it in another shape", next_step=RECODE)
+    for was, now in zip(leaves, written.leaves, strict=True):
+        stored = Physical.FIXED_LEN_BYTE_ARRAY if was.type is Physical.INT96 else was.type
+        length = 12 if was.type is Physical.INT96 else was.type_length
+        same_length = stored is not Physical.FIXED_LEN_BYTE_ARRAY or now.type_length == length
+        same_levels = (was.definition_level, was.repetition_level) == (
+            now.definition_level,
+            now.repetition_level,
+        )
+        if now.type is not stored or not same_length or not same_levels:
+            raise UnsupportedFile(
+                f"pyarrow would write column {'.'.join(was.path)} in another shape",
+                next_step=RECODE,
+            )
+
+
+def _extent(group: RowGroup) -> tuple[int, int]:
+    columns = group.columns
+    return min(c.start for c in columns), max(c.end for c in columns)
+
+
+def _graft(
+    was: ColumnChunk, now: ColumnChunk, mini: memoryview, base: int, *, erase: bool
+) -> NewChunk:
+    """The footer entry of a new chunk: what the format defines and nothing else, for a field that is
+    not known here may have been computed from removed rows."""
+    meta: Struct = {
+        Meta.TYPE: was.meta[Meta.TYPE],
+        Meta.ENCODINGS: now.meta[Meta.ENCODINGS],
+        Meta.PATH: was.meta[Meta.PATH],
+    }
+    for key in (Meta.CODEC, Meta.VALUES, Meta.UNCOMPRESSED, Meta.COMPRESSED):
+        meta[key] = now.meta[key]
+    if Meta.KEY_VALUES in was.meta and not erase:
+        meta[Meta.KEY_VALUES] = was.meta[Meta.KEY_VALUES]
+    meta[Meta.DATA_PAGE] = now.meta[Meta.DATA_PAGE] - base
+    if now.start < now.meta[Meta.DATA_PAGE]:
+        meta[Meta.DICTIONARY_PAGE] = now.start - base
+    if was.statistics is not None and now.statistics is not None:
+        meta[Meta.STATISTICS] = _statistics(was.statistics.tree, now.statistics.tree)
+    for key in (Meta.ENCODING_STATS, Meta.SIZES):
+        if key in was.meta and key in now.meta:
+            meta[key] = now.meta[key]
+    tree: Struct = {Chunk.FILE_OFFSET: 0, Chunk.META: meta}
+    column_index = offset_index = bloom = None
+    if was.offset_index and now.offset_index:
+        offset_index = move_pages(bytes(mini[slice(*now.offset_index)]), -base)
+        if was.column_index and now.column_index:
+            column_index = bytes(mini[slice(*now.column_index)])
+    if was.bloom_offset is not None and now.bloom_offset is not None:
+        at = now.bloom_offset
+        header, bits = bloom_length(bytes(mini[at : at + BLOOM_HEADER_BYTES]))
+        bloom = bytes(mini[at : at + header + bits])
+    return NewChunk(tree, column_index, offset_index, bloom)
+
+
+def _statistics(was: Mapping[int, Any], now: Mapping[int, Any]) -> Struct:
+    """The statistics pyarrow computed, as far as the file had them before."""
+    kept: Struct = {}
+    for key in (Stats.OLD_MAX, Stats.OLD_MIN, Stats.NULLS, Stats.MAX, Stats.MIN):
+        if key in was and key in now:
+            kept[key] = now[key]
+    # pyarrow does not shorten bounds, but where the old ones were cut short those of other groups are,
+    # too: DataFusion 55 cannot read such of fixed width, and takes exact ones of one group for the file's.
+    for key, bound in ((Stats.MAX_EXACT, Stats.MAX), (Stats.MIN_EXACT, Stats.MIN)):
+        if key in was and bound in kept:
+            kept[key] = was[key]
+    if Stats.NANS in was and Stats.NANS in now:
+        kept[Stats.NANS] = now[Stats.NANS]
+    return kept
+
+
+_ORDERED_LOGICAL = frozenset({1, 4, 5, 6, 7, 8, 10, 12, 13, 14, 15})
+
+
+def has_known_order(footer: Footer, leaf: Leaf) -> bool:
+    """Whether pyarrow, writing the physical view, orders this column as the file's readers do.
+
+    Where not, the column is written without any statistics, in page headers as little as elsewhere.
+    """
+    element = footer.schema[leaf.element]
+    orders = footer.tree.get(File.ORDERS)
+    if orders is not None and leaf.index < len(orders) and Order.BY_TYPE not in orders[leaf.index]:
+        return False
+    logical = element.get(Element.LOGICAL)
+    if logical and not {key >> 4 for key in logical} <= _ORDERED_LOGICAL:
+        return False
+    if leaf.type is Physical.INT96 or element.get(Element.CONVERTED) == Converted.INTERVAL:
+        return False
+    if is_decimal(element):
+        # As bytes of any length they would compare unsigned; fixed ones are read as decimals.
+        fixed = leaf.type is Physical.FIXED_LEN_BYTE_ARRAY and 1 <= (leaf.type_length or 0) <= 32
+        return fixed or leaf.type in (Physical.INT32, Physical.INT64)
+    return True

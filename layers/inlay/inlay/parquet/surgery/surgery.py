@@ -1,0 +1,302 @@
+"""Row-group surgery: a Parquet object without some of its rows, at the price of those row groups.
+
+Promise: `rewrite_object` writes a new object that holds the kept rows of every row group, in order;
+groups it need not touch are byte for byte what they were, copied by the store itself. Schema, field
+ids, key-values, `created_by` and unknown footer fields stay verbatim; every absolute offset, ordinal
+and total is right. With `erase`, no byte of the new object comes from a removed row or from bytes that
+nothing points at, and key-values known to hold bounds of rows lose them. A file it cannot do this for
+is refused (`UnsupportedFile`: rewrite it whole; `UnreadableFile`: it is damaged), nothing is written,
+and the old object is never changed.
+
+The steps:
+
+1. footer    one GET of the end of the object, unless the caller has the footer
+2. layout    every region the footer points at, proven sound (`layout`)
+3. groups    for each group named: GET it, ask the caller which rows stay, write it anew (`edit`)
+4. body      kept ranges and new groups, in file order (`assemble`)
+5. index     column and offset indexes and new bloom filters, offsets shifted, in one run
+6. footer    rebuilt on the old tree, checked against the layout rules like any other file's
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from functools import partial
+
+from inlay.errors import InlayError, ObjectGone, SourceChanged, UnsupportedFile
+from inlay.parquet.footer.fields import File
+from inlay.parquet.footer.footer import MAGIC, TRAILER_BYTES, Footer, trailer
+from inlay.parquet.footer.layout import (
+    Fate,
+    Kept,
+    Layout,
+    OffsetMap,
+    Part,
+    keep_pieces,
+    read_layout,
+)
+from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES, bloom_length
+from inlay.parquet.footer.thrift import encode_struct
+from inlay.parquet.surgery.assemble import SMALL_OBJECT_BYTES, Assembly
+from inlay.parquet.surgery.key_values import naming
+from inlay.parquet.surgery.new_footer import must_be_sound, new_tree, write_index
+from inlay.parquet.surgery.source import Source, Traffic, load_footer, merge_ranges, read_spans
+from inlay.parquet.surgery.surviving_rows import Judge, KeepRows, Progress
+from inlay.plan.surgery.multipart import PartsError, Segment, borrowed_bytes, plan_parts
+from inlay.plan.surgery.positions import PositionMap
+from inlay.plan.surgery.strategy import Cost
+from inlay.storage.base import Location, Missing, ObjectStore
+from inlay.storage.rules import KEEPING_HEADERS
+
+
+def _silent(what: str, done: int, total: int | None) -> None:
+    return None
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """A new object. `positions` says where each old row went; `footer_size` has the trailer in it;
+    `unfinished` that row groups were left as they were because `goes_on` said no."""
+
+    key: str
+    etag: str
+    size: int
+    footer_size: int
+    rows: int
+    row_groups: int
+    positions: PositionMap
+    traffic: Traffic
+    date_us: int
+    footer: Footer
+    unfinished: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emptied:
+    """No row is left: nothing was written, the file may leave the table."""
+
+    positions: PositionMap
+    traffic: Traffic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untouched:
+    """No row had to go: nothing was written, the old object stands."""
+
+    positions: PositionMap
+    traffic: Traffic
+
+
+Outcome = Rewritten | Emptied | Untouched
+
+
+def rewrite_object(
+    store: ObjectStore,
+    source: Location | str,
+    key: str,
+    *,
+    etag: str,
+    size: int,
+    footer: Footer | None,
+    keep: KeepRows,
+    groups: Iterable[int],
+    drop_groups: Iterable[int] = (),
+    columns: Collection[str] | None = None,
+    executor: Executor,
+    erase: bool = False,
+    recode: Collection[int] = (),
+    texts: frozenset[str] = frozenset(),
+    progress: Progress = _silent,
+    goes_on: Callable[[], bool] = _always,
+) -> Outcome:
+    """Write `source` without some of its rows as the new object `key`.
+
+    For each row group in `groups`, `keep` is called, in file order, with its ordinal and a table of
+    its top-level `columns` (None: all; none: an empty table; types by the Parquet annotations) and
+    answers which rows stay: a boolean array without nulls, or None for no row at all. Groups in
+    `drop_groups` go without being read. Everything is pinned to `etag`. `goes_on` is asked before each
+    of `groups` but the first: once it says no, the others stay as they are (`positions` tells which).
+
+    Groups of `recode`, which are among `groups`, are written anew even if all of their rows stay: without
+    what is in their dictionaries, bounds and filters and in no row. With `erase`, key-values that name
+    one of `texts` lose it (`parquet.keyvalues`), though no row has to go.
+
+    Raises `UnsupportedFile`, `UnreadableFile`, `SourceChanged`, `ObjectGone`, and what `keep` raises;
+    then no object was written. One of the at most nine requests that editing one group takes is a
+    HEAD, for the metadata and headers that go with the new object. `executor` runs the parts: do not
+    call this from one of its own tasks.
+    """
+    location = Location(store.scheme, store.bucket, source) if isinstance(source, str) else source
+    reader = store if location.bucket == store.bucket else store.at(location.bucket)
+    opened = Source(reader, location, size, etag, Traffic())
+    wanted, dropped = set(groups), set(drop_groups)
+    try:
+        if size <= SMALL_OBJECT_BYTES:
+            opened.hold(0, opened.read(0, size))
+        footer = footer or load_footer(opened)
+        layout = _load_layout(opened, footer, sure=erase)
+        for ordinal in wanted | dropped:
+            if not 0 <= ordinal < footer.num_row_groups:
+                raise ValueError(f"row group {ordinal} of {footer.num_row_groups}")
+        judge = Judge(
+            opened,
+            footer,
+            layout,
+            keep,
+            wanted,
+            dropped,
+            columns,
+            erase,
+            progress,
+            goes_on,
+            frozenset(recode),
+        )
+        pairs = footer.tree.get(File.KEY_VALUES, ())
+        names = erase and any(True for _ in naming(pairs, texts))
+        describe = partial(_description, opened, erase=erase)
+        with Assembly(store, opened, key, executor, describe) as new:
+            kept, places = _write_body(new, judge, erase=erase)
+            positions = judge.positions()
+            if positions.new_rows == 0:
+                return Emptied(positions=positions, traffic=opened.traffic)
+            if not judge.kept and not names:
+                return Untouched(positions=positions, traffic=opened.traffic)
+            rebuilt = write_index(new, judge, OffsetMap.of(kept), places)
+            tree = new_tree(footer, rebuilt, judge, positions.new_rows, texts, erase=erase)
+            thrift = encode_struct(tree)
+            new.add(thrift + trailer(len(thrift)))
+            result = Footer(tree, new.size, len(thrift) + TRAILER_BYTES, footer.leaves)
+            must_be_sound(result, positions)
+            written = new.finish()
+    except InlayError as error:
+        error.about(key=location.uri)
+        raise
+    return Rewritten(
+        key=key,
+        etag=written.etag,
+        size=new.size,
+        footer_size=result.length,
+        rows=result.num_rows,
+        row_groups=result.num_row_groups,
+        positions=positions,
+        traffic=opened.traffic,
+        date_us=written.date_us,
+        footer=result,
+        unfinished=judge.is_over,
+    )
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def _load_layout(source: Source, footer: Footer, *, sure: bool) -> Layout:
+    """The layout; with `sure`, bloom filters whose length is not told are asked for it."""
+    layout = read_layout(footer)
+    if not sure or not layout.unsure:
+        return layout
+    heads = [(at, min(at + BLOOM_HEADER_BYTES, footer.start)) for at in sorted(layout.unsure)]
+    lengths = {}
+    for (start, end), body in read_spans(source, heads):
+        lengths[start] = sum(bloom_length(body[: end - start]))
+    return read_layout(footer, lengths)
+
+
+def _description(source: Source, *, erase: bool) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """The old object's metadata and headers, if it is still the one that was planned for; when erasing
+    only what says how the store is to keep it, since the rest may name rows."""
+    source.traffic.add()
+    head = source.store.head(source.location.key)
+    if isinstance(head, Missing):
+        raise ObjectGone("the object to rewrite is gone", key=source.location.key)
+    if head.info.etag != source.etag:
+        raise SourceChanged("the object to rewrite has changed", key=source.location.key)
+    headers = head.info.headers
+    if erase:
+        return {}, {name: value for name, value in headers.items() if name in KEEPING_HEADERS}
+    return head.info.metadata, headers
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def _write_body(
+    new: Assembly, judge: Judge, *, erase: bool
+) -> tuple[list[tuple[Kept, int]], dict[int, int]]:
+    """Append everything before the index. Returns the kept ranges and the edited groups, each with
+    the offset where it begins in the new file."""
+    kept: list[tuple[Kept, int]] = []
+    places: dict[int, int] = {}
+    for piece in keep_pieces(judge.layout, judge.fate, erase=erase):
+        if isinstance(piece, Kept):
+            kept.append((piece, new.size))
+            new.copy(piece.start, piece.end)
+        else:
+            places[piece.group] = new.size
+            group = judge.edited[piece.group]
+            # From here on the assembly alone holds the bytes, until it has sent them.
+            judge.edited[piece.group] = replace(group, data=memoryview(b""))
+            new.add(group.data)
+    return kept, places
+
+
+# -- what it will cost ----------------------------------------------------------------------------
+
+
+def plan_edit(
+    footer: Footer,
+    *,
+    touched: Collection[int],
+    dropped: Collection[int] = (),
+    erase: bool = False,
+) -> Cost:
+    """The cost of `rewrite_object` with these `groups` and `drop_groups`, footer in hand. Raises what
+    it would raise for a layout it cannot work on. New groups are taken to be as large as the old ones,
+    so that bytes written are an upper bound for most files."""
+    layout = read_layout(footer)
+
+    def fate(ordinal: int) -> Fate:
+        if ordinal in dropped:
+            return Fate.DROPPED
+        return Fate.EDITED if ordinal in touched else Fate.STAYS
+
+    groups = footer.row_groups
+    sizes = {g: groups[g].compressed_size for g in touched if g not in dropped}
+    indexes = [
+        region
+        for region in layout.regions
+        if region.part in (Part.COLUMN_INDEX, Part.OFFSET_INDEX)
+        and fate(region.group) is not Fate.DROPPED
+    ]
+    stays = [(r.start, r.end) for r in indexes if fate(r.group) is Fate.STAYS]
+    segments = [
+        Segment(piece.end - piece.start, copy=True)
+        if isinstance(piece, Kept)
+        else Segment(sizes[piece.group], copy=False)
+        for piece in keep_pieces(layout, fate, erase=erase)
+    ]
+    segments.append(Segment(sum(r.end - r.start for r in indexes) + footer.length, copy=False))
+    total = sum(segment.length for segment in segments)
+    edited = sum(sizes.values())
+    if footer.file_size <= SMALL_OBJECT_BYTES:
+        return Cost(3, footer.file_size, total, recoded_bytes=edited)
+    try:
+        parts = plan_parts(segments)
+    except PartsError as error:
+        raise UnsupportedFile(str(error)) from None
+    assert parts is not None
+    borrowed = borrowed_bytes(segments, parts)
+    spans = merge_ranges(stays)
+    index = sum(end - start for start, end in spans)
+    return Cost(
+        requests=3 + len(sizes) + len(spans) + len(parts) + (borrowed > 0),
+        read_bytes=edited + len(sizes) * len(MAGIC) + index + borrowed,
+        written_bytes=sum(part.length for part in parts if not part.copy),
+        copied_bytes=sum(part.length for part in parts if part.copy),
+        recoded_bytes=edited,
+    )

@@ -1,0 +1,159 @@
+"""Which rows of a row group stay, and the group written anew if some do not.
+
+Promise: a `Judge` reads a row group when its fate is first asked for, holds its pages to the footer,
+asks the caller which rows stay, and keeps what an edited group became until it is placed. A group of
+`recode` is written anew even if all of its rows stay: what lies beside them is then made from them. One
+group is in memory at a time, besides the new bytes that wait to be placed.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from inlay.errors import UnsupportedFile
+from inlay.parquet.arrow.literals import to_scalar
+from inlay.parquet.footer.footer import MAGIC, RECODE, Footer
+from inlay.parquet.footer.layout import Fate, Layout
+from inlay.parquet.surgery.physical_view import read_logical
+from inlay.parquet.surgery.row_group import NewGroup, edit_group, profile_group
+from inlay.parquet.surgery.source import Source, merge_ranges
+from inlay.plan.surgery.multipart import MIB
+from inlay.plan.surgery.positions import PositionMap
+
+# One group is held whole: its bytes, its values and its new bytes.
+MAX_GROUP_BYTES = 1024 * MIB
+MAX_GROUP_VALUE_BYTES = 4 * MAX_GROUP_BYTES
+
+KeepRows = Callable[[int, pa.Table], "pa.BooleanArray | pa.ChunkedArray | None"]
+Progress = Callable[[str, int, int | None], None]
+
+
+@dataclass(slots=True)
+class Judge:
+    """Decides the fate of row groups, one at a time, when asked; holds what edited groups became
+    until they are placed. `kept` has the rows that stay of each group that is not what it was; `is_over`
+    says that groups were left as they are for want of time."""
+
+    source: Source
+    footer: Footer
+    layout: Layout
+    keep: KeepRows
+    wanted: set[int]
+    dropped: set[int]
+    columns: Collection[str] | None
+    erase: bool
+    progress: Progress
+    goes_on: Callable[[], bool]
+    recode: frozenset[int] = frozenset()
+    kept: dict[int, BitMap] = field(default_factory=dict)
+    edited: dict[int, NewGroup] = field(default_factory=dict)
+    _fates: dict[int, Fate] = field(default_factory=dict)
+    _begun: int = 0
+    is_over: bool = False
+
+    def fate(self, ordinal: int) -> Fate:
+        if ordinal not in self._fates:
+            self._fates[ordinal] = self._decide(ordinal)
+        return self._fates[ordinal]
+
+    def positions(self) -> PositionMap:
+        groups = self.footer.row_groups
+        for group in groups:
+            self.fate(group.ordinal)
+        return PositionMap.of([group.num_rows for group in groups], self.kept)
+
+    def _decide(self, ordinal: int) -> Fate:
+        group = self.footer.row_groups[ordinal]
+        named = ordinal in self.wanted or ordinal in self.dropped
+        if not named or group.num_rows == 0:
+            return Fate.STAYS
+        if ordinal in self.dropped:
+            self.kept[ordinal] = BitMap()
+            return Fate.DROPPED
+        self.is_over = self.is_over or (self._begun > 0 and not self.goes_on())
+        if self.is_over:
+            return Fate.STAYS
+        self.progress("row groups", self._begun, len(self.wanted))
+        self._begun += 1
+        body, moved = self._fetch(ordinal)
+        profiles = profile_group(self.footer, group, body, moved)
+        table = (
+            pa.table({})
+            if self.columns is not None and not self.columns
+            else read_logical(self.footer, group, body, moved, self.columns)
+        )
+        mask = self.keep(ordinal, table)
+        del table
+        if mask is None:
+            stays = 0
+        else:
+            _must_be_mask(mask, group.num_rows)
+            stays = pc.sum(mask).as_py() or 0
+        if stays == group.num_rows and ordinal not in self.recode:
+            return Fate.STAYS
+        if mask is None or stays == 0:
+            self.kept[ordinal] = BitMap()
+            return Fate.DROPPED
+        new = edit_group(self.footer, group, body, moved, mask, profiles, erase=self.erase)
+        if new.rows != stays:
+            raise AssertionError(f"{new.rows} rows written where {stays} stay")
+        self.kept[ordinal] = positions_of(mask)
+        self.edited[ordinal] = new
+        return Fate.EDITED
+
+    def _fetch(self, ordinal: int) -> tuple[bytes, list[int]]:
+        """The group's chunks behind 4 bytes of whatever, and how far each one moved for that."""
+        chunks = self.footer.row_groups[ordinal].columns
+        spans = merge_ranges((chunk.start, chunk.end) for chunk in chunks if chunk.compressed_size)
+        total = sum(end - start for start, end in spans)
+        values = sum(chunk.uncompressed_size for chunk in chunks)
+        if total > MAX_GROUP_BYTES or values > MAX_GROUP_VALUE_BYTES:
+            raise UnsupportedFile(
+                f"row group {ordinal} has {total} bytes, {values} uncompressed, more than surgery "
+                f"holds in memory ({MAX_GROUP_BYTES}, {MAX_GROUP_VALUE_BYTES})",
+                next_step=RECODE,
+            )
+        if not spans:
+            return MAGIC, [0] * len(chunks)
+        # Readers take offset 0 for "none". So the four bytes before come along, for the first chunk to
+        # lie behind; putting four of our own there would copy the whole group.
+        (first, until), *others = spans
+        first -= len(MAGIC)
+        parts = [self.source.read(first, until)]
+        shifts, size = [(first, until, -first)], until - first
+        for start, end in others:
+            parts.append(self.source.read(start, end))
+            shifts.append((start, end, size - start))
+            size += end - start
+        moved = [
+            next((s for start, end, s in shifts if start <= chunk.start < end), 0)
+            for chunk in chunks
+        ]
+        return parts[0] if len(parts) == 1 else b"".join(parts), moved
+
+
+def _must_be_mask(mask: pa.BooleanArray | pa.ChunkedArray, rows: int) -> None:
+    # A null would have to mean something. SQL's NULL is not TRUE, so the row stays; a keep-mask made by
+    # negating a predicate says the opposite. Whoever makes the mask must decide.
+    if not pa.types.is_boolean(mask.type) or len(mask) != rows or mask.null_count:
+        raise ValueError(f"keep must answer {rows} booleans without nulls, not {mask.type}")
+
+
+def positions_of(mask: pa.BooleanArray | pa.ChunkedArray) -> BitMap:
+    """The positions at which a mask is true."""
+    found = BitMap()
+    offset = 0
+    for chunk in mask.chunks if isinstance(mask, pa.ChunkedArray) else [mask]:
+        true = pc.indices_nonzero(chunk)
+        moved = pc.add(true, to_scalar(offset, pa.uint64())).cast(pa.uint32())
+        raw = array("I")
+        raw.frombytes(memoryview(moved.buffers()[1])[: 4 * len(moved)])
+        found |= BitMap(raw)
+        offset += len(chunk)
+    return found

@@ -1,0 +1,1 @@
+"""Writing data files: rows sorted, cut by partition, uploaded."""

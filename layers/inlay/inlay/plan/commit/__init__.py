@@ -1,0 +1,1 @@
+"""What a change makes of its base: requirements, conflicts, the next snapshot."""

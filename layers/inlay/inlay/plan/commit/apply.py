@@ -1,0 +1,155 @@
+"""Apply: a change on a base, purely.
+
+Promise: `apply` neither waits nor reads; given the same state and change it answers the same. Called
+again on every rebase, so that whatever must hold (the request was not applied before, what was read has
+not changed, inputs are still there, no object is older than the boundary) is checked against the very
+base that is then swapped out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from inlay.format.snapshot import LedgerRecord, Snapshot, Tier, thin_time_index
+from inlay.plan.change import (
+    AlreadyApplied,
+    Change,
+    Conflict,
+    NeedSegments,
+    Outcome,
+    Proposal,
+    Refused,
+    Stale,
+    Unchanged,
+)
+from inlay.plan.commit.conflicts import settle_units, validate
+from inlay.plan.commit.draft import Draft
+from inlay.plan.commit.required_segments import needed
+from inlay.plan.metadata.ledger import look_up, without_duplicates
+from inlay.plan.metadata.pointer_budget import fit
+from inlay.plan.metadata.state import State
+from inlay.plan.pruning.partitions import is_partitioned_so
+from inlay.plan.schema_conflicts import is_evolved
+
+
+def apply(
+    state: State,
+    change: Change,
+    *,
+    commit_id: str,
+    name: Callable[[bytes], str],
+    resolved: int = 0,
+) -> Outcome:
+    """What committing `change` on top of `state` comes to. Times must have been filled in
+    (`format.snapshot.observed`). `name` gives new segments their ids; `resolved`: see
+    `plan.commit.required_segments`."""
+    admitted = admit(state, change)
+    if not isinstance(admitted, Admitted):
+        return admitted
+    change = admitted.change
+
+    if change.edit.schema is not None and is_evolved(state.snapshot, change.edit.schema):
+        return Unchanged()
+    if change.edit.spec is not None and is_partitioned_so(state.snapshot, change.edit.spec):
+        return Unchanged()
+    needs = needed(state, change, resolved=resolved)
+    if needs is not None:
+        return needs
+
+    conflict = validate(state, change)
+    if conflict is not None:
+        return conflict
+    units, skipped, remapped = settle_units(state, change)
+    if skipped and change.whole:
+        gone = frozenset(key for unit in skipped for key in unit.inputs)
+        return Conflict("files whose rows were to be deleted were replaced or marked", gone)
+    if change.units and not units and not _does_something_else(change):
+        return Unchanged(skipped)
+
+    draft = Draft(state, change, units, remapped, commit_id, name(b"salt"))
+    snapshot = draft.build()
+    if snapshot is None:
+        return Unchanged(skipped)
+    rolled = fit(snapshot, state, change, name)
+    if isinstance(rolled, NeedSegments):
+        return rolled
+    snapshot, segments = rolled
+    return Proposal(snapshot, segments, admitted.duplicates, skipped)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Admitted:
+    """What of a change is still to be done; `duplicates` are its events that had been applied."""
+
+    change: Change
+    duplicates: frozenset[bytes]
+
+
+def admit(
+    state: State, change: Change
+) -> Admitted | NeedSegments | AlreadyApplied | Refused | Stale:
+    """Whether a change may be applied at all: its objects are safe from GC, its requests are new."""
+    boundary_us = state.snapshot.boundary.time_us or 0
+    if change.uploaded_us is not None and change.uploaded_us < boundary_us:
+        return Stale(boundary_us)
+    known = look_up(state, change)
+    if not isinstance(known, frozenset):
+        return known
+    return Admitted(without_duplicates(change, known), known)
+
+
+def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:
+    """The proposed snapshot with its commit time: strictly after its parent's, else the store's clock
+    (design section 2: max(previous + 1 µs, S3's Date))."""
+    time_us = max(previous_us + 1, date_us)
+    draft = proposal.snapshot
+
+    def stamped(record: LedgerRecord) -> LedgerRecord:
+        return (
+            record
+            if record.version is not None
+            else dataclasses.replace(record, version=draft.version, time_us=time_us)
+        )
+
+    records = draft.ledger.records
+    return dataclasses.replace(
+        draft,
+        commit=dataclasses.replace(draft.commit, time_us=time_us),
+        ledger=dataclasses.replace(
+            draft.ledger,
+            records=Tier(
+                tuple(
+                    s
+                    if s.last_us is not None
+                    else dataclasses.replace(
+                        s, first_us=time_us if s.first_us is None else s.first_us, last_us=time_us
+                    )
+                    for s in records.segments
+                ),
+                tuple(stamped(r) for r in records.inline),
+            ),
+        ),
+        time_index=thin_time_index((*draft.time_index, (draft.version, time_us)), draft.version),
+        erasures=tuple(
+            dataclasses.replace(
+                e,
+                opened_us=e.opened_us or time_us,
+                swept_us=time_us if e.swept_us == 0 else e.swept_us,
+            )
+            for e in draft.erasures
+        ),
+    )
+
+
+def _does_something_else(change: Change) -> bool:
+    return bool(
+        change.add
+        or change.add_markers
+        or change.remove
+        or change.drop_markers
+        or change.compact_metadata
+        or change.recluster
+        or change.request
+        or change.forget_contents
+    )

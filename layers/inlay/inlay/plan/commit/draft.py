@@ -1,0 +1,452 @@
+"""Draft: the snapshot that a valid change makes of its base.
+
+Promise: the draft differs from its base by the change and by nothing else; counts and totals follow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from inlay.format.entry import DataFile, Marker, Where
+from inlay.format.predicate import Predicate
+from inlay.format.properties import LEDGER_SALT
+from inlay.format.snapshot import (
+    Boundary,
+    Commit,
+    Erasure,
+    Expiration,
+    Ledger,
+    LedgerRecord,
+    Segment,
+    Snapshot,
+    Tier,
+    Totals,
+)
+from inlay.plan.change import NO_EDIT, Change, Edit, Unit
+from inlay.plan.metadata.ledger import forgotten_before, horizon, next_salt
+from inlay.plan.metadata.state import State, count_totals, live_files, live_markers
+from inlay.plan.metadata.stats_columns import choose_stats_columns
+from inlay.plan.metadata.tree import bury, open_tree
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.partitions import current_spec, repartitioned
+from inlay.plan.pruning.prune import all_match
+from inlay.plan.refs.refs import edited_refs, net_counts, seen, shaped
+from inlay.plan.scan.marker_scope import (
+    known_to,
+    marker_may_hit,
+    marker_predicate,
+    reference_may_hit,
+)
+from inlay.plan.schema_conflicts import evolved
+
+
+class Draft:
+    """Builds the snapshot that a valid change makes of its base."""
+
+    def __init__(
+        self,
+        state: State,
+        change: Change,
+        units: tuple[Unit, ...],
+        remapped: tuple[Marker, ...],
+        commit_id: str,
+        salt: str,
+    ) -> None:
+        self.state = state
+        self.base = state.snapshot
+        self.evidence = Evidence.of_snapshot(state.snapshot)
+        self.change = change
+        self.units = units
+        self.remapped = remapped
+        self.commit_id = commit_id
+        self.salt = next_salt(state.snapshot, change, salt)
+        self.removed: list[DataFile] = []
+        self.dropped_rows = 0
+        self.dropped_bytes = 0
+        self.dropped_files = 0
+        self.dropped_markers = 0
+
+    def build(self) -> Snapshot | None:
+        base, change = self.base, self.change
+        outputs = tuple(f for u in self.units for f in u.outputs)
+        gone = {key for u in self.units for key in u.inputs} | set(change.remove)
+        files = self._remove_files(base.files, gone)
+        files = self._drop_covered(files)
+        added = (*change.add, *outputs)
+        new_markers = (
+            *self._worth_keeping(files, change.add_markers),
+            *self.remapped,
+            *self._late(),
+        )
+        markers = self._remove_markers(
+            base.markers, Tier(files.segments, (*files.inline, *outputs)), {f.key for f in outputs}
+        )
+        did_something = bool(
+            added
+            or new_markers
+            or self.dropped_files
+            or self.dropped_markers
+            or change.request
+            or change.events
+            or change.compact_metadata
+            or change.recluster
+            or change.edit != NO_EDIT
+        )
+        if not did_something:
+            return None
+        records = tuple(
+            LedgerRecord(id=r.id, body=self.salt.digest(r.body) if self.salt and r.body else r.body)
+            for r in (change.request, *change.events)
+            if r is not None
+        )
+        commit = Commit(
+            id=self.commit_id,
+            operation=change.operation,
+            request=change.request.text[:200] if change.request else None,
+            added_files=len(added),
+            removed_files=self.dropped_files,
+            # Rows that surgery or compaction carried over were in the table before.
+            added_rows=sum(f.rows for f in change.add),
+            removed_rows=self._deleted_rows(new_markers),
+            added_bytes=sum(f.size for f in added),
+            added_markers=len(new_markers),
+            removed_markers=self.dropped_markers,
+        )
+        totals = base.totals
+        snapshot = dataclasses.replace(
+            base,
+            version=base.version + 1,
+            commit=commit,
+            files=Tier(files.segments, (*files.inline, *added)),
+            markers=Tier(markers.segments, (*markers.inline, *new_markers)),
+            ledger=self._ledger(records),
+            totals=Totals(
+                files=totals.files + len(added) - self.dropped_files,
+                rows=totals.rows + sum(f.rows for f in added) - self.dropped_rows,
+                bytes=totals.bytes + sum(f.size for f in added) - self.dropped_bytes,
+                markers=totals.markers + len(new_markers) - self.dropped_markers,
+            ),
+        )
+        if change.edit.recount:
+            live = State(snapshot, self.state.contents)
+            totals = count_totals(live.files(), live.markers())
+            snapshot = dataclasses.replace(snapshot, totals=totals)
+        return self._edit(_stamp_sequences(snapshot))
+
+    def _follow(self, snapshot: Snapshot) -> Snapshot:
+        """With what the content says of its own changes."""
+        if self.change.edit.content is not None:
+            version = snapshot.version
+            return dataclasses.replace(snapshot, changed=version, replaced=version)
+        if _rows_and_columns(snapshot) == _rows_and_columns(self.base):
+            return snapshot
+        return dataclasses.replace(snapshot, changed=snapshot.version)
+
+    def _deleted_rows(self, kept: tuple[Marker, ...]) -> int | None:
+        """What the operation counted; for a constant-time delete what metadata makes sure, else
+        unknown."""
+        if self.change.deleted_rows is not None:
+            return self.change.deleted_rows
+        # A dropped file may have had rows deleted before: they would be counted twice.
+        return self.dropped_rows if not kept and self.base.totals.markers == 0 else None
+
+    def _count(self, entries: Iterable[DataFile]) -> None:
+        for entry in entries:
+            self.removed.append(entry)
+            self.dropped_files += 1
+            self.dropped_rows += entry.rows
+            self.dropped_bytes += entry.size
+
+    def _remove_files(self, tier: Tier[DataFile], gone: set[str]) -> Tier[DataFile]:
+        if not gone:
+            return tier
+        dead: dict[str, list[int]] = {}
+        for leaf, contents in self._at_hand(tier):
+            for ordinal, entry in live_files(leaf, contents):
+                if entry.key in gone:
+                    dead.setdefault(leaf.id, []).append(ordinal)
+                    self._count((entry,))
+        self._count(f for f in tier.inline if f.key in gone)
+        return Tier(self._bury(tier, dead), tuple(f for f in tier.inline if f.key not in gone))
+
+    def _drop_covered(self, tier: Tier[DataFile]) -> Tier[DataFile]:
+        """Files that a new table-wide range or predicate surely empties leave by metadata alone. Only
+        what is at hand is looked at, so that the delete stays constant in time; compaction finds the
+        rest."""
+        for marker in self.change.add_markers:
+            predicate = marker_predicate(marker, self.base.schema)
+            if marker.file is not None or predicate is None:
+                continue
+            covered = {f.key for f in tier.inline if self._covers(marker, predicate, f)}
+            self._count(f for f in tier.inline if f.key in covered)
+            segments = [
+                s
+                for s in tier.segments
+                # What many files have in common may be the word of another writer.
+                if marker.erasure is not None or not self._drops_whole(s, predicate)
+            ]
+            tier = Tier(tuple(segments), tuple(f for f in tier.inline if f.key not in covered))
+            dead: dict[str, list[int]] = {}
+            for leaf, contents in self._at_hand(tier):
+                if not reference_may_hit(marker, leaf, self.evidence):
+                    continue
+                for ordinal, entry in live_files(leaf, contents):
+                    if self._covers(marker, predicate, entry):
+                        dead.setdefault(leaf.id, []).append(ordinal)
+                        self._count((entry,))
+            tier = Tier(self._bury(tier, dead), tier.inline)
+        return tier
+
+    def _drops_whole(self, segment: Segment, predicate: Predicate) -> bool:
+        """Counts and drops what is not looked into, where the sums are those of its live entries."""
+        known = segment.id in self.state.contents.files or segment.id in self.state.contents.nodes
+        is_whole = segment.live == segment.count
+        if known or not is_whole or not all_match(predicate, segment.stats, segment.rows):
+            return False
+        self.dropped_files += segment.count
+        self.dropped_rows += segment.rows
+        self.dropped_bytes += segment.bytes
+        return True
+
+    def _at_hand(self, tier: Tier[DataFile]) -> Iterator[tuple[Segment, tuple[DataFile, ...]]]:
+        contents = self.state.contents
+        for leaf in open_tree(tier.segments, contents.nodes).leaves:
+            if leaf.id in contents.files:
+                yield leaf, contents.files[leaf.id]
+
+    def _bury(self, tier: Tier[Any], dead: Mapping[str, Iterable[int]]) -> tuple[Segment, ...]:
+        return bury(tier.segments, self.state.contents.nodes, dead)
+
+    def _covers(self, marker: Marker, predicate: Predicate, entry: DataFile) -> bool:
+        known = known_to(marker, entry, self.evidence)
+        return entry.rows > 0 and all_match(predicate, known, entry.rows)
+
+    def _worth_keeping(
+        self, files: Tier[DataFile], markers: tuple[Marker, ...]
+    ) -> tuple[Marker, ...]:
+        """New table-wide markers that may still hit a file: the others have done their work by now.
+        An erasure keeps its marker until its end."""
+        return tuple(
+            m for m in markers if m.file is not None or m.erasure or self._may_hit(m, files)
+        )
+
+    def _may_hit(self, marker: Marker, files: Tier[DataFile]) -> bool:
+        evidence = self.evidence
+        if any(marker_may_hit(marker, f, evidence) for f in files.inline):
+            return True
+        opened = open_tree(files.segments, self.state.contents.nodes)
+        for leaf in opened.leaves:
+            if not reference_may_hit(marker, leaf, evidence):
+                continue
+            contents = self.state.contents.files.get(leaf.id)
+            if contents is None:
+                return True
+            if any(marker_may_hit(marker, f, evidence) for _, f in live_files(leaf, contents)):
+                return True
+        return any(reference_may_hit(marker, node, evidence) for node in opened.closed)
+
+    def _remove_markers(
+        self, tier: Tier[Marker], files: Tier[DataFile], outputs: set[str]
+    ) -> Tier[Marker]:
+        """Without the markers of removed files, those asked to be dropped and found to be idle, and
+        those of a closed erasure. A file that is its own output (a restamp) was not removed."""
+        removed = {f.key for f in self.removed} - outputs
+        # A restamped file keeps its key and loses the markers it was found clean of.
+        settled = {i for u in self.units for i in u.applied}
+        asked = set(self.change.drop_markers)
+        closed = _without_predicate(self.change.edit)
+        if not removed and not settled and not asked and not closed:
+            return tier
+
+        def goes(marker: Marker) -> bool:
+            if marker.id in settled or (marker.file is not None and marker.file in removed):
+                return True
+            if marker.id not in asked and (closed is None or marker.erasure != closed):
+                return False
+            if marker.file is not None:
+                return not _is_live(self.state, files, marker.file)
+            return not self._may_hit(marker, files)
+
+        dead: dict[str, list[int]] = {}
+        for leaf in open_tree(tier.segments, self.state.contents.nodes).leaves:
+            contents = self.state.contents.markers.get(leaf.id)
+            if contents is None:
+                continue  # markers of absent files are ignored by readers; compaction drops them
+            for ordinal, marker in live_markers(leaf, contents):
+                if goes(marker):
+                    dead.setdefault(leaf.id, []).append(ordinal)
+        inline = tuple(m for m in tier.inline if not goes(m))
+        self.dropped_markers += len(tier.inline) - len(inline)
+        self.dropped_markers += sum(len(d) for d in dead.values())
+        return Tier(self._bury(tier, dead), inline)
+
+    def _ledger(self, records: tuple[LedgerRecord, ...]) -> Ledger:
+        ledger = self.base.ledger
+        before_us = forgotten_before(self.base)
+        kept = tuple(
+            s for s in ledger.records.segments if s.last_us is None or s.last_us >= before_us
+        )
+        streams = dict(ledger.streams)
+        if self.change.edit.stream is not None:
+            streams[self.change.edit.stream[0]] = self.change.edit.stream[1]
+        return Ledger(
+            records=Tier(kept, (*ledger.records.inline, *records)),
+            horizon_us=horizon(self.base),
+            streams=streams,
+        )
+
+    def _late(self) -> tuple[Marker, ...]:
+        """Marks on files made from objects that are older than an open erasure: their rows were there
+        when it was opened, and would come back with the sequence of this commit."""
+        found: list[Marker] = []
+        for key, made_us in self.change.sources_us.items():
+            for erasure in self.base.erasures:
+                is_older = made_us <= erasure.opened_us
+                if erasure.predicate is not None and is_older:
+                    body = Where(erasure.predicate)
+                    name = f"{erasure.id}:{key}"
+                    found.append(Marker(id=name, body=body, file=key, erasure=erasure.id))
+        return tuple(found)
+
+    def _erasures(self, edit: Edit) -> tuple[Erasure, ...]:
+        """Those of the base, with what the units erased added, and the one that is edited."""
+        erased: dict[str, tuple[int, int]] = {}
+        for unit in self.units:
+            for name, more_objects, more_rows in unit.erased:
+                objects, rows = erased.get(name, (0, 0))
+                erased[name] = (objects + more_objects, rows + more_rows)
+        found: list[Erasure] = []
+        for erasure in self.base.erasures:
+            objects, rows = erased.get(erasure.id, (0, 0))
+            current = dataclasses.replace(
+                erasure, objects=erasure.objects + objects, rows=erasure.rows + rows
+            )
+            if edit.erasure is not None and edit.erasure.id == erasure.id:
+                # Counts are the base's: whoever planned this may not have seen the last ones.
+                found.append(
+                    dataclasses.replace(
+                        edit.erasure,
+                        objects=current.objects,
+                        rows=current.rows,
+                        phase_version=self.base.version + 1,
+                    )
+                )
+            elif edit.close_erasure != erasure.id:
+                found.append(current)
+        if edit.erasure is not None and all(e.id != edit.erasure.id for e in found):
+            opened = self.base.version + 1
+            found.append(
+                dataclasses.replace(edit.erasure, opened_version=opened, phase_version=opened)
+            )
+        return tuple(found)
+
+    def _edit(self, snapshot: Snapshot) -> Snapshot:
+        edit = self.change.edit
+        properties = {
+            k: v for k, v in {**snapshot.properties, **edit.properties}.items() if v is not None
+        }
+        if self.salt is not None:
+            properties[LEDGER_SALT] = self.salt.as_property
+        if edit.content is not None:
+            commit = net_counts(snapshot.commit, self.base.totals, edit.content.totals)
+            snapshot = dataclasses.replace(seen(snapshot, edit.content), commit=commit)
+        if edit.shape is not None:
+            snapshot = shaped(snapshot, edit.shape)
+        refs = edited_refs(snapshot, edit)
+        erasures = self._erasures(edit)
+        expired = snapshot.expired
+        if edit.forget_expired_before_us is not None:
+            # The newest of those past their grace stays: it says up to where versions are gone, and
+            # when it is the only one, which version is the oldest.
+            before_us = edit.forget_expired_before_us
+            past = [e for e in expired if e.time_us is not None and e.time_us < before_us]
+            young = [e for e in expired if e not in past]
+            expired = (*past[-1:], *young)
+        if edit.expire_through is not None and edit.expire_through >= snapshot.oldest_version:
+            expired += (Expiration(edit.expire_through, None),)
+        if edit.expire_all:
+            expired += (Expiration(self.base.version, None),)
+            refs = {k: dataclasses.replace(r, base=0) for k, r in refs.items()}
+        boundary = snapshot.boundary
+        if edit.boundary_at_commit:
+            boundary = Boundary(snapshot.version, None)
+        elif edit.boundary_us is not None and edit.boundary_us > (boundary.time_us or 0):
+            boundary = Boundary(snapshot.version, edit.boundary_us)
+        schemas, schema_id, last = snapshot.schemas, snapshot.schema_id, snapshot.last_field_id
+        if edit.schema is not None:
+            schema = evolved(self.base, edit.schema)
+            schemas = (*schemas, schema)
+            schema_id, last = schema.id, max(last, schema.max_id())
+        if edit.spec is not None:
+            snapshot = repartitioned(snapshot, edit.spec)
+        stats_columns = snapshot.stats_columns
+        if "stats.columns" in edit.properties or edit.schema is not None or edit.spec is not None:
+            schema = next(s for s in schemas if s.id == schema_id)
+            stats_columns = choose_stats_columns(
+                schema,
+                snapshot.primary_key,
+                snapshot.sort_by,
+                properties,
+                partitioned_by=tuple(f.source for f in current_spec(snapshot).fields),
+            )
+        edited = dataclasses.replace(
+            snapshot,
+            properties=properties,
+            stats_columns=stats_columns,
+            refs=refs,
+            erasures=erasures,
+            expired=expired,
+            boundary=boundary,
+            schemas=schemas,
+            schema_id=schema_id,
+            last_field_id=last,
+        )
+        return self._follow(edited)
+
+
+def _rows_and_columns(snapshot: Snapshot) -> tuple[object, ...]:
+    shape = (snapshot.schema_id, snapshot.spec_id, snapshot.primary_key, snapshot.sort_by)
+    return (*shape, snapshot.files, snapshot.markers)
+
+
+def _without_predicate(edit: Edit) -> str | None:
+    """The erasure whose markers go, because it no longer has its predicate."""
+    if edit.erasure is not None and edit.erasure.predicate is None:
+        return edit.erasure.id
+    return edit.close_erasure
+
+
+def _is_live(state: State, files: Tier[DataFile], key: str) -> bool:
+    """Whether a file is live, or may be in a leaf that is not loaded."""
+    if any(f.key == key for f in files.inline):
+        return True
+    opened = open_tree(files.segments, state.contents.nodes)
+    loaded = state.contents.files
+    return bool(opened.closed) or any(
+        leaf.id not in loaded or any(f.key == key for _, f in live_files(leaf, loaded[leaf.id]))
+        for leaf in opened.leaves
+    )
+
+
+def _stamp_sequences(snapshot: Snapshot) -> Snapshot:
+    """Inline entries being committed bear their version from here on."""
+    version = snapshot.version
+    return dataclasses.replace(
+        snapshot,
+        files=Tier(
+            snapshot.files.segments,
+            tuple(
+                f if f.sequence is not None else dataclasses.replace(f, sequence=version)
+                for f in snapshot.files.inline
+            ),
+        ),
+        markers=Tier(
+            snapshot.markers.segments,
+            tuple(
+                m if m.sequence is not None else dataclasses.replace(m, sequence=version)
+                for m in snapshot.markers.inline
+            ),
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Which rows a commit added and removed."""

@@ -1,0 +1,382 @@
+"""Feed: which rows a commit added and removed, told from the states before and after it.
+
+Promise: for a step from one state to another, the rows of all units' `after` less those of their
+`before`, as multisets, are exactly the rows of the later state less those of the earlier. It follows
+from the states alone; no commit is believed but those that by their kind change no row.
+
+What both states share is never looked at: segments that both refer to, with the same ordinals dead,
+cancel without being read. Of files that stay, only those that a new or vanished marker may hit are
+read, and of those only the rows that it hits. Files that came with new rows are read whole, and nothing
+else with them. Files that were replaced are compared with what replaced them.
+
+Pure. A step is a frozen value that pickles, so that its units can be read in other processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from inlay.format.entry import DataFile, Marker
+from inlay.format.predicate import TRUE, Predicate
+from inlay.format.schema import Primitive, Schema, Value
+from inlay.format.snapshot import Segment, Snapshot, Tier
+from inlay.format.values import order_key
+from inlay.plan.change import NeedSegments
+from inlay.plan.feed.schema import reading_schema
+from inlay.plan.metadata.state import State, live_files, live_markers
+from inlay.plan.metadata.tree import Nodes, open_tree
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.scan.marker_scope import marker_may_hit, marker_predicate
+from inlay.plan.scan.scan import FileTask, plan_scan, segment_may_match
+
+# Operations that by their promise change no row.
+MAINTENANCE = frozenset(("compact", "rewrite", "expire", "collect_garbage", "set_properties"))
+# Operations that put rows in the place of others: told as such where a primary key pairs them.
+UPDATES = frozenset(("update", "upsert", "merge"))
+
+T = TypeVar("T", bound=DataFile | Marker)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedUnit:
+    """Rows to compare: those of `before` that are not in `after` were removed, those of `after` that are
+    not in `before` were added."""
+
+    before: tuple[FileTask, ...] = ()
+    after: tuple[FileTask, ...] = ()
+
+    @property
+    def in_order(self) -> bool:
+        """Whether one side is a file and the other its 1:1 rewrite: the same rows in the same order, but
+        for those that one side lacks."""
+        if len(self.before) != 1 or len(self.after) != 1:
+            return False
+        old, new = self.before[0].file, self.after[0].file
+        return new.origin == old.key or old.origin == new.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one version (or several, as one) did to rows. `schema` is what tasks are read under: the one
+    asked for, and whatever else the deletes look at."""
+
+    version: int
+    time_us: int
+    operation: str
+    schema: Schema
+    units: tuple[FeedUnit, ...] = ()
+
+    @property
+    def updates(self) -> bool:
+        return self.operation in UPDATES
+
+
+@dataclass(frozen=True, slots=True)
+class NeedMore:
+    """The plan depends on the content of these segments of the two states: load them, ask again."""
+
+    before: NeedSegments
+    after: NeedSegments
+
+
+def keeps_rows(before: Snapshot, after: Snapshot, told: Schema) -> bool:
+    """Whether the commit of `after` surely left every row of `before` as it was, in the columns of
+    `told`. Maintenance writes no column that was dropped, and a restore may have brought it back."""
+    commit = after.commit
+    counts_none = commit.added_rows == 0 and commit.removed_rows == 0
+    known = {field.id for _, field in after.schema.walk()}
+    dropped = any(f.id <= after.last_field_id and f.id not in known for _, f in told.walk())
+    is_maintenance = commit.operation in MAINTENANCE and counts_none and not dropped
+    return is_maintenance or (after.files, after.markers) == (before.files, before.markers)
+
+
+def plan_step(
+    before: State | None, after: State, schema: Schema, predicate: Predicate = TRUE
+) -> Step | NeedMore:
+    """The step from `before` (None: the empty table) to `after`, for rows that `predicate` selects.
+
+    `schema` is what rows are told in: that of the newest version, to which `predicate` is bound.
+    """
+    if before is None:
+        before = State(_emptied(after.snapshot))
+    files = _difference(_files_of(before), _files_of(after))
+    if isinstance(files, _Missing):
+        return NeedMore(NeedSegments(files=files.before), NeedSegments(files=files.after))
+    markers = _difference(_markers_of(before), _markers_of(after))
+    if isinstance(markers, _Missing):
+        return NeedMore(NeedSegments(markers=markers.before), NeedSegments(markers=markers.after))
+    changed = (*markers.gone.values(), *markers.come.values())
+    kept = _touched(after, changed, schema, {*files.gone, *files.come})
+    if isinstance(kept, _Missing):
+        return NeedMore(NeedSegments(), NeedSegments(files=kept.after))
+    # A file whose sequence alone was moved on is the same file, hit by other markers.
+    moved = {key for key in files.gone if key in files.come}
+    kept_before = {**kept, **{key: files.gone[key] for key in moved}}
+    kept_after = {**kept, **{key: files.come[key] for key in moved}}
+    gone = [f for key, f in files.gone.items() if key not in moved]
+    come = [f for key, f in files.come.items() if key not in moved]
+
+    newest = after.snapshot  # it knows every schema and spec that the older one does
+    old_rows = [f for f in come if not _is_new(f, newest)]
+    need_before = before.missing_markers() if gone or kept_before else ()
+    need_after = after.missing_markers() if old_rows or kept_after else ()
+    if need_before or need_after:
+        return NeedMore(NeedSegments(markers=need_before), NeedSegments(markers=need_after))
+
+    all_before = list(before.markers()) if gone or kept_before else []
+    if old_rows or kept_after:
+        all_after = list(after.markers())
+    else:
+        # New files are hit by markers that came with them, and by those of erasures opened since.
+        later = (m for m in newest.markers.inline if (m.sequence or 0) > newest.version)
+        all_after = [*markers.come.values(), *later]
+    reading = reading_schema(schema, (*all_before, *all_after), before.snapshot, after.snapshot)
+    planner = _Planner(Evidence(reading, newest.schemas, newest.specs))
+    gone_tasks = planner.tasks(gone, all_before, predicate)
+    come_tasks = planner.tasks(come, all_after, predicate)
+    units = [
+        *planner.lost(kept_before, all_before, kept_after, all_after, predicate),
+        *_paired(gone_tasks, come_tasks, newest, planner.evidence),
+    ]
+    commit = after.snapshot.commit
+    return Step(
+        version=after.snapshot.version,
+        time_us=commit.time_us,
+        operation=commit.operation,
+        schema=reading,
+        units=tuple(units),
+    )
+
+
+def _emptied(snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, version=0, files=Tier(), markers=Tier())
+
+
+def _is_new(entry: DataFile, after: Snapshot) -> bool:
+    """Whether the rows of a file surely came with this very commit: then only markers that name it can
+    hit it, and none of its rows was there before."""
+    return entry.data_change and entry.origin is None and entry.sequence == after.version
+
+
+# -- what two states do not share -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference(Generic[T]):
+    """Entries of one state only, by key or id. An entry that differs between the states is in both."""
+
+    gone: Mapping[str, T]
+    come: Mapping[str, T]
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """Segments to load."""
+
+    before: tuple[Segment, ...] = ()
+    after: tuple[Segment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Side(Generic[T]):
+    """The entries of one kind that one state has."""
+
+    tier: Tier[T]
+    nodes: Nodes
+    loaded: Mapping[str, tuple[T, ...]]
+    resolve: Callable[[Segment, tuple[T, ...]], Iterator[tuple[int, T]]]
+
+    def apart(self, shared: set[str]) -> tuple[Segment, ...]:
+        """Its leaves, and nodes not loaded, beside the segments that both states have."""
+        tops = [s for s in self.tier.segments if s.id not in shared]
+        opened = open_tree(tops, self.nodes)
+        return tuple(s for s in (*opened.closed, *opened.leaves) if s.id not in shared)
+
+    def leaves(self) -> tuple[Segment, ...]:
+        return open_tree(self.tier.segments, self.nodes).leaves
+
+    def entries(self, shared: set[str]) -> dict[str, T]:
+        """Its entries beside those of shared segments, by name."""
+        found = [e for s in self.apart(shared) for _, e in self.resolve(s, self.loaded[s.id])]
+        return {_name(entry): entry for entry in (*found, *self.tier.inline)}
+
+
+def _files_of(state: State) -> _Side[DataFile]:
+    return _Side(state.snapshot.files, state.contents.nodes, state.contents.files, live_files)
+
+
+def _markers_of(state: State) -> _Side[Marker]:
+    return _Side(state.snapshot.markers, state.contents.nodes, state.contents.markers, live_markers)
+
+
+def _difference(before: _Side[T], after: _Side[T]) -> _Difference[T] | _Missing:
+    dead = {s.id: s.dead for s in (*before.tier.segments, *before.leaves())}
+    shared = {s.id for s in (*after.tier.segments, *after.leaves()) if dead.get(s.id) == s.dead}
+    absent = [
+        tuple(s for s in side.apart(shared) if s.id not in side.loaded) for side in (before, after)
+    ]
+    if any(absent):
+        return _Missing(*absent)
+    gone, come = before.entries(shared), after.entries(shared)
+    same = {name for name, entry in gone.items() if name in come and _same(entry, come[name])}
+    return _Difference(
+        {name: entry for name, entry in gone.items() if name not in same},
+        {name: entry for name, entry in come.items() if name not in same},
+    )
+
+
+def _name(entry: DataFile | Marker) -> str:
+    # A rewrite that moves a marker on to its output keeps the marker's id.
+    return entry.key if isinstance(entry, DataFile) else f"{entry.id} {entry.file}"
+
+
+def _same(left: DataFile | Marker, right: DataFile | Marker) -> bool:
+    """Of one name, so of the same rows or deletes: what is left to differ is whom they hit."""
+    return left.sequence == right.sequence
+
+
+def _touched(
+    after: State, markers: Iterable[Marker], schema: Schema, others: set[str]
+) -> dict[str, DataFile] | _Missing:
+    """The files both states have that one of `markers` may hit; `others` are looked after elsewhere."""
+    named = {m.file for m in markers if m.file is not None} - others
+    of_table = [m for m in markers if m.file is None]
+    if not named and not of_table:
+        return {}
+    found = {f.key: f for f in after.files_at_hand() if f.key not in others}
+    predicates = [marker_predicate(marker, schema) or TRUE for marker in of_table]
+
+    def may_hit(segments: Sequence[Segment]) -> list[bool]:
+        return [any(segment_may_match(s, p) for p in predicates) for s in segments]
+
+    wanted = after.missing_files(may_hit if named <= found.keys() else None)
+    if wanted:
+        return _Missing(after=wanted)
+    evidence = Evidence(schema, after.snapshot.schemas, after.snapshot.specs)
+    return {
+        key: entry
+        for key, entry in found.items()
+        if key in named or any(marker_may_hit(marker, entry, evidence) for marker in of_table)
+    }
+
+
+# -- units ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    evidence: Evidence
+
+    def tasks(
+        self, files: Iterable[DataFile], markers: Iterable[Marker], predicate: Predicate
+    ) -> list[FileTask]:
+        """The live rows of `files` that `predicate` selects."""
+        return list(plan_scan(files, markers, predicate, evidence=self.evidence).tasks)
+
+    def lost(
+        self,
+        before: Mapping[str, DataFile],
+        before_markers: list[Marker],
+        after: Mapping[str, DataFile],
+        after_markers: list[Marker],
+        predicate: Predicate,
+    ) -> list[FeedUnit]:
+        """What files that stay lost to markers, and got back from markers that went."""
+
+        def only(
+            mine: Mapping[str, DataFile],
+            markers: list[Marker],
+            theirs: Mapping[str, DataFile],
+            other: list[Marker],
+        ) -> list[FileTask]:
+            there = {t.file.key: t for t in self.tasks(theirs.values(), other, TRUE)}
+            found = []
+            for task in self.tasks(mine.values(), markers, predicate):
+                twin = there.get(task.file.key)
+                if twin is None:  # deleted whole over there
+                    found.append(task)
+                    continue
+                applied = {marker.id for marker in task.markers}
+                more = tuple(m for m in twin.markers if m.id not in applied)
+                if more:
+                    found.append(replace(task, only=more))
+            return found
+
+        return [
+            *(FeedUnit((t,)) for t in only(before, before_markers, after, after_markers)),
+            *(FeedUnit((), (t,)) for t in only(after, after_markers, before, before_markers)),
+        ]
+
+
+def _paired(
+    gone: list[FileTask], come: list[FileTask], after: Snapshot, evidence: Evidence
+) -> list[FeedUnit]:
+    """Removed files beside what took their place."""
+    units: list[FeedUnit] = []
+    by_key = {task.file.key: task for task in gone}
+    rest: list[FileTask] = []
+    for task in come:
+        origin = by_key.pop(task.file.origin, None) if task.file.origin is not None else None
+        if origin is not None:
+            units.append(FeedUnit((origin,), (task,)))
+        elif _is_new(task.file, after):
+            units.append(FeedUnit((), (task,)))
+        else:
+            rest.append(task)
+    left = {task.file.origin: task for task in by_key.values() if task.file.origin is not None}
+    for task in [t for t in rest if t.file.key in left]:
+        # The other way round: a file comes back in the place of its own rewrite.
+        rewrite = left.pop(task.file.key)
+        units.append(FeedUnit((by_key.pop(rewrite.file.key),), (task,)))
+        rest.remove(task)
+    for old, new in _that_may_share_rows([*by_key.values()], rest, evidence, after):
+        if old and new:
+            units.append(FeedUnit(old, new))
+        else:
+            units += [FeedUnit((task,)) for task in old]
+            units += [FeedUnit((), (task,)) for task in new]
+    return units
+
+
+def _that_may_share_rows(
+    gone: list[FileTask], come: list[FileTask], evidence: Evidence, after: Snapshot
+) -> Iterator[tuple[tuple[FileTask, ...], tuple[FileTask, ...]]]:
+    """The files in groups, each of those whose bounds of a key column touch: equal rows have equal keys,
+    so none is in two groups. What must be held to compare them is so as little as may be."""
+    tasks = [*gone, *come]
+    for field_id in (*after.primary_key, *after.sort_by):
+        bounds = [_key_bounds(task, field_id, evidence) for task in tasks]
+        known = [b for b in bounds if b is not None]
+        if len(known) < len(tasks) or len({kind for _, _, kind in known}) > 1:
+            continue
+        order = sorted(range(len(tasks)), key=lambda at: order_key(known[at][0]))
+        groups: list[list[int]] = []
+        highest: Any = None
+        for at in order:
+            lower, upper = order_key(known[at][0]), order_key(known[at][1])
+            if not groups or lower > highest:
+                groups.append([])
+                highest = upper
+            groups[-1].append(at)
+            highest = max(highest, upper)
+        for group in groups:
+            yield (
+                tuple(tasks[at] for at in group if at < len(gone)),
+                tuple(tasks[at] for at in group if at >= len(gone)),
+            )
+        return
+    yield tuple(gone), tuple(come)
+
+
+def _key_bounds(
+    task: FileTask, field_id: int, evidence: Evidence
+) -> tuple[Value, Value, Primitive | None] | None:
+    """Between which values a column surely lies in all rows of a file; None where that is not known."""
+    column = evidence.of(task.file).get(field_id)
+    if column is None or column.null_count != 0 or isinstance(column.lower, float):
+        return None  # a float may be NaN, a NULL lies nowhere
+    if column.lower is None or column.upper is None:
+        return None
+    return column.lower, column.upper, column.kind

@@ -1,0 +1,1 @@
+"""Which files are worth rewriting, which versions expire, which objects are garbage."""

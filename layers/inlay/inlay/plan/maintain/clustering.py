@@ -1,0 +1,176 @@
+"""Clustering: which files to write anew together, in one order, so that a lookup opens fewer of them.
+
+Promise: a unit's files all hold one point of the order, come from at least `MIN_RUNS` runs, and are
+together at most as large as the caller allows; no file is in two units. Writing a unit leaves one run in
+the place of many and makes no point deeper, so a table that nobody writes to comes to rest.
+
+A *run* is what one unit wrote: files that share `DataFile.cluster` and overlap only at their edges. A
+file that no unit wrote is a run of its own. The *depth* at a point is the number of runs that have a file
+there: the files that a lookup of the point opens. As in a log-structured merge tree, the smallest files
+at a point are merged first, so that a row is rewritten about log₄(runs) times.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from inlay.errors import InvalidRequest
+from inlay.format.entry import DataFile
+from inlay.format.properties import Properties
+from inlay.format.schema import Primitive
+from inlay.format.snapshot import Snapshot
+from inlay.format.values import order_key
+from inlay.plan.pruning.evidence import Evidence
+
+# Fewer runs at a point are not worth the bytes: each of them would be written again to spare a file.
+MIN_RUNS = 4
+# A z-order key has 64 bits: with more columns each has too few to tell anything.
+MAX_ZORDER_COLUMNS = 4
+
+Kind = Literal["sort", "zorder"]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How rows are to lie: by columns in turn (`sort`), or by all of them alike (`zorder`)."""
+
+    kind: Kind
+    columns: tuple[int, ...]
+
+
+def order_of(snapshot: Snapshot) -> Order | None:
+    """What the table's properties ask for; None for no clustering.
+
+    Raises `InvalidRequest` when they name columns that cannot be ordered by.
+    """
+    properties = Properties(snapshot.properties)
+    strategy = properties.text("compact.strategy")
+    names = [n.strip() for n in properties.text("compact.columns").split(",") if n.strip()]
+    if strategy == "pack" or (strategy == "auto" and not (names or snapshot.sort_by)):
+        return None
+    columns = tuple(_column(snapshot, name) for name in names) or snapshot.sort_by
+    kind: Kind = "zorder" if strategy == "zorder" else "sort"
+    if not columns or (kind == "zorder" and not 2 <= len(columns) <= MAX_ZORDER_COLUMNS):
+        wanted = f"two to {MAX_ZORDER_COLUMNS} columns" if kind == "zorder" else "a column"
+        raise InvalidRequest(
+            f"compact.strategy={strategy} needs {wanted}, not {len(columns)}",
+            next_step='Name them: compact.columns="country, event_time"',
+        )
+    return Order(kind, columns)
+
+
+def _column(snapshot: Snapshot, name: str) -> int:
+    for field in snapshot.schema.fields:
+        if field.name == name and isinstance(field.type, Primitive):
+            return field.id
+    raise InvalidRequest(
+        f"compact.columns names {name!r}, which is no plain column of the table",
+        next_step=f"The columns are: {', '.join(f.name for f in snapshot.schema.fields)}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A file and where it lies in each column of the order: (lowest, highest) as order keys."""
+
+    entry: DataFile
+    bounds: tuple[tuple[Any, Any], ...]
+
+    @property
+    def run(self) -> int | str:
+        return self.entry.key if self.entry.cluster is None else self.entry.cluster
+
+
+def cluster_units(
+    files: Iterable[DataFile], order: Order, snapshot: Snapshot, *, unit_bytes: int
+) -> Iterator[list[DataFile]]:
+    """Units among `files` of one partition, each in the order of its files' lowest values. Files
+    without bounds for every column are left alone."""
+    evidence = Evidence.of_snapshot(snapshot)
+    placed = [p for f in files if (p := _placed(f, order, evidence)) is not None]
+    for unit in _sweep(placed, order, 0, unit_bytes):
+        yield [p.entry for p in unit]
+
+
+def runs_of(files: Iterable[DataFile]) -> int:
+    """How many runs files belong to."""
+    return len({f.key if f.cluster is None else f.cluster for f in files})
+
+
+def _placed(entry: DataFile, order: Order, evidence: Evidence) -> _Placed | None:
+    bounds: list[tuple[Any, Any]] = []
+    for column in order.columns:
+        stats = evidence.column(entry, column)
+        if stats is None or stats.lower is None or stats.upper is None:
+            if order.kind == "zorder" or not bounds:
+                return None
+            break  # a sort prunes by its first columns; the others only refine it
+        bounds.append((order_key(stats.lower), order_key(stats.upper)))
+    return _Placed(entry, tuple(bounds))
+
+
+def _sweep(
+    files: Sequence[_Placed], order: Order, column: int, unit_bytes: int
+) -> Iterator[list[_Placed]]:
+    """Go along a column from low to high. Just before a file ends, after others began, as many are open
+    as will be there: if they are enough runs, they are a unit, and are gone from then on."""
+    starts = sorted(files, key=lambda p: (p.bounds[column][0], p.entry.key))
+    ends = sorted(files, key=lambda p: (p.bounds[column][1], p.entry.key))
+    open_: dict[str, _Placed] = {}
+    runs: Counter[int | str] = Counter()
+    taken: set[str] = set()
+    grown = False
+    begun = 0
+    for ending in ends:
+        high = ending.bounds[column][1]
+        while begun < len(starts) and starts[begun].bounds[column][0] <= high:
+            at = starts[begun]
+            open_[at.entry.key] = at
+            runs[at.run] += 1
+            begun += 1
+            grown = True
+        if grown and len(runs) >= MIN_RUNS:
+            for unit in _units(list(open_.values()), order, column, unit_bytes):
+                for placed in unit:
+                    taken.add(placed.entry.key)
+                    _close(open_, runs, placed)
+                yield sorted(unit, key=lambda p: (p.bounds[0][0], p.entry.key))
+        grown = False
+        if ending.entry.key not in taken:
+            _close(open_, runs, ending)
+
+
+def _close(open_: dict[str, _Placed], runs: Counter[int | str], placed: _Placed) -> None:
+    del open_[placed.entry.key]
+    runs[placed.run] -= 1
+    if not runs[placed.run]:
+        del runs[placed.run]
+
+
+def _units(
+    files: Sequence[_Placed], order: Order, column: int, unit_bytes: int
+) -> list[list[_Placed]]:
+    """Of files that meet in this column, those to write anew: they must meet in the next one, too, if
+    the order is by all columns, or if this one is the same single value in all of them."""
+    following = column + 1
+    has_next = all(len(p.bounds) > following for p in files)
+    constant = len({bound for p in files for bound in p.bounds[column]}) == 1
+    if has_next and (order.kind == "zorder" or constant):
+        return list(_sweep(files, order, following, unit_bytes))
+    return _smallest_first(files, unit_bytes)
+
+
+def _smallest_first(files: Sequence[_Placed], unit_bytes: int) -> list[list[_Placed]]:
+    """Cut, from the smallest on, into pieces that fit; pieces of too few runs are left alone."""
+    pieces: list[list[_Placed]] = [[]]
+    size = 0
+    for placed in sorted(files, key=lambda p: (p.entry.size, p.entry.key)):
+        if size + placed.entry.size > unit_bytes:
+            pieces.append([])
+            size = 0
+        pieces[-1].append(placed)
+        size += placed.entry.size
+    return [piece for piece in pieces if len({p.run for p in piece}) >= MIN_RUNS]

@@ -1,0 +1,274 @@
+"""Compaction: which files are worth rewriting, in which pieces, in which order.
+
+Promise: every unit can be done and committed alone, reads at most about one target file, mixes no
+partitions, and is listed before every unit that gives less for the bytes it reads. Nothing is planned
+twice: a file is in at most one unit. A table that needs nothing gets an empty plan, and compacting a
+compacted table is that.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from inlay.format.entry import DataFile, Marker, RowGroups, Rows, Vector
+from inlay.format.properties import Properties
+from inlay.format.snapshot import SEGMENT_MAX_ENTRIES, Segment, Snapshot
+from inlay.format.values import order_key
+from inlay.plan.maintain.clustering import cluster_units, order_of, runs_of
+from inlay.plan.metadata.state import State
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.partitions import current_spec, is_uncut
+from inlay.plan.scan.scan import FileTask, plan_scan
+
+# A row group that has lost more than this share of its rows is rewritten (design section 9).
+DELETED_SHARE = 0.5
+# What a delete that must be evaluated costs every scan, in files: small next to a file to open.
+EVALUATED_DELETE = 0.25
+# One scan in four is taken to look up a range of the order: the others gain nothing by clustering.
+LOOKUP_SHARE = 0.25
+# A unit that does not fill a file must bring its largest input this share of its own size, else each
+# run would rewrite the same large file for a few new rows.
+WORTH_SHARE = 1 / 8
+# ... or join this many files.
+WORTH_FILES = 8
+# What a file that lies in several partitions costs a scan of one of them, in files.
+CUT = 1.0
+# Segments beyond what the entries need, before metadata is merged.
+SPARE_SEGMENTS = 3
+
+# Work on a file of this size is fetching, decoding, encoding and sending it, one after the other.
+SECONDS_PER_MIB = 0.05
+
+Kind = Literal["drop", "pack", "fold", "cluster"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionUnit:
+    """`inputs` become one file (`pack`), a file without its deletes (`fold`), files in one order
+    (`cluster`), or nothing (`drop`). `bytes` are read; `score` is what it gives for them, in files a
+    scan need not open per MiB."""
+
+    kind: Kind
+    inputs: tuple[str, ...]
+    bytes: int
+    score: float
+    rows: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """About what it takes one worker."""
+        return self.bytes / 2**20 * SECONDS_PER_MIB
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """Units, best first; `idle` are markers that may hit nothing any more; `metadata` says that
+    segments are worth merging."""
+
+    units: tuple[CompactionUnit, ...]
+    idle: tuple[str, ...] = ()
+    metadata: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return sum(unit.bytes for unit in self.units)
+
+    @property
+    def empty(self) -> bool:
+        return not (self.units or self.idle or self.metadata)
+
+
+def plan_compaction(
+    state: State,
+    *,
+    target_bytes: int | None = None,
+    small_bytes: int | None = None,
+    max_bytes: int | None = None,
+    unit_bytes: int | None = None,
+    only: frozenset[str] | None = None,
+) -> CompactionPlan:
+    """What to compact in `state`, whose entries must all be loaded.
+
+    `target_bytes` and `small_bytes` default to the table's properties. `max_bytes` bounds what all
+    units together read; the best come first, and one unit is always allowed. `unit_bytes` bounds what
+    one unit sorts in memory. `only` leaves all other files alone.
+    """
+    snapshot = state.snapshot
+    properties = Properties(snapshot.properties)
+    target = target_bytes or properties.number("write.target_file_bytes")
+    small = properties.number("compact.small_file_bytes") if small_bytes is None else small_bytes
+    markers = tuple(state.markers())
+    entries = tuple(f for f in state.files() if only is None or f.key in only)
+    tasks = live_tasks(state, entries, markers)
+    dead = [f for f in entries if f.key not in tasks]
+    units = [CompactionUnit("drop", (f.key,), 0, float("inf"), f.rows) for f in dead]
+    packed: set[str] = set()
+    for uncut in _uncut(tasks.values(), snapshot):
+        packed.add(uncut.key)
+        units.append(_unit("pack", [uncut], CUT))
+    whole = [t for t in tasks.values() if t.file.key not in packed]
+    for bin_ in _bins(whole, snapshot, target=target, small=min(small, target)):
+        packed.update(f.key for f in bin_)
+        units.append(_unit("pack", bin_, len(bin_) - 1))
+    order = order_of(snapshot)
+    if order is not None:
+        bound = min(unit_bytes or 2**62, properties.number("compact.unit_bytes"))
+        rest = [t.file for t in tasks.values() if t.file.key not in packed]
+        for files in _by_partition(rest).values():
+            for unit in cluster_units(files, order, snapshot, unit_bytes=bound):
+                packed.update(f.key for f in unit)
+                units.append(_unit("cluster", unit, LOOKUP_SHARE * (runs_of(unit) - 1)))
+    for task in tasks.values():
+        if task.file.key not in packed and _worth_folding(task):
+            units.append(_unit("fold", [task.file], _gain(task)))
+    # Ties by key: equal states give equal plans.
+    units.sort(key=lambda u: (-u.score, u.inputs))
+    everything = live_tasks(state, state.files(), markers) if only is not None else tasks
+    return CompactionPlan(
+        units=tuple(_within(units, max_bytes)),
+        idle=idle_markers(everything.values(), markers, units),
+        metadata=worth_merging(snapshot),
+    )
+
+
+def live_tasks(
+    state: State, entries: Iterable[DataFile], markers: Iterable[Marker]
+) -> Mapping[str, FileTask]:
+    """By key, the files that may have live rows, each with the markers that may hit it."""
+    snapshot = state.snapshot
+    plan = plan_scan(
+        entries,
+        markers,
+        evidence=Evidence.of_snapshot(snapshot),
+    )
+    return {task.file.key: task for task in plan.tasks}
+
+
+def idle_markers(
+    tasks: Iterable[FileTask], markers: Iterable[Marker], units: Sequence[CompactionUnit]
+) -> tuple[str, ...]:
+    """Markers that can hit no file left alone by `units`; an erasure drops its own. Whether they are
+    really idle is decided again by the commit, on the base it replaces."""
+    rewritten = {key for unit in units for key in unit.inputs}
+    hitting = {m.id for t in tasks if t.file.key not in rewritten for m in t.markers}
+    return tuple(m.id for m in markers if m.id not in hitting and m.erasure is None)
+
+
+def deleted_at_least(task: FileTask) -> int:
+    """Rows of the file that positions alone say are deleted (markers may overlap: the largest)."""
+    return max(
+        (
+            marker.body.rows if isinstance(marker.body, Vector) else len(marker.body.positions)
+            for marker in task.markers
+            if isinstance(marker.body, Vector | Rows)
+        ),
+        default=0,
+    )
+
+
+def worth_merging(snapshot: Snapshot) -> bool:
+    """Whether some tier has clearly more segments, or more dead entries, than it needs."""
+    tiers: tuple[tuple[Segment, ...], ...] = (
+        snapshot.files.segments,
+        snapshot.markers.segments,
+        snapshot.ledger.records.segments,
+    )
+    return any(_sprawls(segments) for segments in tiers)
+
+
+def _sprawls(segments: tuple[Segment, ...]) -> bool:
+    live = sum(s.live for s in segments)
+    needed = -(-live // SEGMENT_MAX_ENTRIES)
+    mostly_dead = live < sum(s.count for s in segments) * DELETED_SHARE
+    return len(segments) > needed + SPARE_SEGMENTS or (mostly_dead and len(segments) > 0)
+
+
+def _unit(kind: Kind, files: Sequence[DataFile], gain: float) -> CompactionUnit:
+    size = sum(f.size for f in files)
+    return CompactionUnit(
+        kind,
+        tuple(f.key for f in files),
+        size,
+        gain / (1 + size / 2**20),
+        sum(f.rows for f in files),
+    )
+
+
+def _bins(
+    tasks: Iterable[FileTask], snapshot: Snapshot, *, target: int, small: int
+) -> Iterator[list[DataFile]]:
+    """Small files of one partition, neighbours in sort order or age together, up to `target` bytes."""
+    few = (task.file for task in tasks if task.file.size < small)
+    for files in _by_partition(few).values():
+        files.sort(key=lambda f: _place(f, snapshot))
+        bin_: list[DataFile] = []
+        for entry in files:
+            if bin_ and sum(f.size for f in bin_) + entry.size > target:
+                if len(bin_) > 1:
+                    yield bin_
+                bin_ = []
+            bin_.append(entry)
+        if _worth_packing(bin_):
+            yield bin_
+
+
+def _uncut(tasks: Iterable[FileTask], snapshot: Snapshot) -> Iterator[DataFile]:
+    """Files that lie in no one partition, such as large landing files: what a query for one partition
+    opens beside it. An adopted file was left where it is on purpose."""
+    if current_spec(snapshot).fields:
+        for task in tasks:
+            if is_uncut(task.file, snapshot.specs) and not task.file.adopted:
+                yield task.file
+
+
+def _by_partition(files: Iterable[DataFile]) -> Mapping[tuple[object, ...], list[DataFile]]:
+    groups: dict[tuple[object, ...], list[DataFile]] = defaultdict(list)
+    for entry in files:
+        groups[(entry.spec_id, *entry.partition)].append(entry)
+    return groups
+
+
+def _place(entry: DataFile, snapshot: Snapshot) -> tuple[bool, object, int, str]:
+    """Files without a bound, or of another schema, come by age behind those that have one."""
+    lower = None
+    if snapshot.sort_by and entry.schema_id == snapshot.schema_id:
+        stats = entry.stats.get(snapshot.sort_by[0])
+        lower = None if stats is None else stats.lower
+    has_none = lower is None
+    return has_none, 0 if lower is None else order_key(lower), entry.sequence or 0, entry.key
+
+
+def _worth_packing(bin_: Sequence[DataFile]) -> bool:
+    if len(bin_) < 2:
+        return False
+    sizes = sorted(f.size for f in bin_)
+    return len(bin_) >= WORTH_FILES or sum(sizes[:-1]) >= sizes[-1] * WORTH_SHARE
+
+
+def _worth_folding(task: FileTask) -> bool:
+    if not task.markers:
+        return False
+    by_value = any(not isinstance(m.body, Vector | Rows | RowGroups) for m in task.markers)
+    group_lost = any(isinstance(m.body, RowGroups) for m in task.markers)
+    # A group can be half deleted only if this many rows of the file are.
+    half_a_group = DELETED_SHARE * task.file.rows / max(task.file.row_groups, 1)
+    return by_value or group_lost or deleted_at_least(task) >= half_a_group
+
+
+def _gain(task: FileTask) -> float:
+    share = deleted_at_least(task) / max(task.file.rows, 1)
+    return EVALUATED_DELETE * len(task.markers) + share
+
+
+def _within(units: Iterable[CompactionUnit], max_bytes: int | None) -> Iterator[CompactionUnit]:
+    used = 0
+    taken = False
+    for unit in units:
+        if max_bytes is not None and taken and used + unit.bytes > max_bytes:
+            continue
+        used += unit.bytes
+        taken = True
+        yield unit

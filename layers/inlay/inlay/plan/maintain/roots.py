@@ -1,0 +1,189 @@
+"""Roots: which objects of a table are needed, and which are garbage.
+
+Promise: an object is doomed only when it is of a kind this library writes once and never changes, no
+root needs it, and it is older than the boundary, so that no commit can ever add it again
+(`plan.commit.apply`, Stale). Never doomed: the pointer, receipts, objects of kinds unknown (they are
+reported), and adopted files, which are not ours, wherever they are.
+
+Roots are the current snapshot, every version that is retained, expired less than the grace ago or
+named by a ref, and versions named by a ref less than the grace ago: a running reader keeps its files.
+Of all but those that a ref alone keeps, the heads of branches and tags are roots as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from pyroaring import BitMap, FrozenBitMap
+
+from inlay.format.entry import DataFile, Marker
+from inlay.format.keys import ObjectKind, archive_version, classify, segment_key
+from inlay.format.snapshot import Segment, Snapshot
+from inlay.plan.metadata.state import Contents
+from inlay.plan.metadata.tree import Nodes, under
+from inlay.plan.refs.refs import held_versions
+
+# Names of foreign objects that a result carries; their number is always told.
+MAX_NAMES = 100
+
+
+@dataclass(slots=True)
+class Reach:
+    """What a set of roots needs, gathered one snapshot at a time.
+
+    Two roots share nearly all of their segments, so a segment is opened once for all of them: an entry
+    of it is needed unless it is dead in every root that refers to the segment.
+    """
+
+    keys: set[str] = field(default_factory=set)
+    files: dict[str, Segment] = field(default_factory=dict)
+    markers: dict[str, Segment] = field(default_factory=dict)
+    ledger: dict[str, Segment] = field(default_factory=dict)
+    nodes: dict[str, Segment] = field(default_factory=dict)
+    _leaves_of: dict[str, dict[str, Segment]] = field(
+        default_factory=dict
+    )  # of a node: where they go
+    _dead: dict[str, BitMap] = field(default_factory=dict)
+
+    def add(self, snapshot: Snapshot) -> None:
+        self._share(snapshot.files.segments, self.files)
+        self._share(snapshot.markers.segments, self.markers)
+        # A writer that still plans on an old version looks into its ledger, too.
+        self._share(snapshot.ledger.records.segments, self.ledger)
+        self.keys.update(segment_key(o.id) for o in snapshot.schema_objects)
+        self.keys.update(f.key for f in snapshot.files.inline)
+        self.keys.update(m.object_key for m in snapshot.markers.inline if m.object_key)
+
+    def open(self, nodes: Nodes) -> None:
+        """Take the leaves of the nodes, once every root has been added."""
+        for node in self.nodes.values():
+            node = replace(node, dead=FrozenBitMap(self._dead[node.id]))
+            self._share(under(node, nodes[node.id]), self._leaves_of[node.id])
+
+    def _share(self, segments: Iterable[Segment], leaves: dict[str, Segment]) -> None:
+        for segment in segments:
+            if segment.level:
+                self.nodes[segment.id] = segment
+                self._leaves_of[segment.id] = leaves
+            else:
+                leaves[segment.id] = segment
+            dead = self._dead.get(segment.id)
+            if dead is None:
+                self._dead[segment.id] = BitMap(segment.dead)
+            else:
+                dead &= segment.dead
+
+    def live(self, segment: Segment) -> FrozenBitMap:
+        """Ordinals of a segment that some root needs."""
+        return FrozenBitMap(range(segment.count)) - self._dead[segment.id]
+
+    def resolve(self, contents: Contents) -> frozenset[str]:
+        """Every object needed, by its key relative to the table root (adopted files by their URI).
+        `contents` must hold every segment of `files` and `markers`, and the nodes have been opened."""
+        found = set(self.keys)
+        segments = (*self.nodes, *self.files, *self.markers, *self.ledger)
+        found.update(segment_key(i) for i in segments)
+        for entry in self.needed_files(contents):
+            found.add(entry.key)
+        for marker in self.needed_markers(contents):
+            if marker.object_key:
+                found.add(marker.object_key)
+        return frozenset(found)
+
+    def needed_files(self, contents: Contents) -> Iterable[DataFile]:
+        """The entries in segments; inline ones are not among them."""
+        for segment in self.files.values():
+            entries = contents.files[segment.id]
+            yield from (entries[n] for n in self.live(segment))
+
+    def needed_markers(self, contents: Contents) -> Iterable[Marker]:
+        for segment in self.markers.values():
+            entries = contents.markers[segment.id]
+            yield from (entries[n] for n in self.live(segment))
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An object as the store's listing shows it, its key relative to the table root."""
+
+    key: str
+    size: int
+    modified_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    objects: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GarbagePlan:
+    """`doomed` may be deleted, `unknown` is none of ours: at most MAX_NAMES names of `unknown_count`.
+    `young` counts what is unreachable but not yet behind the boundary."""
+
+    doomed: tuple[Listed, ...]
+    unknown: tuple[str, ...] = ()
+    unknown_count: int = 0
+    young: int = 0
+
+    def by_kind(self) -> Mapping[str, Tally]:
+        found: dict[str, Tally] = {}
+        for item in self.doomed:
+            kind = classify(item.key).value
+            before = found.get(kind, Tally())
+            found[kind] = Tally(before.objects + 1, before.bytes + item.size)
+        return found
+
+
+def plan_garbage(
+    objects: Iterable[Listed],
+    needed: frozenset[str],
+    *,
+    boundary_us: int,
+    gone_through: int,
+    kept_versions: frozenset[int],
+) -> GarbagePlan:
+    """What of `objects` to delete.
+
+    Archives of versions up to `gone_through` go, but for `kept_versions` (refs). S3 cuts times to
+    whole seconds, so "before the boundary" is strictly before.
+    """
+    doomed: list[Listed] = []
+    unknown: list[str] = []
+    unknown_count = young = 0
+    for item in objects:
+        match classify(item.key):
+            case ObjectKind.POINTER | ObjectKind.RECEIPT:
+                continue
+            case ObjectKind.UNKNOWN:
+                unknown_count += 1
+                if len(unknown) < MAX_NAMES:
+                    unknown.append(item.key)
+                continue
+            case ObjectKind.ARCHIVE:
+                version = archive_version(item.key)
+                is_needed = version is None or version > gone_through or version in kept_versions
+            case ObjectKind.SEGMENT | ObjectKind.DATA | ObjectKind.TOMBSTONE:
+                is_needed = item.key in needed
+        if is_needed:
+            continue
+        if item.modified_us < boundary_us:
+            doomed.append(item)
+        else:
+            young += 1
+    return GarbagePlan(tuple(doomed), tuple(unknown), unknown_count, young)
+
+
+def named_until(older: Snapshot, newer: Snapshot, *, since_us: int) -> frozenset[int]:
+    """Versions that refs of `older` named, if it was current after `since_us`: `newer` is the version
+    that superseded it, and a ref that `newer` lacks was lost at its commit."""
+    if newer.commit.time_us < since_us:
+        return frozenset()
+    return named(older)
+
+
+def named(snapshot: Snapshot) -> frozenset[int]:
+    """Versions that refs of this snapshot hold; heads are roots of their own."""
+    return held_versions(snapshot)

@@ -1,0 +1,176 @@
+"""Exactly once: what of a change the ledger says was applied before.
+
+Promise: no event and no request id is applied twice within the ledger's horizon, and none from before
+the horizon is applied at all. Asked again on every rebase: two functions with one event would
+otherwise both append.
+
+What a request says may be personal data, and a plain digest of it is found by trying: a telephone number
+in seconds. So its digest is salted, and an erasure replaces the salt when it forgets its predicate. The
+old salt goes with the versions that had it; what was digested under it is from then on as good as random,
+whichever segment it is in, and no ledger has to be written anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+
+from inlay.format.properties import LEDGER_SALT, Properties
+from inlay.format.snapshot import LedgerRecord, Segment, Snapshot
+from inlay.plan.change import (
+    BODY_BYTES,
+    AlreadyApplied,
+    Change,
+    NeedSegments,
+    Refused,
+    Request,
+)
+from inlay.plan.metadata.state import State, resolved_record
+from inlay.plan.metadata.tree import Opened, open_tree
+
+# How far the clock of a sender may run ahead of the store's before a ledger lookup by time misses.
+CLOCK_SKEW_US = 15 * 60 * 1_000_000
+DAY_US = 86_400_000_000
+
+
+def look_up(
+    state: State, change: Change
+) -> frozenset[bytes] | NeedSegments | Refused | AlreadyApplied:
+    """Ids of the change's events that were applied before, or why there is nothing more to do."""
+    asked = [r for r in (change.request, *change.events) if r is not None]
+    if not asked:
+        return frozenset()
+    ledger = state.snapshot.ledger
+    too_old = [r for r in asked if r.time_us is not None and r.time_us < ledger.horizon_us]
+    opened = _opened(state, asked)
+    missing = [s for s in opened.leaves if s.id not in state.contents.ledger]
+    if opened.closed or missing:
+        return NeedSegments(ledger=(*opened.closed, *missing))
+    applied = _applied(state, opened.leaves, {r.id for r in asked})
+    # Told first: what is in the ledger was applied, however old.
+    if change.request is not None and change.request.id in applied:
+        before = applied[change.request.id]
+        if not _is_same_content(state.snapshot, before, change.request):
+            return Refused(
+                f"request id {change.request.text!r} was used before, at version "
+                f"{before.version}, with another content",
+                "reused",
+            )
+        return AlreadyApplied(before.version)
+    if any(r.id not in applied for r in too_old):
+        return Refused("the request is older than this table's ledger remembers", "too_old")
+    duplicates = frozenset(r.id for r in change.events if r.id in applied)
+    if change.events and len(duplicates) == len({r.id for r in change.events}):
+        newest = max((applied[i].version or 0 for i in duplicates), default=0)
+        return AlreadyApplied(newest or None, duplicates)
+    return duplicates
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LedgerSalt:
+    """What contents of requests are digested with, from version `since` on. Digests of versions before
+    `plain_before` have none (a library that knew of no salt wrote them); those in between had one that is
+    lost, and can be compared with nothing."""
+
+    text: str
+    since: int
+    plain_before: int
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> LedgerSalt | None:
+        found = properties.get(LEDGER_SALT)
+        if found is None:
+            return None
+        text, since, plain_before = found.split(":")
+        return cls(text, int(since), int(plain_before))
+
+    @property
+    def as_property(self) -> str:
+        return f"{self.text}:{self.since}:{self.plain_before}"
+
+    def digest(self, body: bytes) -> bytes:
+        return blake2b(body, digest_size=BODY_BYTES, key=self.text.encode("ascii")).digest()
+
+
+def next_salt(base: Snapshot, change: Change, fresh: str) -> LedgerSalt | None:
+    """The salt from the commit of `change` on. The first request that has a content brings the first,
+    `forget_contents` another."""
+    current = LedgerSalt.of(base.properties)
+    version = base.version + 1
+    if current is not None:
+        return (
+            LedgerSalt(fresh, version, current.plain_before) if change.forget_contents else current
+        )
+    asked = (change.request, *change.events)
+    if change.forget_contents or any(r is not None and r.body is not None for r in asked):
+        return LedgerSalt(fresh, version, version)
+    return None
+
+
+def _is_same_content(snapshot: Snapshot, before: LedgerRecord, request: Request) -> bool:
+    """Whether a request with an id that was applied asks for what was applied, as far as can be known."""
+    if before.body is None or request.body is None:
+        return True
+    salt, version = LedgerSalt.of(snapshot.properties), before.version or 0
+    if salt is None or version < salt.plain_before:
+        return before.body == request.body
+    if version < salt.since:
+        return True
+    return before.body in (salt.digest(request.body), request.body)
+
+
+def forgotten_before(snapshot: Snapshot) -> int:
+    """Records of before this time need not be kept. Whatever is made at or after the horizon that
+    `horizon` sets was applied later than this, though its sender's clock may run ahead."""
+    return _cutoff(snapshot) - CLOCK_SKEW_US
+
+
+def horizon(snapshot: Snapshot) -> int:
+    """What was made before this is refused, once something may have been forgotten: it follows the clock
+    from the first record on that is old enough, in however large a segment the record lies."""
+    ledger = snapshot.ledger
+    cutoff = _cutoff(snapshot)
+    begins = min(
+        (s.first_us for s in ledger.records.segments if s.first_us is not None), default=None
+    )
+    is_due = begins is not None and begins < cutoff
+    return max(ledger.horizon_us, cutoff) if is_due else ledger.horizon_us
+
+
+def _cutoff(snapshot: Snapshot) -> int:
+    return snapshot.commit.time_us - Properties(snapshot.properties).ledger_days * DAY_US
+
+
+def _opened(state: State, asked: Sequence[Request]) -> Opened:
+    """The leaves that may hold one of these: a request is applied after it was made."""
+    times = [r.time_us for r in asked]
+    since_us = min((t for t in times if t is not None), default=0) - CLOCK_SKEW_US
+
+    def wanted(found: Sequence[Segment]) -> list[bool]:
+        return [None in times or s.last_us is None or s.last_us >= since_us for s in found]
+
+    records = state.snapshot.ledger.records
+    return open_tree(records.segments, state.contents.nodes, wanted)
+
+
+def _applied(state: State, leaves: Sequence[Segment], ids: set[bytes]) -> dict[bytes, LedgerRecord]:
+    found = {r.id: r for r in state.snapshot.ledger.records.inline if r.id in ids}
+    for leaf in leaves:
+        entries = state.contents.ledger[leaf.id]
+        found |= {r.id: resolved_record(leaf, r) for r in entries if r.id in ids}
+    return found
+
+
+def without_duplicates(change: Change, known: frozenset[bytes]) -> Change:
+    if not known:
+        return change
+    tokens = {r.token for r in change.events if r.id in known}
+    dropped = {f.key for f in change.add if f.event in tokens}
+    return dataclasses.replace(
+        change,
+        events=tuple(r for r in change.events if r.id not in known),
+        add=tuple(f for f in change.add if f.key not in dropped),
+        sources_us={k: us for k, us in change.sources_us.items() if k not in dropped},
+        add_markers=tuple(m for m in change.add_markers if m.file not in dropped),
+    )

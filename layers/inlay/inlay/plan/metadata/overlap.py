@@ -1,0 +1,95 @@
+"""Overlap: which leaves of file entries lie over one another in the order of the key.
+
+Promise: a step takes leaves that share a value of the first column their references bound, at most
+MAX_LEAVES of them, and only where more than DEPTH do; once it has packed their entries by key, they lie
+beside one another. So a table without order becomes one of which a query by key opens a few leaves, in
+about log₃₂(leaves) passes over its metadata. Where files themselves lie over one another, packing their
+entries would not part them: such leaves are left alone (`would_part`), so that this comes to an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from inlay.format.entry import ColumnStats
+from inlay.format.snapshot import Segment, Snapshot
+from inlay.format.values import order_key
+from inlay.plan.metadata.state import State, live_files
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.partitions import current_spec
+
+# Leaves over one value that are not worth more work: the ones that still grow are among them.
+DEPTH = 3
+# Leaves of one step, some 3 MB: what is read, held and written by one commit.
+MAX_LEAVES = 32
+
+
+def cluster_column(snapshot: Snapshot) -> int | None:
+    """The column that leaves are told apart by; None when the table has no order."""
+    split = [field.source for field in current_spec(snapshot).fields]
+    return next(iter((*split, *snapshot.sort_by, *snapshot.primary_key)), None)
+
+
+def deepest_overlap(state: State) -> tuple[int, tuple[Segment, ...]]:
+    """(how many leaves lie over one value at most, those to pack next; none when it is few). Every node
+    must be loaded."""
+    column = cluster_column(state.snapshot)
+    if column is None:
+        return 0, ()
+    leaves = state.open_files().leaves
+    evidence = Evidence.of_snapshot(state.snapshot)
+    deepest = _deepest([_span(evidence.under(leaf).get(column)) for leaf in leaves])
+    if len(deepest) <= DEPTH:
+        return len(deepest), ()
+    return len(deepest), tuple(leaves[n] for n in sorted(deepest))[:MAX_LEAVES]
+
+
+def would_part(state: State, taken: Sequence[Segment]) -> bool:
+    """Whether packing the entries of these leaves, which must be loaded, by key would leave clearly
+    fewer of them over one value."""
+    column = cluster_column(state.snapshot)
+    if column is None:
+        return False
+    evidence = Evidence.of_snapshot(state.snapshot)
+    spans: list[tuple[Any, Any]] = []
+    for leaf in taken:
+        for _, entry in live_files(leaf, state.contents.files[leaf.id]):
+            span = _span(evidence.column(entry, column))
+            if span is None:
+                return False
+            spans.append(span)
+    spans.sort()
+    pieces = [
+        spans[len(spans) * n // len(taken) : len(spans) * (n + 1) // len(taken)]
+        for n in range(len(taken))
+    ]
+    packed = [(piece[0][0], max(high for _, high in piece)) for piece in pieces if piece]
+    return len(_deepest(packed)) * 2 <= len(taken)
+
+
+def _deepest(spans: Sequence[tuple[Any, Any] | None]) -> frozenset[int]:
+    """The spans that lie over one value where most do. Those of a single value count for nothing: no
+    packing makes them narrower."""
+    events: list[tuple[Any, bool, int]] = []
+    for n, span in enumerate(spans):
+        if span is not None and span[0] != span[1]:
+            events += [(span[0], False, n), (span[1], True, n)]
+    # Where one ends and another begins, both are there.
+    events.sort(key=lambda event: (event[0], event[1]))
+    open_: set[int] = set()
+    deepest: frozenset[int] = frozenset()
+    for _, is_end, n in events:
+        if is_end:
+            open_.discard(n)
+            continue
+        open_.add(n)
+        if len(open_) > len(deepest):
+            deepest = frozenset(open_)
+    return deepest
+
+
+def _span(stats: ColumnStats | None) -> tuple[Any, Any] | None:
+    if stats is None or stats.lower is None or stats.upper is None:
+        return None
+    return order_key(stats.lower), order_key(stats.upper)

@@ -1,0 +1,1 @@
+"""What metadata alone makes sure of the rows of a file."""

@@ -1,0 +1,187 @@
+"""Evidence: what metadata makes sure of the rows of a file, for pruning and for deletes by metadata.
+
+Promise: whoever asks what a predicate or a delete can do to a file asks here, never `entry.stats`: those
+are written under the schema the entry records, and say nothing of the file's partition. A field's
+statistics are worked out when they are asked for; most files are ruled out by one or two fields. Whoever
+must not be misled by another writer's statistics, as an erasure must not, asks for what is `sure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from inlay.format.entry import ColumnStats, DataFile
+from inlay.format.schema import Field, Primitive, Schema, Value
+from inlay.format.snapshot import PartitionSpec, Segment, Snapshot
+from inlay.format.values import truncate_lower, truncate_upper
+from inlay.format.widening import widened, widens
+from inlay.plan.pruning.absent_columns import Absent, absent
+from inlay.plan.pruning.partitions import with_partition
+from inlay.plan.pruning.prune import Stats, combine
+
+# Characters or bytes of a bound in a reference: there are many references, and some are in the pointer.
+REFERENCE_TEXT = 16
+# Bytes of a fixed-width bound: digests have up to 64.
+MAX_FIXED_BOUND = 64
+# No partition spec has it.
+_NO_SPEC = -1
+
+
+class Evidence:
+    """Reads entries of the files of one table. `schema` is what predicates and markers are bound to, and
+    whose types the statistics of columns have that were widened since."""
+
+    def __init__(
+        self, schema: Schema, schemas: Iterable[Schema] = (), specs: Iterable[PartitionSpec] = ()
+    ) -> None:
+        self.schema = schema
+        self.schemas: Mapping[int, Schema] = {s.id: s for s in (*schemas, schema)}
+        self._fields: dict[int, dict[int, Field]] = {}
+        self._absent: dict[tuple[int, int, int], Absent | None] = {}
+        self._specs = {spec.id: spec for spec in specs if spec.fields}
+        self._sources = {i: {f.source for f in spec.fields} for i, spec in self._specs.items()}
+
+    @staticmethod
+    def of_snapshot(snapshot: Snapshot) -> Evidence:
+        return Evidence(snapshot.schema, snapshot.schemas, snapshot.specs)
+
+    def of(self, entry: DataFile) -> Stats:
+        """What is known of a file's columns, by field id."""
+        return _Known(self, entry)
+
+    def sure(self, entry: DataFile) -> Stats:
+        """What is known without believing another writer's footer: of a foreign file no bounds, no null
+        counts, and not its partition, which came from them."""
+        if entry.is_foreign:
+            entry = replace(entry, stats={}, spec_id=_NO_SPEC, partition=())
+        return self.of(entry)
+
+    def column(self, entry: DataFile, field_id: int) -> ColumnStats | None:
+        """What is known of a column, in the type that `schema` gives it."""
+        return self._column(entry, field_id, self.schema)
+
+    def _column(self, entry: DataFile, field_id: int, schema: Schema) -> ColumnStats | None:
+        found = entry.stats.get(field_id)
+        spec = self._specs.get(entry.spec_id)
+        if spec is not None and field_id in self._sources[spec.id]:
+            recorded = self.schemas[entry.schema_id]
+            found = with_partition(found or ColumnStats(), entry, recorded, spec, field_id)
+        if found is None:
+            # Written before the column was added: it is NULL in each row, or has its default.
+            lacks = self._lacks(entry.schema_id, field_id, schema)
+            return None if lacks is None else lacks.stats(entry.rows)
+        was = self._type(entry.schema_id, field_id)
+        now = self._type(schema.id, field_id)
+        return found if was is None or now is None else in_type(found, was, now)
+
+    def _lacks(self, schema_id: int, field_id: int, schema: Schema) -> Absent | None:
+        place = (schema_id, schema.id, field_id)
+        if place not in self._absent:
+            has = self._fields_of(schema_id)
+            self._absent[place] = absent(schema, field_id, lambda field: field.id in has)
+        return self._absent[place]
+
+    def _fields_of(self, schema_id: int) -> Mapping[int, Field]:
+        if schema_id not in self._fields:
+            self._fields[schema_id] = {f.id: f for _, f in self.schemas[schema_id].walk()}
+        return self._fields[schema_id]
+
+    def _type(self, schema_id: int, field_id: int) -> Primitive | None:
+        found = self._fields_of(schema_id).get(field_id)
+        return found.type if found is not None and isinstance(found.type, Primitive) else None
+
+    def together(
+        self, entries: Sequence[DataFile], columns: Iterable[int]
+    ) -> tuple[int, dict[int, ColumnStats]]:
+        """(schema id, bounds in its types) of columns over the rows of many files: what a reference says
+        of all that is under it. A column that one of them does not bound has none."""
+        newest = self.schemas[max(e.schema_id for e in entries)]
+        wanted = [i for i in columns if self._type(newest.id, i) is not None]
+
+        def known(entry: DataFile) -> dict[int, ColumnStats]:
+            found = ((i, self._column(entry, i, newest)) for i in wanted)
+            return {i: column for i, column in found if column is not None}
+
+        found = combine((known(e), e.rows) for e in entries)
+        return newest.id, {i: shortened(c, REFERENCE_TEXT) for i, c in found.items() if _bounds(c)}
+
+    def over(self, references: Sequence[Segment]) -> tuple[int, dict[int, ColumnStats]]:
+        """The same over all that is under many references."""
+        newest = max(s.schema_id for s in references)
+        found = combine((self._under(s, newest), s.rows) for s in references)
+        return newest, {i: c for i, c in found.items() if _bounds(c)}
+
+    def under(self, reference: Segment) -> Stats:
+        """What is known of the columns of all files under a reference."""
+        return self._under(reference, self.schema.id)
+
+    def _under(self, reference: Segment, schema_id: int) -> dict[int, ColumnStats]:
+        typed = ((i, c, self._type(schema_id, i)) for i, c in reference.stats.items())
+        return {i: in_type(c, c.kind or now, now) for i, c, now in typed if now is not None}
+
+    def lower(self, entry: DataFile, field_id: int) -> Value | None:
+        """The lower bound of a column, in the type that `schema` gives it."""
+        column = self.column(entry, field_id)
+        return None if column is None else column.lower
+
+    def listed(self, entry: DataFile) -> set[int]:
+        return set(entry.stats) | self._sources.get(entry.spec_id, set())
+
+
+def in_type(column: ColumnStats, source: Primitive, target: Primitive) -> ColumnStats:
+    """In the type `target`; unknown where that is no wider one."""
+    if source == target:
+        return column if column.kind == target else replace(column, kind=target)
+    if not widens(source, target):
+        return ColumnStats(null_count=column.null_count, has_nan=column.has_nan, kind=target)
+    lower, upper = (
+        None if bound is None else widened(bound, source, target)
+        for bound in (column.lower, column.upper)
+    )
+    return replace(column, lower=lower, upper=upper, kind=target)
+
+
+def _bounds(column: ColumnStats) -> bool:
+    return column.lower is not None or column.upper is not None
+
+
+def shortened(column: ColumnStats, length: int) -> ColumnStats:
+    """With bounds of at most `length` code points or bytes. Those of fixed width stay whole, or go: a part
+    of one is no value of its type, and the metadata could not be read again."""
+    lower, upper = column.lower, column.upper
+    if column.kind is not None and column.kind.name == "fixed":
+        fits = all(not isinstance(b, bytes) or len(b) <= MAX_FIXED_BOUND for b in (lower, upper))
+        return column if fits else replace(column, lower=None, upper=None)
+    if isinstance(lower, str | bytes):
+        lower = truncate_lower(lower, length)
+    if isinstance(upper, str | bytes):
+        upper = truncate_upper(upper, length)
+    same = (lower, upper) == (column.lower, column.upper)
+    return column if same else replace(column, lower=lower, upper=upper, exact=False)
+
+
+class _Known(Mapping[int, ColumnStats]):
+    """A file's evidence as a mapping. Columns that the file was written without can be asked for, but are
+    not listed: there is no end of them."""
+
+    __slots__ = ("_entry", "_evidence", "_found")
+
+    def __init__(self, evidence: Evidence, entry: DataFile) -> None:
+        self._evidence = evidence
+        self._entry = entry
+        self._found: dict[int, ColumnStats | None] = {}
+
+    def __getitem__(self, field_id: int) -> ColumnStats:
+        if field_id not in self._found:
+            self._found[field_id] = self._evidence.column(self._entry, field_id)
+        found = self._found[field_id]
+        if found is None:
+            raise KeyError(field_id)
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._evidence.listed(self._entry))
+
+    def __len__(self) -> int:
+        return len(self._evidence.listed(self._entry))

@@ -1,0 +1,1 @@
+"""What tags and branches hold, and what a merge brings back."""

@@ -1,0 +1,189 @@
+"""Merge: what a branch did since it left main, as a change of main.
+
+Promise: main then has every row it had, less those the branch deleted, and the rows the branch added;
+where that cannot be told from whole files and row positions, it is a conflict that names the file. Rows
+are told apart by where they are stored, never by their values, so the branch's deletes cannot hit rows
+that they never saw, nor main's the rows that the branch brings.
+
+Three states decide: main, the branch, and the version of main both come from.
+
+============ ================= ==============================================================
+in common    on the branch     becomes, on main
+============ ================= ==============================================================
+no           live              added, less the rows its deletes hide
+yes          live, rows        these rows marked; a conflict when main has replaced the file
+             deleted
+yes          emptied           removed; a conflict when main has replaced it
+yes          replaced          removed; a conflict when main has replaced it too, or has deleted
+                               rows of it
+yes          emptied,          a conflict when main was restored since, and lacks the file or
+             replaced          deletes of it that the common version had
+============ ================= ==============================================================
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from inlay.format.entry import DataFile, Marker
+from inlay.format.snapshot import Snapshot
+from inlay.plan.change import Conflict
+from inlay.plan.metadata.state import State
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.scan.marker_scope import marker_may_hit
+from inlay.plan.scan.scan import FileTask
+from inlay.plan.schema_conflicts import spoken_of, unreadable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergePlan:
+    """`added` and `marked` say which rows of a file the branch deleted (`FileTask.only`: those that these
+    markers hit); `removed` are files that go. `contested` must hold no deleted row, else it is a conflict.
+    `erasing` are marks of open erasures on added files."""
+
+    added: tuple[FileTask, ...] = ()
+    marked: tuple[FileTask, ...] = ()
+    removed: tuple[str, ...] = ()
+    contested: tuple[FileTask, ...] = ()
+    erasing: tuple[Marker, ...] = ()
+
+
+def plan_merge(main: State, branch: State, base: State, *, fork: int) -> MergePlan | Conflict:
+    """All three with their entries; `fork` is the version of `base`."""
+    common = {f.key for f in base.files()}
+    on_main = {f.key: f for f in main.files()}
+    deletes = _Deletes(branch, since=0)
+    own = _Deletes(branch, since=fork)
+    added: list[FileTask] = []
+    marked: list[FileTask] = []
+    contested: list[FileTask] = []
+    erasing: list[Marker] = []
+    kept: set[str] = set()
+    for entry in branch.files():
+        kept.add(entry.key)
+        if entry.key not in common:
+            added.append(deletes.of(entry))
+            erasing.extend(deletes.erasing(entry))
+            continue
+        task = own.of(entry)
+        if task.only:
+            (marked if entry.key in on_main else contested).append(task)
+    removed = sorted(common - kept)
+    gone = [key for key in removed if key not in on_main]
+    if main.snapshot.replaced > fork:
+        # A restore may have taken back what main had done to a file before the branch began.
+        if gone:
+            return _conflict(gone[0], "went on the branch, and on main, which was restored since")
+        was, now = _Deletes(base, since=0), _Deletes(main, since=0)
+        for entry in base.files():
+            if entry.key in kept:
+                continue
+            left = {m.id for m in now.of(on_main[entry.key]).only}
+            if any(m.id not in left for m in was.of(entry).only):
+                return _conflict(
+                    entry.key, "went on the branch, and a restore of main brought rows of it back"
+                )
+    if any(_is_rewritten(t.file) for t in added):
+        # Rows of a file that went may be in others now, where main's deletes would miss them.
+        if gone:
+            return _conflict(gone[0], "was replaced on the branch, and replaced or emptied on main")
+        since = _Deletes(main, since=fork)
+        contested += [task for key in removed if (task := since.of(on_main[key])).only]
+    elif gone and any(_is_rewritten(f) for f in on_main.values() if f.key not in common):
+        return _conflict(gone[0], "was emptied on the branch, and replaced on main")
+    return MergePlan(
+        added=tuple(added),
+        marked=tuple(marked),
+        removed=tuple(key for key in removed if key in on_main),
+        contested=tuple(contested),
+        erasing=tuple(erasing),
+    )
+
+
+def _is_rewritten(entry: DataFile) -> bool:
+    """Whether it may hold rows of files that were there before."""
+    return not entry.data_change or entry.origin is not None
+
+
+def contest(entry: DataFile, on_main: Iterable[str]) -> Conflict:
+    """Rows of a contested file were deleted: why that cannot be merged."""
+    if entry.key in set(on_main):
+        return _conflict(
+            entry.key, "was replaced on the branch, and rows of it were deleted on main"
+        )
+    return _conflict(entry.key, "was replaced on main, and rows of it were deleted on the branch")
+
+
+def _conflict(key: str, what: str) -> Conflict:
+    return Conflict(f"{key} {what}", frozenset((key,)))
+
+
+def merged_shape(main: Snapshot, branch: Snapshot, base: Snapshot) -> Snapshot | Conflict:
+    """Whose columns and layout the merge has: those of the side that changed them."""
+    if _shape(branch) in (_shape(base), _shape(main)):
+        return main
+    if _shape(main) == _shape(base):
+        return branch
+    return Conflict("the columns, or the layout of files, were changed on the branch and on main")
+
+
+def misfit(shape: Snapshot, plan: MergePlan, main: State, base: State) -> Conflict | None:
+    """Whether something that main or the branch did since cannot be read in the columns of the merge:
+    deletes that speak of a column the other side dropped, values that its wider type does not reach."""
+    schema = shape.schema
+    known = {field.id for _, field in schema.walk()}
+    for marker in (*main.markers(), *plan.erasing):
+        if not spoken_of(marker) <= known:
+            return Conflict(
+                "a delete speaks of a column that the other side dropped, and a rewrite has to apply it"
+            )
+    common = {f.key for f in base.files()}
+    new = (f for f in main.files() if f.key not in common)
+    for entry in (*new, *(task.file for task in plan.added)):
+        reason = unreadable(entry, shape.schema_by_id(entry.schema_id), schema)
+        if reason:
+            return _conflict(entry.key, f"does not fit the columns of the merge: {reason}")
+    return None
+
+
+def _shape(snapshot: Snapshot) -> tuple[object, ...]:
+    return (snapshot.schema_id, snapshot.spec_id, snapshot.primary_key, snapshot.sort_by)
+
+
+class _Deletes:
+    """The deletes of one state that were committed after `since`."""
+
+    def __init__(self, state: State, *, since: int) -> None:
+        self.evidence = Evidence.of_snapshot(state.snapshot)
+        self.of_file: dict[str, list[Marker]] = defaultdict(list)
+        self.of_table: list[Marker] = []
+        self.erasures: list[Marker] = []
+        for marker in state.markers():
+            if marker.erasure is not None:
+                self.erasures.append(marker)
+            elif (marker.sequence or 0) <= since:
+                continue
+            elif marker.file is not None:
+                self.of_file[marker.file].append(marker)
+            else:
+                self.of_table.append(marker)
+
+    def of(self, entry: DataFile) -> FileTask:
+        """The file, and which of the deletes may hit it."""
+        return FileTask(
+            file=entry,
+            schema=self.evidence.schemas[entry.schema_id],
+            only=tuple(self._hits([*self.of_table, *self.of_file.get(entry.key, ())], entry)),
+        )
+
+    def erasing(self, entry: DataFile) -> Sequence[Marker]:
+        """Marks that keep rows of open erasures away once the file has the sequence of the merge."""
+        return [
+            replace(m, id=f"{m.erasure}:{entry.key}", file=entry.key, sequence=None)
+            for m in self._hits(self.erasures, entry)
+        ]
+
+    def _hits(self, markers: Iterable[Marker], entry: DataFile) -> Iterable[Marker]:
+        return (m for m in markers if marker_may_hit(m, entry, self.evidence))

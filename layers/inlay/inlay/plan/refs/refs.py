@@ -1,0 +1,171 @@
+"""Refs: what tags and branches hold, and what a commit makes of them.
+
+Promise: a ref is never given a content that may be gone, and a commit on a branch changes the branch's
+content and nothing of main's. What must hold of refs is checked against the very base that is swapped
+out: a ref that moved since the change was planned is a conflict, and the change is planned again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from inlay.errors import InvalidRequest
+from inlay.format.content import Content, content_of, view
+from inlay.format.entry import Marker, Where
+from inlay.format.snapshot import (
+    MAX_REFS,
+    Commit,
+    HeadObject,
+    Ref,
+    Snapshot,
+    Tier,
+    Totals,
+)
+from inlay.plan.change import THIS_VERSION, Conflict, Edit
+from inlay.plan.pruning.added_columns import asked_before
+from inlay.plan.pruning.prune import may_match
+
+MAIN = "main"
+# Names end up in command lines, URIs and file names.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
+
+
+def check_name(name: object) -> str:
+    """A name that a ref may have."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name == MAIN:
+        raise InvalidRequest(
+            f"a ref cannot be called {str(name)[:100]!r}",
+            next_step="Up to 100 letters, digits and `._/-`, the first a letter or digit; `main` is taken",
+        )
+    return name
+
+
+# -- what a ref shows -----------------------------------------------------------------------------
+
+
+def seen(table: Snapshot, content: Content, since: int = 0) -> Snapshot:
+    """`table` with this content, as readers see it: without the rows of erasures that were opened after
+    the content was made. A content that nobody wrote to since cannot bear the marker itself."""
+    added = tuple(_later_erasures(table, content))
+    markers, totals = content.markers, content.totals
+    if added:
+        markers = Tier(markers.segments, (*markers.inline, *added))
+        totals = replace(totals, markers=totals.markers + len(added))
+    replaced = max(content.replaced, since)
+    return view(table, replace(content, markers=markers, totals=totals, replaced=replaced))
+
+
+def hidden(found: Snapshot, current: Snapshot) -> Snapshot:
+    """A version in the past as readers see it now: without the rows of erasures opened since."""
+    content = content_of(seen(current, content_of(found)))
+    return view(found, replace(content, replaced=found.replaced))
+
+
+def _later_erasures(table: Snapshot, content: Content) -> Iterator[Marker]:
+    """The markers of erasures that were opened after the content was made, as far as they can hit rows of
+    it: it may be from before a column was added that the condition asks for."""
+    for erasure in table.erasures:
+        if erasure.predicate is None or erasure.opened_version <= content.version:
+            continue
+        predicate = asked_before(erasure.predicate, content.schema_id, table.schemas)
+        if may_match(predicate, {}, 1):
+            yield Marker(
+                id=erasure.id,
+                body=Where(predicate),
+                sequence=erasure.opened_version,
+                erasure=erasure.id,
+            )
+
+
+def with_head(committed: Snapshot, table: Snapshot, name: str, head: HeadObject) -> Snapshot:
+    """What the pointer says after a commit on a ref: main's content as it was in `table`, and the ref's
+    new head. A tag goes on naming the version it was made of."""
+    ref = committed.refs[name]
+    version = committed.version if ref.kind == "branch" else ref.version
+    return view(
+        replace(
+            committed,
+            refs={**committed.refs, name: replace(ref, version=version, head=head)},
+            commit=replace(committed.commit, branch=name),
+        ),
+        content_of(table),
+    )
+
+
+# -- what refs hold -------------------------------------------------------------------------------
+
+
+def held_versions(snapshot: Snapshot) -> frozenset[int]:
+    """Versions of main that refs need: as their content, or to compare it with main's."""
+    contents = {r.version for r in snapshot.refs.values() if r.head is None}
+    return frozenset(contents | {r.base for r in snapshot.refs.values() if r.base})
+
+
+def heads(snapshot: Snapshot) -> frozenset[HeadObject]:
+    return frozenset(r.head for r in snapshot.refs.values() if r.head is not None)
+
+
+def is_retained(snapshot: Snapshot, ref: Ref) -> bool:
+    """Whether the content of `ref`, which was seen earlier, is still kept: by a ref, or by the version
+    that made it."""
+    if ref.head is None and ref.version in held_versions(snapshot):
+        return True
+    if ref.head is not None and ref.head in heads(snapshot):
+        return True
+    return snapshot.oldest_version <= ref.version <= snapshot.version
+
+
+# -- what a commit makes of them ------------------------------------------------------------------
+
+
+def validate_refs(snapshot: Snapshot, edit: Edit) -> Conflict | None:
+    """Whether an edit of refs still fits this base."""
+    for name, ref in edit.refs_were.items():
+        if snapshot.refs.get(name) != ref:
+            return Conflict(f"the ref {name} was changed by somebody else")
+    if edit.source is not None and not is_retained(snapshot, edit.source):
+        return Conflict(f"version {edit.source.version} has expired")
+    if edit.changed_was is not None and snapshot.changed != edit.changed_was:
+        return Conflict("rows of main changed")
+    if edit.refs and len(edited_refs(snapshot, edit)) > max(MAX_REFS, len(snapshot.refs)):
+        return Conflict(f"a table has at most {MAX_REFS} refs")
+    return None
+
+
+def edited_refs(snapshot: Snapshot, edit: Edit) -> dict[str, Ref]:
+    found = {**snapshot.refs, **edit.refs}
+    return {name: _dated(ref, snapshot.version) for name, ref in found.items() if ref is not None}
+
+
+def _dated(ref: Ref, version: int) -> Ref:
+    def known(planned: int) -> int:
+        return version if planned == THIS_VERSION else planned
+
+    return replace(ref, version=known(ref.version), base=known(ref.base), since=known(ref.since))
+
+
+def shaped(snapshot: Snapshot, content: Content) -> Snapshot:
+    """With the columns and the layout of `content`, and its own files."""
+    return replace(
+        snapshot,
+        schema_id=content.schema_id,
+        spec_id=content.spec_id,
+        primary_key=content.primary_key,
+        sort_by=content.sort_by,
+        stats_columns=content.stats_columns,
+    )
+
+
+def net_counts(commit: Commit, before: Totals, after: Totals) -> Commit:
+    """What a commit tells that replaces the content: how many more or fewer there are than before."""
+    return replace(
+        commit,
+        added_files=max(after.files - before.files, 0),
+        removed_files=max(before.files - after.files, 0),
+        added_rows=None,
+        removed_rows=None,
+        added_markers=max(after.markers - before.markers, 0),
+        removed_markers=max(before.markers - after.markers, 0),
+    )

@@ -1,0 +1,54 @@
+"""Reach: which files a delete marker may hit.
+
+Promise: `marker_may_hit` is False only when the marker surely deletes no row of the file.
+"""
+
+from __future__ import annotations
+
+from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Where
+from inlay.format.predicate import Predicate
+from inlay.format.schema import Primitive, Schema
+from inlay.format.snapshot import Segment
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.prune import Stats, keys_may_match, may_match, range_predicate
+
+
+def marker_predicate(marker: Marker, schema: Schema) -> Predicate | None:
+    """The predicate a range or predicate marker stands for; None for the other kinds."""
+    match marker.body:
+        case Where(predicate):
+            return predicate
+        case KeyRange() as key_range:
+            found = schema.by_id(key_range.field_id)
+            if found is None or not isinstance(found.type, Primitive):
+                return None
+            return range_predicate(key_range, key_range.kind or found.type)
+        case _:
+            return None
+
+
+def reference_may_hit(marker: Marker, segment: Segment, evidence: Evidence) -> bool:
+    """The same of all files under a reference."""
+    if isinstance(marker.body, Keys):
+        return keys_may_match(marker.body, segment.stats, segment.rows)
+    predicate = marker_predicate(marker, evidence.schema)
+    return predicate is None or may_match(predicate, segment.stats, segment.rows)
+
+
+def marker_may_hit(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
+    """By file, sequence (design section 2: a table-wide marker at S hits sequence < S) and evidence."""
+    if marker.file is not None:
+        return marker.file == entry.key
+    committed_later = marker.sequence is None or (entry.sequence or 0) < marker.sequence
+    if not committed_later:
+        return False
+    known = known_to(marker, entry, evidence)
+    if isinstance(marker.body, Keys):
+        return keys_may_match(marker.body, known, entry.rows)
+    predicate = marker_predicate(marker, evidence.schema)
+    return predicate is None or may_match(predicate, known, entry.rows)
+
+
+def known_to(marker: Marker, entry: DataFile, evidence: Evidence) -> Stats:
+    """What a marker may rely on: an erasure leaves nothing out on another writer's word."""
+    return evidence.of(entry) if marker.erasure is None else evidence.sure(entry)

@@ -1,0 +1,244 @@
+"""Scan planning: which files are read, under which deletes, with which part of the predicate.
+
+Promise: every row that is live in the snapshot and for which the predicate is TRUE is in exactly one
+task; a task may hold other rows too, which its markers and its predicate take out when it is read.
+Files are left out only on what their statistics and partition values make sure. Order is the order of
+the files given.
+
+Pure. `parquet.read.reader` reads a task; a task is a frozen value that pickles, so that it can be read in
+another process.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from inlay.format.entry import (
+    DataFile,
+    KeyRange,
+    Keys,
+    Marker,
+    RowGroups,
+    Rows,
+    Vector,
+    Where,
+)
+from inlay.format.predicate import TRUE, And, Comparison, In, Predicate
+from inlay.format.schema import Primitive, Schema, Value
+from inlay.format.snapshot import Segment
+from inlay.format.values import is_nan
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.prune import Stats, all_match, may_match
+from inlay.plan.scan.marker_scope import known_to, marker_may_hit, marker_predicate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileTask:
+    """One data file to read at one snapshot.
+
+    `schema` is the one its entry records: the file's names mean what they meant there. `predicate` is
+    what must still be checked on its rows; `row_groups` None is all of them. `only`, unless empty,
+    leaves just the rows that at least one of these markers deletes (`plan.feed.feed` asks what a commit
+    deleted). `by_rows`: `predicate`, too, is judged by the rows alone, whatever the file's statistics say.
+    """
+
+    file: DataFile
+    schema: Schema
+    markers: tuple[Marker, ...] = ()
+    only: tuple[Marker, ...] = ()
+    predicate: Predicate = TRUE
+    row_groups: tuple[int, ...] | None = None
+    by_rows: bool = False
+
+    @property
+    def judges_rows(self) -> bool:
+        """Whether its deletes are decided by its rows alone: an erasure believes no other writer's
+        statistics."""
+        markers = (*self.markers, *self.only)
+        erases = any(marker.erasure is not None for marker in markers)
+        return self.by_rows or (self.file.is_foreign and erases)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row of the file is a row of the task's result."""
+        anything = not self.markers and not self.only and self.predicate == TRUE
+        return anything and self.row_groups is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanPlan:
+    """What a scan will read, and what it need not: the numbers `explain` shows.
+
+    `rows` and `bytes` are those of the files to read: upper bounds of what is returned and fetched.
+    """
+
+    tasks: tuple[FileTask, ...]
+    files: int
+    pruned: int
+    deleted: int
+
+    @property
+    def rows(self) -> int:
+        return sum(task.file.rows for task in self.tasks)
+
+    @property
+    def bytes(self) -> int:
+        return sum(task.file.size for task in self.tasks)
+
+    @property
+    def markers(self) -> int:
+        """Distinct deletes that must be applied."""
+        return len({marker.id for task in self.tasks for marker in task.markers})
+
+
+def plan_scan(
+    files: Iterable[DataFile],
+    markers: Iterable[Marker],
+    predicate: Predicate = TRUE,
+    *,
+    evidence: Evidence,
+) -> ScanPlan:
+    """Tasks for the rows of `files` that `markers` leave and `predicate` selects. Predicate and markers
+    are bound to the schema of `evidence`, which knows the files' table."""
+    of_file: dict[str, list[Marker]] = defaultdict(list)
+    of_table: list[_Bounded] = []
+    for marker in markers:
+        if marker.file is None:
+            of_table.append(_bounded(marker))
+        else:
+            of_file[marker.file].append(marker)
+    tasks: list[FileTask] = []
+    total = pruned = deleted = 0
+    for entry in files:
+        total += 1
+        stats = evidence.of(entry)
+        if not entry.rows or not may_match(predicate, stats, entry.rows):
+            pruned += 1
+            continue
+        hits = tuple(
+            marker
+            for marker in (
+                *(
+                    found.marker
+                    for found in of_table
+                    if found.marker.erasure is not None or found.may_touch(stats)
+                ),
+                *of_file.get(entry.key, ()),
+            )
+            if marker_may_hit(marker, entry, evidence)
+        )
+        if any(_deletes_all(marker, entry, evidence) for marker in hits):
+            deleted += 1
+            continue
+        left = residual(predicate, stats, entry.rows)
+        recorded = evidence.schemas[entry.schema_id]
+        tasks.append(FileTask(file=entry, schema=recorded, markers=hits, predicate=left))
+    return ScanPlan(tasks=tuple(tasks), files=total, pruned=pruned, deleted=deleted)
+
+
+def segment_may_match(segment: Segment, predicate: Predicate) -> bool:
+    """Whether a file of this segment of file entries can hold a row the predicate selects."""
+    return may_match(predicate, segment.stats, segment.rows)
+
+
+def residual(predicate: Predicate, stats: Stats, rows: int) -> Predicate:
+    """The part of `predicate` that rows with these statistics can still fail."""
+    if all_match(predicate, stats, rows):
+        return TRUE
+    if isinstance(predicate, And):
+        # A row is selected where every part is TRUE, so parts that surely are may go.
+        left = tuple(p for p in predicate.parts if not all_match(p, stats, rows))
+        return left[0] if len(left) == 1 else And(left)
+    return predicate
+
+
+def split_task(task: FileTask, pieces: int) -> tuple[FileTask, ...]:
+    """The same rows as up to `pieces` tasks of neighbouring row groups, in order."""
+    groups = task.row_groups if task.row_groups is not None else tuple(range(task.file.row_groups))
+    pieces = min(pieces, len(groups))
+    if pieces <= 1:
+        return (task,)
+    bounds = [len(groups) * n // pieces for n in range(pieces + 1)]
+    return tuple(replace(task, row_groups=groups[a:b]) for a, b in pairwise(bounds))
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounded:
+    """A table-wide marker with bounds that every row it hits lies in: `field_id` None for none.
+
+    A quick look before the exact one: many deletes times many files are a lot of pairs, nearly all of
+    them far apart.
+    """
+
+    marker: Marker
+    field_id: int | None = None
+    lower: Value | None = None
+    upper: Value | None = None
+    kind: Primitive | None = None
+
+    def may_touch(self, known: Stats) -> bool:
+        stats = None if self.field_id is None else known.get(self.field_id)
+        if stats is None or stats.lower is None or stats.upper is None:
+            return True
+        if stats.kind is not None and stats.kind.is_temporal and stats.kind != self.kind:
+            return True  # widened since: the exact look compares them
+        if isinstance(stats.lower, float) and stats.has_nan is not False:
+            return True  # NaN lies outside of the file's bounds and above every number
+        above = self.lower is not None and stats.upper < self.lower  # type: ignore[operator]
+        below = self.upper is not None and stats.lower > self.upper  # type: ignore[operator]
+        return not (above or below)
+
+
+def _bounded(marker: Marker) -> _Bounded:
+    found: tuple[int, Value | None, Value | None, Primitive | None] | None
+    match marker.body:
+        case KeyRange(field_id=field_id, lower=lower, upper=upper, kind=kind):
+            found = (field_id, lower, upper, kind)
+        case Keys(field_ids=(field_id, *_), stats=stats) if field_id in stats:
+            bounds = stats[field_id]
+            found = (field_id, bounds.lower, bounds.upper, bounds.kind)
+        case Where(predicate):
+            found = _bounds(predicate)
+        case _:
+            found = None
+    # A NaN bounds nothing: it compares false with everything.
+    if found is None or is_nan(found[1]) or is_nan(found[2]):
+        return _Bounded(marker)
+    return _Bounded(marker, *found)
+
+
+def _bounds(
+    predicate: Predicate,
+) -> tuple[int, Value | None, Value | None, Primitive | None] | None:
+    """A field and bounds that its value has wherever the predicate is TRUE; None for none known."""
+    match predicate:
+        case Comparison(field_id, "=", literal):
+            return field_id, literal.value, literal.value, literal.type
+        case Comparison(field_id, "<" | "<=", literal):
+            return field_id, None, literal.value, literal.type
+        case Comparison(field_id, ">" | ">=", literal):
+            return field_id, literal.value, None, literal.type
+        case In(field_id, kind, values):
+            return field_id, values[0], values[-1], kind
+        case And(parts):
+            return next((found for part in parts if (found := _bounds(part))), None)
+        case _:
+            return None
+
+
+def _deletes_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
+    """Whether a marker that applies to a file surely deletes every row of it."""
+    match marker.body:
+        case RowGroups(ordinals):
+            return len(set(ordinals)) == entry.row_groups
+        case Vector(rows=rows):
+            return rows == entry.rows
+        case Rows(positions):
+            return len(positions) == entry.rows
+        case _:
+            predicate = marker_predicate(marker, evidence.schema)
+            known = known_to(marker, entry, evidence)
+            return predicate is not None and all_match(predicate, known, entry.rows)

@@ -1,0 +1,236 @@
+"""Evolving: what a table says to a change of its schema, and to changes planned under another one.
+
+Promise: after a commit that passed here, every live file can be read under the schema, and every live
+delete and open erasure speaks of columns it has. Checked on the base that is swapped out, so whichever
+of two racing commits comes second is told:
+
+* a schema changed meanwhile conflicts with a change of it, unless both come to the same columns,
+* a column with a live delete or an open erasure is not dropped, and a delete that comes after the drop
+  is not taken: it would delete nothing and be believed,
+* data written under an older schema keeps that one, if it can be read under the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from inlay.errors import InvalidRequest
+from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Where
+from inlay.format.predicate import field_ids
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
+from inlay.format.snapshot import Snapshot
+from inlay.format.widening import reach, widens
+from inlay.plan.change import Change, Conflict, SchemaEdit
+from inlay.plan.metadata.state import State
+from inlay.plan.pruning.partitions import applies_to, current_spec
+from inlay.plan.schema_evolution import evolve, same_columns, spell
+
+
+def evolved(snapshot: Snapshot, edit: SchemaEdit) -> Schema:
+    """The schema that the edit makes of the snapshot's. Raises `InvalidRequest`."""
+    return evolve(
+        snapshot.schema,
+        edit.evolution,
+        schema_id=max(s.id for s in snapshot.schemas) + 1,
+        next_id=snapshot.last_field_id + 1,
+        version=snapshot.version + 1,
+    )
+
+
+def is_evolved(snapshot: Snapshot, edit: SchemaEdit) -> bool:
+    """Whether the table has the columns that the edit asks for already: it changes none, or another
+    commit made the same change since."""
+    planned_on = snapshot.schema_by_id(edit.planned_on)
+    known = frozenset(field.id for _, field in planned_on.walk())
+    wanted = evolve(planned_on, edit.evolution, schema_id=0, next_id=snapshot.last_field_id + 1)
+    return same_columns(snapshot.schema, wanted, known)
+
+
+def looks_at(snapshot: Snapshot, edit: SchemaEdit) -> tuple[bool, bool]:
+    """Whether the edit depends on the entries of files, and on those of markers; most edits on none."""
+    if edit.planned_on != snapshot.schema_id:
+        return False, False  # a conflict, whatever they say
+    after = evolved(snapshot, edit)
+    return bool(shrinking(snapshot.schema, after)), bool(_dropped(snapshot.schema, after))
+
+
+def validate_schema(state: State, change: Change) -> Conflict | None:
+    """Why a change does not go with the table's schema as it is now."""
+    snapshot = state.snapshot
+    edit = change.edit.schema
+    if edit is not None:
+        if edit.planned_on != snapshot.schema_id:
+            return Conflict("the schema was changed by another commit")
+        try:
+            objection(state, edit)
+        except InvalidRequest as error:
+            return Conflict(error.message)
+    schema = snapshot.schema
+    needed: frozenset[int] = frozenset().union(*map(spoken_of, change.add_markers))
+    if change.edit.erasure is not None and change.edit.erasure.predicate is not None:
+        needed |= field_ids(change.edit.erasure.predicate)
+    if needed and not needed <= {field.id for _, field in schema.walk()}:
+        return Conflict("a column that this delete speaks of was dropped")
+    for entry in change.add:
+        if entry.schema_id != snapshot.schema_id:
+            if change.reads is not None:
+                return Conflict("the schema was changed while rows were derived under it")
+            reason = unreadable(entry, snapshot.schema_by_id(entry.schema_id), schema)
+            if reason:
+                return Conflict(reason)
+    return None
+
+
+def spoken_of(marker: Marker) -> frozenset[int]:
+    """Field ids that a delete looks at."""
+    match marker.body:
+        case KeyRange(field_id=field_id):
+            return frozenset((field_id,))
+        case Where(predicate):
+            return field_ids(predicate)
+        case Keys(field_ids=ids):
+            return frozenset(ids)
+        case _:
+            return frozenset()
+
+
+# -- what stands against a change of the schema ---------------------------------------------------
+
+
+def objection(state: State, edit: SchemaEdit) -> None:
+    """Raises `InvalidRequest` for what the table still needs. What the edit `looks_at` must be loaded."""
+    snapshot = state.snapshot
+    after = evolved(snapshot, edit)
+    gone = _dropped(snapshot.schema, after)
+    _keys_stay(snapshot, gone)
+    if not applies_to(current_spec(snapshot).fields, after):
+        raise InvalidRequest(
+            "the table is partitioned by a column in a way that its new type does not take",
+            next_step="Partition the table differently first",
+        )
+    if gone:
+        for erasure in snapshot.erasures:
+            if erasure.predicate is not None:
+                _not_spoken_of(field_ids(erasure.predicate), gone, erasure=erasure.id)
+        for marker in state.markers():
+            _not_spoken_of(spoken_of(marker), gone)
+    shrunk = shrinking(snapshot.schema, after)
+    if shrunk:
+        schemas = {s.id: s for s in snapshot.schemas}
+        for entry in state.files():
+            reason = unreadable(entry, schemas[entry.schema_id], after, only=shrunk)
+            if reason and entry.key not in edit.proven:
+                raise InvalidRequest(
+                    f"{reason} ({entry.key})",
+                    next_step="Choose a coarser unit, or delete the rows and rewrite() the files",
+                )
+
+
+def _dropped(before: Schema, after: Schema) -> dict[int, str]:
+    left = frozenset(field.id for _, field in after.walk())
+    return {f.id: spell(path) for path, f in before.walk() if f.id not in left}
+
+
+def _keys_stay(snapshot: Snapshot, gone: dict[int, str]) -> None:
+    needed = (
+        (snapshot.primary_key, "the primary key", "A table keeps its key: copy it into a new one"),
+        (snapshot.sort_by, "the sort order", "Sort the table by other columns first"),
+        (
+            tuple(f.source for f in current_spec(snapshot).fields),
+            "the partitioning",
+            "Partition the table differently first",
+        ),
+    )
+    for ids, what, next_step in needed:
+        for field_id in ids:
+            if field_id in gone:
+                raise InvalidRequest(
+                    f"column {gone[field_id]!r} is part of {what} and cannot be dropped",
+                    next_step=next_step,
+                )
+
+
+def _not_spoken_of(ids: Iterable[int], gone: dict[int, str], erasure: str | None = None) -> None:
+    for field_id in ids:
+        if field_id in gone:
+            name = gone[field_id]
+            if erasure is not None:
+                raise InvalidRequest(
+                    f"column {name!r} cannot be dropped: the open erasure {erasure!r} speaks of it",
+                    next_step="Wait until the erasure has its receipt",
+                )
+            raise InvalidRequest(
+                f"column {name!r} cannot be dropped: a delete that is not applied yet speaks of it",
+                next_step="Apply it by rewrite() (inlay rewrite), then drop the column",
+            )
+
+
+# -- whether files can be read --------------------------------------------------------------------
+
+
+def shrinking(before: Schema, after: Schema) -> frozenset[int]:
+    """Fields whose new type lacks the farthest years of the old one: a file must be known to hold none
+    of them."""
+    old = {field.id: field.type for _, field in before.walk()}
+    return frozenset(
+        field.id
+        for _, field in after.walk()
+        if isinstance(field.type, Primitive)
+        and isinstance(was := old.get(field.id), Primitive)
+        and widens(was, field.type)
+        and reach(was, field.type) is not None
+    )
+
+
+def unreadable(
+    entry: DataFile, recorded: Schema, schema: Schema, *, only: frozenset[int] | None = None
+) -> str:
+    """Why a file recorded under one schema may not be readable as another; empty when it surely is.
+    `only` looks at those fields."""
+    old = {field.id: field for _, field in recorded.walk()}
+    for path, field in schema.walk():
+        if only is not None and field.id not in only:
+            continue
+        was = old.get(field.id)
+        reason = _missing(path, field, schema, old) if was is None else _unlike(entry, was, field)
+        if reason:
+            return f"column {spell(path)!r} {reason}"
+    return ""
+
+
+def _missing(path: tuple[str, ...], field: Field, schema: Schema, old: dict[int, Field]) -> str:
+    if field.nullable or field.default is not None:
+        return ""
+    parent = next((f for p, f in schema.walk() if p == path[:-1]), None)
+    # Where the parent is missing too, that one decides.
+    is_new_within = parent is not None and parent.id not in old
+    return "" if is_new_within else "is required since, and this data lacks it"
+
+
+def _unlike(entry: DataFile, was: Field, field: Field) -> str:
+    if was.nullable and not field.nullable:
+        return "is required since, and may hold NULL here"
+    match was.type, field.type:
+        case Primitive() as source, Primitive() as target:
+            if not widens(source, target):
+                return f"is {target} since, and was written as {source}"
+            limits = reach(source, target)
+            if limits is not None and not _within(entry, field.id, limits):
+                return f"may hold values that {target} does not reach"
+            return ""
+        case (Struct(), Struct()) | (ListOf(), ListOf()) | (MapOf(), MapOf()):
+            return ""
+        case _:
+            return "has another shape since"
+
+
+def _within(entry: DataFile, field_id: int, limits: tuple[int, int]) -> bool:
+    known = entry.stats.get(field_id)
+    if known is None:
+        return False
+    if known.null_count == entry.rows:
+        return True
+    lower, upper = known.lower, known.upper
+    if not isinstance(lower, int) or not isinstance(upper, int):
+        return False
+    return limits[0] <= lower and upper <= limits[1]

@@ -1,0 +1,423 @@
+"""Evolution: how a schema becomes the next one.
+
+Promise: `evolve` answers a schema under which every file of the table reads as before, or refuses with
+the reason. A column is its field id, so a rename or a move changes no file, and a name that is used
+again gets a new id and never reads old data. Same schema, evolution and next id give the same answer.
+
+Steps of one evolution are taken in this order, whatever the order they were given in: drop, rename,
+widen, make optional, add, order. Paths name fields as they are *before* it, but for those in `add` and
+`order`, which see its result.
+
+What the rest of the table says against a change (keys, live deletes, open erasures) is in
+`plan.schema_conflicts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from itertools import count
+from typing import TypeVar
+
+from inlay.errors import InvalidRequest
+from inlay.format.schema import (
+    Field,
+    ListOf,
+    MapOf,
+    Primitive,
+    Schema,
+    Struct,
+    Type,
+    Value,
+)
+from inlay.format.widening import widened, widens
+
+Path = tuple[str, ...]
+T = TypeVar("T")
+
+# Columns that a scan or a feed of changes can be asked for beside those of the table.
+RESERVED = frozenset(("_pos", "_file", "_change_type", "_commit_version", "_commit_timestamp"))
+# A name is in the pointer, in every file and in every error about it.
+MAX_NAME_BYTES = 255
+_KEY, _ELEMENT, _VALUE = "key", "element", "value"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evolution:
+    """What is to be changed. `add` holds the path of each new field's parent (empty for a column) and the
+    field, whose ids are not looked at; `order` lists fields that come first among their siblings."""
+
+    drop: tuple[Path, ...] = ()
+    rename: tuple[tuple[Path, str], ...] = ()
+    widen: tuple[tuple[Path, Primitive], ...] = ()
+    optional: tuple[Path, ...] = ()
+    add: tuple[tuple[Path, Field], ...] = ()
+    order: tuple[Path, ...] = ()
+
+
+def evolve(
+    schema: Schema, evolution: Evolution, *, schema_id: int, next_id: int, version: int = 1
+) -> Schema:
+    """The schema after `evolution`; new fields get ids from `next_id`. Raises `InvalidRequest`."""
+    steps = _Steps.of(schema, evolution)
+    fields = tuple(steps.apply(f) for f in schema.fields if f.id not in steps.dropped)
+    found = Schema(schema_id, fields, version)
+    ids = count(next_id)
+    for parent, field in evolution.add:
+        found = _added(found, parent, field, ids)
+    for parent, paths in _by_parent(evolution.order).items():
+        found = _ordered(found, parent, [path[-1] for path in paths])
+    _check(schema, found)
+    return found
+
+
+# -- paths ----------------------------------------------------------------------------------------
+
+
+def field_at(schema: Schema, path: Path) -> Field:
+    """The field at a path, which may go through list elements and map sides. Raises
+    `InvalidRequest` that says which names are near."""
+    found = next((f for p, f in schema.walk() if p == path), None)
+    if found is None:
+        known = [spell(p) for p, _ in schema.walk()]
+        near = get_close_matches(spell(path), known, n=3, cutoff=0.6)
+        names = ", ".join(known[:20])
+        raise InvalidRequest(
+            f"there is no column {spell(path)!r}",
+            next_step=f"Did you mean {' or '.join(near)}?" if near else f"There are: {names}",
+        )
+    return found
+
+
+def spell(path: Path) -> str:
+    return ".".join(path)
+
+
+def _by_parent(paths: Iterable[Path]) -> dict[Path, list[Path]]:
+    found: dict[Path, list[Path]] = {}
+    for path in paths:
+        found.setdefault(path[:-1], []).append(path)
+    return found
+
+
+# -- steps on fields that are there ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The evolution by field id."""
+
+    dropped: frozenset[int]
+    names: dict[int, str]
+    types: dict[int, Primitive]
+    optional: frozenset[int]
+
+    @staticmethod
+    def of(schema: Schema, evolution: Evolution) -> _Steps:
+        def ids(paths: Iterable[Path], what: str) -> list[int]:
+            found = [field_at(schema, path).id for path in paths]
+            if len(set(found)) < len(found):
+                raise InvalidRequest(f"a column is named twice to {what}")
+            return found
+
+        for path in (*evolution.drop, *(p for p, _ in evolution.rename)):
+            _may_be_named(schema, path)
+        dropped = ids(evolution.drop, "drop")
+        renamed = ids((p for p, _ in evolution.rename), "rename")
+        retyped = ids((p for p, _ in evolution.widen), "widen")
+        steps = _Steps(
+            frozenset(dropped),
+            dict(zip(renamed, (name for _, name in evolution.rename), strict=True)),
+            dict(zip(retyped, (kind for _, kind in evolution.widen), strict=True)),
+            frozenset(ids(evolution.optional, "make optional")),
+        )
+        both = steps.dropped & (set(renamed) | set(retyped) | steps.optional)
+        if both:
+            name = spell(schema.path_of(min(both)) or ())
+            raise InvalidRequest(f"column {name!r} is both dropped and changed")
+        return steps
+
+    def apply(self, field: Field) -> Field:
+        kind = self._type(field.type)
+        default = field.default
+        wider = self.types.get(field.id)
+        if wider is not None:
+            kind = _wider(field, wider)
+            if default is not None and isinstance(field.type, Primitive):
+                default = widened(default, field.type, wider)
+        return replace(
+            field,
+            name=self.names.get(field.id, field.name),
+            type=kind,
+            nullable=field.nullable or field.id in self.optional,
+            default=default,
+        )
+
+    def _type(self, kind: Type) -> Type:
+        match kind:
+            case Struct(fields):
+                left = tuple(self.apply(f) for f in fields if f.id not in self.dropped)
+                if not left:
+                    raise InvalidRequest(
+                        f"a struct would be left without fields: {', '.join(f.name for f in fields)}",
+                        next_step="Drop the struct itself",
+                    )
+                return Struct(left)
+            case ListOf(element):
+                return ListOf(self.apply(element))
+            case MapOf(key, value):
+                if key.id in self.optional:
+                    raise InvalidRequest("the key of a map is never NULL: it cannot be optional")
+                return MapOf(self.apply(key), self.apply(value))
+            case Primitive():
+                return kind
+
+
+def _may_be_named(schema: Schema, path: Path) -> None:
+    """Elements and map sides have no name of their own, and a map's keys are what they are."""
+    for depth in range(1, len(path)):
+        kind = field_at(schema, path[:depth]).type
+        is_last = depth + 1 == len(path)
+        if isinstance(kind, MapOf) and path[depth] == _KEY:
+            raise InvalidRequest(
+                f"{spell(path)!r} is part of a map's key, which stays as it is",
+                next_step="Add a column of another type, and drop this one",
+            )
+        if isinstance(kind, ListOf | MapOf) and is_last:
+            raise InvalidRequest(
+                f"{spell(path)!r} has no name that could be dropped or changed",
+                next_step=f"Drop or rename {spell(path[:-1])!r}",
+            )
+
+
+def _wider(field: Field, wanted: Primitive) -> Primitive:
+    kind = field.type
+    if not isinstance(kind, Primitive):
+        raise InvalidRequest(
+            f"column {field.name!r} is nested: only values can be widened",
+            next_step=f"Name the field within it: '{field.name}.…'",
+        )
+    if widens(kind, wanted):
+        return wanted
+    if widens(wanted, kind):
+        reason = f"{wanted} is narrower: values of the column may not fit"
+    else:
+        reason = f"{wanted} cannot hold every {kind} exactly"
+    raise InvalidRequest(
+        f"column {field.name!r} is {kind} and cannot become {wanted}: {reason}",
+        next_step="Add a column of that type, fill it by an update, and drop this one",
+    )
+
+
+# -- new fields -----------------------------------------------------------------------------------
+
+
+def _added(schema: Schema, parent: Path, field: Field, ids: Iterator[int]) -> Schema:
+    here = (*parent, field.name)
+    if not field.nullable and field.default is None:
+        raise InvalidRequest(
+            f"column {spell(here)!r} is required and has no default: rows that are there have no "
+            "value for it",
+            next_step="Give it a default, or make it optional",
+        )
+    if field.default is not None and not isinstance(field.type, Primitive):
+        raise InvalidRequest(
+            f"column {spell(here)!r} is nested and cannot have a default",
+            next_step="Give defaults to fields that are added within it later",
+        )
+    if not parent:
+        made = _numbered(field, ids)
+        _may_stand_beside(made.name, schema.fields, here)
+        return replace(schema, fields=(*schema.fields, made))
+    if schema.column(parent[0]) is None:
+        raise InvalidRequest(
+            f"there is no column {parent[0]!r} to add {spell(here)!r} to",
+            next_step=f'A column whose own name has a dot is written in quotes: "{spell(here)}"',
+        )
+    within = field_at(schema, parent)
+    for depth in range(1, len(parent)):
+        if isinstance(field_at(schema, parent[:depth]).type, MapOf) and parent[depth] == _KEY:
+            raise InvalidRequest(
+                f"{spell(parent)!r} is part of a map's key, which stays as it is",
+                next_step="Add a column of another type",
+            )
+    if not isinstance(within.type, Struct):
+        raise InvalidRequest(
+            f"{spell(parent)!r} is no struct: nothing can be added to it",
+            next_step=f'A column whose own name has a dot is written "{spell(here)}", in quotes',
+        )
+    made = _numbered(field, ids)
+    _may_stand_beside(made.name, within.type.fields, here)
+    return _with_members(schema, within.id, (*within.type.fields, made))
+
+
+def _numbered(field: Field, ids: Iterator[int]) -> Field:
+    """The field with fresh ids, depth first."""
+    own = next(ids)
+    match field.type:
+        case Struct(fields):
+            kind: Type = Struct(tuple(_numbered(f, ids) for f in fields))
+        case ListOf(element):
+            kind = ListOf(_numbered(element, ids))
+        case MapOf(key, value):
+            made = _numbered(key, ids)
+            kind = MapOf(made, _numbered(value, ids))
+        case Primitive():
+            kind = field.type
+    return replace(field, id=own, type=kind)
+
+
+def _with_members(schema: Schema, struct_id: int, members: tuple[Field, ...]) -> Schema:
+    """The schema with other fields in the struct `struct_id`."""
+
+    def within(field: Field) -> Field:
+        if field.id == struct_id:
+            return replace(field, type=Struct(members))
+        match field.type:
+            case Struct(fields):
+                return replace(field, type=Struct(tuple(map(within, fields))))
+            case ListOf(element):
+                return replace(field, type=ListOf(within(element)))
+            case MapOf(key, value):
+                return replace(field, type=MapOf(within(key), within(value)))
+            case Primitive():
+                return field
+
+    return replace(schema, fields=tuple(map(within, schema.fields)))
+
+
+def _ordered(schema: Schema, parent: Path, names: Sequence[str]) -> Schema:
+    fields = schema.fields
+    if parent:
+        within = field_at(schema, parent)
+        if not isinstance(within.type, Struct):
+            raise InvalidRequest(f"{spell(parent)!r} is no struct: it has no order")
+        fields = within.type.fields
+    for name in names:
+        field_at(schema, (*parent, name))
+    if len(set(names)) < len(names):
+        raise InvalidRequest("a column is named twice to order")
+    by_name = {field.name: field for field in fields}
+    rest = [field for field in fields if field.name not in names]
+    ordered = (*(by_name[name] for name in names), *rest)
+    if not parent:
+        return replace(schema, fields=ordered)
+    return _with_members(schema, field_at(schema, parent).id, ordered)
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+
+def _check(before: Schema, after: Schema) -> None:
+    if not after.fields:
+        raise InvalidRequest(
+            "the table would be left without columns", next_step="Keep one, or drop the table"
+        )
+    old = {field.id: field.name for _, field in before.walk()}
+    for siblings, path in _structs(after):
+        for field in siblings:
+            if old.get(field.id) != field.name:
+                others = tuple(f for f in siblings if f.id != field.id)
+                _may_stand_beside(field.name, others, (*path, field.name))
+
+
+def _structs(schema: Schema) -> Iterator[tuple[tuple[Field, ...], Path]]:
+    yield schema.fields, ()
+    for path, field in schema.walk():
+        if isinstance(field.type, Struct):
+            yield field.type.fields, path
+
+
+def _may_stand_beside(name: str, siblings: Iterable[Field], path: Path) -> None:
+    """A new name: one that readers which do not tell cases apart can tell from its siblings."""
+    if not name or not _is_short_text(name):
+        raise InvalidRequest(
+            f"a column cannot be called {name[:50]!r}",
+            next_step=f"A name has 1 to {MAX_NAME_BYTES} bytes of UTF-8",
+        )
+    if len(path) == 1 and name.casefold() in RESERVED:
+        raise InvalidRequest(
+            f"{name!r} is a column that every scan has: no other can be called so",
+            next_step=f"Reserved are {', '.join(sorted(RESERVED))}",
+        )
+    twin = next((f.name for f in siblings if f.name.casefold() == name.casefold()), None)
+    if twin is not None:
+        alike = "" if twin == name else f" ({twin!r}; engines like Spark do not tell cases apart)"
+        raise InvalidRequest(
+            f"there is a column {spell(path)!r} already{alike}", next_step="Choose another name"
+        )
+
+
+def _is_short_text(name: str) -> bool:
+    try:
+        return len(name.encode("utf-8")) <= MAX_NAME_BYTES and name.isprintable()
+    except UnicodeEncodeError:
+        return False
+
+
+# -- what is different ----------------------------------------------------------------------------
+
+
+def differences(before: Schema, after: Schema) -> tuple[str, ...]:
+    """What an evolution did, a line for each step; empty for the same columns."""
+    old = {field.id: (path, field) for path, field in before.walk()}
+    new = {field.id: (path, field) for path, field in after.walk()}
+    found = [
+        f"drop {spell(path)}"
+        for field_id, (path, _) in old.items()
+        if field_id not in new and not _inside(path, old, new)
+    ]
+    for field_id, (path, field) in new.items():
+        if field_id not in old:
+            if not _inside(path, new, old):
+                found.append(f"add {spell(path)} {_called(field)}")
+            continue
+        was_path, was = old[field_id]
+        if was.name != field.name:
+            found.append(f"rename {spell(was_path)} to {field.name}")
+        if was.type != field.type and isinstance(field.type, Primitive):
+            found.append(f"widen {spell(path)} from {was.type} to {field.type}")
+        if was.nullable != field.nullable:
+            found.append(f"make {spell(path)} {'optional' if field.nullable else 'required'}")
+    if [i for i in old if i in new] != [i for i in new if i in old]:
+        found.append("order " + ", ".join(spell(p) for p, f in new.values() if len(p) == 1))
+    return tuple(found)
+
+
+def _inside(
+    path: Path, here: dict[int, tuple[Path, Field]], there: dict[int, tuple[Path, Field]]
+) -> bool:
+    """Whether an ancestor of a field is also only here: telling of that one is enough."""
+    ids = {p: field_id for field_id, (p, _) in here.items()}
+    return any(ids[path[:n]] not in there for n in range(1, len(path)))
+
+
+def _called(field: Field) -> str:
+    kind = field.type
+    shown = str(kind) if isinstance(kind, Primitive) else type(kind).__name__.lower()
+    required = "" if field.nullable else " not null"
+    default: Value | None = field.default
+    return shown + required + ("" if default is None else f" default {default!r}")
+
+
+def same_columns(a: Schema, b: Schema, known: frozenset[int]) -> bool:
+    """Whether two schemas that both evolved from one with the field ids `known` are equal but for the ids
+    they gave to new fields."""
+    return _anonymous(a.fields, known) == _anonymous(b.fields, known)
+
+
+def _anonymous(fields: tuple[Field, ...], known: frozenset[int]) -> tuple[Field, ...]:
+    def anonymous(field: Field) -> Field:
+        match field.type:
+            case Struct(members):
+                kind: Type = Struct(_anonymous(members, known))
+            case ListOf(element):
+                kind = ListOf(anonymous(element))
+            case MapOf(key, value):
+                kind = MapOf(anonymous(key), anonymous(value))
+            case Primitive():
+                kind = field.type
+        return replace(field, id=field.id if field.id in known else 0, type=kind)
+
+    return tuple(map(anonymous, fields))

@@ -1,0 +1,151 @@
+"""Strategy: by which means rows leave a file, and why.
+
+Promise: the choice follows from counts alone (bytes, row groups, rows), so that it can be shown before
+anything is done (`--explain`). It never changes which rows are left, only what it costs to get there.
+What surgery takes comes from the file's own layout (`parquet.surgery.surgery.plan_edit`), not from here.
+
+The model is coarse on purpose: seconds of one worker, requests in sequence. Weights are of S3 in one
+region and of this library on one core (FACTS, "Parquet row-group surgery": 251 MiB decoded, filtered
+and encoded in 3.5 s; time to the first byte about 30 ms).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from inlay.format.entry import DataFile
+
+Method = Literal["tombstone", "restamp", "drop", "surgery", "rewrite"]
+Strategy = Literal["auto", "surgery", "rewrite"]
+STRATEGIES: tuple[Strategy, ...] = ("auto", "surgery", "rewrite")
+
+SECONDS_PER_REQUEST = 0.03
+NETWORK_BYTES_PER_SECOND = 80 * 2**20
+RECODED_BYTES_PER_SECOND = 50 * 2**20
+# Server-side copies cost no bandwidth of ours; parts of one upload are copied in parallel.
+COPIED_BYTES_PER_SECOND = 400 * 2**20
+# One GET or part: `parquet.read.ranges.GET_BYTES`.
+PIECE_BYTES = 16 * 2**20
+# Below this an object is read and PUT whole in about as many requests as its footer alone takes.
+SMALL_FILE_BYTES = 4 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a way of doing it takes."""
+
+    requests: int
+    read_bytes: int = 0
+    written_bytes: int = 0
+    copied_bytes: int = 0
+    recoded_bytes: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return (
+            self.requests * SECONDS_PER_REQUEST
+            + (self.read_bytes + self.written_bytes) / NETWORK_BYTES_PER_SECOND
+            + self.copied_bytes / COPIED_BYTES_PER_SECOND
+            + self.recoded_bytes / RECODED_BYTES_PER_SECOND
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """How much of a file is hit: row groups with rows to take out, those among them that lose every
+    row, and the share of all rows that stays."""
+
+    groups: int
+    emptied: int
+    kept_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The method and a sentence for people; what there was to choose from.
+
+    `tombstone` is what each scan of the file pays while the marker stays, the others what they cost
+    once. None: it is no way here (`no_surgery` says why), or was not looked at.
+    """
+
+    method: Method
+    reason: str
+    touched: Touched
+    row_groups: int
+    tombstone: Cost | None = None
+    surgery: Cost | None = None
+    no_surgery: str | None = None
+    rewrite: Cost | None = None
+
+
+def choose(
+    entry: DataFile,
+    touched: Touched,
+    *,
+    surgery: Cost | str | None,
+    tombstone: Cost | None = None,
+    strategy: Strategy = "auto",
+    seconds_left: float | None = None,
+) -> Choice:
+    """How to take rows out of `entry`. `surgery`: its cost, or why it is not possible. Surgery can be done
+    in pieces, so where the whole file does not fit `seconds_left` (None: no bound), surgery it is."""
+    groups = f"{touched.groups} of {entry.row_groups} row groups are touched"
+    cut = surgery if isinstance(surgery, Cost) else None
+    whole = rewrite_cost(entry, touched)
+    method: Method = "rewrite"
+    if touched.groups == 0:
+        method, reason = "restamp", "no row of it is deleted: the entry alone is renewed"
+    elif touched.kept_share == 0:
+        method, reason = "drop", "every row of it is deleted: the entry is dropped"
+    elif strategy == "rewrite":
+        reason = f"rewrite was asked for; {groups}"
+    elif cut is None:
+        reason = f"surgery is not possible here ({surgery}): the whole file is written"
+    elif strategy == "surgery":
+        method, reason = "surgery", f"surgery was asked for; {groups}"
+    elif entry.size <= SMALL_FILE_BYTES:
+        reason = "the file is small: one GET and one PUT"
+    elif seconds_left is not None and whole.seconds > seconds_left:
+        method = "surgery"
+        reason = f"{groups}: as many as time allows, for the whole file takes {whole.seconds:.1f} s"
+    elif cut.seconds < whole.seconds:
+        method, reason = "surgery", f"{groups}: {_compare(cut, whole)}"
+    else:
+        reason = f"{groups}: {_compare(whole, cut)}"
+    by_metadata = method in ("restamp", "drop")
+    return Choice(
+        method=method,
+        reason=reason,
+        touched=touched,
+        row_groups=entry.row_groups,
+        tombstone=tombstone,
+        surgery=None if by_metadata else cut,
+        no_surgery=surgery if isinstance(surgery, str) else None,
+        rewrite=None if by_metadata else whole,
+    )
+
+
+def rewrite_cost(entry: DataFile, touched: Touched) -> Cost:
+    """The whole file down, the rows that stay up."""
+    kept = int(entry.size * touched.kept_share)
+    pieces = -(-entry.size // PIECE_BYTES)
+    parts = -(-kept // PIECE_BYTES)
+    return Cost(
+        requests=1 + pieces + parts + (2 if parts > 1 else 0),
+        read_bytes=entry.size,
+        written_bytes=kept,
+        recoded_bytes=entry.size,
+    )
+
+
+def _compare(chosen: Cost, other: Cost) -> str:
+    return (
+        f"{_mib(chosen.read_bytes + chosen.written_bytes)} moved instead of "
+        f"{_mib(other.read_bytes + other.written_bytes)}, about {chosen.seconds:.2f} s instead of "
+        f"{other.seconds:.2f} s"
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"

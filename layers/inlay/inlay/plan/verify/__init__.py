@@ -1,0 +1,1 @@
+"""What must hold of metadata, and what a check can find."""

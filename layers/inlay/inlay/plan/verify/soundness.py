@@ -1,0 +1,292 @@
+"""Soundness: what must hold of metadata by itself, without a look at data files.
+
+Promise: pure; each function tells everything it finds wrong, and never stops at the first. The rules
+are those of docs/FORMAT.md. No message repeats a value of a row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeGuard
+
+from inlay.errors import CorruptTable
+from inlay.format import keys
+from inlay.format.entry import (
+    POSITIONAL,
+    ColumnStats,
+    DataFile,
+    KeyRange,
+    Keys,
+    Marker,
+    RowGroups,
+    Rows,
+    Vector,
+    Where,
+)
+from inlay.format.partition import decode_partition, parse_transform, result_type
+from inlay.format.predicate import field_ids
+from inlay.format.schema import Primitive, Schema, Value
+from inlay.format.snapshot import LedgerRecord, PartitionSpec, Segment, Snapshot
+from inlay.format.values import compare
+from inlay.plan.metadata.state import State, count_totals
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.verify.findings import Finding, finding
+
+# -- from one version to the next -----------------------------------------------------------------
+
+
+def check_succession(older: Snapshot, newer: Snapshot) -> Iterator[Finding]:
+    """What must hold between a version and an earlier one (not always the one before: versions that
+    refs hold may stand alone)."""
+
+    def wrong(message: str) -> Finding:
+        return finding("history_contradicts", keys.archive_key(older.version), message)
+
+    pair = f"version {older.version} and version {newer.version}"
+    if newer.table_id != older.table_id:
+        yield wrong(f"{pair} belong to different tables")
+        return
+    if newer.commit.time_us <= older.commit.time_us:
+        yield wrong(f"commit times do not rise between {pair}")
+    if newer.commit.id == older.commit.id:
+        yield wrong(f"{pair} have the same commit id")
+    if newer.ledger.horizon_us < older.ledger.horizon_us:
+        yield wrong(f"the ledger's horizon goes back between {pair}")
+    times = (older.boundary.time_us, newer.boundary.time_us)
+    if times[0] is not None and times[1] is not None and times[1] < times[0]:
+        yield wrong(f"the GC boundary goes back between {pair}")
+    if newer.last_field_id < older.last_field_id:
+        yield wrong(f"field ids are given again between {pair}")
+
+
+def check_time_index(snapshot: Snapshot, times: dict[int, int]) -> Iterator[Finding]:
+    """Reads as of a time follow the index: its points must be the versions' times."""
+    wrong = [v for v, us in snapshot.time_index if times.get(v, us) != us]
+    if wrong:
+        yield finding(
+            "history_contradicts",
+            keys.POINTER,
+            f"the time index has another time for version {wrong[0]} than that version itself",
+        )
+
+
+def check_refs(snapshot: Snapshot) -> Iterator[Finding]:
+    for name, ref in sorted(snapshot.refs.items()):
+        if not 1 <= ref.version <= snapshot.version:
+            yield finding(
+                "history_contradicts", keys.POINTER, f"ref {name} names version {ref.version}"
+            )
+
+
+# -- segments -------------------------------------------------------------------------------------
+
+
+def check_reference(segment: Segment, version: int) -> Iterator[Finding]:
+    """What one version's reference to a segment must keep to."""
+    key = keys.segment_key(segment.id)
+    if segment.dead and segment.dead.max() >= segment.count:
+        yield finding(
+            "segment_contradicts",
+            key,
+            f"version {version} calls entry {segment.dead.max()} of {segment.count} dead",
+        )
+    if segment.sequence is not None and segment.sequence > version:
+        yield finding(
+            "sequence_wrong", key, f"version {version} gives it sequence {segment.sequence}"
+        )
+
+
+def check_node(node: Segment, leaves: Sequence[Segment]) -> Iterator[Finding]:
+    """A node's reference against the references in it. Two versions may refer to it with other bitmaps,
+    but not with other sums."""
+    sums = (
+        sum(s.rows for s in leaves),
+        sum(s.bytes for s in leaves),
+        sum(len(s.dead) for s in leaves),
+    )
+    key = keys.segment_key(node.id)
+    if sums != (node.rows, node.bytes, node.settled):
+        yield finding(
+            "segment_contradicts", key, f"its leaves sum to {sums} rows, bytes and dead entries"
+        )
+    if any((s.sequence or 0) > (node.sequence or 0) for s in leaves):
+        yield finding("sequence_wrong", key, "has a lower sequence than a leaf in it")
+    for leaf in leaves:
+        yield from check_reference(leaf, node.sequence or 0)
+
+
+def check_file_segment(
+    segment: Segment, entries: Sequence[DataFile], evidence: Evidence
+) -> Iterator[Finding]:
+    """Sums and bounds of a reference against all entries: readers skip segments by them."""
+    key = keys.segment_key(segment.id)
+    sums = (sum(f.rows for f in entries), sum(f.size for f in entries))
+    if sums != (segment.rows, segment.bytes):
+        yield finding(
+            "segment_contradicts",
+            key,
+            f"the entries sum to {sums[0]} rows and {sums[1]} bytes, the reference says "
+            f"{segment.rows} and {segment.bytes}",
+        )
+    if not segment.stats:
+        return
+    schema = evidence.schemas.get(segment.schema_id)
+    _, actual = evidence.together(entries, segment.stats)
+    for field_id, claimed in segment.stats.items():
+        name, kind = column_of(schema, field_id)
+        if kind is None or field_id not in actual:
+            yield finding(
+                "segment_contradicts", key, f"bounds column {name}, which its entries do not bound"
+            )
+            continue
+        for what in contradictions(claimed, actual[field_id], kind):
+            yield finding("segment_contradicts", key, f"column {name}: {what}")
+
+
+def check_ledger_segment(segment: Segment, records: Sequence[LedgerRecord]) -> Iterator[Finding]:
+    """The span of times decides which segments a lookup reads."""
+    known = [r.time_us for r in records if r.time_us is not None]
+    first, last = segment.first_us, segment.last_us
+    if first is None or last is None or (known and (min(known) < first or max(known) > last)):
+        yield finding(
+            "segment_contradicts",
+            keys.segment_key(segment.id),
+            "its records lie outside of the span of times in the reference",
+        )
+
+
+# -- entries --------------------------------------------------------------------------------------
+
+
+def check_state(state: State) -> Iterator[Finding]:
+    """The live entries of one version against each other."""
+    snapshot = state.snapshot
+    files, markers = list(state.files()), list(state.markers())
+    by_key = {f.key: f for f in files}
+    yield from _twice("file", Counter(f.key for f in files))
+    yield from _twice("marker", Counter(m.id for m in markers))
+    for entry in files:
+        for sequence in (entry.sequence, entry.arrived or 0):
+            if sequence is None or sequence > snapshot.version:
+                yield _sequence(entry.key, sequence, snapshot.version)
+        wrong = check_partition(entry, snapshot.specs, snapshot.schemas)
+        if wrong is not None:
+            yield finding("partition_wrong", entry.key, wrong)
+    for marker in markers:
+        name = marker.object_key or f"marker {marker.id}"
+        if marker.sequence is None or marker.sequence > snapshot.version:
+            yield _sequence(name, marker.sequence, snapshot.version)
+        if marker.file is not None and marker.file not in by_key:
+            yield finding("dangling_marker", name, f"marks {marker.file}, which is no live file")
+        for message in check_marker(marker, by_key.get(marker.file or ""), snapshot.schemas):
+            yield finding("marker_contradicts", name, message)
+    totals = count_totals(files, markers)
+    if totals != snapshot.totals:
+        yield finding(
+            "totals_wrong",
+            keys.POINTER,
+            f"live are {totals.files} files, {totals.rows} rows, {totals.bytes} bytes and "
+            f"{totals.markers} markers; the totals say {snapshot.totals.files}, "
+            f"{snapshot.totals.rows}, {snapshot.totals.bytes} and {snapshot.totals.markers}",
+        )
+
+
+def check_partition(
+    entry: DataFile, specs: Sequence[PartitionSpec], schemas: Sequence[Schema]
+) -> str | None:
+    """Why a file's partition means nothing; None when it does mean something."""
+    spec = next((s for s in specs if s.id == entry.spec_id), None)
+    schema = next((s for s in schemas if s.id == entry.schema_id), None)
+    if spec is None:
+        return f"its entry names partition spec {entry.spec_id}, which the table does not have"
+    if not entry.partition:
+        return None  # in no one partition
+    if len(spec.fields) != len(entry.partition):
+        return (
+            f"its partition has {len(entry.partition)} values, its spec {len(spec.fields)} fields"
+        )
+    for field, value in zip(spec.fields, entry.partition, strict=True):
+        name, kind = column_of(schema, field.source)
+        try:
+            transform = parse_transform(field.transform)
+            if kind is None or result_type(transform, kind) is None:
+                return f"column {name}, which its partition is made of, is not there or of another type"
+            decode_partition(transform, kind, value)
+        except CorruptTable:
+            return f"the value of partition field {field.name} is none of its type"
+    return None
+
+
+def check_marker(
+    marker: Marker, entry: DataFile | None, schemas: Sequence[Schema]
+) -> Iterator[str]:
+    """What is wrong with a marker; `entry` is the live file that it names."""
+    body = marker.body
+    if isinstance(body, POSITIONAL) and marker.file is None:
+        yield "names positions but no file"
+    match body:
+        case RowGroups(ordinals):
+            if entry is not None and any(n >= entry.row_groups for n in ordinals):
+                yield f"marks row group {max(ordinals)} of {entry.row_groups}"
+        case Rows(positions):
+            if list(positions) != sorted(set(positions)):
+                yield "its positions do not ascend"
+            if entry is not None and positions and max(positions) >= entry.rows:
+                yield f"marks row {max(positions)} of a file of {entry.rows} rows"
+        case Vector(rows=rows):
+            if entry is not None and rows > entry.rows:
+                yield f"marks {rows} rows of a file of {entry.rows} rows"
+        case KeyRange(field_id=field_id):
+            yield from _unknown_fields([field_id], schemas)
+        case Where(predicate):
+            yield from _unknown_fields(field_ids(predicate), schemas)
+        case Keys(field_ids=ids):
+            yield from _unknown_fields(ids, schemas)
+
+
+def _unknown_fields(ids: Iterable[int], schemas: Sequence[Schema]) -> Iterator[str]:
+    for field_id in sorted(ids):
+        if all(column_of(s, field_id)[1] is None for s in schemas):
+            yield f"names field {field_id}, which no schema has as a column of values"
+
+
+def _twice(what: str, counts: Counter[str]) -> Iterator[Finding]:
+    for name, count in counts.items():
+        if count > 1:
+            yield finding("entry_twice", name, f"the {what} is live {count} times")
+
+
+def _sequence(name: str, sequence: int | None, version: int) -> Finding:
+    said = "no sequence" if sequence is None else f"sequence {sequence}"
+    return finding("sequence_wrong", name, f"has {said} at version {version}")
+
+
+# -- statistics -----------------------------------------------------------------------------------
+
+
+def column_of(schema: Schema | None, field_id: int) -> tuple[str, Primitive | None]:
+    """A column's name and type, for messages and comparisons."""
+    found = None if schema is None else schema.by_id(field_id)
+    path = None if schema is None else schema.path_of(field_id)
+    name = ".".join(path) if path else f"field {field_id}"
+    kind = found.type if found is not None and isinstance(found.type, Primitive) else None
+    return name, kind
+
+
+def contradictions(claimed: ColumnStats, actual: ColumnStats, kind: Primitive) -> Iterator[str]:
+    """Where statistics rule out values that are there. Wider than the data is fine."""
+    lowers, uppers = (claimed.lower, actual.lower), (claimed.upper, actual.upper)
+    if _known(lowers) and compare(kind, *lowers) > 0:
+        yield "the lower bound is above a value"
+    if _known(uppers) and compare(kind, *uppers) < 0:
+        yield "the upper bound is below a value"
+    nulls = (claimed.null_count, actual.null_count)
+    if None not in nulls and nulls[0] != nulls[1]:
+        yield f"{nulls[1]} NULLs are there, the statistics say {nulls[0]}"
+    if claimed.has_nan is False and actual.has_nan:
+        yield "a NaN is there, the statistics say none"
+
+
+def _known(pair: tuple[Value | None, Value | None]) -> TypeGuard[tuple[Value, Value]]:
+    return pair[0] is not None and pair[1] is not None
