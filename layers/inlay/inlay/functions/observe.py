@@ -1,8 +1,12 @@
 """What the functions say of themselves: structured logs, metrics, traces.
 
 Promise: every line carries the request, and where they are known the table, version and commit;
-metrics are per function and table; no line, metric or trace holds a row's value or a predicate's
-literal. The function's own verb is Powertools' service name (`template.yaml`).
+metrics are per function and, where the deployment asks for it, per table; what is zero is no metric; no
+line, metric or trace holds a row's value or a word of a predicate. The function's own verb is Powertools'
+service name (`template.yaml`).
+
+CloudWatch bills each metric and set of dimensions by the month: nine metrics of a thousand tables cost
+more than the tables do (docs/COST.md), so tables are a choice, and a name that no table has is never one.
 """
 
 from __future__ import annotations
@@ -16,7 +20,9 @@ from aws_lambda_powertools import Logger, Tracer
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 from aws_lambda_powertools.utilities.batch.exceptions import BatchProcessingError
 
-from inlay.errors import InlayError
+from inlay.errors import InlayError, InvalidRequest, TableNotFound
+from inlay.functions import settings
+from inlay.functions.validation import without_values
 from inlay.ops.maintain.units import Failure
 from inlay.ops.result import WriteResult
 from inlay.storage.metered import Usage
@@ -50,8 +56,10 @@ def observed(handler: Handler) -> Handler:
     def guarded(event: Any, context: Any) -> Any:
         try:
             return handler(event, context)
-        except (Told, InlayError, BatchProcessingError):
+        except (Told, BatchProcessingError):
             raise
+        except InlayError as error:
+            raise without_values(error) from None
         except Exception as error:
             tell_failure(error, fate="retry", message_id=context.aws_request_id)
             raise Unexpected(type(error).__name__) from None
@@ -150,25 +158,30 @@ def tell_failures(failures: Iterable[Failure]) -> None:
 def tell_failure(error: Exception, *, fate: str, message_id: str) -> None:
     """Log why a message was not dealt with, and count it."""
     if isinstance(error, InlayError):
-        logger.warning("not done", extra={"fate": fate, "message_id": message_id, **_about(error)})
-        # The table's name: errors name it by its URI.
-        count(
-            (error.table or "none").rpartition("/")[2],
-            {f"Failed{error.kind.value.capitalize()}": 1},
-        )
+        said = {"fate": fate, "message_id": message_id, **_about(without_values(error))}
+        logger.warning("not done", extra=said)
+        # Errors name a table by its URI. Of these two nobody has looked whether it is one.
+        unknown = isinstance(error, InvalidRequest | TableNotFound) or error.table is None
+        table = None if unknown else str(error.table).rpartition("/")[2]
+        count(table, {f"Failed{error.kind.value.capitalize()}": 1})
     else:
         # A fault of ours: its text may quote anything, so only its type and place are told.
         logger.error(
             "not done", fate=fate, message_id=message_id, error=type(error).__name__, at=_at(error)
         )
-        count("none", {"FailedUnexpectedly": 1})
+        count(None, {"FailedUnexpectedly": 1})
 
 
-def count(table: str, values: Mapping[str, int]) -> None:
-    """Emit metrics of one table, in CloudWatch's embedded format."""
+def count(table: str | None, values: Mapping[str, int]) -> None:
+    """Emit metrics in CloudWatch's embedded format: of the function, or of the table where the deployment
+    asks for metrics by table. Nothing is emitted of what is zero."""
+    told = {name: value for name, value in values.items() if value}
+    if not told:
+        return
     metrics = EphemeralMetrics()
-    metrics.add_dimension("table", table)
-    for name, value in values.items():
+    if table is not None and settings.table_metrics():
+        metrics.add_dimension("table", table)
+    for name, value in told.items():
         unit = MetricUnit.Bytes if name in _BYTES else MetricUnit.Count
         metrics.add_metric(name=name, unit=unit, value=value)
     metrics.flush_metrics()
