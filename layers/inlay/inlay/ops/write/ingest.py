@@ -56,8 +56,9 @@ from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
 from inlay.parquet.footer.footer import Footer
 from inlay.parquet.read.describe import describe, entry_of, partition_in, read_tail
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import Wanted, read_file
+from inlay.parquet.read.reader import Wanted, open_file, read_file
 from inlay.parquet.stamp import stamp_object, stamped
+from inlay.parquet.surgery.residue import unused_entries
 from inlay.plan.change import Change, Request
 from inlay.plan.pruning.partitions import current_spec
 from inlay.plan.scan.scan import FileTask
@@ -233,7 +234,8 @@ def _ingest(
 
     entries: dict[int, tuple[DataFile, ...]] = {}
     # Copies cost no memory here; what has to be cut is read, so one by one.
-    cut = {p for p, seen in batch.seen.items() if _is_cut(seen, adopt, loaded.snapshot)}
+    reads = _policy(loaded.snapshot) != "keep"
+    cut = {p for p, seen in batch.seen.items() if reads or _is_cut(seen, adopt, loaded.snapshot)}
     copied = ctx.map(take, [item for item in batch.seen.items() if item[0] not in cut])
     for position, taken in (*copied, *map(take, [(p, batch.seen[p]) for p in sorted(cut)])):
         if isinstance(taken, tuple):
@@ -412,6 +414,8 @@ def _take(
     if seen.entry.rows == 0:
         return ()
     in_place = replace(seen.entry, key=seen.source.location.uri, adopted=True, etag=seen.etag)
+    if _has_unused_entries(ctx, in_place, adopt, loaded, seen.source):
+        seen = replace(seen, recode=True)
     if adopt:
         return (in_place,)
     if _is_cut(seen, adopt, loaded.snapshot):
@@ -429,6 +433,36 @@ def _take(
             return Superseded(seen.source)
         case _:
             return (replace(seen.entry, key=key),)
+
+
+def _policy(snapshot: Snapshot) -> str:
+    return Properties(snapshot.properties).text("ingest.unused_dictionary_entries")
+
+
+def _has_unused_entries(
+    ctx: Context, whole: DataFile, adopt: bool, loaded: Loaded, source: Source
+) -> bool:
+    """Whether the file is to be written anew for what only its dictionaries name. Raises `UnsupportedFile`
+    where the table refuses such files."""
+    policy = _policy(loaded.snapshot)
+    if policy == "keep" or (policy == "reencode" and adopt):
+        return False
+    task = FileTask(file=whole, schema=loaded.snapshot.schema)
+    wanted = Wanted(schema=loaded.snapshot.schema, columns=())
+    opened = open_file(_outside(ctx, whole, source), task, wanted, ctx.executor)
+    column = next(unused_entries(opened, ctx.executor), None)
+    if column is not None and policy == "refuse":
+        raise UnsupportedFile(
+            f"the dictionary of column {column} has entries that no row of their row group has",
+            next_step="Write it as plain values, or set ingest.unused_dictionary_entries to reencode",
+        )
+    return column is not None
+
+
+def _outside(ctx: Context, whole: DataFile, source: Source) -> Objects:
+    """The store, without the cache: unlike the table's own objects, this one may be overwritten."""
+    versions = {} if source.version_id is None else {whole.key: source.version_id}
+    return Objects(ctx.store, ctx.root, versions=versions)
 
 
 def _is_cut(seen: _Seen, adopt: bool, snapshot: Snapshot) -> bool:
@@ -469,9 +503,7 @@ def _split(
     """The rows of a landing object as files of their partitions."""
     schema = loaded.snapshot.schema
     columns = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
-    # Without the cache: unlike the table's own objects, this one may be overwritten.
-    versions = {} if source.version_id is None else {whole.key: source.version_id}
-    objects = Objects(ctx.store, ctx.root, versions=versions)
+    objects = _outside(ctx, whole, source)
     rows = read_file(objects, FileTask(file=whole, schema=schema), columns, ctx.executor)
     try:
         files = tuple(write_batches(ctx, loaded.snapshot, rows, time_us=loaded.date_us))
