@@ -31,7 +31,7 @@ from inlay import arguments
 from inlay.errors import InvalidRequest, StaleUpload
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import TRUE, Predicate
-from inlay.format.properties import DELETE_MODES
+from inlay.format.properties import DELETE_MODES, settings
 from inlay.format.snapshot import Ref, Snapshot
 from inlay.ops import collect_garbage as gc_op
 from inlay.ops import context as context_op
@@ -219,7 +219,7 @@ class Table:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        return dict(self.snapshot.properties)
+        return settings(self.snapshot.properties)
 
     @property
     def usage(self) -> Usage:

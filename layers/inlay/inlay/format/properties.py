@@ -25,6 +25,9 @@ class Property:
 # Properties are in the pointer, which every commit writes anew.
 MAX_BYTES = 1024
 
+# Not a setting: what digests of requests are salted with (docs/FORMAT.md, "The ledger"). Commits keep it.
+LEDGER_SALT = "ledger.salt"
+
 DELETE_MODES = ("tombstone", "vector", "rewrite", "surgery")
 
 PROPERTIES = {
@@ -142,6 +145,11 @@ class Properties:
     @property
     def stats_columns(self) -> int:
         return self.number("stats.columns")
+
+
+def settings(values: Mapping[str, str]) -> dict[str, str]:
+    """The properties that somebody has set."""
+    return {name: value for name, value in values.items() if name != LEDGER_SALT}
 
 
 def check_properties(values: Mapping[str, Any]) -> dict[str, str]:

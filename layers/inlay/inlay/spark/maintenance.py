@@ -15,11 +15,11 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from inlay.errors import InlayError, Kind
+from inlay.errors import InlayError, Kind, RefNotFound
 from inlay.format.predicate import Predicate
 from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.data.data_files import layout_of
-from inlay.ops.erase.request import contents_to_clean, plan_advance
+from inlay.ops.erase.request import contents_to_clean, is_dropped, plan_advance
 from inlay.ops.maintain.compact import carry_out, unit_bytes_for
 from inlay.ops.maintain.rewrite import (
     FileWork,
@@ -135,7 +135,12 @@ def advance_erasures(
     for own, loaded in contents_to_clean(ctx, main):
         # A file may be in several contents: tries are counted for each.
         waves = _Waves(spark, uri, partial(_carry_out_file, strategy="auto"))
-        run = waves.run(own, with_entries(own, loaded), "erase", plan_advance)
+        try:
+            run = waves.run(own, with_entries(own, loaded), "erase", plan_advance)
+        except RefNotFound:
+            if not is_dropped(own):
+                raise
+            continue
         total = _together(total, _result(run))
     return total
 

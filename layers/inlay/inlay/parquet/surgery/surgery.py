@@ -46,6 +46,7 @@ from inlay.plan.surgery.multipart import PartsError, Segment, borrowed_bytes, pl
 from inlay.plan.surgery.positions import PositionMap
 from inlay.plan.surgery.strategy import Cost
 from inlay.storage.base import Location, Missing, ObjectStore
+from inlay.storage.rules import KEEPING_HEADERS
 
 
 def _silent(what: str, done: int, total: int | None) -> None:
@@ -136,7 +137,7 @@ def rewrite_object(
         judge = Judge(
             opened, footer, layout, keep, wanted, dropped, columns, erase, progress, goes_on
         )
-        describe = partial(_description, opened)
+        describe = partial(_description, opened, erase=erase)
         with Assembly(store, opened, key, executor, describe) as new:
             kept, places = _write_body(new, judge, erase=erase)
             positions = judge.positions()
@@ -183,15 +184,19 @@ def _load_layout(source: Source, footer: Footer, *, sure: bool) -> Layout:
     return read_layout(footer, lengths)
 
 
-def _description(source: Source) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """The old object's metadata and headers, if it is still the one that was planned for."""
+def _description(source: Source, *, erase: bool) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """The old object's metadata and headers, if it is still the one that was planned for; when erasing
+    only what says how the store is to keep it, since the rest may name rows."""
     source.traffic.add()
     head = source.store.head(source.location.key)
     if isinstance(head, Missing):
         raise ObjectGone("the object to rewrite is gone", key=source.location.key)
     if head.info.etag != source.etag:
         raise SourceChanged("the object to rewrite has changed", key=source.location.key)
-    return head.info.metadata, head.info.headers
+    headers = head.info.headers
+    if erase:
+        return {}, {name: value for name, value in headers.items() if name in KEEPING_HEADERS}
+    return head.info.metadata, headers
 
 
 # -- writing --------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def apply(
     if change.units and not units and not _does_something_else(change):
         return Unchanged(skipped)
 
-    draft = Draft(state, change, units, remapped, commit_id)
+    draft = Draft(state, change, units, remapped, commit_id, name(b"salt"))
     snapshot = draft.build()
     if snapshot is None:
         return Unchanged(skipped)
@@ -151,4 +151,5 @@ def _does_something_else(change: Change) -> bool:
         or change.compact_metadata
         or change.recluster
         or change.request
+        or change.forget_contents
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 from inlay.format.entry import DataFile, Marker, Where
 from inlay.format.predicate import Predicate
+from inlay.format.properties import LEDGER_SALT
 from inlay.format.snapshot import (
     Boundary,
     Commit,
@@ -24,7 +25,7 @@ from inlay.format.snapshot import (
     Totals,
 )
 from inlay.plan.change import NO_EDIT, Change, Edit, Unit
-from inlay.plan.metadata.ledger import forgotten_before, horizon
+from inlay.plan.metadata.ledger import forgotten_before, horizon, next_salt
 from inlay.plan.metadata.state import State, count_totals, live_files, live_markers
 from inlay.plan.metadata.stats_columns import choose_stats_columns
 from inlay.plan.metadata.tree import bury, open_tree
@@ -46,6 +47,7 @@ class Draft:
         units: tuple[Unit, ...],
         remapped: tuple[Marker, ...],
         commit_id: str,
+        salt: str,
     ) -> None:
         self.state = state
         self.base = state.snapshot
@@ -54,6 +56,7 @@ class Draft:
         self.units = units
         self.remapped = remapped
         self.commit_id = commit_id
+        self.salt = next_salt(state.snapshot, change, salt)
         self.removed: list[DataFile] = []
         self.dropped_rows = 0
         self.dropped_bytes = 0
@@ -89,7 +92,7 @@ class Draft:
         if not did_something:
             return None
         records = tuple(
-            LedgerRecord(id=r.id, body=r.body)
+            LedgerRecord(id=r.id, body=self.salt.digest(r.body) if self.salt and r.body else r.body)
             for r in (change.request, *change.events)
             if r is not None
         )
@@ -333,6 +336,8 @@ class Draft:
         properties = {
             k: v for k, v in {**snapshot.properties, **edit.properties}.items() if v is not None
         }
+        if self.salt is not None:
+            properties[LEDGER_SALT] = self.salt.as_property
         if edit.content is not None:
             commit = net_counts(snapshot.commit, self.base.totals, edit.content.totals)
             snapshot = dataclasses.replace(seen(snapshot, edit.content), commit=commit)
