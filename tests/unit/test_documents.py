@@ -70,3 +70,13 @@ def test_code_cites_no_document_that_the_repository_does_not_have():
         if unknown.search(line)
     ]
     assert found == []
+
+
+def test_every_page_is_on_the_site():
+    """`make docs` is strict about it, too; this says it at once."""
+    listed = set(
+        re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE)
+    )
+    pages = {str(p.relative_to(ROOT / "docs")) for p in ROOT.glob("docs/**/*.md")}
+    assert pages - listed == set(), "list these under `nav` in mkdocs.yml"
+    assert listed - pages == set(), "mkdocs.yml lists pages that do not exist"
