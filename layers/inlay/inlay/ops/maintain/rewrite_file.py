@@ -28,7 +28,7 @@ from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.maintain.partial_surgery import BOUNDLESS, Means, Pace, carried
 from inlay.ops.maintain.units import Done
 from inlay.ops.metadata.load import Loaded
-from inlay.parquet.arrow.literals import to_scalar
+from inlay.parquet.arrow.literals import positions_array, to_scalar
 from inlay.parquet.footer.arrow_metadata import parse_metadata
 from inlay.parquet.footer.footer import Footer, decode_footer, trailer
 from inlay.parquet.read.data_file import OpenFile
@@ -312,7 +312,7 @@ def _by_surgery(
     def keep(ordinal: int, _: pa.Table) -> pa.BooleanArray:
         start, rows = starts[ordinal], looked.group_rows[ordinal]
         stays = looked.kept & BitMap(range(start, start + rows))
-        marks = pa.array(stays.shift(-start), pa.int64())
+        marks = positions_array(stays.shift(-start))
         return pc.scatter(
             pa.repeat(to_scalar(True, pa.bool_()), len(marks)), marks, max_index=rows - 1
         ).is_valid()
@@ -385,7 +385,7 @@ def _kept_rows(
         # Rows that no marker deletes but this commit does.
         at = batch.column(len(columns))
         span = BitMap(range(at[0].as_py(), at[-1].as_py() + 1))
-        stays = pa.array(looked.kept & span, pa.int64())
+        stays = positions_array(looked.kept & span)
         rows = batch.select(range(len(columns)))
         yield rows.filter(pc.is_in(at, value_set=stays))
 

@@ -2,7 +2,7 @@
 
 Promise: however often an object's event is delivered, in whatever order and to however many functions
 at once, its rows enter the table once; a source that cannot be ingested is told from the others by its
-own outcome and harms none of them; one commit serves the whole batch (docs/FORMAT.md, "Ledger").
+own outcome and harms none of them; one commit serves the whole batch (docs/FORMAT.md, section 9).
 
 The copy is made on the server, byte for byte, pinned to the ETag that was looked at. Copies whose
 event turns out to be a duplicate are orphans: garbage collection takes them.
@@ -82,7 +82,8 @@ class Source:
 
     @property
     def identity(self) -> str:
-        """Bucket, key and content: with versioning the version id, else the ETag (design section 8)."""
+        """Bucket, key and content: with versioning the version id, else the ETag (docs/design/design.md,
+        section 8)."""
         return f"{self.location.uri}@{self.version_id or self.etag}"
 
     @property
