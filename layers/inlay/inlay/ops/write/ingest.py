@@ -2,7 +2,7 @@
 
 Promise: however often an object's event is delivered, in whatever order and to however many functions
 at once, its rows enter the table once; a source that cannot be ingested is told from the others by its
-own outcome and harms none of them; one commit serves the whole batch (docs/FORMAT.md, "Ledger").
+own outcome and harms none of them; one commit serves the whole batch (docs/FORMAT.md, section 9).
 
 The copy is made on the server, byte for byte, pinned to the ETag that was looked at. Copies whose
 event turns out to be a duplicate are orphans: garbage collection takes them.
@@ -57,8 +57,9 @@ from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
 from inlay.parquet.footer.footer import Footer
 from inlay.parquet.read.describe import describe, entry_of, partition_in, read_tail
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import Wanted, read_file
+from inlay.parquet.read.reader import Wanted, open_file, read_file
 from inlay.parquet.stamp import stamp_object, stamped
+from inlay.parquet.surgery.residue import unused_entries
 from inlay.plan.change import Change, Request
 from inlay.plan.pruning.partitions import current_spec
 from inlay.plan.scan.scan import FileTask
@@ -82,7 +83,8 @@ class Source:
 
     @property
     def identity(self) -> str:
-        """Bucket, key and content: with versioning the version id, else the ETag (design section 8)."""
+        """Bucket, key and content: with versioning the version id, else the ETag (docs/design/design.md,
+        section 8)."""
         return f"{self.location.uri}@{self.version_id or self.etag}"
 
     @property
@@ -254,7 +256,8 @@ def _ingest(
 
     entries: dict[int, tuple[DataFile, ...]] = {}
     # Copies cost no memory here; what has to be cut is read, so one by one.
-    cut = {p for p, seen in batch.seen.items() if _is_cut(seen, adopt, loaded.snapshot)}
+    reads = _policy(loaded.snapshot) != "keep"
+    cut = {p for p, seen in batch.seen.items() if reads or _is_cut(seen, adopt, loaded.snapshot)}
     copied = ctx.map(take, [item for item in batch.seen.items() if item[0] not in cut])
     rewritten = _within(ctx, budget, [(p, batch.seen[p]) for p in sorted(cut)], take)
     for position, taken in chain(copied, rewritten):
@@ -453,6 +456,8 @@ def _take(
     if seen.entry.rows == 0:
         return ()
     in_place = replace(seen.entry, key=seen.source.location.uri, adopted=True, etag=seen.etag)
+    if _has_unused_entries(ctx, in_place, adopt, loaded, seen.source):
+        seen = replace(seen, recode=True)
     if adopt:
         return (in_place,)
     if _is_cut(seen, adopt, loaded.snapshot):
@@ -470,6 +475,36 @@ def _take(
             return Superseded(seen.source)
         case _:
             return (replace(seen.entry, key=key),)
+
+
+def _policy(snapshot: Snapshot) -> str:
+    return Properties(snapshot.properties).text("ingest.unused_dictionary_entries")
+
+
+def _has_unused_entries(
+    ctx: Context, whole: DataFile, adopt: bool, loaded: Loaded, source: Source
+) -> bool:
+    """Whether the file is to be written anew for what only its dictionaries name. Raises `UnsupportedFile`
+    where the table refuses such files."""
+    policy = _policy(loaded.snapshot)
+    if policy == "keep" or (policy == "reencode" and adopt):
+        return False
+    task = FileTask(file=whole, schema=loaded.snapshot.schema)
+    wanted = Wanted(schema=loaded.snapshot.schema, columns=())
+    opened = open_file(_outside(ctx, whole, source), task, wanted, ctx.executor)
+    column = next(unused_entries(opened, ctx.executor), None)
+    if column is not None and policy == "refuse":
+        raise UnsupportedFile(
+            f"the dictionary of column {column} has entries that no row of their row group has",
+            next_step="Write it as plain values, or set ingest.unused_dictionary_entries to reencode",
+        )
+    return column is not None
+
+
+def _outside(ctx: Context, whole: DataFile, source: Source) -> Objects:
+    """The store, without the cache: unlike the table's own objects, this one may be overwritten."""
+    versions = {} if source.version_id is None else {whole.key: source.version_id}
+    return Objects(ctx.store, ctx.root, versions=versions)
 
 
 def _is_cut(seen: _Seen, adopt: bool, snapshot: Snapshot) -> bool:
@@ -510,9 +545,7 @@ def _split(
     """The rows of a landing object as files of their partitions."""
     schema = loaded.snapshot.schema
     columns = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
-    # Without the cache: unlike the table's own objects, this one may be overwritten.
-    versions = {} if source.version_id is None else {whole.key: source.version_id}
-    objects = Objects(ctx.store, ctx.root, versions=versions)
+    objects = _outside(ctx, whole, source)
     rows = read_file(objects, FileTask(file=whole, schema=schema), columns, ctx.executor)
     try:
         files = tuple(write_batches(ctx, loaded.snapshot, rows, time_us=loaded.date_us))
