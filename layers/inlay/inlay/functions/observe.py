@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger, Tracer
@@ -30,12 +31,18 @@ from inlay.storage.metered import Usage
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from inlay.format.snapshot import Erasure
+    from inlay.plan.erasure import Waiting
+
 logger = Logger()
 # Patching boto3 would load X-Ray's SDK for every client, on each cold start.
 tracer = Tracer(auto_patch=False)
 
 Handler = Callable[[Any, Any], Any]
 
+_DAY_US = 86_400 * 1_000_000
+# An erasure may wait for thousands of files: the first few say why.
+_MAX_WARNINGS = 10
 _BYTES = ("BytesUp", "BytesDown", "CompactionBacklogBytes")
 
 
@@ -137,6 +144,43 @@ def _short(value: Any) -> str | int | float | bool | None:
     return len(value) if isinstance(value, Sized) else type(value).__name__
 
 
+def tell_erasures(
+    table: str,
+    erasures: Sequence[Erasure],
+    waiting: Sequence[tuple[str, Waiting]],
+    *,
+    now_us: int,
+) -> None:
+    """Log and count the erasures that are still open, which are those that wait for something: the age of
+    the oldest, how many wait for each kind of thing, and a warning for what time alone does not bring.
+    Erasures are named by the version that opened them: an id is the sender's."""
+    opened = {each.id: each for each in erasures}
+    still = [opened[name] for name in {name for name, _ in waiting} if name in opened]
+    if not still:
+        return
+    by_kind = Counter(what for _, what in {(name, each.what) for name, each in waiting})
+    oldest_days = (now_us - min(each.opened_us for each in still)) / _DAY_US
+    count(
+        table,
+        {
+            "OldestErasureDays": oldest_days,
+            **{f"ErasuresWaitingFor{what.capitalize()}": n for what, n in by_kind.items()},
+        },
+    )
+    stuck = [(opened[name], each) for name, each in waiting if each.what != "time"]
+    for erasure, each in stuck[:_MAX_WARNINGS]:
+        logger.warning(
+            "an erasure waits",
+            table=table,
+            opened_version=erasure.opened_version,
+            open_days=round((now_us - erasure.opened_us) / _DAY_US, 2),
+            what=each.what,
+            name_of_it=each.name,
+            reason=each.reason,
+            of=len(stuck),
+        )
+
+
 def tell_superseded(table: str, key: str) -> None:
     """Log and count a content that was overwritten before it was ingested, in a bucket that keeps no
     versions: nobody can ingest it any more."""
@@ -172,19 +216,19 @@ def tell_failure(error: Exception, *, fate: str, message_id: str) -> None:
         count(None, {"FailedUnexpectedly": 1})
 
 
-def count(table: str | None, values: Mapping[str, int]) -> None:
-    """Emit metrics in CloudWatch's embedded format: of the function, or of the table where the deployment
-    asks for metrics by table. Nothing is emitted of what is zero."""
+def count(table: str | None, values: Mapping[str, float]) -> None:
+    """Emit metrics of the function in CloudWatch's embedded format, and of the table as well where the
+    deployment asks for that. Nothing is emitted of what is zero."""
     told = {name: value for name, value in values.items() if value}
-    if not told:
-        return
-    metrics = EphemeralMetrics()
-    if table is not None and settings.table_metrics():
-        metrics.add_dimension("table", table)
-    for name, value in told.items():
-        unit = MetricUnit.Bytes if name in _BYTES else MetricUnit.Count
-        metrics.add_metric(name=name, unit=unit, value=value)
-    metrics.flush_metrics()
+    by_table = [table] if table is not None and settings.table_metrics() else []
+    for each in [None, *by_table] if told else ():
+        metrics = EphemeralMetrics()
+        if each is not None:
+            metrics.add_dimension("table", each)
+        for name, value in told.items():
+            unit = MetricUnit.Bytes if name in _BYTES else MetricUnit.Count
+            metrics.add_metric(name=name, unit=unit, value=value)
+        metrics.flush_metrics()
 
 
 def _about(error: InlayError) -> dict[str, str | int]:
