@@ -8,11 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyspark
+
 if TYPE_CHECKING:
     from inlay.spark.api import count, explain, read, register
+    from inlay.spark.dml import InlayTable
     from inlay.spark.session import local_session
+    from inlay.spark.sql import view, views
 
-__all__ = ["count", "explain", "local_session", "read", "register"]
+# The first release that runs all of it: Arrow writers, admission control of streams.
+OLDEST_PYSPARK = (4, 2)
+
+if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < OLDEST_PYSPARK:
+    raise ImportError(
+        f"Inlay needs PySpark {OLDEST_PYSPARK[0]}.{OLDEST_PYSPARK[1]} or newer, and this is "
+        f"{pyspark.__version__}: install 'inlay[spark]' where there is a choice, and on a service take a "
+        "release with a newer Spark (docs/SPARK.md lists them)"
+    )
+
+__all__ = ["InlayTable", "count", "explain", "local_session", "read", "register", "view", "views"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,6 +35,14 @@ def __getattr__(name: str) -> Any:
         from inlay.spark import session
 
         return session.local_session
+    if name == "InlayTable":
+        from inlay.spark import dml
+
+        return dml.InlayTable
+    if name in ("view", "views"):
+        from inlay.spark import sql
+
+        return getattr(sql, name)
     if name in __all__:
         from inlay.spark import api
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from inlay.errors import InvalidRequest
 from inlay.storage import process, rules
 from inlay.storage.base import (
+    NULL_VERSION,
     ByteRange,
     Condition,
     DeleteFailure,
@@ -40,8 +41,6 @@ from inlay.storage.base import (
     Written,
 )
 
-# What a bucket without versioning calls the only version of a key.
-NULL_VERSION = "null"
 LIST_PAGE_KEYS = 1_000
 DEFAULT_CONTENT_TYPE = "binary/octet-stream"
 
@@ -261,12 +260,12 @@ class MemoryStore:
         start, end = rules.resolve_range(key, byte_range, len(held.body))
         return _got(held, start, end, date_us)
 
-    def get_suffix(self, key: str, length: int) -> Got | Missing:
+    def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
         rules.check_key(key)
         rules.check_suffix_length(length)
         with self._region.lock:
             date_us = self._region.now_us()
-            held = self._bucket.current(key)
+            held = self._bucket.find(key, version_id)
         if held is None:
             return Missing(date_us)
         size = len(held.body)
@@ -341,12 +340,13 @@ class MemoryStore:
         *,
         if_source_match: str | None = None,
         condition: Condition = None,
+        bare: bool = False,
     ) -> Written | Refused | Missing:
         rules.check_key(key)
         self._check_source(source)
         with self._region.lock:
             date_us = self._region.now_us()
-            held = self._region.bucket(source.bucket).current(source.key)
+            held = self._region.bucket(source.bucket).find(source.key, source.version_id)
             if held is None:
                 return Missing(date_us)
             if if_source_match is not None and held.etag != if_source_match:
@@ -362,7 +362,8 @@ class MemoryStore:
             if refused is not None:
                 return refused
             carried = {k: v for k, v in held.headers.items() if k not in rules.NOT_COPIED}
-            return self._land(key, held.body, _md5(held.body), date_us, held.metadata, carried)
+            described = ({}, {}) if bare else (held.metadata, carried)
+            return self._land(key, held.body, _md5(held.body), date_us, *described)
 
     def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
         for batch in rules.delete_batches(keys):
@@ -446,7 +447,7 @@ class MemoryStore:
         self._check_source(source)
         with self._region.lock:
             date_us = self._region.now_us()
-            held = self._region.bucket(source.bucket).current(source.key)
+            held = self._region.bucket(source.bucket).find(source.key, source.version_id)
             if held is None:
                 return Missing(date_us)
             if held.etag != if_source_match:
@@ -520,6 +521,7 @@ class MemoryStore:
                         version.modified_us,
                         is_latest=version is held[-1],
                         marker=version.marker,
+                        etag=version.etag,
                     )
             if not keys:
                 return

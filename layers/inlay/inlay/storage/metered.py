@@ -149,9 +149,10 @@ class MeteredStore:
             self.meter.received(len(answer.body))
         return answer
 
-    def get_suffix(self, key: str, length: int) -> Got | Missing:
+    def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
         self.meter.sent("get")
-        answer = self.inner.get_suffix(key, length)
+        pin = {} if version_id is None else {"version_id": version_id}
+        answer = self.inner.get_suffix(key, length, **pin)
         if isinstance(answer, Got):
             self.meter.received(len(answer.body))
         return answer
@@ -179,9 +180,12 @@ class MeteredStore:
         *,
         if_source_match: str | None = None,
         condition: Condition = None,
+        bare: bool = False,
     ) -> Written | Refused | Missing:
         self.meter.sent("copy")
-        return self.inner.copy(source, key, if_source_match=if_source_match, condition=condition)
+        return self.inner.copy(
+            source, key, if_source_match=if_source_match, condition=condition, bare=bare
+        )
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         return self._paged("list", self.inner.list(prefix, start_after=start_after))

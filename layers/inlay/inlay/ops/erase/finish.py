@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from inlay.errors import KeyTaken
+from inlay.errors import KeyTaken, RefNotFound
 from inlay.format import keys
 from inlay.format.frame import decode_frame, encode_frame
 from inlay.format.keys import ObjectKind, classify
@@ -17,7 +17,7 @@ from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.commit.driver import Conflicted, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import clear_landing, look_at_landing
-from inlay.ops.maintain.roots import Roots
+from inlay.ops.maintain.roots import Roots, refuse_foreign_archives
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import Loaded, load_pointer
 from inlay.ops.refs.refs import each_content
@@ -115,7 +115,13 @@ class _Sweeper:
             expire_all=True,
             refs_were=refs,
         )
-        change = Change(operation="erase", drop_markers=old, compact_metadata=True, edit=edit)
+        change = Change(
+            operation="erase",
+            drop_markers=old,
+            compact_metadata=True,
+            forget_contents=True,
+            edit=edit,
+        )
         # A conflict is no failure: a file or a hold came, or another process was faster. Look again.
         commit(self.ctx, change, base=loaded)
         return None
@@ -124,7 +130,10 @@ class _Sweeper:
         """What a branch or tag holds in a head of its own, which tells nothing of the erasure."""
         old = tuple(m.id for m in loaded.state.markers() if concerns(m, erasure))
         change = Change(operation="erase", drop_markers=old, compact_metadata=True)
-        commit(replace(self.ctx, branch=name), change, base=loaded)
+        try:
+            commit(replace(self.ctx, branch=name), change, base=loaded)
+        except RefNotFound:
+            return  # dropped meanwhile: look again
 
     def _first_sweep(self, loaded: Loaded, erasure: Erasure) -> list[Waiting] | None:
         # The expiry of this erasure, not a later one: each later one would begin the wait anew.
@@ -201,7 +210,9 @@ class _Sweeper:
         ]
         roots = Roots(ctx, loaded.date_us - self.life_us)
         roots.add(loaded.state)
-        unneeded = {ctx.key(i.key) for i in roots.plan(current, boundary_us).doomed}
+        plan = roots.plan(current, boundary_us)
+        refuse_foreign_archives(ctx, loaded.snapshot, plan.newest_archive)
+        unneeded = {ctx.key(i.key) for i in plan.doomed}
 
         def goes(version: ObjectVersion) -> bool:
             ours = classify(version.key[len(prefix) :]) is not ObjectKind.UNKNOWN

@@ -36,7 +36,9 @@ from inlay.format.predicate import Predicate, field_ids
 from inlay.format.puffin import decode_vector
 from inlay.format.schema import Primitive, Schema
 from inlay.parquet.arrow.evaluate import cast_or_null, columns_of, selected
+from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.arrow.types import arrow_primitive
+from inlay.parquet.read.deleted_ranges import DeletedRanges, merge_predicates
 from inlay.parquet.read.ranges import Objects, fetch
 from inlay.parquet.read.read_ahead import Job
 from inlay.plan.pruning.prune import all_match, may_match
@@ -45,6 +47,7 @@ from inlay.storage.base import ByteRange
 
 # A bitmap in memory, measured against its blob.
 _BITMAP_FACTOR = 2
+_FALSE = to_scalar(False, pa.bool_())
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,8 @@ class KeySet:
             if bounds is None or bounds.lower is None or bounds.upper is None:
                 continue
             inside = pc.and_(
-                pc.greater_equal(column, pa.scalar(bounds.lower, column.type)),
-                pc.less_equal(column, pa.scalar(bounds.upper, column.type)),
+                pc.greater_equal(column, to_scalar(bounds.lower, column.type)),
+                pc.less_equal(column, to_scalar(bounds.upper, column.type)),
             )
             if pa.types.is_floating(column.type) and bounds.has_nan is not False:
                 inside = pc.or_(inside, pc.is_nan(column))
@@ -102,7 +105,7 @@ def _paired(
     64 bits for any key file this format allows.
     """
     distinct, next_distinct = keys.unique(), next_keys.unique()
-    base = pa.scalar(len(next_distinct), pa.int64())
+    base = to_scalar(len(next_distinct), pa.int64())
 
     def pair(left: pa.Array, right: pa.Array) -> pa.Array:
         high = pc.index_in(left, value_set=distinct, skip_nulls=True).cast(pa.int64())
@@ -116,7 +119,7 @@ def normalised(column: pa.Array) -> pa.Array:
     """The column with one NaN and one zero: Arrow compares floats in hash tables by their bits."""
     if not pa.types.is_floating(column.type):
         return column
-    zero, nan = pa.scalar(0.0, column.type), pa.scalar(float("nan"), column.type)
+    zero, nan = to_scalar(0.0, column.type), to_scalar(float("nan"), column.type)
     return pc.if_else(pc.is_nan(column), nan, pc.add(column, zero))
 
 
@@ -129,16 +132,18 @@ class GroupDeletes:
 
     positions: pa.Array | None = None
     predicates: tuple[Predicate, ...] = ()
+    ranges: tuple[DeletedRanges, ...] = ()
     keys: tuple[KeySet, ...] = ()
 
     @property
     def any(self) -> bool:
-        return self.positions is not None or bool(self.predicates) or bool(self.keys)
+        return self.positions is not None or bool(self.predicates or self.ranges or self.keys)
 
     @property
     def fields(self) -> frozenset[int]:
         """Fields one must look at to tell which rows are deleted."""
         found = frozenset[int]().union(*(field_ids(p) for p in self.predicates))
+        found |= {each.field_id for each in self.ranges}
         return found.union(*(keys.fields for keys in self.keys))
 
     def keep_positions(self, rows: int) -> pa.BooleanArray | None:
@@ -146,7 +151,9 @@ class GroupDeletes:
         if self.positions is None:
             return None
         marks = pc.scatter(
-            pa.repeat(pa.scalar(True), len(self.positions)), self.positions, max_index=rows - 1
+            pa.repeat(to_scalar(True, pa.bool_()), len(self.positions)),
+            self.positions,
+            max_index=rows - 1,
         )
         return marks.is_null()
 
@@ -155,6 +162,10 @@ class GroupDeletes:
         `schema` and has every column of `fields`."""
         columns = columns_of(schema)
         deleted = [selected(predicate, batch, columns) for predicate in self.predicates]
+        for each in self.ranges:
+            path = columns.get(each.field_id)
+            column = None if path is None else _column(batch, path)
+            deleted.append(each.matches(column, batch.num_rows).fill_null(_FALSE))
         for keys in self.keys:
             deleted.append(keys.matches([_column(batch, columns[f]) for f in keys.field_ids]))
         if not deleted:
@@ -177,11 +188,12 @@ class FileDeletes:
     groups: frozenset[int] = frozenset()
     positions: BitMap64 | None = None
     predicates: tuple[Predicate, ...] = ()
+    ranges: tuple[DeletedRanges, ...] = ()
     keys: tuple[KeySet, ...] = ()
 
     @property
     def fields(self) -> frozenset[int]:
-        return GroupDeletes(predicates=self.predicates, keys=self.keys).fields
+        return GroupDeletes(predicates=self.predicates, ranges=self.ranges, keys=self.keys).fields
 
     def of_group(
         self, ordinal: int, first_row: int, rows: int, stats: Mapping[int, ColumnStats]
@@ -191,12 +203,15 @@ class FileDeletes:
             return None
         if any(all_match(predicate, stats, rows) for predicate in self.predicates):
             return None
+        if any(each.cover(stats, rows) for each in self.ranges):
+            return None
         positions = self._positions_in(first_row, rows)
         if positions is not None and len(positions) == rows:
             return None
         return GroupDeletes(
             positions,
             tuple(p for p in self.predicates if may_match(p, stats, rows)),
+            tuple(left for each in self.ranges if (left := each.within(stats)) is not None),
             tuple(near for keys in self.keys if (near := keys.within(stats)) is not None),
         )
 
@@ -211,7 +226,7 @@ class FileDeletes:
         found = pa.Array.from_buffers(
             pa.uint64(), len(absolute), [None, pa.py_buffer(absolute)]
         ).cast(pa.int64())
-        return pc.subtract(found, pa.scalar(first_row, pa.int64()))
+        return pc.subtract(found, to_scalar(first_row, pa.int64()))
 
 
 NO_DELETES = FileDeletes()
@@ -258,10 +273,12 @@ def combine_markers(
                 predicates.append(predicate)
             case _:
                 pass
+    ranges, left = merge_predicates(predicates, schema)
     return FileDeletes(
         frozenset(groups),
         BitMap64.union(*bitmaps) if len(bitmaps) > 1 else next(iter(bitmaps), None),
-        tuple(predicates),
+        left,
+        ranges,
         tuple(found for found in loaded if isinstance(found, KeySet)),
     )
 
