@@ -144,6 +144,11 @@ class Properties:
         return self.number("stats.columns")
 
 
+def is_published(values: Mapping[str, str]) -> bool:
+    """Whether a table of these properties is published for other engines."""
+    return Properties(values).text("publish.format") != "none"
+
+
 def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
     """Values as text, or `InvalidRequest` naming the property and what it takes. Names outside
     Inlay's own ("my.owner") are kept as they are: they must contain a dot."""

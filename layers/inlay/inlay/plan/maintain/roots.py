@@ -165,7 +165,7 @@ def plan_garbage(
             case ObjectKind.ARCHIVE:
                 version = archive_version(item.key)
                 is_needed = version is None or version > gone_through or version in kept_versions
-            case ObjectKind.SEGMENT | ObjectKind.DATA | ObjectKind.TOMBSTONE:
+            case ObjectKind.SEGMENT | ObjectKind.DATA | ObjectKind.TOMBSTONE | ObjectKind.PUBLISHED:
                 is_needed = item.key in needed
         if is_needed:
             continue
