@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 import inlay
-from inlay.table import THREADS, Table
+from inlay.ops.context import THREADS
+from inlay.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

@@ -157,7 +157,7 @@ class Threads:
 
     def _until(self, waiting: int) -> None:
         for _ in range(20_000):
-            if len(self.turns._waiting) == waiting:
+            if len(self.turns._queue.get().waiting) == waiting:
                 return
             threading.Event().wait(0.001)
         raise AssertionError("the others never came")

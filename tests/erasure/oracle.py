@@ -1,27 +1,34 @@
 """Does any byte a bucket holds tell of a secret?
 
-Looks at every version of every object and every part of every unfinished upload: its bytes, what gzip
-makes of them, the pages of every Parquet column chunk, decompressed, dictionaries included, and what its
-bloom filters say. (A filter may say so of a value that never was there, one time in a hundred: which it
-does is settled by the rows, so a test that passes once passes always.)
+Looks at every version of every object and every part of every unfinished upload: its bytes, its user
+metadata, tags and headers, what gzip makes of it, every text and byte string of its JSON, the pages of
+every Parquet column chunk, decompressed, dictionaries included, and what its bloom filters say. (A filter
+may say so of a value that never was there, one time in a hundred: which it does is settled by the rows,
+so a test that passes once passes always.) `guess` looks there for digests of guesses, by every plain hash
+function there is a use for.
 """
 
 from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
+import json
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+from urllib.parse import unquote_plus
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inlay.parquet.footer.thrift import decode_struct
 
-from .bloom import claims
+from .bloom import claims, xxh64
 
 MAGIC = b"PAR1"
 CODECS = {"SNAPPY": "snappy", "GZIP": "gzip", "ZSTD": "zstd", "LZ4": "lz4_raw", "BROTLI": "brotli"}
@@ -43,6 +50,10 @@ class Secret:
         return [raw, coded[:-2]]
 
 
+def _blake2b(size: int, data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=size).digest()
+
+
 def find(store: Any, *secrets: Secret) -> list[str]:
     """Where the secrets are found: "key (how)"."""
     found: list[str] = []
@@ -58,27 +69,84 @@ def find(store: Any, *secrets: Secret) -> list[str]:
     return found
 
 
+DIGESTS: list[Callable[[bytes], bytes]] = [
+    *(partial(_blake2b, size) for size in (8, 12, 16, 20, 32, 64)),
+    *(
+        lambda data, name=name: hashlib.new(name, data, usedforsecurity=False).digest()
+        for name in ("md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2s", "sha3_256")
+    ),
+    lambda data: zlib.crc32(data).to_bytes(4, "big"),
+    lambda data: struct.pack("<Q", xxh64(data)),
+]
+
+
+def guess(store: Any, texts: Iterable[str]) -> list[str]:
+    """Which of these texts somebody who can read the bucket, and has no key, can confirm, and where."""
+    digests: dict[bytes, str] = {}
+    for text in texts:
+        for digest in DIGESTS:
+            found = digest(text.encode())
+            if len(found) >= 8:
+                digests |= {found: text, found.hex().encode(): text}
+                digests[base64.urlsafe_b64encode(found).rstrip(b"=")[:-1]] = text
+    told = []
+    for name, body in _bodies(store):
+        for how, data in views(body):
+            told += [f"{name} ({how}): {text}" for form, text in digests.items() if form in data]
+    return told
+
+
 def _bodies(store: Any) -> Iterator[tuple[str, bytes]]:
     bucket = store._bucket
     for key, versions in bucket.versions.items():
         yield f"name of {key}", key.encode()
         for version in versions:
             yield f"{key}@{version.id}", version.body
+            yield f"metadata of {key}@{version.id}", repr(dict(version.metadata)).encode()
+            yield (
+                f"headers of {key}@{version.id}",
+                unquote_plus(repr(dict(version.headers))).encode(),
+            )
+            yield f"ETag of {key}@{version.id}", version.etag.encode()
     for upload in bucket.uploads.values():
         yield f"upload of {upload.key}", upload.key.encode()
+        described = repr((dict(upload.metadata), dict(upload.headers)))
+        yield f"headers of the upload of {upload.key}", unquote_plus(described).encode()
         for number, (_, content) in upload.parts.items():
             yield f"upload of {upload.key}, part {number}", content
 
 
 def views(body: bytes) -> Iterator[tuple[str, bytes]]:
     yield "bytes", body
+    plain = body
     if body[:2] == b"\x1f\x8b":
         try:
-            yield "gzip", gzip.decompress(body)
+            plain = gzip.decompress(body)
         except (OSError, zlib.error):
             return
+        yield "gzip", plain
+    if plain[:1] == b"{":
+        yield from _texts(plain)
     if _is_parquet(body):
         yield from _pages(body)
+
+
+def _texts(plain: bytes) -> Iterator[tuple[str, bytes]]:
+    """Every text in a JSON document, unescaped, and the bytes it stands for if it is base64url."""
+    try:
+        stack = [json.loads(plain)]
+    except ValueError:
+        return
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            stack += [*node.keys(), *node.values()]
+        elif isinstance(node, list):
+            stack += node
+        elif isinstance(node, str):
+            yield "JSON text", node.encode("utf-8", "surrogatepass")
+            with suppress(ValueError):
+                yield "base64 in JSON", base64.urlsafe_b64decode(node + "=" * (-len(node) % 4))
 
 
 def _is_parquet(body: bytes) -> bool:

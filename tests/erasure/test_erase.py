@@ -21,7 +21,7 @@ from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_version
 from inlay.ops.schema.partitioning import set_partitioning
 from inlay.ops.write.append import append
-from inlay.plan.change import Change, Edit
+from inlay.plan.change import Change, Edit, Request
 from inlay.storage.base import DeleteFailure, Location
 from inlay.storage.faults import FaultyStore
 
@@ -177,12 +177,18 @@ def test_a_redelivered_request_opens_no_second_erasure(people: People) -> None:
     people.append(*ids_with(WHO))
     people.erase()
     assert isinstance(people.erase(), Skipped)
+    with pytest.raises(RequestReused):
+        people.erase(is_who(5))
     people.finish()
     people.append(WHO)
     assert isinstance(people.erase(), Skipped)
     assert WHO in people.ids()
+    # What could tell it from the first would also confirm a guess of it.
+    assert isinstance(people.erase(is_who(5)), Skipped)
+    assert 5 in people.ids()
+    people.delete(is_who(6), request=Request.of("case-2", body="6"))
     with pytest.raises(RequestReused):
-        people.erase(is_who(5))
+        people.delete(is_who(5), request=Request.of("case-2", body="5"))
 
 
 def test_two_erasures_at_once_both_end(any_people: People) -> None:

@@ -11,6 +11,9 @@
 
 A `Table` is one snapshot: what it reads does not change under it. Its own writes move it on; others'
 are seen after `refresh()`.
+
+Tables, scans, feeds and results pickle, as the URI, the version, the ref and the settings of the store,
+never with credentials; they may be carried to other processes, forked, spawned or on other machines.
 """
 
 from __future__ import annotations
@@ -20,7 +23,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -29,15 +31,15 @@ from inlay import arguments
 from inlay.errors import InvalidRequest, StaleUpload
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import TRUE, Predicate
-from inlay.format.properties import DELETE_MODES
+from inlay.format.properties import DELETE_MODES, settings
 from inlay.format.snapshot import Ref, Snapshot
 from inlay.ops import collect_garbage as gc_op
+from inlay.ops import context as context_op
 from inlay.ops import inspect as inspect_op
 from inlay.ops import upsert as upsert_op
 from inlay.ops.commit.base import current_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
-from inlay.ops.commit.group import shared_turns
-from inlay.ops.context import Context, Progress, Workers, no_progress
+from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.feed.changes import Changes
 from inlay.ops.inspect import history as history_op
 from inlay.ops.maintain import compact as compact_op
@@ -55,6 +57,7 @@ from inlay.ops.metadata.load import (
     load_version,
     on_branch,
 )
+from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.scan import Scan
 from inlay.ops.refs import merge as merge_op
 from inlay.ops.refs import refs as refs_op
@@ -75,7 +78,7 @@ from inlay.plan.change import Change, Edit
 from inlay.plan.metadata.state import State
 from inlay.plan.refs.refs import MAIN, hidden, seen
 from inlay.storage.metered import MeteredStore, Usage
-from inlay.storage.open import open_store, parse_location
+from inlay.storage.open import parse_location
 
 if TYPE_CHECKING:
     from inlay.ops.inspect.report import Report
@@ -83,10 +86,6 @@ if TYPE_CHECKING:
     from inlay.ops.publish.settle import Settled
 
 R = TypeVar("R")
-
-# Requests of one process in flight; S3 serves each in tens of milliseconds, so this many keep a
-# connection pool busy and bound memory.
-THREADS = 16
 
 
 def create(
@@ -165,28 +164,7 @@ def connect(
     progress: Progress = no_progress,
 ) -> Context:
     """A context for the table at `uri`, with this process's environment and threads."""
-    uri = arguments.location(uri)
-    store, root = open_store(uri)
-    return Context(
-        store=MeteredStore(store),
-        root=root,
-        uri=uri.rstrip("/"),
-        executor=executor or _workers(),
-        progress=progress,
-        turns=shared_turns(store, root),
-    )
-
-
-@cache
-def _workers() -> Workers:
-    """One pool for all tables: a thousand open ones take no more threads than one. Tasks never wait for
-    other tasks of the pool, so tables do not block each other."""
-    return Workers(THREADS)
-
-
-# A forked child has none of its parent's threads: it makes a pool of its own.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_workers.cache_clear)
+    return context_op.connect(arguments.location(uri), executor=executor, progress=progress)
 
 
 class Table:
@@ -204,6 +182,19 @@ class Table:
         self._loaded = loaded
         self._at = at  # in the past
         self._tag = tag
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _of_pinned, (self._pinned(),)
+
+    def _pinned(self) -> Pinned:
+        table = self._loaded.pointer
+        return Pinned(
+            context=self._ctx,
+            table_id=table.table_id,
+            version=table.version,
+            at=None if self._at is None or self._tag else self._at.version,
+            tag=self._tag,
+        )
 
     # -- what it is ---------------------------------------------------------------------------
 
@@ -230,7 +221,7 @@ class Table:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        return dict(self.snapshot.properties)
+        return settings(self.snapshot.properties)
 
     @property
     def usage(self) -> Usage:
@@ -260,7 +251,8 @@ class Table:
         """Rows of this snapshot. `where` is SQL text, a predicate or a pyarrow expression."""
         # Segments that cannot match the filter are never read: the scan loads what it needs.
         state = self._loaded.state if self._at is None else State(self._at)
-        return Scan(self._ctx, state, columns=columns, where=where, limit=limit)
+        pinned = self._pinned()
+        return Scan(self._ctx, state, columns=columns, where=where, limit=limit, pinned=pinned)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
@@ -293,7 +285,14 @@ class Table:
             wanted = arguments.whole_number(to_version, "to_version")
             to = load_seen(self._ctx, self._loaded.pointer, wanted)
         return Changes(
-            self._ctx, self._loaded.pointer, to, since, columns=columns, where=where, net=net
+            self._ctx,
+            self._loaded.pointer,
+            to,
+            since,
+            columns=columns,
+            where=where,
+            net=net,
+            pinned=self._pinned(),
         )
 
     def history(self, *, limit: int = history_op.HISTORY_LIMIT) -> pa.Table:
@@ -625,11 +624,13 @@ class Table:
         """Let main be what the branch is. Raises `MergeConflict` when main has changed since."""
         return self._edit("fast_forward", lambda: merge_op.fast_forward(self._ctx, branch))
 
-    def merge(self, branch: str) -> WriteResult:
+    def merge(self, branch: str, *, request_id: str | None = None) -> WriteResult:
         """Bring what a branch did into main: rows it added, rows it deleted. Both are even afterwards.
+        With `request_id` it is done once: a merge that had this id before is not done again.
         Raises `MergeConflict`, which names the file, when both rewrote or one rewrote what the other
         deleted from."""
-        return self._edit("merge_branch", lambda: merge_op.merge(self._ctx, branch))
+        request = arguments.request(request_id, f"merge {branch}")
+        return self._edit("merge_branch", lambda: merge_op.merge(self._ctx, branch, request))
 
     def restore(
         self,
@@ -773,6 +774,11 @@ class Table:
             raise
         self._loaded = outcome.loaded
         return write_result(operation, outcome, _usage(self._ctx) - before)
+
+
+def _of_pinned(pinned: Pinned) -> Table:
+    loaded, at = pinned.load()
+    return Table(pinned.context, loaded, at=at, tag=pinned.tag)
 
 
 def _check_mode(mode: str | None, *others: str) -> None:

@@ -53,7 +53,7 @@ def show(
 
 
 def _facts(table: Table) -> dict[str, Any]:
-    from inlay.format.properties import PROPERTIES
+    from inlay.format.properties import PROPERTIES, settings
 
     snapshot = table.snapshot
     names = {field.id: field.name for field in snapshot.schema.fields}
@@ -78,7 +78,7 @@ def _facts(table: Table) -> dict[str, Any]:
         ],
         "properties": {
             **{name: known.default for name, known in PROPERTIES.items()},
-            **snapshot.properties,
+            **settings(snapshot.properties),
         },
     }
 

@@ -25,6 +25,9 @@ class Property:
 # Properties are in the pointer, which every commit writes anew.
 MAX_BYTES = 1024
 
+# Not a setting: what digests of requests are salted with (docs/FORMAT.md, "The ledger"). Commits keep it.
+LEDGER_SALT = "ledger.salt"
+
 DELETE_MODES = ("tombstone", "vector", "rewrite", "surgery")
 
 PROPERTIES = {
@@ -71,6 +74,14 @@ PROPERTIES = {
         Property("history.days", "7", "age at which versions expire", minimum=0),
         Property("history.min_versions", "1", "versions kept however old", minimum=1),
         Property("gc.grace_days", "7", "age before an unreachable object is deleted", minimum=0),
+        Property(
+            "ingest.unused_dictionary_entries",
+            "keep",
+            "landing files whose dictionaries have entries that no row of their row group has (categories, "
+            "ENUMs): keep them (an erasure finds and removes what it asks for), reencode the rows (up to "
+            "`ingest.split_bytes`), so that an erasure need not, or refuse the file. All but keep read it",
+            ("keep", "reencode", "refuse"),
+        ),
         Property(
             "ingest.split_bytes",
             str(64 * 2**20),
@@ -147,6 +158,11 @@ class Properties:
 def is_published(values: Mapping[str, str]) -> bool:
     """Whether a table of these properties is published for other engines."""
     return Properties(values).text("publish.format") != "none"
+
+
+def settings(values: Mapping[str, str]) -> dict[str, str]:
+    """The properties that somebody has set."""
+    return {name: value for name, value in values.items() if name != LEDGER_SALT}
 
 
 def check_properties(values: Mapping[str, Any]) -> dict[str, str]:

@@ -3,7 +3,8 @@
 Promise: a thread that meets nobody works at once, alone and without delay. Whoever comes while another
 works waits; when the turn is over, the first who waits takes the next one, for itself and for those
 behind it whose items fit. Each thread works in at most one turn, so nobody is kept by others' work, and
-they are served in the order in which they came.
+they are served in the order in which they came. A forked process has turns of its own: the threads that
+wait or work here are not in it.
 
 ::
 
@@ -17,9 +18,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
+
+from inlay.storage.base import ObjectStore
+from inlay.storage.process import PerProcess
 
 I = TypeVar("I")  # noqa: E741 - an item of work
 A = TypeVar("A")  # an answer
@@ -42,12 +47,17 @@ class _Waiting(Generic[I, A]):
     stopped_by: BaseException | None = None
 
 
+@dataclass(slots=True, eq=False)
+class _Queue(Generic[I, A, K]):
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    waiting: deque[_Waiting[I, A]] = field(default_factory=deque)
+    taken: bool = False
+    kept: K | None = None
+
+
 class Turns(Generic[I, A, K]):
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: deque[_Waiting[I, A]] = deque()
-        self._taken = False
-        self._kept: K | None = None
+        self._queue: PerProcess[_Queue[I, A, K]] = PerProcess(_Queue)
 
     def take(
         self,
@@ -62,64 +72,98 @@ class Turns(Generic[I, A, K]):
         Raises what `work` raises, and `Abandoned` in the threads that it worked for.
         """
         mine = _Waiting[I, A](item)
-        with self._lock:
-            self._waiting.append(mine)
-            if not self._taken:
-                self._taken = True
+        queue = self._queue.get()
+        with queue.lock:
+            queue.waiting.append(mine)
+            if not queue.taken:
+                queue.taken = True
                 mine.woken.set()
         try:
             mine.woken.wait()
         except BaseException:  # this thread is interrupted: it must not keep the others waiting
-            self._leave(mine)
+            _leave(queue, mine)
             raise
         if mine.stopped_by is not None:
             raise Abandoned from mine.stopped_by
         if not mine.answer:
-            self._work(work, fits)
+            _work(queue, work, fits)
         return mine.answer[0]
 
-    def _work(
-        self,
-        work: Callable[[Sequence[I], K | None], tuple[Sequence[A], K | None]],
-        fits: Callable[[Sequence[I], I], bool],
-    ) -> None:
-        with self._lock:
-            turn = self._next_turn(fits)
-            kept, self._kept = self._kept, None
-        try:
-            answers, kept = work([w.item for w in turn], kept)
-            for waiting, answer in zip(turn, answers, strict=True):
-                waiting.answer.append(answer)
-            self._kept = kept
-        except BaseException as error:
-            for waiting in turn:
-                waiting.stopped_by = error
-            raise
-        finally:
-            with self._lock:
-                self._pass_on()
-            for waiting in turn:
-                waiting.woken.set()
 
-    def _next_turn(self, fits: Callable[[Sequence[I], I], bool]) -> list[_Waiting[I, A]]:
-        turn = [self._waiting.popleft()]
-        items = [turn[0].item]
-        for waiting in tuple(self._waiting):
-            if len(turn) < MOST and fits(items, waiting.item):
-                self._waiting.remove(waiting)
-                turn.append(waiting)
-                items.append(waiting.item)
-        return turn
+def _work(
+    queue: _Queue[I, A, K],
+    work: Callable[[Sequence[I], K | None], tuple[Sequence[A], K | None]],
+    fits: Callable[[Sequence[I], I], bool],
+) -> None:
+    with queue.lock:
+        turn = _next_turn(queue, fits)
+        kept, queue.kept = queue.kept, None
+    try:
+        answers, kept = work([w.item for w in turn], kept)
+        for waiting, answer in zip(turn, answers, strict=True):
+            waiting.answer.append(answer)
+        queue.kept = kept
+    except BaseException as error:
+        for waiting in turn:
+            waiting.stopped_by = error
+        raise
+    finally:
+        with queue.lock:
+            _pass_on(queue)
+        for waiting in turn:
+            waiting.woken.set()
 
-    def _pass_on(self) -> None:
-        if self._waiting:
-            self._waiting[0].woken.set()
-        else:
-            self._taken = False
 
-    def _leave(self, mine: _Waiting[I, A]) -> None:
-        with self._lock:
-            if mine in self._waiting:
-                self._waiting.remove(mine)
-                if mine.woken.is_set():  # it was its turn
-                    self._pass_on()
+def _next_turn(
+    queue: _Queue[I, A, K], fits: Callable[[Sequence[I], I], bool]
+) -> list[_Waiting[I, A]]:
+    turn = [queue.waiting.popleft()]
+    items = [turn[0].item]
+    for waiting in tuple(queue.waiting):
+        if len(turn) < MOST and fits(items, waiting.item):
+            queue.waiting.remove(waiting)
+            turn.append(waiting)
+            items.append(waiting.item)
+    return turn
+
+
+def _pass_on(queue: _Queue[I, A, K]) -> None:
+    if queue.waiting:
+        queue.waiting[0].woken.set()
+    else:
+        queue.taken = False
+
+
+def _leave(queue: _Queue[I, A, K], mine: _Waiting[I, A]) -> None:
+    with queue.lock:
+        if mine in queue.waiting:
+            queue.waiting.remove(mine)
+            if mine.woken.is_set():  # it was its turn
+                _pass_on(queue)
+
+
+# -- who shares turns -----------------------------------------------------------------------------
+
+
+class _Shared:
+    """The turns of one process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.turns: WeakValueDictionary[Hashable, Turns[Any, Any, Any]] = WeakValueDictionary()
+
+
+_shared = PerProcess(_Shared)
+
+
+def shared_turns(store: ObjectStore, root: str) -> Turns[Any, Any, Any]:
+    """The turns of everybody in this process who opened the table at `root` of this store."""
+    # Stores of one scheme share what is behind them; S3's has a client for each environment, process
+    # and set of credentials. Two tables never share a commit all the same: their ids differ.
+    place = (store.scheme, getattr(store, "client", None), store.bucket, root)
+    shared = _shared.get()
+    with shared.lock:
+        found = shared.turns.get(place)
+        if found is None:
+            found = shared.turns[place] = Turns()
+        return found

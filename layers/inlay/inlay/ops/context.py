@@ -1,7 +1,10 @@
 """What an operation is given: its store, its table, and every source of non-determinism.
 
 Promise: ops take time, randomness, ids and concurrency from here and nowhere else, so that a
-simulator can run the real code with its own (docs: STYLE, habit 5).
+simulator can run the real code with its own. One pool of threads and one set of connections serve all
+tables of a process, so a thousand open ones take no more than one; a process forked from this one has its
+own. Pickled, a context is its place and its settings: whoever reads the pickle takes credentials from its
+own environment.
 """
 
 from __future__ import annotations
@@ -13,16 +16,25 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from inlay.ops.cache import ObjectCache
-from inlay.ops.commit_queue import Turns
+from inlay.ops.commit_queue import Turns, shared_turns
 from inlay.parquet.read.ranges import Objects
+from inlay.storage import process
 from inlay.storage.base import ObjectStore, Written
+from inlay.storage.metered import MeteredStore
+from inlay.storage.open import open_store
+from inlay.storage.process import PerProcess
 from inlay.storage.write_once import write_once
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+# Requests of one process in flight; S3 serves each in tens of milliseconds, so this many keep a
+# connection pool busy and bound memory.
+THREADS = 16
 
 # Full jitter within a window that doubles from this with each try of a write-once object: 0.6 s at the
 # last, about a second in all.
@@ -57,18 +69,23 @@ class InlineExecutor(Executor):
         return done
 
 
-class Workers(ThreadPoolExecutor):
+class Workers(Executor):
     """Threads that may be asked for more by their own tasks: a task that submits tasks runs them itself.
-    With a plain pool it would wait for a thread of the pool it is part of, which may never be free."""
+    With a plain pool it would wait for a thread of the pool it is part of, which may never be free.
+
+    A forked process has none of its parent's threads: it starts its own."""
 
     def __init__(self, threads: int) -> None:
-        super().__init__(threads, thread_name_prefix="inlay")
+        self._pool = PerProcess(lambda: ThreadPoolExecutor(threads, thread_name_prefix="inlay"))
         self._inside = threading.local()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         if getattr(self._inside, "task", False):
             return InlineExecutor().submit(fn, *args, **kwargs)
-        return super().submit(self._run, fn, *args, **kwargs)
+        return self._pool.get().submit(self._run, fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._pool.get().shutdown(wait, cancel_futures=cancel_futures)
 
     def _run(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         self._inside.task = True
@@ -76,6 +93,18 @@ class Workers(ThreadPoolExecutor):
             return fn(*args, **kwargs)
         finally:
             self._inside.task = False
+
+
+class OfThisProcess(Executor):
+    """A caller's executor, which is not asked for anything in a process forked from his."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._process = process.current()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        process.check_same(self._process, "the executor that was given to connect()")
+        return self._executor.submit(fn, *args, **kwargs)
 
 
 class Progress(Protocol):
@@ -110,6 +139,10 @@ class Context:
     # Contexts of one process on one table share it (`ops.commit.group`): their commits go in turns.
     turns: Turns[Any, Any, Any] = field(default_factory=Turns)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled it is where the table is, never what a process has of it."""
+        return reconnect, (self.store, self.root, self.uri, self.parallel, self.branch)
+
     @property
     def objects(self) -> Objects:
         """The table's immutable objects, read through this context's cache."""
@@ -140,6 +173,7 @@ class Context:
     def map(self, fn: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """`fn` over `items` in parallel, at most `parallel` ahead, results in order. The first error
         is raised after the tasks already started have ended, so none outlives the call."""
+        began = process.current()
         pending: list[Future[R]] = []
         try:
             for item in items:
@@ -149,8 +183,48 @@ class Context:
             while pending:
                 yield pending.pop(0).result()
         finally:
-            for future in pending:
-                future.cancel()
-            for future in pending:
-                if not future.cancelled():
-                    future.exception()
+            # In a process forked meanwhile these never end: their threads are the parent's.
+            if process.current() == began:
+                for future in pending:
+                    future.cancel()
+                for future in pending:
+                    if not future.cancelled():
+                        future.exception()
+
+
+def connect(
+    uri: str, *, executor: Executor | None = None, progress: Progress = no_progress
+) -> Context:
+    """A context for the table at `uri`."""
+    store, root = open_store(uri)
+    return Context(
+        store=MeteredStore(store),
+        root=root,
+        uri=uri.rstrip("/"),
+        executor=_workers() if executor is None else OfThisProcess(executor),
+        progress=progress,
+        turns=shared_turns(store, root),
+    )
+
+
+def reconnect(
+    store: ObjectStore, root: str, uri: str, parallel: int, branch: str | None
+) -> Context:
+    """A context as another process has pickled it. An executor or `progress` that was given there is of
+    that process."""
+    shared = store.inner if isinstance(store, MeteredStore) else store
+    return Context(
+        store=store,
+        root=root,
+        uri=uri,
+        executor=_workers(),
+        parallel=parallel,
+        branch=branch,
+        turns=shared_turns(shared, root),
+    )
+
+
+@cache
+def _workers() -> Workers:
+    """Tasks never wait for other tasks of the pool, so tables do not block each other."""
+    return Workers(THREADS)

@@ -159,6 +159,9 @@ class Change:
     )
     deleted_rows: int | None = 0  # exact when the op counted them, None when unknown
     compact_metadata: bool = False
+    forget_contents: bool = (
+        False  # what the ledger says of requests can be told by no digest any more
+    )
     recluster: frozenset[str] = frozenset()  # leaves of file entries to be packed by key
     # Files that were made from other objects: when those were uploaded. An erasure looks at it.
     sources_us: Mapping[str, int] = field(default_factory=dict)

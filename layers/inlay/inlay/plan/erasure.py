@@ -24,16 +24,19 @@ from __future__ import annotations
 import hmac
 import json
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from inlay.format.entry import DataFile, Marker
-from inlay.format.predicate import Predicate
+from inlay.format.entry import ColumnStats, DataFile, Marker
+from inlay.format.predicate import And, Comparison, In, Like, Not, Or, Predicate
 from inlay.format.predicate_json import predicate_to_json
+from inlay.format.schema import Schema, Value
 from inlay.format.snapshot import Erasure, Ref, Snapshot
 from inlay.plan.change import Conflict, Edit
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.prune import all_match
 from inlay.plan.scan.marker_scope import marker_may_hit
 
 Phase = Literal["rewrite", "purge", "sweep"]
@@ -58,7 +61,7 @@ class Waiting:
 
 
 def landing_prefix(root: str) -> str | None:
-    """Where objects of this table land, by the layout of design section 2; None elsewhere.
+    """Where objects of this table land, by the layout of docs/design/design.md, section 2; None elsewhere.
 
     >>> landing_prefix("lake/tables/events")
     'lake/ingest/events/'
@@ -74,6 +77,35 @@ def predicate_digest(predicate: Predicate, key: bytes | None) -> str | None:
         return None
     text = json.dumps(predicate_to_json(predicate), sort_keys=True, separators=(",", ":"))
     return hmac.new(key, text.encode("utf-8"), "sha256").hexdigest()
+
+
+def named_defaults(predicate: Predicate, schemas: Iterable[Schema]) -> frozenset[str]:
+    """Columns whose default is a value that the predicate names. It stands in the schema that old files are
+    read by, and no rewrite takes it out of there."""
+    named = [n for n in _conditions(predicate) if isinstance(n, Comparison | In | Like)]
+    return frozenset(
+        ".".join(path)
+        for schema in schemas
+        for path, column in schema.walk()
+        if column.default is not None
+        and any(n.field_id == column.id and _is_named(n, column.default) for n in named)
+    )
+
+
+def _conditions(predicate: Predicate) -> Iterator[Predicate]:
+    """The conditions that a row is selected by: not what it is asked not to be."""
+    if isinstance(predicate, And | Or):
+        for part in predicate.parts:
+            yield from _conditions(part)
+    elif not isinstance(predicate, Not):
+        yield predicate
+
+
+def _is_named(node: Comparison | In | Like, value: Value) -> bool:
+    if isinstance(node, Comparison) and node.op != "=":
+        return False
+    only = ColumnStats(lower=value, upper=value, null_count=0)
+    return all_match(node, {node.field_id: only}, 1)
 
 
 def find_erasure(snapshot: Snapshot, erasure_id: str) -> Erasure | None:

@@ -15,14 +15,16 @@ import bisect
 import copy
 import hashlib
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from inlay.errors import InvalidRequest
-from inlay.storage import rules
+from inlay.storage import process, rules
 from inlay.storage.base import (
+    NULL_VERSION,
     ByteRange,
     Condition,
     DeleteFailure,
@@ -39,8 +41,6 @@ from inlay.storage.base import (
     Written,
 )
 
-# What a bucket without versioning calls the only version of a key.
-NULL_VERSION = "null"
 LIST_PAGE_KEYS = 1_000
 DEFAULT_CONTENT_TYPE = "binary/octet-stream"
 
@@ -141,11 +141,19 @@ class MemoryRegion:
     def __init__(
         self, now_us: Callable[[], int] = system_now_us, *, whole_seconds: bool = True
     ) -> None:
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
+        self._process = process.current()
         self._now_us = now_us
         self._whole_seconds = whole_seconds
         self._buckets: dict[str, _Bucket] = {}
         self._ids = itertools.count(1)
+
+    @property
+    def lock(self) -> threading.RLock:
+        """A process forked from the one that made the region has only a copy: what was written to it
+        would be lost without a word, so it is not touched."""
+        process.check_same(self._process, "a memory:// store")
+        return self._lock
 
     def now_us(self) -> int:
         now = self._now_us()
@@ -177,6 +185,20 @@ class MemoryRegion:
 PROCESS_REGION = MemoryRegion()
 
 
+def _forked() -> None:
+    """A forked process begins with an empty region, as one that was spawned does."""
+    global PROCESS_REGION
+    PROCESS_REGION = MemoryRegion()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def _of_process(bucket: str) -> MemoryStore:
+    return MemoryStore(bucket, region=PROCESS_REGION)
+
+
 class MemoryStore:
     """One bucket of a region; a store built without a region gets one of its own."""
 
@@ -196,6 +218,14 @@ class MemoryStore:
     @property
     def bucket(self) -> str:
         return self._name
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self._region is not PROCESS_REGION:
+            raise InvalidRequest(
+                "a memory store with a region of its own cannot be pickled",
+                next_step="Use s3://, file:/// or memory://",
+            )
+        return _of_process, (self._name,)
 
     def at(self, bucket: str) -> MemoryStore:
         return MemoryStore(bucket, region=self._region)
@@ -230,12 +260,12 @@ class MemoryStore:
         start, end = rules.resolve_range(key, byte_range, len(held.body))
         return _got(held, start, end, date_us)
 
-    def get_suffix(self, key: str, length: int) -> Got | Missing:
+    def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
         rules.check_key(key)
         rules.check_suffix_length(length)
         with self._region.lock:
             date_us = self._region.now_us()
-            held = self._bucket.current(key)
+            held = self._bucket.find(key, version_id)
         if held is None:
             return Missing(date_us)
         size = len(held.body)
@@ -310,12 +340,13 @@ class MemoryStore:
         *,
         if_source_match: str | None = None,
         condition: Condition = None,
+        bare: bool = False,
     ) -> Written | Refused | Missing:
         rules.check_key(key)
         self._check_source(source)
         with self._region.lock:
             date_us = self._region.now_us()
-            held = self._region.bucket(source.bucket).current(source.key)
+            held = self._region.bucket(source.bucket).find(source.key, source.version_id)
             if held is None:
                 return Missing(date_us)
             if if_source_match is not None and held.etag != if_source_match:
@@ -331,7 +362,8 @@ class MemoryStore:
             if refused is not None:
                 return refused
             carried = {k: v for k, v in held.headers.items() if k not in rules.NOT_COPIED}
-            return self._land(key, held.body, _md5(held.body), date_us, held.metadata, carried)
+            described = ({}, {}) if bare else (held.metadata, carried)
+            return self._land(key, held.body, _md5(held.body), date_us, *described)
 
     def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
         for batch in rules.delete_batches(keys):
@@ -415,7 +447,7 @@ class MemoryStore:
         self._check_source(source)
         with self._region.lock:
             date_us = self._region.now_us()
-            held = self._region.bucket(source.bucket).current(source.key)
+            held = self._region.bucket(source.bucket).find(source.key, source.version_id)
             if held is None:
                 return Missing(date_us)
             if held.etag != if_source_match:
@@ -489,6 +521,7 @@ class MemoryStore:
                         version.modified_us,
                         is_latest=version is held[-1],
                         marker=version.marker,
+                        etag=version.etag,
                     )
             if not keys:
                 return

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from inlay.storage.base import (
@@ -32,6 +32,7 @@ from inlay.storage.base import (
     Upload,
     Written,
 )
+from inlay.storage.process import PerProcess
 
 T = TypeVar("T")
 
@@ -74,27 +75,36 @@ def _combined(one: Usage, other: Usage, sign: int) -> Usage:
     )
 
 
+@dataclass(slots=True)
+class _Counters:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    requests: dict[str, int] = field(default_factory=dict)
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+
 class Meter:
-    """Counters that several stores, and several threads, may share."""
+    """Counters that several stores, and several threads of one process, may share. A forked process
+    counts from zero."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._requests: dict[str, int] = {}
-        self._bytes_up = 0
-        self._bytes_down = 0
+        self._counters = PerProcess(_Counters)
 
     def sent(self, verb: str, bytes_up: int = 0) -> None:
-        with self._lock:
-            self._requests[verb] = self._requests.get(verb, 0) + 1
-            self._bytes_up += bytes_up
+        counters = self._counters.get()
+        with counters.lock:
+            counters.requests[verb] = counters.requests.get(verb, 0) + 1
+            counters.bytes_up += bytes_up
 
     def received(self, bytes_down: int) -> None:
-        with self._lock:
-            self._bytes_down += bytes_down
+        counters = self._counters.get()
+        with counters.lock:
+            counters.bytes_down += bytes_down
 
     def snapshot(self) -> Usage:
-        with self._lock:
-            return Usage(dict(self._requests), self._bytes_up, self._bytes_down)
+        counters = self._counters.get()
+        with counters.lock:
+            return Usage(dict(counters.requests), counters.bytes_up, counters.bytes_down)
 
 
 class MeteredStore:
@@ -103,6 +113,9 @@ class MeteredStore:
     def __init__(self, inner: ObjectStore, meter: Meter | None = None) -> None:
         self.inner: Final = inner
         self.meter: Final = meter or Meter()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return MeteredStore, (self.inner,)
 
     def usage(self) -> Usage:
         """Everything counted so far."""
@@ -136,9 +149,10 @@ class MeteredStore:
             self.meter.received(len(answer.body))
         return answer
 
-    def get_suffix(self, key: str, length: int) -> Got | Missing:
+    def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
         self.meter.sent("get")
-        answer = self.inner.get_suffix(key, length)
+        pin = {} if version_id is None else {"version_id": version_id}
+        answer = self.inner.get_suffix(key, length, **pin)
         if isinstance(answer, Got):
             self.meter.received(len(answer.body))
         return answer
@@ -166,9 +180,12 @@ class MeteredStore:
         *,
         if_source_match: str | None = None,
         condition: Condition = None,
+        bare: bool = False,
     ) -> Written | Refused | Missing:
         self.meter.sent("copy")
-        return self.inner.copy(source, key, if_source_match=if_source_match, condition=condition)
+        return self.inner.copy(
+            source, key, if_source_match=if_source_match, condition=condition, bare=bare
+        )
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         return self._paged("list", self.inner.list(prefix, start_after=start_after))

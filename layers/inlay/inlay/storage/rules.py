@@ -49,6 +49,15 @@ HEADER_NAMES = frozenset(
         "WebsiteRedirectLocation",
     }
 )
+# Of these, what says how the store is to keep the object: the others are in a writer's own words.
+KEEPING_HEADERS = frozenset(
+    {
+        "BucketKeyEnabled",
+        "SSEKMSKeyId",
+        "ServerSideEncryption",
+        "StorageClass",
+    }
+)
 # What CopyObject takes from the *request* and not from the source object.
 NOT_COPIED = frozenset(
     {"BucketKeyEnabled", "SSEKMSKeyId", "ServerSideEncryption", "StorageClass"}

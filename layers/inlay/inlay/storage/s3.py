@@ -33,7 +33,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from inlay.errors import AccessDenied, InlayError, InvalidRequest, PageError, StoreUnavailable
-from inlay.storage import rules, s3_errors
+from inlay.storage import process, rules, s3_errors
 from inlay.storage.base import (
     ByteRange,
     Condition,
@@ -50,6 +50,7 @@ from inlay.storage.base import (
     Upload,
     Written,
 )
+from inlay.storage.process import PerProcess
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
@@ -66,8 +67,21 @@ _READ_TIMEOUT_SECONDS: Final = 60
 _CONNECTIONS: Final = 64
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-_clients: dict[object, BaseClient] = {}
-_clients_lock = threading.Lock()
+
+class _Clients:
+    """The clients of one process: a forked one must not share its parent's sockets."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.made: dict[object, BaseClient] = {}
+
+
+_clients = PerProcess(_Clients)
+
+
+def _endpoint(given: str | None) -> str | None:
+    named = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return given or named
 
 
 def connect(*, endpoint_url: str | None = None, region: str | None = None) -> BaseClient:
@@ -76,14 +90,12 @@ def connect(*, endpoint_url: str | None = None, region: str | None = None) -> Ba
     A bucket is a path and not a host name where an endpoint is given: an emulator or an appliance
     seldom has wildcard DNS.
     """
-    endpoint = (
-        endpoint_url or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    )
-    # Per process: a forked worker must not share its parent's sockets.
+    endpoint = _endpoint(endpoint_url)
     settings = sorted(pair for pair in os.environ.items() if pair[0].startswith("AWS_"))
-    identity = (os.getpid(), endpoint, region, *settings)
-    with _clients_lock:
-        client = _clients.get(identity)
+    identity = (endpoint, region, *settings)
+    clients = _clients.get()
+    with clients.lock:
+        client = clients.made.get(identity)
         if client is None:
             session = botocore.session.Session()
             config = Config(
@@ -104,7 +116,7 @@ def connect(*, endpoint_url: str | None = None, region: str | None = None) -> Ba
                 endpoint_url=endpoint,
                 config=config,
             )
-            _clients[identity] = client
+            clients.made[identity] = client
         return client
 
 
@@ -129,13 +141,47 @@ class _Declined:
 
 
 class S3Store:
-    """One bucket. Safe to use from several threads: so is the client."""
+    """One bucket. Safe to use from several threads: so is the client. A process forked from this one
+    makes a client of its own, with the same endpoint and region; one that was given is refused there.
+    Pickled it is bucket, endpoint and region: credentials are those of whoever reads the pickle."""
 
     scheme = "s3"
 
-    def __init__(self, bucket: str, *, client: BaseClient | None = None) -> None:
+    def __init__(
+        self,
+        bucket: str,
+        *,
+        client: BaseClient | None = None,
+        endpoint_url: str | None = None,
+        region: str | None = None,
+    ) -> None:
         self._name = bucket
-        self._client = client or connect()
+        self._given = client
+        self._endpoint_url = _endpoint(endpoint_url)
+        self._region = region
+        self._process = process.current()
+        self._clients = PerProcess(self._connect)
+        self._clients.get()  # what is wrong with the environment is said here
+
+    def _connect(self) -> BaseClient:
+        if self._given is None:
+            return connect(endpoint_url=self._endpoint_url, region=self._region)
+        process.check_same(self._process, "the client that was given to this store")
+        return self._given
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self._given is not None:
+            raise InvalidRequest(
+                "an S3 store with a client of its own cannot be pickled",
+                next_step="Set AWS_ENDPOINT_URL_S3 and AWS_REGION and open the table by its URI",
+            )
+        if self._endpoint_url and "@" in self._endpoint_url.partition("://")[2].partition("/")[0]:
+            raise InvalidRequest(
+                "the endpoint's URL holds credentials, which are not put into a pickle",
+                next_step="Set the endpoint without them",
+            )
+        settings = (self._name, self._endpoint_url, self.client.meta.region_name)
+        return _with_settings, settings
 
     @property
     def bucket(self) -> str:
@@ -144,10 +190,12 @@ class S3Store:
     @property
     def client(self) -> BaseClient:
         """The SDK's client, for what is no business of a store: making a bucket, for instance."""
-        return self._client
+        return self._clients.get()
 
     def at(self, bucket: str) -> S3Store:
-        return S3Store(bucket, client=self._client)
+        return S3Store(
+            bucket, client=self._given, endpoint_url=self._endpoint_url, region=self._region
+        )
 
     # -- reads --------------------------------------------------------------------------------
 
@@ -175,18 +223,18 @@ class S3Store:
             raise rules.range_past_end(key, byte_range)
         raise self._unexpected(answer, key)
 
-    def get_suffix(self, key: str, length: int) -> Got | Missing:
+    def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
         rules.check_suffix_length(length)
-        answer = self._ask("get_object", key, Range=f"bytes=-{length}")
+        answer = self._ask("get_object", key, Range=f"bytes=-{length}", **_version(version_id))
         if isinstance(answer, _Answer):
             got = _got(answer, None)
             return replace(got, body=got.body[-length:])  # cut, should the range be ignored
-        if answer.status == 404:
+        if _is_gone(answer, version_id):
             return Missing(answer.date_us)
         if answer.status != 416:
             raise self._unexpected(answer, key)
         # No byte satisfies a range of an empty object. The 416 does not say its ETag.
-        head = self.head(key)
+        head = self.head(key, version_id=version_id)
         if isinstance(head, Missing):
             return head
         info = head.info
@@ -281,9 +329,12 @@ class S3Store:
         *,
         if_source_match: str | None = None,
         condition: Condition = None,
+        bare: bool = False,
     ) -> Written | Refused | Missing:
         rules.check_key(key)
         arguments = _source(source, if_source_match) | _condition(condition)
+        if bare:
+            arguments |= {"MetadataDirective": "REPLACE", "TaggingDirective": "REPLACE"}
         answer = self._ask(
             "copy_object", key, attempts=1 if condition is not None else MAX_ATTEMPTS, **arguments
         )
@@ -424,6 +475,7 @@ class S3Store:
                     _us(each["LastModified"]),
                     is_latest=each["IsLatest"],
                     marker=marker,
+                    etag=_unquoted(each.get("ETag", "")),
                 )
                 for name, marker in (("Versions", False), ("DeleteMarkers", True))
                 for each in page.get(name, ())
@@ -465,7 +517,7 @@ class S3Store:
             arguments["Key"] = key
         for attempt in range(1, attempts + 1):
             try:
-                content = getattr(self._client, operation)(Bucket=self._name, **arguments)
+                content = getattr(self.client, operation)(Bucket=self._name, **arguments)
                 if operation == "get_object":
                     # Read here: a connection that breaks while reading is a failed attempt too.
                     content["Body"] = content["Body"].read()
@@ -495,6 +547,10 @@ class S3Store:
         )
 
 
+def _with_settings(bucket: str, endpoint_url: str | None, region: str) -> S3Store:
+    return S3Store(bucket, endpoint_url=endpoint_url, region=region)
+
+
 # -- arguments ------------------------------------------------------------------------------------
 
 
@@ -517,7 +573,10 @@ def _source(source: Location, if_match: str | None) -> dict[str, Any]:
             key=source.key,
             next_step="Read it and PUT it",
         )
-    arguments: dict[str, Any] = {"CopySource": {"Bucket": source.bucket, "Key": source.key}}
+    named = {"Bucket": source.bucket, "Key": source.key}
+    if source.version_id is not None:
+        named["VersionId"] = source.version_id
+    arguments: dict[str, Any] = {"CopySource": named}
     if if_match is not None:
         arguments["CopySourceIfMatch"] = _quoted(if_match)
     return arguments

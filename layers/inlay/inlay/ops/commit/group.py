@@ -15,11 +15,8 @@ whose upload is too old, takes itself out and nobody else.
 from __future__ import annotations
 
 import copy
-import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-from weakref import WeakValueDictionary
 
 from inlay.errors import InlayError, OutcomeUnknown
 from inlay.format.snapshot import Commit
@@ -33,13 +30,12 @@ from inlay.ops.commit.driver import (
     propose,
     race,
 )
-from inlay.ops.commit_queue import Abandoned, Turns
+from inlay.ops.commit_queue import Abandoned
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Loaded, load_segments
 from inlay.plan.change import Change, NeedSegments, Proposal
 from inlay.plan.commit.apply import Admitted, admit
 from inlay.plan.commit.group import may_join, merge, only_appends
-from inlay.storage.base import ObjectStore
 
 Answer = CommitResult | InlayError
 
@@ -168,21 +164,3 @@ def _share(whole: Commit, change: Change) -> Commit:
         added_rows=sum(f.rows for f in change.add),
         added_bytes=sum(f.size for f in change.add),
     )
-
-
-# -- who shares turns -----------------------------------------------------------------------------
-
-_turns: WeakValueDictionary[Hashable, Turns[Any, Any, Any]] = WeakValueDictionary()
-_turns_lock = threading.Lock()
-
-
-def shared_turns(store: ObjectStore, root: str) -> Turns[Any, Any, Any]:
-    """The turns of everybody in this process who opened the table at `root` of this store."""
-    # Stores of one scheme share what is behind them; S3's has a client for each environment, process
-    # and set of credentials. Two tables never share a commit all the same: their ids differ.
-    place = (store.scheme, getattr(store, "client", None), store.bucket, root)
-    with _turns_lock:
-        found = _turns.get(place)
-        if found is None:
-            found = _turns[place] = Turns()
-        return found

@@ -1,6 +1,7 @@
 """Copy: an object from one place to another without its bytes passing through here.
 
-Promise: the copy has exactly the bytes that were looked at (pinned by ETag) or is not made.
+Promise: the copy has exactly the bytes that were looked at (pinned by ETag) or is not made; and nothing but
+the bytes: user metadata and tags of the original may name rows, and no rewrite would look for them there.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def copy_object(
         return _copy_in_parts(ctx, source, key, size=size, etag=etag)
     for attempt in range(1, MAX_TRIES + 1):
         try:
-            return ctx.store.copy(source, key, if_source_match=etag)
+            return ctx.store.copy(source, key, if_source_match=etag, bare=True)
         except StoreUnavailable:
             # Sent again: the key is ours alone, so a copy that had landed is written over by itself.
             if attempt == MAX_TRIES:

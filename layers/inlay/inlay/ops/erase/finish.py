@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from inlay.errors import KeyTaken
+from inlay.errors import KeyTaken, RefNotFound
 from inlay.format import keys
 from inlay.format.frame import decode_frame, encode_frame
 from inlay.format.keys import ObjectKind, classify
@@ -116,7 +116,13 @@ class _Sweeper:
             expire_all=True,
             refs_were=refs,
         )
-        change = Change(operation="erase", drop_markers=old, compact_metadata=True, edit=edit)
+        change = Change(
+            operation="erase",
+            drop_markers=old,
+            compact_metadata=True,
+            forget_contents=True,
+            edit=edit,
+        )
         # A conflict is no failure: a file or a hold came, or another process was faster. Look again.
         commit(self.ctx, change, base=loaded)
         return None
@@ -125,7 +131,10 @@ class _Sweeper:
         """What a branch or tag holds in a head of its own, which tells nothing of the erasure."""
         old = tuple(m.id for m in loaded.state.markers() if concerns(m, erasure))
         change = Change(operation="erase", drop_markers=old, compact_metadata=True)
-        commit(replace(self.ctx, branch=name), change, base=loaded)
+        try:
+            commit(replace(self.ctx, branch=name), change, base=loaded)
+        except RefNotFound:
+            return  # dropped meanwhile: look again
 
     def _first_sweep(self, loaded: Loaded, erasure: Erasure) -> list[Waiting] | None:
         # The expiry of this erasure, not a later one: each later one would begin the wait anew.

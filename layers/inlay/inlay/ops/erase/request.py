@@ -27,7 +27,7 @@ from inlay.ops.erase.landing import look_at_landing
 from inlay.ops.maintain.partial_surgery import Means
 from inlay.ops.maintain.rewrite import FileWork, carry_out_file, table_wide
 from inlay.ops.maintain.units import Budget, Done, Failure, Work, run_units, with_entries
-from inlay.ops.metadata.load import Loaded, load_content, load_entries, load_pointer
+from inlay.ops.metadata.load import Loaded, load_content, load_entries, load_pointer, read_main
 from inlay.ops.refs.refs import each_content
 from inlay.ops.write.delete import marker_of
 from inlay.parse import format_predicate
@@ -201,7 +201,11 @@ def advance_erasures(
             total = replace(total, left=total.left + len(works))
             continue
         means = Means(deadline, memory_bytes)
-        total = _together(total, _advance(own, loaded, budget, means))
+        try:
+            total = _together(total, _advance(own, loaded, budget, means))
+        except RefNotFound:
+            if not is_dropped(own):
+                raise
     failures = {f.key: str(f.error) for f in total.failures}
     # Whoever rewrites need not be allowed to look at the landing zone.
     return replace(total, erasures=erase_status(ctx, failures=failures, landing=""))
@@ -218,6 +222,11 @@ def contents_to_clean(ctx: Context, main: Loaded) -> Iterator[tuple[Context, Loa
             yield own, load_pointer(own, carried=main.state.contents)
         except RefNotFound:
             continue  # dropped meanwhile
+
+
+def is_dropped(ctx: Context) -> bool:
+    """Whether the branch or tag that was being cleaned is no more: then nothing of it is left to clean."""
+    return ctx.branch is not None and ctx.branch not in read_main(ctx).snapshot.refs
 
 
 def _is_rewriting(snapshot: Snapshot) -> bool:

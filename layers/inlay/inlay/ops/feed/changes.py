@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +26,7 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.feed.rows import SAID, FeedRows, kinds
 from inlay.ops.metadata.load import load_seen, load_segments, retain
+from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.scan import checked_columns, row_filter
 from inlay.ops.read.stream import ArrowStream
 from inlay.parquet.arrow.multiset import Multiset
@@ -59,7 +61,9 @@ class Changes(ArrowStream):
         where: str | Predicate | pc.Expression | None = None,
         net: bool = False,
         read_ahead_bytes: int = READ_AHEAD_BYTES,
+        pinned: Pinned | None = None,
     ) -> None:
+        self._pinned = pinned
         self._ctx = ctx
         self._current = current
         self._to = to
@@ -70,6 +74,17 @@ class Changes(ArrowStream):
         self._predicate, self._expression = row_filter(where, self._told)
         self._read_ahead_bytes = read_ahead_bytes
         self._check()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._pinned is None:
+            raise InvalidRequest("only a feed that a table has made can be pickled")
+        asked = {
+            "columns": self._columns,
+            "where": self._predicate if self._expression is None else self._expression.expression,
+            "net": self._net,
+            "read_ahead_bytes": self._read_ahead_bytes,
+        }
+        return _of_pinned, (self._pinned, self._to.version, self._since, asked)
 
     def _check(self) -> None:
         if not 0 <= self._since <= self._to.version:
@@ -152,6 +167,14 @@ class Changes(ArrowStream):
 
 
 # -- steps ----------------------------------------------------------------------------------------
+
+
+def _of_pinned(pinned: Pinned, to: int, since: int, asked: dict[str, Any]) -> Changes:
+    loaded, at = pinned.load()
+    shown = loaded.snapshot if at is None else at
+    if to != shown.version:
+        shown = load_seen(pinned.context, loaded.pointer, to)
+    return Changes(pinned.context, loaded.pointer, shown, since, **asked, pinned=pinned)
 
 
 def plan_steps(

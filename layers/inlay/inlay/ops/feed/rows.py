@@ -17,6 +17,7 @@ from inlay.format.schema import Schema
 from inlay.ops.context import Context
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.expression import ExpressionFilter
+from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.arrow.multiset import Multiset, difference_in_order
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.read.deleted_rows import KeySet, key_set
@@ -71,8 +72,8 @@ class FeedRows:
         """Rows with the three columns that say what became of them."""
         said = (
             kinds,
-            pa.repeat(pa.scalar(version, SAID[1].type), rows.num_rows),
-            pa.repeat(pa.scalar(time_us, SAID[2].type), rows.num_rows),
+            pa.repeat(to_scalar(version, SAID[1].type), rows.num_rows),
+            pa.repeat(to_scalar(time_us, SAID[2].type), rows.num_rows),
         )
         schema = pa.schema([*self.rows_schema, *SAID])
         columns = [*rows.columns[: len(self.ids)], *said]

@@ -14,7 +14,7 @@ from typing import Any
 
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Predicate
-from inlay.format.properties import Properties
+from inlay.format.properties import Properties, settings
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
@@ -164,7 +164,7 @@ def _facts(ctx: Context, current: Snapshot, state: State) -> Record:
         "primary_key": [names.get(i, str(i)) for i in snapshot.primary_key],
         "sort_by": [names.get(i, str(i)) for i in snapshot.sort_by],
         "partition_by": [f"{f.transform}({names.get(f.source, f.source)})" for f in spec.fields],
-        "properties": dict(snapshot.properties),
+        "properties": settings(snapshot.properties),
         "refs": [
             {"name": name, "kind": ref.kind, "version": ref.version}
             for name, ref in sorted(snapshot.refs.items())

@@ -22,6 +22,7 @@ from inlay.format.schema import Schema
 from inlay.format.snapshot import Segment
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_segments
+from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.stream import ArrowStream
 from inlay.parquet.arrow.expression import ExpressionFilter
 from inlay.parquet.read.reader import (
@@ -92,6 +93,7 @@ class Scan(ArrowStream):
         where: str | Predicate | pc.Expression | None = None,
         limit: int | None = None,
         read_ahead_bytes: int = READ_AHEAD_BYTES,
+        pinned: Pinned | None = None,
     ) -> None:
         if limit is not None and not isinstance(limit, int):
             raise InvalidRequest(f"a limit is a whole number, not {str(limit)[:50]!r}")
@@ -106,6 +108,18 @@ class Scan(ArrowStream):
         self._read_ahead_bytes = read_ahead_bytes
         self._predicate, self._expression = row_filter(where, self._schema)
         self._plan: ScanPlan | None = None
+        self._pinned = pinned
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._pinned is None:
+            raise InvalidRequest("only a scan that a table has made can be pickled")
+        asked = {
+            "columns": self._columns,
+            "where": self._predicate if self._expression is None else self._expression.expression,
+            "limit": self._limit,
+            "read_ahead_bytes": self._read_ahead_bytes,
+        }
+        return _of_pinned, (self._pinned, asked)
 
     # -- the plan -----------------------------------------------------------------------------
 
@@ -244,6 +258,12 @@ class Scan(ArrowStream):
 
     def __repr__(self) -> str:
         return f"<Scan of {self._ctx.uri}: {', '.join(self._columns)}>"
+
+
+def _of_pinned(pinned: Pinned, asked: dict[str, Any]) -> Scan:
+    loaded, at = pinned.load()
+    state = loaded.state if at is None else State(at)
+    return Scan(pinned.context, state, **asked, pinned=pinned)
 
 
 def row_filter(

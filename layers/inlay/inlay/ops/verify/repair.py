@@ -228,7 +228,7 @@ def _rebuild(ctx: Context, broken: BrokenPointer, source: _Source) -> None:
         _put(ctx, archive_key(base.version), source.raw, None)
     change = Change(operation=REPAIR, edit=Edit(boundary_at_commit=True))
     commit_id = ctx.new_id()
-    draft = Draft(State(base), change, (), (), commit_id).build()
+    draft = Draft(State(base), change, (), (), commit_id, "").build()
     assert draft is not None  # an edit always makes a draft
     snapshot = seal(Proposal(draft, ()), date_us=broken.date_us, previous_us=base.commit.time_us)
     _put(ctx, keys.POINTER, encode_snapshot(snapshot), broken.etag)

@@ -2,10 +2,13 @@
 
 Promise: however often an object's event is delivered, in whatever order and to however many functions
 at once, its rows enter the table once; a source that cannot be ingested is told from the others by its
-own outcome and harms none of them; one commit serves the whole batch (docs/FORMAT.md, "Ledger").
+own outcome and harms none of them; one commit serves the whole batch (docs/FORMAT.md, section 9).
 
 The copy is made on the server, byte for byte, pinned to the ETag that was looked at. Copies whose
 event turns out to be a duplicate are orphans: garbage collection takes them.
+
+A content is read at the version that its event names, so that it counts although the object has been
+overwritten or deleted since. Of an event without a version id the content is gone by then: `Superseded`.
 
 Where the table is published, or `ingest.field_ids` is `stamp`, the copy gets a footer with the table's
 field ids (`parquet.surgery.stamp`), unless it has them. An object in a layout that cannot be stamped is
@@ -53,7 +56,8 @@ from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
 from inlay.parquet.footer.footer import Footer
 from inlay.parquet.read.describe import describe, entry_of, partition_in, read_tail
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import Wanted, read_file
+from inlay.parquet.read.reader import Wanted, open_file, read_file
+from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import Change, Request
 from inlay.plan.pruning.partitions import current_spec
@@ -78,8 +82,14 @@ class Source:
 
     @property
     def identity(self) -> str:
-        """Bucket, key and content: with versioning the version id, else the ETag (design section 8)."""
+        """Bucket, key and content: with versioning the version id, else the ETag (docs/design/design.md,
+        section 8)."""
         return f"{self.location.uri}@{self.version_id or self.etag}"
+
+    @property
+    def content(self) -> Location:
+        """Where the content lies that the event names: at its version, overwritten since or not."""
+        return replace(self.location, version_id=self.version_id)
 
     @property
     def request(self) -> Request:
@@ -101,7 +111,8 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """The object has been overwritten since: the event of the newer content counts."""
+    """The object has been overwritten, and its bucket kept no version of this content: its rows are
+    lost unless the newer content has them too."""
 
     source: Source
 
@@ -213,7 +224,7 @@ def _ingest(
         else:
             fresh.append(position)
 
-    loaded = _look_at_all(ctx, batch, sources, fresh, loaded)
+    loaded = _look_at_all(ctx, batch, sources, fresh, adopt, loaded)
 
     # Sources given without an ETag know their identity only now.
     _drop_known(ctx, batch, loaded)
@@ -224,7 +235,8 @@ def _ingest(
 
     entries: dict[int, tuple[DataFile, ...]] = {}
     # Copies cost no memory here; what has to be cut is read, so one by one.
-    cut = {p for p, seen in batch.seen.items() if _is_cut(seen, adopt, loaded.snapshot)}
+    reads = _policy(loaded.snapshot) != "keep"
+    cut = {p for p, seen in batch.seen.items() if reads or _is_cut(seen, adopt, loaded.snapshot)}
     copied = ctx.map(take, [item for item in batch.seen.items() if item[0] not in cut])
     for position, taken in (*copied, *map(take, [(p, batch.seen[p]) for p in sorted(cut)])):
         if isinstance(taken, tuple):
@@ -261,14 +273,21 @@ def _ingest(
 
 
 def _look_at_all(
-    ctx: Context, batch: _Batch, sources: Sequence[Source], fresh: Sequence[int], loaded: Loaded
+    ctx: Context,
+    batch: _Batch,
+    sources: Sequence[Source],
+    fresh: Sequence[int],
+    adopt: bool,
+    loaded: Loaded,
 ) -> Loaded:
     """Settle what the objects themselves say; the table may get columns by it."""
 
     def look(positions: Sequence[int], table: Snapshot, extend: bool) -> None:
         def one(position: int) -> tuple[int, SourceOutcome | _Seen | _Wider]:
             source = sources[position]
-            return position, _guarded(ctx, source, lambda s: _look(ctx, s, table, extend))
+            return position, _guarded(
+                ctx, source, lambda s: _look(ctx, s, table, extend, current=adopt)
+            )
 
         for position, found in ctx.map(one, positions):
             batch.settle(position, found)
@@ -331,14 +350,21 @@ def _guarded(ctx: Context, source: Source, work):  # type: ignore[no-untyped-def
 
 
 def _look(
-    ctx: Context, source: Source, snapshot: Snapshot, extend: bool = False
+    ctx: Context,
+    source: Source,
+    snapshot: Snapshot,
+    extend: bool = False,
+    *,
+    current: bool = False,
 ) -> SourceOutcome | _Seen | _Wider:
     """Read the footer and decide whether the object fits, or (`extend`) would if the table had more
-    columns."""
-    location = source.location
+    columns. `current`: only if the content is the object's current one, as an adopted file's must be."""
+    location = source.location if current else source.content
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
     got = read_tail(store, location)
     if source.etag is not None and got.etag != source.etag:
+        return Superseded(source)
+    if None not in (source.version_id, got.version_id) and got.version_id != source.version_id:
         return Superseded(source)
     described = describe(got.body, size=got.size)
     is_wider = extend and brings_columns(described.arrow, snapshot.schema)
@@ -389,6 +415,8 @@ def _take(
     if seen.entry.rows == 0:
         return ()
     in_place = replace(seen.entry, key=seen.source.location.uri, adopted=True, etag=seen.etag)
+    if _has_unused_entries(ctx, in_place, adopt, loaded, seen.source):
+        seen = replace(seen, recode=True)
     if adopt:
         return (in_place,)
     if _is_cut(seen, adopt, loaded.snapshot):
@@ -397,7 +425,7 @@ def _take(
     if seen.stamp is not None:
         return _stamp(ctx, seen, key, *seen.stamp)
     copied = copy_object(
-        ctx, seen.source.location, ctx.key(key), size=seen.entry.size, etag=seen.etag
+        ctx, seen.source.content, ctx.key(key), size=seen.entry.size, etag=seen.etag
     )
     match copied:
         case Missing():
@@ -406,6 +434,36 @@ def _take(
             return Superseded(seen.source)
         case _:
             return (replace(seen.entry, key=key),)
+
+
+def _policy(snapshot: Snapshot) -> str:
+    return Properties(snapshot.properties).text("ingest.unused_dictionary_entries")
+
+
+def _has_unused_entries(
+    ctx: Context, whole: DataFile, adopt: bool, loaded: Loaded, source: Source
+) -> bool:
+    """Whether the file is to be written anew for what only its dictionaries name. Raises `UnsupportedFile`
+    where the table refuses such files."""
+    policy = _policy(loaded.snapshot)
+    if policy == "keep" or (policy == "reencode" and adopt):
+        return False
+    task = FileTask(file=whole, schema=loaded.snapshot.schema)
+    wanted = Wanted(schema=loaded.snapshot.schema, columns=())
+    opened = open_file(_outside(ctx, whole, source), task, wanted, ctx.executor)
+    column = next(unused_entries(opened, ctx.executor), None)
+    if column is not None and policy == "refuse":
+        raise UnsupportedFile(
+            f"the dictionary of column {column} has entries that no row of their row group has",
+            next_step="Write it as plain values, or set ingest.unused_dictionary_entries to reencode",
+        )
+    return column is not None
+
+
+def _outside(ctx: Context, whole: DataFile, source: Source) -> Objects:
+    """The store, without the cache: unlike the table's own objects, this one may be overwritten."""
+    versions = {} if source.version_id is None else {whole.key: source.version_id}
+    return Objects(ctx.store, ctx.root, versions=versions)
 
 
 def _is_cut(seen: _Seen, adopt: bool, snapshot: Snapshot) -> bool:
@@ -426,7 +484,7 @@ def _stamp(
     try:
         done = stamp_object(
             ctx.store,
-            seen.source.location,
+            seen.source.content,
             ctx.key(key),
             etag=seen.etag,
             old=old,
@@ -445,8 +503,7 @@ def _split(
     """The rows of a landing object as files of their partitions."""
     schema = loaded.snapshot.schema
     columns = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
-    # Without the cache: unlike the table's own objects, this one may be overwritten.
-    objects = Objects(ctx.store, ctx.root)
+    objects = _outside(ctx, whole, source)
     rows = read_file(objects, FileTask(file=whole, schema=schema), columns, ctx.executor)
     try:
         files = tuple(write_batches(ctx, loaded.snapshot, rows, time_us=loaded.date_us))

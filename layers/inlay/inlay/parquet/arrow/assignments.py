@@ -25,6 +25,7 @@ from inlay.format.assignment import (
 )
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.parquet.arrow.evaluate import Columns, column_at, columns_of
+from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.arrow.types import arrow_type, to_arrow_scalar
 
 _KERNELS: dict[str, Callable[..., pa.Array]] = {
@@ -122,4 +123,4 @@ def _exact_scalar(value: Decimal) -> pa.Scalar:
     digits = max(len(value.as_tuple().digits) + max(exponent, 0), -exponent, 1)
     if digits > _WIDEST_DIGITS:
         raise pa.ArrowInvalid("a number has too many digits")
-    return pa.scalar(value, pa.decimal256(digits, max(-exponent, 0)))
+    return to_scalar(value, pa.decimal256(digits, max(-exponent, 0)))

@@ -20,6 +20,7 @@ from inlay.errors import SchemaMismatch
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.widening import widens
+from inlay.parquet.arrow.literals import to_array, to_scalar
 from inlay.parquet.arrow.types import (
     arrow_field,
     arrow_primitive,
@@ -333,7 +334,7 @@ def _fill_under(parents: pa.Array, children: pa.Array) -> pa.Array:
 def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
     """Nulls whose required children are not null, unlike those of `pa.nulls`."""
     if pa.types.is_struct(kind):
-        mask = pa.repeat(pa.scalar(True), rows)
+        mask = pa.repeat(to_scalar(True, pa.bool_()), rows)
         return pa.StructArray.from_arrays(*_children(rows, kind), mask=mask)
     return pa.nulls(rows, kind)
 
@@ -347,8 +348,8 @@ def _blanks(rows: int, kind: pa.DataType) -> pa.Array:
     if pa.types.is_fixed_size_binary(kind):
         return pa.array([bytes(kind.byte_width)] * rows, kind)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return pa.repeat(pa.scalar("" if pa.types.is_string(kind) else b"", kind), rows)
-    return pa.repeat(pa.scalar(False if pa.types.is_boolean(kind) else 0, kind), rows)
+        return pa.repeat(to_scalar("" if pa.types.is_string(kind) else b"", kind), rows)
+    return pa.repeat(to_scalar(False if pa.types.is_boolean(kind) else 0, kind), rows)
 
 
 def _children(rows: int, kind: pa.DataType) -> tuple[list[pa.Array], None, list[pa.Field]]:
@@ -358,6 +359,6 @@ def _children(rows: int, kind: pa.DataType) -> tuple[list[pa.Array], None, list[
 
 def _offsets(array: pa.Array) -> pa.Array:
     """Where each list starts in `array.flatten()`, which has nothing of null lists, and the end."""
-    lengths = pc.list_value_length(array).fill_null(0).cast(pa.int64())
+    lengths = pc.list_value_length(array).fill_null(to_scalar(0, pa.int32())).cast(pa.int64())
     ends = pc.cumulative_sum(lengths)
-    return pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32())
+    return pa.concat_arrays([to_array([0], pa.int64()), ends]).cast(pa.int32())

@@ -35,6 +35,7 @@ from inlay.format.predicate import (
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.format.values import is_nan
 from inlay.format.widening import widens
+from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.arrow.types import (
     arrow_primitive,
     plain_type,
@@ -73,7 +74,7 @@ def columns_of(schema: Schema) -> dict[int, tuple[int, ...]]:
 
 def selected(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> pa.BooleanArray:
     """TRUE for each row the predicate selects, FALSE for the others; no nulls."""
-    return evaluate(predicate, batch, columns).fill_null(False)
+    return evaluate(predicate, batch, columns).fill_null(to_scalar(False, pa.bool_()))
 
 
 def evaluate(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> pa.BooleanArray:
@@ -126,7 +127,7 @@ def _fold(
 
 
 def _constant(value: bool | None, rows: int) -> pa.BooleanArray:
-    return pa.repeat(pa.scalar(value, pa.bool_()), rows)
+    return pa.repeat(to_scalar(value, pa.bool_()), rows)
 
 
 # -- columns --------------------------------------------------------------------------------------
@@ -201,12 +202,12 @@ def _compare(values: pa.Array, op: str, literal: Literal) -> pa.Array:
 def _compare_beyond(values: pa.Array, op: str, above: bool) -> pa.Array:
     """A timestamp outside the years of the column's finer unit, above or below every value."""
     result = op == "!=" or (op in ("<", "<=") if above else op in (">", ">="))
-    return _for_values(values, pa.scalar(result))
+    return _for_values(values, to_scalar(result, pa.bool_()))
 
 
 def _for_values(values: pa.Array, result: pa.Array | pa.Scalar) -> pa.Array:
     """`result`, but null for null."""
-    return pc.if_else(values.is_valid(), result, pa.scalar(None, pa.bool_()))
+    return pc.if_else(values.is_valid(), result, to_scalar(None, pa.bool_()))
 
 
 def _compare_with_nan(values: pa.Array, op: str) -> pa.Array:
@@ -217,7 +218,7 @@ def _compare_with_nan(values: pa.Array, op: str) -> pa.Array:
         case "!=" | "<":
             return pc.invert(nan)
         case _:
-            return _for_values(values, pa.scalar(op == "<="))
+            return _for_values(values, to_scalar(op == "<=", pa.bool_()))
 
 
 def _in(values: pa.Array, node: In) -> pa.Array:
@@ -225,7 +226,7 @@ def _in(values: pa.Array, node: In) -> pa.Array:
     found = pc.is_in(values, _value_set(node.type, numbers, values.type))
     if node.type.is_float:
         if 0.0 in numbers:
-            found = pc.or_(found, pc.equal(values, pa.scalar(0.0, values.type)))
+            found = pc.or_(found, pc.equal(values, to_scalar(0.0, values.type)))
         if len(numbers) < len(node.values):
             found = pc.or_(found, pc.is_nan(values))
     return _for_values(values, found)
@@ -256,9 +257,9 @@ def _like(values: pa.Array, pattern: str) -> pa.Array:
     any_run = Wildcard.ANY_RUN
     match parse_like(pattern):
         case ():
-            return pc.equal(values, pa.scalar("", values.type))
+            return pc.equal(values, to_scalar("", values.type))
         case (str(text),):
-            return pc.equal(values, pa.scalar(text, values.type))
+            return pc.equal(values, to_scalar(text, values.type))
         case (str(text), end) if end is any_run:
             return pc.starts_with(values, pattern=text)
         case (start, str(text)) if start is any_run:

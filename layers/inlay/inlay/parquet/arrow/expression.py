@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from inlay.errors import InvalidPredicate
 from inlay.format.entry import ColumnStats
 from inlay.format.schema import Primitive, Schema
+from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.arrow.types import schema_to_arrow, to_arrow_scalar
 
 
@@ -95,7 +96,7 @@ class ExpressionFilter:
             ]
         )
         keep = plan.to_table(use_threads=False).column(0).combine_chunks()
-        return pc.fill_null(keep, False)
+        return pc.fill_null(keep, to_scalar(False, pa.bool_()))
 
 
 def _known(name: str, kind: Primitive, stats: ColumnStats, rows: int) -> list[pc.Expression]:

@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
+from inlay.parquet.arrow.literals import to_scalar
+
 # Rows gathered before they are netted: two batches as files are read in.
 NET_ROWS = 262_144
 # Rows that are compared at once; where they are all the same nothing more is done with them.
@@ -120,7 +122,7 @@ class Multiset:
         if not rows.num_rows:
             return
         self._tables.append(rows)
-        self._counts.append(pa.repeat(pa.scalar(sign, _CODE), rows.num_rows))
+        self._counts.append(pa.repeat(to_scalar(sign, _CODE), rows.num_rows))
         self._fresh += rows.num_rows
         # Netting costs as much as is held: it pays once as much again has come.
         if self._fresh >= max(NET_ROWS, sum(t.num_rows for t in self._tables) - self._fresh):
@@ -171,9 +173,9 @@ def row_codes(rows: pa.Table) -> pa.Int64Array:
 def _coded(columns: Sequence[pa.Int64Array], rows: int) -> pa.Int64Array:
     """Several codes of each row as one. Codes are dense, hence below the number of rows, which is far
     below 2^31: the pair of two fits."""
-    found = pa.repeat(pa.scalar(0, _CODE), rows)
+    found = pa.repeat(to_scalar(0, _CODE), rows)
     for column in columns:
-        pair = pc.add(pc.multiply(found, pa.scalar(rows + 1, _CODE)), column)
+        pair = pc.add(pc.multiply(found, to_scalar(rows + 1, _CODE)), column)
         found = _dense(pair)
     return found
 

@@ -30,6 +30,7 @@ from inlay.format.schema import (
     Value,
 )
 from inlay.format.values import physical, to_float32
+from inlay.parquet.arrow.literals import to_array, to_scalar
 
 FIELD_ID = b"PARQUET:field_id"  # the key pyarrow reads and writes Parquet field ids under
 
@@ -277,9 +278,9 @@ def _plain(value: Any, kind: Primitive) -> Any:
 
 def to_arrow_scalar(kind: Primitive, value: Value | None) -> pa.Scalar:
     """The physical value as a scalar of `arrow_primitive(kind)`."""
-    return pa.scalar(value, arrow_primitive(kind))
+    return to_scalar(value, arrow_primitive(kind))
 
 
 def to_arrow_array(kind: Primitive, values: Iterable[Value | None]) -> pa.Array:
     """Physical values as an array of `arrow_primitive(kind)`."""
-    return pa.array(list(values), arrow_primitive(kind))
+    return to_array(list(values), arrow_primitive(kind))

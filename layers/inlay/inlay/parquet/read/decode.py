@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from inlay.errors import UnreadableFile
 from inlay.format.schema import Schema
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.literals import to_array, to_scalar
 from inlay.parquet.read.data_file import OpenFile, chunk_range, reading
 from inlay.parquet.read.deleted_rows import GroupDeletes
 from inlay.parquet.read.ranges import RangeFile
@@ -29,7 +30,7 @@ from inlay.parquet.read.single_pages import SparseColumn, index_range, sparse_co
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import ByteRange
 
-# Rows of a batch: FACTS, "Batches of 64k-131k rows are best".
+# Rows of a batch: the best in docs/design/measurements.md, "Spark 4.3 Python data source".
 BATCH_ROWS = 131_072
 
 
@@ -262,7 +263,7 @@ def _wanted_rows(group: Group, batch: pa.RecordBatch, schema: Schema) -> pa.Bool
     for found in group.filters:
         hit = found.selected(batch, schema)
         keep = hit if keep is None else pc.and_(keep, hit)
-    return pa.repeat(pa.scalar(True), batch.num_rows) if keep is None else keep
+    return pa.repeat(to_scalar(True, pa.bool_()), batch.num_rows) if keep is None else keep
 
 
 def _spared_by_value(
@@ -284,12 +285,12 @@ def _positions(survivors: Survivors) -> pa.Array:
     if survivors.keep is None:
         return pa.arange(group.first_row, group.first_row + group.rows)
     within = pc.indices_nonzero(survivors.keep).cast(pa.int64())
-    return pc.add(within, pa.scalar(group.first_row, pa.int64()))
+    return pc.add(within, to_scalar(group.first_row, pa.int64()))
 
 
 def _file_column(task: FileTask, rows: int) -> pa.Array:
-    indices = pa.repeat(pa.scalar(0, pa.int32()), rows)
-    return pa.DictionaryArray.from_arrays(indices, pa.array([task.file.key], pa.string()))
+    indices = pa.repeat(to_scalar(0, pa.int32()), rows)
+    return pa.DictionaryArray.from_arrays(indices, to_array([task.file.key], pa.string()))
 
 
 def _rows_without_columns(rows: int) -> pa.RecordBatch:

@@ -36,6 +36,7 @@ from inlay.format.predicate import Predicate, field_ids
 from inlay.format.puffin import decode_vector
 from inlay.format.schema import Primitive, Schema
 from inlay.parquet.arrow.evaluate import cast_or_null, columns_of, selected
+from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.arrow.types import arrow_primitive
 from inlay.parquet.read.ranges import Objects, fetch
 from inlay.parquet.read.read_ahead import Job
@@ -68,8 +69,8 @@ class KeySet:
             if bounds is None or bounds.lower is None or bounds.upper is None:
                 continue
             inside = pc.and_(
-                pc.greater_equal(column, pa.scalar(bounds.lower, column.type)),
-                pc.less_equal(column, pa.scalar(bounds.upper, column.type)),
+                pc.greater_equal(column, to_scalar(bounds.lower, column.type)),
+                pc.less_equal(column, to_scalar(bounds.upper, column.type)),
             )
             if pa.types.is_floating(column.type) and bounds.has_nan is not False:
                 inside = pc.or_(inside, pc.is_nan(column))
@@ -102,7 +103,7 @@ def _paired(
     64 bits for any key file this format allows.
     """
     distinct, next_distinct = keys.unique(), next_keys.unique()
-    base = pa.scalar(len(next_distinct), pa.int64())
+    base = to_scalar(len(next_distinct), pa.int64())
 
     def pair(left: pa.Array, right: pa.Array) -> pa.Array:
         high = pc.index_in(left, value_set=distinct, skip_nulls=True).cast(pa.int64())
@@ -116,7 +117,7 @@ def normalised(column: pa.Array) -> pa.Array:
     """The column with one NaN and one zero: Arrow compares floats in hash tables by their bits."""
     if not pa.types.is_floating(column.type):
         return column
-    zero, nan = pa.scalar(0.0, column.type), pa.scalar(float("nan"), column.type)
+    zero, nan = to_scalar(0.0, column.type), to_scalar(float("nan"), column.type)
     return pc.if_else(pc.is_nan(column), nan, pc.add(column, zero))
 
 
@@ -146,7 +147,9 @@ class GroupDeletes:
         if self.positions is None:
             return None
         marks = pc.scatter(
-            pa.repeat(pa.scalar(True), len(self.positions)), self.positions, max_index=rows - 1
+            pa.repeat(to_scalar(True, pa.bool_()), len(self.positions)),
+            self.positions,
+            max_index=rows - 1,
         )
         return marks.is_null()
 
@@ -211,7 +214,7 @@ class FileDeletes:
         found = pa.Array.from_buffers(
             pa.uint64(), len(absolute), [None, pa.py_buffer(absolute)]
         ).cast(pa.int64())
-        return pc.subtract(found, pa.scalar(first_row, pa.int64()))
+        return pc.subtract(found, to_scalar(first_row, pa.int64()))
 
 
 NO_DELETES = FileDeletes()

@@ -17,6 +17,8 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from inlay.storage import process
+
 T = TypeVar("T")
 
 Job = Callable[[], Any]
@@ -58,6 +60,7 @@ def run_ahead(
     `first` starts with fewer in flight and doubles with each result: for a consumer that may stop
     early (LIMIT). An error is raised where the unit's result would have come.
     """
+    began = process.current()
     source = iter(units)
     waiting_unit: Unit[T] | None = next(source, None)
     flight: deque[_Running[T]] = deque()
@@ -82,6 +85,7 @@ def run_ahead(
                 if head.error is not None:
                     raise head.error
                 yield head.value  # type: ignore[misc]  # done without an error: it has one
+                process.check_same(began, "this stream of rows")
                 # Only now: until the consumer comes back, the result is still held.
                 held -= head.unit.cost_bytes
                 window = min(parallel, window * 2)
@@ -91,7 +95,9 @@ def run_ahead(
                 return_when=FIRST_COMPLETED,
             )
     finally:
-        _stop(flight)
+        # In a process forked meanwhile the jobs never end: their threads are the parent's.
+        if process.current() == began:
+            _stop(flight)
 
 
 def run(steps: Steps[T], executor: Executor) -> T:

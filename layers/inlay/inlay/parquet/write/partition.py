@@ -22,6 +22,7 @@ from inlay.format.partition import Partition, Transform, Written, parse_transfor
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import PartitionSpec
 from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT, integer_range
+from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.arrow.types import to_physical
 
 _HOUR_NANOS = 3600 * 1_000_000_000
@@ -107,8 +108,8 @@ def _in_arrow(transform: Transform, source: Primitive, values: pa.Array) -> pa.A
         case "day" | "hour":
             return _steps(source, values, NANOS_PER_DAY if transform.name == "day" else _HOUR_NANOS)
         case "bucket" if source.name != "decimal":
-            hashes = pc.bit_wise_and(_hashes(source, values), pa.scalar(0x7FFFFFFF, pa.uint32()))
-            width = pa.scalar(transform.width, pa.uint32())
+            hashes = pc.bit_wise_and(_hashes(source, values), to_scalar(0x7FFFFFFF, pa.uint32()))
+            width = to_scalar(transform.width, pa.uint32())
             return pc.subtract(hashes, pc.multiply(pc.divide(hashes, width), width))
         case "truncate" if source.name == "string":
             return pc.utf8_slice_codeunits(values, 0, transform.width)
@@ -151,11 +152,11 @@ def _truncated(source: Primitive, values: pa.Array, width: int) -> pa.Array:
     assert limits is not None
     if source.name.startswith("uint"):
         wide = values.cast(pa.uint64())
-        step = pa.scalar(width, pa.uint64())
+        step = to_scalar(width, pa.uint64())
         return pc.multiply(pc.divide(wide, step), step)
     wide = values.cast(pa.int64())
     found = pc.multiply(_floored(wide, width), width)  # may wrap around below the least value
-    least = pa.scalar(limits[0], pa.int64())
+    least = to_scalar(limits[0], pa.int64())
     below = pc.or_(pc.greater(found, wide), pc.less(found, least))
     return pc.if_else(below, least, found)
 
@@ -179,8 +180,8 @@ def _hashes(source: Primitive, values: pa.Array) -> pa.Array:
     if not pa.types.is_unsigned_integer(numbers.type):
         numbers = numbers.cast(pa.int64()).view(pa.uint64())
     wide = numbers.cast(pa.uint64())
-    low = pc.bit_wise_and(wide, pa.scalar(murmur3.MASK, pa.uint64())).cast(pa.uint32())
-    high = pc.shift_right(wide, pa.scalar(32, pa.uint64())).cast(pa.uint32())
+    low = pc.bit_wise_and(wide, to_scalar(murmur3.MASK, pa.uint64())).cast(pa.uint32())
+    high = pc.shift_right(wide, to_scalar(32, pa.uint64())).cast(pa.uint32())
     return _murmur3([low, high], 8)
 
 
@@ -194,7 +195,7 @@ def _hashes_of_bytes(values: pa.Array) -> pa.Array:
         words = -(-length // 4)
         if words:
             zeros, nothing = (
-                pa.scalar(bytes(n), pa.large_binary()) for n in (4 * words - length, 0)
+                to_scalar(bytes(n), pa.large_binary()) for n in (4 * words - length, 0)
             )
             padded = pc.binary_join_element_wise(values.take(at), zeros, nothing)
             fixed = padded.cast(pa.binary(4 * words))
@@ -218,7 +219,7 @@ def _hashes_of_bytes(values: pa.Array) -> pa.Array:
 
 def _murmur3(blocks: list[pa.Array], length: int, rows: int = 0) -> pa.Array:
     """As `format.murmur3`, for many values of one length: arithmetic of 32 bits wraps around in Arrow."""
-    state = pa.repeat(pa.scalar(0, pa.uint32()), len(blocks[0]) if blocks else rows)
+    state = pa.repeat(to_scalar(0, pa.uint32()), len(blocks[0]) if blocks else rows)
     for at, block in enumerate(blocks):
         scrambled = _times(_rotated(_times(block, murmur3.FIRST), 15), murmur3.SECOND)
         state = pc.bit_wise_xor(state, scrambled)
@@ -231,7 +232,7 @@ def _murmur3(blocks: list[pa.Array], length: int, rows: int = 0) -> pa.Array:
 
 
 def _word(value: int) -> pa.Scalar:
-    return pa.scalar(value, pa.uint32())
+    return to_scalar(value, pa.uint32())
 
 
 def _times(words: pa.Array, by: int) -> pa.Array:

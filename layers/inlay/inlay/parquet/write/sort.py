@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.format.schema import Schema
+from inlay.parquet.arrow.literals import to_scalar
 from inlay.plan.maintain.clustering import Order
 
 # Rows of a batch: what the writer is given at a time.
@@ -67,4 +68,4 @@ def _scaled_rank(column: pa.ChunkedArray, bits: int) -> pa.UInt64Array:
 
 
 def _number(value: int) -> pa.UInt64Scalar:
-    return pa.scalar(value, pa.uint64())
+    return to_scalar(value, pa.uint64())

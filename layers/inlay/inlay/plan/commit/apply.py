@@ -67,7 +67,7 @@ def apply(
     if change.units and not units and not _does_something_else(change):
         return Unchanged(skipped)
 
-    draft = Draft(state, change, units, remapped, commit_id)
+    draft = Draft(state, change, units, remapped, commit_id, name(b"salt"))
     snapshot = draft.build()
     if snapshot is None:
         return Unchanged(skipped)
@@ -101,7 +101,7 @@ def admit(
 
 def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:
     """The proposed snapshot with its commit time: strictly after its parent's, else the store's clock
-    (design section 2: max(previous + 1 µs, S3's Date))."""
+    (docs/design/design.md, section 2: max(previous + 1 µs, S3's Date))."""
     time_us = max(previous_us + 1, date_us)
     draft = proposal.snapshot
 
@@ -151,4 +151,5 @@ def _does_something_else(change: Change) -> bool:
         or change.compact_metadata
         or change.recluster
         or change.request
+        or change.forget_contents
     )

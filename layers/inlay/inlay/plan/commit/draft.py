@@ -11,6 +11,7 @@ from typing import Any
 
 from inlay.format.entry import DataFile, Marker, Where
 from inlay.format.predicate import Predicate
+from inlay.format.properties import LEDGER_SALT
 from inlay.format.snapshot import (
     Boundary,
     Commit,
@@ -24,7 +25,7 @@ from inlay.format.snapshot import (
     Totals,
 )
 from inlay.plan.change import NO_EDIT, Change, Edit, Unit
-from inlay.plan.metadata.ledger import forgotten_before, horizon
+from inlay.plan.metadata.ledger import forgotten_before, horizon, next_salt
 from inlay.plan.metadata.state import State, count_totals, live_files, live_markers
 from inlay.plan.metadata.stats_columns import choose_stats_columns
 from inlay.plan.metadata.tree import bury, open_tree
@@ -32,7 +33,12 @@ from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import current_spec, repartitioned
 from inlay.plan.pruning.prune import all_match
 from inlay.plan.refs.refs import edited_refs, net_counts, seen, shaped
-from inlay.plan.scan.marker_scope import marker_may_hit, marker_predicate, reference_may_hit
+from inlay.plan.scan.marker_scope import (
+    known_to,
+    marker_may_hit,
+    marker_predicate,
+    reference_may_hit,
+)
 from inlay.plan.schema_conflicts import evolved
 
 
@@ -46,6 +52,7 @@ class Draft:
         units: tuple[Unit, ...],
         remapped: tuple[Marker, ...],
         commit_id: str,
+        salt: str,
     ) -> None:
         self.state = state
         self.base = state.snapshot
@@ -54,6 +61,7 @@ class Draft:
         self.units = units
         self.remapped = remapped
         self.commit_id = commit_id
+        self.salt = next_salt(state.snapshot, change, salt)
         self.removed: list[DataFile] = []
         self.dropped_rows = 0
         self.dropped_bytes = 0
@@ -89,7 +97,7 @@ class Draft:
         if not did_something:
             return None
         records = tuple(
-            LedgerRecord(id=r.id, body=r.body)
+            LedgerRecord(id=r.id, body=self.salt.digest(r.body) if self.salt and r.body else r.body)
             for r in (change.request, *change.events)
             if r is not None
         )
@@ -171,16 +179,21 @@ class Draft:
             predicate = marker_predicate(marker, self.base.schema)
             if marker.file is not None or predicate is None:
                 continue
-            covered = {f.key for f in tier.inline if self._covers(predicate, f)}
+            covered = {f.key for f in tier.inline if self._covers(marker, predicate, f)}
             self._count(f for f in tier.inline if f.key in covered)
-            segments = [s for s in tier.segments if not self._drops_whole(s, predicate)]
+            segments = [
+                s
+                for s in tier.segments
+                # What many files have in common may be the word of another writer.
+                if marker.erasure is not None or not self._drops_whole(s, predicate)
+            ]
             tier = Tier(tuple(segments), tuple(f for f in tier.inline if f.key not in covered))
             dead: dict[str, list[int]] = {}
             for leaf, contents in self._at_hand(tier):
                 if not reference_may_hit(marker, leaf, self.evidence):
                     continue
                 for ordinal, entry in live_files(leaf, contents):
-                    if self._covers(predicate, entry):
+                    if self._covers(marker, predicate, entry):
                         dead.setdefault(leaf.id, []).append(ordinal)
                         self._count((entry,))
             tier = Tier(self._bury(tier, dead), tier.inline)
@@ -206,8 +219,9 @@ class Draft:
     def _bury(self, tier: Tier[Any], dead: Mapping[str, Iterable[int]]) -> tuple[Segment, ...]:
         return bury(tier.segments, self.state.contents.nodes, dead)
 
-    def _covers(self, predicate: Predicate, entry: DataFile) -> bool:
-        return entry.rows > 0 and all_match(predicate, self.evidence.of(entry), entry.rows)
+    def _covers(self, marker: Marker, predicate: Predicate, entry: DataFile) -> bool:
+        known = known_to(marker, entry, self.evidence)
+        return entry.rows > 0 and all_match(predicate, known, entry.rows)
 
     def _worth_keeping(
         self, files: Tier[DataFile], markers: tuple[Marker, ...]
@@ -333,6 +347,8 @@ class Draft:
         properties = {
             k: v for k, v in {**snapshot.properties, **edit.properties}.items() if v is not None
         }
+        if self.salt is not None:
+            properties[LEDGER_SALT] = self.salt.as_property
         if edit.content is not None:
             commit = net_counts(snapshot.commit, self.base.totals, edit.content.totals)
             snapshot = dataclasses.replace(seen(snapshot, edit.content), commit=commit)

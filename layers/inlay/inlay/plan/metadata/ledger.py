@@ -3,16 +3,29 @@
 Promise: no event and no request id is applied twice within the ledger's horizon, and none from before
 the horizon is applied at all. Asked again on every rebase: two functions with one event would
 otherwise both append.
+
+What a request says may be personal data, and a plain digest of it is found by trying: a telephone number
+in seconds. So its digest is salted, and an erasure replaces the salt when it forgets its predicate. The
+old salt goes with the versions that had it; what was digested under it is from then on as good as random,
+whichever segment it is in, and no ledger has to be written anew.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 
-from inlay.format.properties import Properties
+from inlay.format.properties import LEDGER_SALT, Properties
 from inlay.format.snapshot import LedgerRecord, Segment, Snapshot
-from inlay.plan.change import AlreadyApplied, Change, NeedSegments, Refused, Request
+from inlay.plan.change import (
+    BODY_BYTES,
+    AlreadyApplied,
+    Change,
+    NeedSegments,
+    Refused,
+    Request,
+)
 from inlay.plan.metadata.state import State, resolved_record
 from inlay.plan.metadata.tree import Opened, open_tree
 
@@ -38,8 +51,7 @@ def look_up(
     # Told first: what is in the ledger was applied, however old.
     if change.request is not None and change.request.id in applied:
         before = applied[change.request.id]
-        bodies = {before.body, change.request.body} - {None}  # None: could not be known
-        if len(bodies) > 1:
+        if not _is_same_content(state.snapshot, before, change.request):
             return Refused(
                 f"request id {change.request.text!r} was used before, at version "
                 f"{before.version}, with another content",
@@ -53,6 +65,59 @@ def look_up(
         newest = max((applied[i].version or 0 for i in duplicates), default=0)
         return AlreadyApplied(newest or None, duplicates)
     return duplicates
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LedgerSalt:
+    """What contents of requests are digested with, from version `since` on. Digests of versions before
+    `plain_before` have none (a library that knew of no salt wrote them); those in between had one that is
+    lost, and can be compared with nothing."""
+
+    text: str
+    since: int
+    plain_before: int
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> LedgerSalt | None:
+        found = properties.get(LEDGER_SALT)
+        if found is None:
+            return None
+        text, since, plain_before = found.split(":")
+        return cls(text, int(since), int(plain_before))
+
+    @property
+    def as_property(self) -> str:
+        return f"{self.text}:{self.since}:{self.plain_before}"
+
+    def digest(self, body: bytes) -> bytes:
+        return blake2b(body, digest_size=BODY_BYTES, key=self.text.encode("ascii")).digest()
+
+
+def next_salt(base: Snapshot, change: Change, fresh: str) -> LedgerSalt | None:
+    """The salt from the commit of `change` on. The first request that has a content brings the first,
+    `forget_contents` another."""
+    current = LedgerSalt.of(base.properties)
+    version = base.version + 1
+    if current is not None:
+        return (
+            LedgerSalt(fresh, version, current.plain_before) if change.forget_contents else current
+        )
+    asked = (change.request, *change.events)
+    if change.forget_contents or any(r is not None and r.body is not None for r in asked):
+        return LedgerSalt(fresh, version, version)
+    return None
+
+
+def _is_same_content(snapshot: Snapshot, before: LedgerRecord, request: Request) -> bool:
+    """Whether a request with an id that was applied asks for what was applied, as far as can be known."""
+    if before.body is None or request.body is None:
+        return True
+    salt, version = LedgerSalt.of(snapshot.properties), before.version or 0
+    if salt is None or version < salt.plain_before:
+        return before.body == request.body
+    if version < salt.since:
+        return True
+    return before.body in (salt.digest(request.body), request.body)
 
 
 def forgotten_before(snapshot: Snapshot) -> int:

@@ -1,0 +1,62 @@
+"""What belongs to one process: connections, threads, locks, and what they guard.
+
+Promise: a process that was forked never waits for a thread that it does not have, never takes a lock
+that a thread of its parent holds, and never speaks on its parent's sockets. What holds such a thing
+holds it through `PerProcess`, so that a child makes its own.
+
+A process is known by how many forks lie between it and the first one, not by its id: memory is only
+inherited along that line, while the system may give a grandchild the id of its dead grandparent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from inlay.errors import InvalidRequest
+
+T = TypeVar("T")
+
+_forks = 0
+
+
+def current() -> int:
+    """This process, among those that share memory by descent."""
+    return _forks
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+class PerProcess(Generic[T]):
+    """A value that each process makes for itself, when it first asks. `make` may be called by several
+    threads at once; all get the value of one of them."""
+
+    __slots__ = ("_make", "_values")
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._values: dict[int, T] = {}
+
+    def get(self) -> T:
+        found = self._values.get(_forks)
+        if found is None:
+            # One step under the interpreter's lock: no lock of ours that a fork could leave taken.
+            found = self._values.setdefault(_forks, self._make())
+        return found
+
+
+def check_same(began: int, what: str) -> None:
+    """Raise `InvalidRequest` where something that cannot be carried over a fork was."""
+    if began != _forks:
+        raise InvalidRequest(
+            f"{what} belongs to the process that this one was forked from",
+            next_step="Make it in the process that uses it: open the table there, or start again there",
+        )
