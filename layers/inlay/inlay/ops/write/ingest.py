@@ -492,7 +492,7 @@ def _has_unused_entries(
     task = FileTask(file=whole, schema=loaded.snapshot.schema)
     wanted = Wanted(schema=loaded.snapshot.schema, columns=())
     opened = open_file(_outside(ctx, whole, source), task, wanted, ctx.executor)
-    column = next(unused_entries(opened, ctx.executor), None)
+    _, column = next(unused_entries(opened, ctx.executor), (0, None))
     if column is not None and policy == "refuse":
         raise UnsupportedFile(
             f"the dictionary of column {column} has entries that no row of their row group has",
