@@ -20,6 +20,7 @@ from inlay.ops.erase.landing import clear_landing, look_at_landing
 from inlay.ops.maintain.roots import Roots, refuse_foreign_archives
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.ops.publish.erased import publication_waits
 from inlay.ops.refs.refs import each_content
 from inlay.plan.change import Change, Edit
 from inlay.plan.erasure import (
@@ -140,6 +141,9 @@ class _Sweeper:
         through = erasure.phase_version - 1
         expired = [e for e in loaded.snapshot.expired if e.through >= through]
         seen_us = min((e.time_us or 0 for e in expired), default=0)
+        stale = publication_waits(self.ctx, erasure.phase_version)
+        if stale is not None:
+            return [stale]
         wait = self._wait(loaded, seen_us, "readers of old versions may still be at work")
         if wait is not None:
             if loaded.has_open_times:
@@ -163,6 +167,9 @@ class _Sweeper:
         self._delete_all(loaded)
         if self.failures:
             return [Waiting("object", f.key, f.reason) for f in self.failures]
+        stale = publication_waits(self.ctx, erasure.phase_version)
+        if stale is not None:
+            return [stale]
         # Look again, rather than trust what was just done.
         versions, uploads = self._doomed(loaded)
         left = [*(v.key for v in versions), *(u.key for u in uploads)]
