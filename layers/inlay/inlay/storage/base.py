@@ -170,6 +170,7 @@ class ObjectVersion:
     modified_us: int
     is_latest: bool
     marker: bool
+    etag: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -522,6 +522,7 @@ class MemoryStore:
                         version.modified_us,
                         is_latest=version is held[-1],
                         marker=version.marker,
+                        etag=version.etag,
                     )
             if not keys:
                 return

@@ -475,6 +475,7 @@ class S3Store:
                     _us(each["LastModified"]),
                     is_latest=each["IsLatest"],
                     marker=marker,
+                    etag=_unquoted(each.get("ETag", "")),
                 )
                 for name, marker in (("Versions", False), ("DeleteMarkers", True))
                 for each in page.get(name, ())

@@ -11,11 +11,11 @@ in place: that would raise an event.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from inlay.errors import InlayError, Kind
-from inlay.format.predicate import Predicate
+from inlay.format.predicate import Or, Predicate
 from inlay.format.snapshot import Erasure
 from inlay.ops.commit.idempotency import known_requests
 from inlay.ops.context import Context, InlineExecutor
@@ -51,24 +51,29 @@ class Cleared:
     failures: tuple[DeleteFailure, ...] = field(default=())
 
 
-def look_at_landing(ctx: Context, loaded: Loaded, erasure: Erasure, prefix: str) -> Landing:
-    """What of the objects under `prefix` concerns the erasure. Objects that the ledger does not know
-    are judged by their rows, which takes the predicate."""
+def look_at_landing(
+    ctx: Context, loaded: Loaded, erasures: Sequence[Erasure], prefix: str
+) -> dict[str, Landing]:
+    """What of the objects under `prefix` concerns each erasure; listed and read once for all of them.
+    Objects that the ledger does not know are judged by their rows, which takes the predicates: one that
+    holds rows of any of the erasures keeps each that was opened after it came."""
+    newest_us = max(e.opened_us for e in erasures)
     ours = _adopted(ctx, loaded)
     old = [
         v
         for v in ctx.store.list_versions(prefix)
-        if v.modified_us <= erasure.opened_us and not (v.is_latest and v.key in ours)
+        if v.modified_us <= newest_us and not (v.is_latest and v.key in ours)
     ]
-    uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us <= erasure.opened_us]
+    uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us <= newest_us]
     live = {v.key: v for v in old if v.is_latest and not v.marker}
     infos = [o for o in ctx.store.list(prefix) if o.key in live] if live else []
     known = _known(ctx, loaded, infos, live)
     ingested = [live[i.key] for i in infos if i.key in known]
-    pending = [i for i in infos if i.key not in known]
-    waiting: list[Waiting] = []
-    predicate = erasure.predicate
-    if predicate is not None:
+    waiting: dict[str, Waiting] = {}
+    asked = tuple(e.predicate for e in erasures if e.predicate is not None)
+    if asked:
+        predicate = asked[0] if len(asked) == 1 else Or(asked)
+        pending = [i for i in infos if i.key not in known]
         judged = ctx.map(lambda info: _judge(ctx, loaded, info, predicate), pending)
         for info, reason in zip(pending, judged, strict=True):
             # What is older than the ledger was ingested long since, or is refused for good.
@@ -76,21 +81,28 @@ def look_at_landing(ctx: Context, loaded: Loaded, erasure: Erasure, prefix: str)
             if reason == _HOLDS_ROWS and forgotten:
                 ingested.append(live[info.key])
             elif reason is not None:
-                waiting.append(Waiting("landing", info.key, reason))
-    return Landing(
-        # A version whose place another content, or a deletion, has taken: no event leads to it.
-        dead=tuple(v for v in old if v.marker or not v.is_latest),
-        uploads=tuple(uploads),
-        ingested=tuple(ingested),
-        waiting=tuple(waiting),
-    )
+                waiting[info.key] = Waiting("landing", info.key, reason)
+    # A version whose place another content, or a deletion, has taken: no event leads to it.
+    dead = [v for v in old if v.marker or not v.is_latest]
+
+    def of(erasure: Erasure) -> Landing:
+        opened_us = erasure.opened_us
+        return Landing(
+            dead=tuple(v for v in dead if v.modified_us <= opened_us),
+            uploads=tuple(u for u in uploads if u.started_us <= opened_us),
+            ingested=tuple(v for v in ingested if v.modified_us <= opened_us),
+            waiting=tuple(w for k, w in waiting.items() if live[k].modified_us <= opened_us),
+        )
+
+    return {erasure.id: of(erasure) for erasure in erasures}
 
 
-def clear_landing(ctx: Context, found: Landing) -> Cleared:
+def clear_landing(ctx: Context, found: Iterable[Landing]) -> Cleared:
     """Delete what can go, versions for good."""
-    gone = [(v.key, v.version_id) for v in (*found.dead, *found.ingested)]
+    each = tuple(found)
+    gone = list({(v.key, v.version_id): None for f in each for v in (*f.dead, *f.ingested)})
     failures = tuple(ctx.store.delete_versions(gone)) if gone else ()
-    for upload in found.uploads:
+    for upload in {u: None for f in each for u in f.uploads}:
         ctx.store.abort_multipart(upload.key, upload.upload_id)
     return Cleared(len(gone) - len(failures), failures)
 
