@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -77,7 +78,17 @@ def rows_of(spark: Any, asked: argparse.Namespace, files: Sequence[str] = ()) ->
     frame = spark.read.format(asked.format).options(**options).load(list(files) or asked.source)
     if asked.where:
         frame = frame.where(asked.where)
-    return frame.selectExpr(*names(asked.select)) if asked.select else frame
+    return _selected(spark, frame, asked.select) if asked.select else frame
+
+
+def _selected(spark: Any, frame: Any, select: str) -> Any:
+    """What stands between SELECT and FROM, taken apart by Spark: functions and texts have commas, too."""
+    view = f"inlay_source_{uuid.uuid4().hex}"
+    frame.createOrReplaceTempView(view)
+    try:
+        return spark.sql(f"SELECT {select} FROM {view}")
+    finally:
+        spark.catalog.dropTempView(view)
 
 
 def names(text: str) -> list[str]:

@@ -50,15 +50,19 @@ def _batch(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 
 def _arrivals_or_error(body: str) -> Sequence[Arrival] | InlayError:
     try:
-        return read_arrivals(parse_json(body), scheme=store().scheme)
+        return _arrivals(parse_json(body))
     except InlayError as error:
         return error
+
+
+def _arrivals(body: Any) -> Sequence[Arrival]:
+    return read_arrivals(body, scheme=store().scheme, bucket=store().bucket)
 
 
 def _direct(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
     """No queue holds this event: what can be tried again is for whoever invoked us to try."""
     try:
-        outcomes = ingest_arrivals(read_arrivals(event, scheme=store().scheme))
+        outcomes = ingest_arrivals(_arrivals(event))
         failure = failure_of(outcomes)
         if failure is not None:
             raise failure

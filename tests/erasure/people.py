@@ -96,9 +96,11 @@ class People:
         self.store.put(f"ingest/people/{name}", sink.getvalue())
         return Location("memory", "b", f"ingest/people/{name}")
 
-    def ingest(self, location: Location, *, adopt: bool = False) -> Any:
+    def ingest(
+        self, location: Location, *, adopt: bool = False, version_id: str | None = None
+    ) -> Any:
         self.time.sleep(1)
-        return ingest(self.ctx, [Source(location)], adopt=adopt)
+        return ingest(self.ctx, [Source(location, version_id=version_id)], adopt=adopt)
 
     def delete(self, predicate: Predicate, **options: Any) -> None:
         self.time.sleep(1)

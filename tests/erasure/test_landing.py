@@ -14,7 +14,7 @@ from inlay.plan.erasure import landing_prefix
 from inlay.storage.base import Location
 
 from .oracle import Secret
-from .people import NAME, WHO, People, ids_with
+from .people import NAME, WHO, People, ids_with, new_people
 
 
 def test_ingested_originals_are_deleted_and_newer_objects_left(any_people: People) -> None:
@@ -135,14 +135,30 @@ def test_unfinished_uploads_from_before_are_aborted(people: People) -> None:
     assert people.found() == []
 
 
-def test_overwritten_contents_go_where_the_bucket_keeps_versions() -> None:
-    from .people import new_people
-
+def test_an_overwritten_content_comes_in_by_its_event_before_it_goes() -> None:
+    """Nobody's other rows are lost: the erasure waits for the event that still leads to the version."""
     people = new_people(versioned=True)
-    people.land("twice.parquet", *ids_with(WHO))
+    first = people.land("twice.parquet", *ids_with(WHO))
     second = people.land("twice.parquet", *ids_with(start=20))
-    people.ingest(second)
-    people.land("gone.parquet", WHO)
+    newer, older = people.store.list_versions(first.key)
+    people.ingest(second, version_id=newer.version_id)
+    people.erase()
+    assert people.finish().receipts == ()
+    [status] = erase_status(people.ctx, landing="ingest/people/")
+    [waiting] = status.waiting
+    assert waiting.name == first.key
+
+    people.ingest(first, version_id=older.version_id)
+
+    assert people.finish().receipts
+    assert people.found() == []
+    assert people.ids() == [*range(10), *range(20, 30)]
+
+
+def test_what_its_owner_deleted_goes_where_the_bucket_keeps_versions() -> None:
+    people = new_people(versioned=True)
+    people.append(*ids_with(start=20))
+    people.land("gone.parquet", *ids_with(WHO))
     people.store.delete(["ingest/people/gone.parquet"])
     people.erase()
     assert people.finish().receipts

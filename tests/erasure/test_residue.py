@@ -14,10 +14,10 @@ from inlay.format.predicate import And, Comparison, In, Like, Literal, Not, Or, 
 from inlay.format.schema import Primitive
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.arrow.types import schema_from_arrow
-from inlay.parquet.bloom import may_hold
+from inlay.parquet.footer.bloom import may_hold
 from inlay.parquet.read.describe import describe, entry_of
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.residue import Searched, find_residue
+from inlay.parquet.surgery.residue import Searched, find_residue
 from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore
 
@@ -107,7 +107,7 @@ def test_a_file_that_names_nobody_costs_its_footer_and_its_dictionaries() -> Non
 
 
 def test_bounds_cut_short_are_compared_with_as_much_of_the_literal() -> None:
-    from inlay.parquet.residue import is_cut_of
+    from inlay.parquet.surgery.residue import is_cut_of
 
     name = b"ada.lovelace@example.org"
     assert is_cut_of(name[:16], name) and is_cut_of(name[:15] + bytes([name[15] + 1]), name)

@@ -10,7 +10,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Barrier
@@ -715,6 +715,47 @@ class TestVersions:
         assert list(store.delete_versions([("a", "null"), ("b/c", "null")])) == []
         assert list(store.list_versions("")) == []
         assert isinstance(store.get("a"), Missing)
+
+    def test_an_overwritten_version_can_still_be_copied_and_its_end_read(
+        self, versioned: ObjectStore, subject: Subject
+    ) -> None:
+        body = bytes(range(256)) * (MIN_PART_BYTES // 256 + 1)
+        first = put(versioned, "k", body)
+        put(versioned, "k", b"22")
+        old = replace(subject.at("k"), version_id=first.version_id)
+
+        tail = versioned.get_suffix("k", 3, version_id=first.version_id)
+        assert isinstance(tail, Got)
+        assert (tail.body, tail.size, tail.etag) == (body[-3:], len(body), first.etag)
+
+        assert isinstance(versioned.copy(old, "whole", if_source_match=first.etag), Written)
+        assert got(versioned, "whole") == body
+
+        upload = versioned.create_multipart("part")
+        part = versioned.upload_part_copy(
+            "part",
+            upload,
+            1,
+            source=old,
+            byte_range=ByteRange(0, 9),
+            if_source_match=first.etag,
+        )
+        assert isinstance(part, Part)
+        assert isinstance(versioned.complete_multipart("part", upload, [part]), Written)
+        assert got(versioned, "part") == body[:9]
+
+        listed = {v.version_id: v.etag for v in versioned.list_versions("k")}
+        assert listed[str(first.version_id)] == first.etag
+
+    def test_a_version_that_is_gone_is_missing(
+        self, versioned: ObjectStore, subject: Subject
+    ) -> None:
+        first = put(versioned, "k", b"1")
+        put(versioned, "k", b"22")
+        versioned.delete_versions([("k", str(first.version_id))])
+        old = replace(subject.at("k"), version_id=first.version_id)
+        assert isinstance(versioned.get_suffix("k", 3, version_id=first.version_id), Missing)
+        assert isinstance(versioned.copy(old, "copy"), Missing)
 
     def test_an_overwritten_version_can_still_be_read(self, versioned: ObjectStore) -> None:
         first, second = put(versioned, "k", b"1"), put(versioned, "k", b"22")

@@ -622,11 +622,13 @@ class Table:
         """Let main be what the branch is. Raises `MergeConflict` when main has changed since."""
         return self._edit("fast_forward", lambda: merge_op.fast_forward(self._ctx, branch))
 
-    def merge(self, branch: str) -> WriteResult:
+    def merge(self, branch: str, *, request_id: str | None = None) -> WriteResult:
         """Bring what a branch did into main: rows it added, rows it deleted. Both are even afterwards.
+        With `request_id` it is done once: a merge that had this id before is not done again.
         Raises `MergeConflict`, which names the file, when both rewrote or one rewrote what the other
         deleted from."""
-        return self._edit("merge_branch", lambda: merge_op.merge(self._ctx, branch))
+        request = arguments.request(request_id, f"merge {branch}")
+        return self._edit("merge_branch", lambda: merge_op.merge(self._ctx, branch, request))
 
     def restore(
         self,

@@ -98,8 +98,23 @@ def check_table_name(name: str) -> str:
     return name
 
 
-def read_arrivals(body: Any, *, scheme: str = "s3") -> Sequence[Arrival]:
-    """The arrivals that `body` tells of, perhaps none. `scheme` is that of the store they are in."""
+def read_arrivals(body: Any, *, scheme: str = "s3", bucket: str | None = None) -> Sequence[Arrival]:
+    """The arrivals that `body` tells of, perhaps none. `scheme` is that of the store they are in; what
+    is in another bucket than `bucket` is refused: whoever can send an event could name any object that
+    the function may read."""
+    arrivals = _read(body, scheme)
+    for arrival in arrivals:
+        location = arrival.source.location
+        if bucket is not None and location.bucket != bucket:
+            raise InvalidRequest(
+                "the object is in a bucket that is not this deployment's",
+                key=location.key,
+                next_step=f"Copy it to s3://{bucket}/{LANDING}<table>/",
+            )
+    return arrivals
+
+
+def _read(body: Any, scheme: str) -> Sequence[Arrival]:
     if isinstance(body, dict):
         if body.get("Event") == "s3:TestEvent":
             return ()

@@ -15,7 +15,7 @@ import pyarrow as pa
 from inlay.errors import InlayError, InputError, Kind, TableExists, TableNotFound
 from inlay.functions import settings
 from inlay.functions.arrivals import Arrival
-from inlay.functions.observe import tell_write
+from inlay.functions.observe import tell_superseded, tell_write
 from inlay.functions.tables import table_context, usage_of
 from inlay.ops.context import Context
 from inlay.ops.schema.create import create
@@ -25,6 +25,7 @@ from inlay.ops.write.ingest import (
     Retry,
     Source,
     SourceOutcome,
+    Superseded,
     ingest,
 )
 from inlay.parquet.read.describe import describe, read_tail
@@ -73,6 +74,9 @@ def _into_table(table: str, sources: Sequence[Source]) -> Sequence[Outcome]:
     except Exception as error:
         return _failed(ctx, table, sources, error)
     tell_write(table, replace(result.write, usage=usage_of(ctx)))
+    for outcome in result.outcomes:
+        if isinstance(outcome, Superseded):
+            tell_superseded(table, outcome.source.location.key)
     return result.outcomes
 
 

@@ -129,6 +129,18 @@ def _short(value: Any) -> str | int | float | bool | None:
     return len(value) if isinstance(value, Sized) else type(value).__name__
 
 
+def tell_superseded(table: str, key: str) -> None:
+    """Log and count a content that was overwritten before it was ingested, in a bucket that keeps no
+    versions: nobody can ingest it any more."""
+    logger.warning(
+        "Superseded",
+        table=table,
+        key=key,
+        next_step="Enable versioning of the bucket, or give each file a name of its own",
+    )
+    count(table, {"Superseded": 1})
+
+
 def tell_failures(failures: Iterable[Failure]) -> None:
     """Log and count the files that maintenance could not read; the others were done."""
     for failure in failures:

@@ -28,7 +28,7 @@ from inlay.parquet.footer.footer import TRAILER_BYTES, Footer, trailer
 from inlay.parquet.footer.thrift import Items, Struct, encode_struct
 from inlay.parquet.surgery.assemble import Assembly
 from inlay.parquet.surgery.source import Source, Traffic
-from inlay.storage.base import Location, Missing, ObjectStore
+from inlay.storage.base import Location, Missing, ObjectStore, version_of
 
 # Above any id that a table gives, below those that Iceberg keeps for metadata columns (2147483447 …).
 FOREIGN_IDS = 2_000_000_000
@@ -166,7 +166,7 @@ def stamp_object(
     opened = Source(reader, source, old.file_size, etag, Traffic())
 
     def described() -> tuple[Mapping[str, str], Mapping[str, str]]:
-        head = reader.head(source.key)
+        head = reader.head(source.key, **version_of(source))
         if isinstance(head, Missing):
             raise ObjectGone("the object to stamp is gone", key=source.key)
         if head.info.etag != etag:

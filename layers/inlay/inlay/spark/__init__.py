@@ -8,9 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyspark
+
 if TYPE_CHECKING:
     from inlay.spark.api import count, explain, read, register
     from inlay.spark.session import local_session
+
+# The first release that runs all of it: Arrow writers, admission control of streams.
+OLDEST_PYSPARK = (4, 2)
+
+if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < OLDEST_PYSPARK:
+    raise ImportError(
+        f"Inlay needs PySpark {OLDEST_PYSPARK[0]}.{OLDEST_PYSPARK[1]} or newer, and this is "
+        f"{pyspark.__version__}: install 'inlay[spark]' where there is a choice, and on a service take a "
+        "release with a newer Spark (docs/SPARK.md lists them)"
+    )
 
 __all__ = ["count", "explain", "local_session", "read", "register"]
 

@@ -32,6 +32,7 @@ from inlay.plan.erasure import LIFE_SECONDS
 from inlay.plan.maintain.roots import MAX_NAMES as MAX_UNKNOWN
 from inlay.plan.maintain.roots import Listed, Tally, plan_garbage
 from inlay.spark.connect import connect
+from inlay.spark.session import context_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,7 +106,7 @@ class _Executors:
     ) -> Found:
         ranges = list(_ranges(roots.needed, _cuts(self._ctx, roots.needed)))
         rules = _Rules(boundary_us, roots.gone_through, frozenset(roots.kept))
-        context = self._spark.sparkContext
+        context = context_of(self._spark, "collect_garbage")
         size = RANGES_PER_SLOT * context.defaultParallelism
         found = Found()
         for start in range(0, len(ranges), size):

@@ -15,9 +15,11 @@ import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from inlay.errors import InvalidRequest
 from inlay.spark.java import java_home
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 # Two task slots; a task may fail twice: without the second number a local session never retries.
@@ -28,8 +30,6 @@ _SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.log.level": "ERROR",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Off in Spark unless set: without it only `where` and `columns` prune.
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     # Columns of a time of day: Spark 4.3 has the type, but refuses it unless this is set.
@@ -40,6 +40,19 @@ _SETTINGS = {
 # Less compiling for a JVM that lives a minute: a session starts in half the time, heavy queries are
 # slower.
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def context_of(spark: SparkSession, verb: str) -> SparkContext:
+    """The context by which a session runs tasks of ours. Raises `InvalidRequest`, naming the verb, for a
+    client of Spark Connect, which has none."""
+    # PySpark's own error for it is an AttributeError.
+    context: SparkContext | None = getattr(spark, "sparkContext", None)
+    if context is None:
+        raise InvalidRequest(
+            f"{verb} does not run through Spark Connect: it hands tasks to executors itself",
+            next_step="Run it in a session on the cluster, as the jobs in pipelines do with spark-submit",
+        )
+    return context
 
 
 def local_session(

@@ -26,19 +26,28 @@ MAX_PARTS = 10_000
 MAX_COPY_BYTES = 5 * 1024 * 1024 * 1024
 # AWS: DeleteObjects takes at most 1,000 keys.
 MAX_DELETE_KEYS = 1_000
+# What the only version of a key is called that was written without versioning.
+NULL_VERSION = "null"
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """One object anywhere: `scheme` s3, file or memory; `bucket` "" for file."""
+    """One object anywhere: `scheme` s3, file or memory; `bucket` "" for file. `version_id` None means
+    its current version; the URI names none."""
 
     scheme: str
     bucket: str
     key: str
+    version_id: str | None = None
 
     @property
     def uri(self) -> str:
         return f"{self.scheme}://{self.bucket}/{self.key}"
+
+
+def version_of(location: Location) -> dict[str, str]:
+    """The argument by which a request names the version that `location` names, if any."""
+    return {} if location.version_id is None else {"version_id": location.version_id}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +171,8 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class ObjectVersion:
-    """One version of a key in a bucket with versioning; `marker` says it is a delete marker."""
+    """One version of a key in a bucket with versioning; `marker` says it is a delete marker, which has
+    no ETag."""
 
     key: str
     version_id: str
@@ -210,7 +220,7 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def get_suffix(self, key: str, length: int) -> Got | Missing:
+    def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
         """The last `length` bytes (all of a shorter object) in one GET: how a footer is read."""
         ...
 
@@ -239,8 +249,9 @@ class ObjectStore(Protocol):
         condition: Condition = None,
         bare: bool = False,
     ) -> Written | Refused | Missing:
-        """Server-side copy of a whole object, up to 5 GiB, from this or another bucket of the same
-        scheme. `Missing` when the source is gone, `Refused("exists")` when `if_source_match` fails.
+        """Server-side copy of a whole object, of the version that `source` names if any, up to 5 GiB,
+        from this or another bucket of the same scheme. `Missing` when the source is gone,
+        `Refused("exists")` when `if_source_match` fails.
         User metadata, tags and headers go with it, unless it is to be `bare`.
         """
         ...

@@ -28,6 +28,7 @@ from typing import BinaryIO, Final
 from inlay.errors import AccessDenied, InvalidRequest, StoreUnavailable
 from inlay.storage import files, rules, staging
 from inlay.storage.base import (
+    NULL_VERSION,
     ByteRange,
     Condition,
     DeleteFailure,
@@ -48,7 +49,6 @@ from inlay.storage.tree import HIDDEN, Tree
 _SIDECAR: Final = f"{HIDDEN}meta-"
 # What a listing of uploads calls a write that was cut off and left bytes behind.
 _INTERRUPTED: Final = "interrupted write"
-NULL_VERSION: Final = "null"
 # A folder may be removed by others between making and opening it; nobody does that for long.
 _FOLDER_ATTEMPTS: Final = 10
 
@@ -96,11 +96,11 @@ class DirectoryStore:
             start, end = rules.resolve_range(key, byte_range, facts.st_size)
             return _got(key, file, facts, start, end, date_us)
 
-    def get_suffix(self, key: str, length: int) -> Got | Missing:
+    def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
         rules.check_suffix_length(length)
         with self._reading(key) as file:
             date_us = self._now_us()
-            if file is None:
+            if file is None or version_id not in (None, NULL_VERSION):
                 return Missing(date_us)
             facts = os.fstat(file.fileno())
             start = max(0, facts.st_size - length)
@@ -175,7 +175,7 @@ class DirectoryStore:
                 next_step="Copy it to another key",
             )
         with self._reading(source.key) as file:
-            if file is None:
+            if file is None or source.version_id not in (None, NULL_VERSION):
                 return Missing(self._now_us())
             before = os.fstat(file.fileno())
             if if_source_match is not None and files.etag(before) != if_source_match:

@@ -198,8 +198,10 @@ class FaultyStore:
             ),
         )
 
-    def get_suffix(self, key: str, length: int) -> Got | Missing:
-        return self._send("get", key, lambda: self.inner.get_suffix(key, length))
+    def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
+        return self._send(
+            "get", key, lambda: self.inner.get_suffix(key, length, version_id=version_id)
+        )
 
     def head(self, key: str, *, version_id: str | None = None) -> Head | Missing:
         return self._send("head", key, lambda: self.inner.head(key, version_id=version_id))

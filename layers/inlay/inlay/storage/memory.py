@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from inlay.errors import InvalidRequest
 from inlay.storage import process, rules
 from inlay.storage.base import (
+    NULL_VERSION,
     ByteRange,
     Condition,
     DeleteFailure,
@@ -40,8 +41,6 @@ from inlay.storage.base import (
     Written,
 )
 
-# What a bucket without versioning calls the only version of a key.
-NULL_VERSION = "null"
 LIST_PAGE_KEYS = 1_000
 DEFAULT_CONTENT_TYPE = "binary/octet-stream"
 
@@ -261,12 +260,12 @@ class MemoryStore:
         start, end = rules.resolve_range(key, byte_range, len(held.body))
         return _got(held, start, end, date_us)
 
-    def get_suffix(self, key: str, length: int) -> Got | Missing:
+    def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
         rules.check_key(key)
         rules.check_suffix_length(length)
         with self._region.lock:
             date_us = self._region.now_us()
-            held = self._bucket.current(key)
+            held = self._bucket.find(key, version_id)
         if held is None:
             return Missing(date_us)
         size = len(held.body)
@@ -347,7 +346,7 @@ class MemoryStore:
         self._check_source(source)
         with self._region.lock:
             date_us = self._region.now_us()
-            held = self._region.bucket(source.bucket).current(source.key)
+            held = self._region.bucket(source.bucket).find(source.key, source.version_id)
             if held is None:
                 return Missing(date_us)
             if if_source_match is not None and held.etag != if_source_match:
@@ -448,7 +447,7 @@ class MemoryStore:
         self._check_source(source)
         with self._region.lock:
             date_us = self._region.now_us()
-            held = self._region.bucket(source.bucket).current(source.key)
+            held = self._region.bucket(source.bucket).find(source.key, source.version_id)
             if held is None:
                 return Missing(date_us)
             if held.etag != if_source_match:

@@ -149,9 +149,10 @@ class MeteredStore:
             self.meter.received(len(answer.body))
         return answer
 
-    def get_suffix(self, key: str, length: int) -> Got | Missing:
+    def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
         self.meter.sent("get")
-        answer = self.inner.get_suffix(key, length)
+        pin = {} if version_id is None else {"version_id": version_id}
+        answer = self.inner.get_suffix(key, length, **pin)
         if isinstance(answer, Got):
             self.meter.received(len(answer.body))
         return answer

@@ -223,18 +223,18 @@ class S3Store:
             raise rules.range_past_end(key, byte_range)
         raise self._unexpected(answer, key)
 
-    def get_suffix(self, key: str, length: int) -> Got | Missing:
+    def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
         rules.check_suffix_length(length)
-        answer = self._ask("get_object", key, Range=f"bytes=-{length}")
+        answer = self._ask("get_object", key, Range=f"bytes=-{length}", **_version(version_id))
         if isinstance(answer, _Answer):
             got = _got(answer, None)
             return replace(got, body=got.body[-length:])  # cut, should the range be ignored
-        if answer.status == 404:
+        if _is_gone(answer, version_id):
             return Missing(answer.date_us)
         if answer.status != 416:
             raise self._unexpected(answer, key)
         # No byte satisfies a range of an empty object. The 416 does not say its ETag.
-        head = self.head(key)
+        head = self.head(key, version_id=version_id)
         if isinstance(head, Missing):
             return head
         info = head.info
@@ -573,7 +573,10 @@ def _source(source: Location, if_match: str | None) -> dict[str, Any]:
             key=source.key,
             next_step="Read it and PUT it",
         )
-    arguments: dict[str, Any] = {"CopySource": {"Bucket": source.bucket, "Key": source.key}}
+    named = {"Bucket": source.bucket, "Key": source.key}
+    if source.version_id is not None:
+        named["VersionId"] = source.version_id
+    arguments: dict[str, Any] = {"CopySource": named}
     if if_match is not None:
         arguments["CopySourceIfMatch"] = _quoted(if_match)
     return arguments

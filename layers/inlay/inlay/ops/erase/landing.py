@@ -1,12 +1,11 @@
 """Landing: what an erasure has to know of the landing zone, and what it clears there.
 
-Promise: of objects uploaded before the erasure was opened, those that were ingested are deleted, and so
-are contents that were overwritten and uploads that were never finished: nothing of them can enter the
-table any more. A file that the table adopted where it landed stays for as long as it is live. An object
-that was not ingested yet is left for ingestion, which marks its rows
-(`plan.commit.draft`); until then it is what the erasure waits for, if it holds any. Nothing is ever
-rewritten
-in place: that would raise an event.
+Promise: of contents uploaded before the erasure was opened, those that were ingested are deleted, and so
+are those that their owner deleted, overwritten ones without a version id, and uploads that were never
+finished: nothing of them enters the table any more. An overwritten version does, by its event. A file
+that the table adopted where it landed stays for as long as it is live. A content that was not ingested
+yet is left for ingestion, which marks its rows (`plan.commit.draft`); until then it is what the erasure
+waits for, if it holds any. Nothing is ever rewritten in place: that would raise an event.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import Loaded
 from inlay.ops.refs.refs import each_content
 from inlay.ops.write.ingest import Source, inspect_source
+from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import read_positions
 from inlay.plan.erasure import Waiting
 from inlay.plan.scan.scan import FileTask
-from inlay.storage.base import DeleteFailure, Location, ObjectInfo, ObjectVersion, Upload
+from inlay.storage.base import NULL_VERSION, DeleteFailure, Location, ObjectVersion, Upload
 
 _HOLDS_ROWS = "it holds rows of the erasure and was not ingested yet: ingest it, or delete it"
 
@@ -65,33 +65,38 @@ def look_at_landing(
         if v.modified_us <= newest_us and not (v.is_latest and v.key in ours)
     ]
     uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us <= newest_us]
-    live = {v.key: v for v in old if v.is_latest and not v.marker}
-    infos = [o for o in ctx.store.list(prefix) if o.key in live] if live else []
-    known = _known(ctx, loaded, infos, live)
-    ingested = [live[i.key] for i in infos if i.key in known]
-    waiting: dict[str, Waiting] = {}
+    taken_back = {v.key for v in old if v.marker and v.is_latest}
+    # What was overwritten without a version id is out of its event's reach.
+    dead = {
+        v
+        for v in old
+        if v.marker or v.key in taken_back or (not v.is_latest and v.version_id == NULL_VERSION)
+    }
+    contents = [v for v in old if v not in dead]
+    known = _known(ctx, loaded, contents)
+    ingested = [v for v in contents if v in known]
+    waiting: list[tuple[ObjectVersion, Waiting]] = []
     asked = tuple(e.predicate for e in erasures if e.predicate is not None)
     if asked:
         predicate = asked[0] if len(asked) == 1 else Or(asked)
-        pending = [i for i in infos if i.key not in known]
-        judged = ctx.map(lambda info: _judge(ctx, loaded, info, predicate), pending)
-        for info, reason in zip(pending, judged, strict=True):
+        pending = [v for v in contents if v not in known]
+        judged = ctx.map(lambda version: _judge(ctx, loaded, version, predicate), pending)
+        for version, reason in zip(pending, judged, strict=True):
             # What is older than the ledger was ingested long since, or is refused for good.
-            forgotten = info.modified_us < loaded.snapshot.ledger.horizon_us
+            forgotten = version.modified_us < loaded.snapshot.ledger.horizon_us
             if reason == _HOLDS_ROWS and forgotten:
-                ingested.append(live[info.key])
+                ingested.append(version)
             elif reason is not None:
-                waiting[info.key] = Waiting("landing", info.key, reason)
-    # A version whose place another content, or a deletion, has taken: no event leads to it.
-    dead = [v for v in old if v.marker or not v.is_latest]
+                which = "" if version.is_latest else f" (its version {version.version_id})"
+                waiting.append((version, Waiting("landing", version.key, reason + which)))
 
     def of(erasure: Erasure) -> Landing:
         opened_us = erasure.opened_us
         return Landing(
-            dead=tuple(v for v in dead if v.modified_us <= opened_us),
+            dead=tuple(v for v in old if v in dead and v.modified_us <= opened_us),
             uploads=tuple(u for u in uploads if u.started_us <= opened_us),
             ingested=tuple(v for v in ingested if v.modified_us <= opened_us),
-            waiting=tuple(w for k, w in waiting.items() if live[k].modified_us <= opened_us),
+            waiting=tuple(w for v, w in waiting if v.modified_us <= opened_us),
         )
 
     return {erasure.id: of(erasure) for erasure in erasures}
@@ -118,39 +123,46 @@ def _adopted(ctx: Context, loaded: Loaded) -> set[str]:
     }
 
 
-def _known(
-    ctx: Context, loaded: Loaded, infos: Sequence[ObjectInfo], live: dict[str, ObjectVersion]
-) -> set[str]:
-    """Keys whose content was ingested, as far as the ledger remembers. An event names a content by its
-    ETag or, where the bucket keeps versions, by its version id."""
-    by_request: dict[bytes, str] = {}
+def _known(ctx: Context, loaded: Loaded, versions: Sequence[ObjectVersion]) -> set[ObjectVersion]:
+    """Those that were ingested, as far as the ledger remembers. An event names a content by its ETag or,
+    where the bucket keeps versions, by its version id."""
+    by_request: dict[bytes, ObjectVersion] = {}
     asked = []
-    for info in infos:
-        location = Location(ctx.store.scheme, ctx.store.bucket, info.key)
-        version_id = live[info.key].version_id
-        for source in (Source(location, etag=info.etag), Source(location, version_id=version_id)):
-            by_request[source.request.id] = info.key
+    for version in versions:
+        location = Location(ctx.store.scheme, ctx.store.bucket, version.key)
+        names = [Source(location, version_id=version.version_id)]
+        if version.is_latest:  # an ETag alone leads to the current content
+            names.append(Source(location, etag=version.etag))
+        for source in names:
+            by_request[source.request.id] = version
             asked.append(source.request)
     _, known = known_requests(ctx, loaded, asked)
     return {by_request[request] for request in known}
 
 
-def _judge(ctx: Context, loaded: Loaded, info: ObjectInfo, predicate: Predicate) -> str | None:
-    """Why an object keeps the erasure waiting; None when it holds no row of it."""
-    location = Location(ctx.store.scheme, ctx.store.bucket, info.key)
+def _judge(
+    ctx: Context, loaded: Loaded, version: ObjectVersion, predicate: Predicate
+) -> str | None:
+    """Why a content keeps the erasure waiting; None when it holds no row of it."""
+    location = Location(ctx.store.scheme, ctx.store.bucket, version.key)
+    version_id = None if version.version_id == NULL_VERSION else version.version_id
+    source = Source(location, etag=version.etag or None, version_id=version_id)
     try:
-        entry = inspect_source(ctx, Source(location, etag=info.etag), loaded.snapshot)
+        entry = inspect_source(ctx, source, loaded.snapshot)
         if entry is None:
             return "it changed while it was looked at"
         if not entry.rows:
             return None
         task = FileTask(
-            file=replace(entry, key=location.uri, etag=info.etag),
+            file=replace(entry, key=location.uri, etag=version.etag or None),
             schema=loaded.snapshot.schema,
             predicate=predicate,
         )
         # This runs in a task of the executor: waiting for others of its tasks could last for ever.
-        found = read_positions(ctx.objects, [task], loaded.snapshot.schema, InlineExecutor())
+        versions = {} if version_id is None else {location.uri: version_id}
+        # Without the cache: it knows objects by name, and a name may have many versions here.
+        objects = Objects(ctx.store, ctx.root, versions=versions)
+        found = read_positions(objects, [task], loaded.snapshot.schema, InlineExecutor())
         return _HOLDS_ROWS if any(True for _ in found) else None
     except InlayError as error:
         if error.kind is Kind.RETRY:

@@ -163,17 +163,12 @@ def _schemas(snapshot: Snapshot) -> Sequence[Schema]:
     return snapshot.schemas
 
 
-def is_foreign(entry: DataFile) -> bool:
-    """Whether bytes of it, or what its footer says, may be another writer's."""
-    return entry.adopted or entry.event is not None or entry.origin is not None
-
-
 def _search_file(
     ctx: Context, look: LastLook, entry: DataFile, recorded: Schema, schema: Schema
 ) -> SearchedFile:
     if entry.newest_rows > look.opened_version:
         how = "newer"
-    elif is_foreign(entry) or (entry.sequence or 0) > look.opened_version:
+    elif entry.is_foreign or (entry.sequence or 0) > look.opened_version:
         how = "rows"
     else:
         how = "bounds"
@@ -192,7 +187,7 @@ def _search_file(
             requests=searched.requests + (not is_cached),
             bytes=searched.bytes + fetched,
         )
-        if is_foreign(entry):
+        if entry.is_foreign:
             footer = decode_footer(opened.tail, file_size=entry.size)
             pairs = map(unpack, footer.tree.get(File.KEY_VALUES, ()))
             names = tuple(p.get(KeyValue.KEY, b"").decode("utf-8", "replace") for p in pairs)

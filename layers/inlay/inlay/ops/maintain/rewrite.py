@@ -250,7 +250,9 @@ def count_erased(
             whole = older and all_match(predicate, known, entry.rows)
             rows, left = (entry.rows if whole else 0), 0
         elif any(m.erasure == erasure.id for m in task.markers):
-            looked = FileTask(file=entry, schema=task.schema, predicate=predicate)
+            looked = FileTask(
+                file=entry, schema=task.schema, predicate=predicate, by_rows=entry.is_foreign
+            )
             found = read_positions(ctx.objects, [looked], schema, ctx.executor)
             positions = BitMap64().union(*(positions for _, positions in found))
             left = len(went.moved(positions)) if went is not None else 0

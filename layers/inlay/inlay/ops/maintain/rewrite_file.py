@@ -35,10 +35,13 @@ from inlay.parquet.read.reader import Wanted, open_file, read_file, read_positio
 from inlay.parquet.read.row_groups import plan_groups
 from inlay.parquet.read.selection import top_columns
 from inlay.parquet.read.statistics import describe
+from inlay.parquet.surgery.residue import search_open
 from inlay.parquet.surgery.surgery import Rewritten, plan_edit, rewrite_object
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Unit
+from inlay.plan.pruning.literals import texts_of
 from inlay.plan.pruning.partitions import carried_over
+from inlay.plan.scan.marker_scope import marker_predicate
 from inlay.plan.scan.scan import FileTask
 from inlay.plan.surgery.positions import PositionMap
 from inlay.plan.surgery.strategy import STRATEGIES, Choice, Cost, Strategy, Touched, choose
@@ -75,7 +78,8 @@ def rewrite_file(
 class Looked:
     """What is left of a file: `kept` positions out of row groups of `group_rows` rows. `footer`, if
     surgery is possible. `has_extra`: not only markers delete rows of it. `group_bytes` is the largest
-    group that the choice writes anew, uncompressed."""
+    group that the choice writes anew, uncompressed. `recode` are row groups that name what an erasure
+    erases beside their rows, `texts` what the file's key-values may name of it."""
 
     kept: BitMap
     group_rows: tuple[int, ...]
@@ -84,6 +88,8 @@ class Looked:
     choice: Choice
     footer: Footer | None = None
     has_extra: bool = False
+    recode: frozenset[int] = frozenset()
+    texts: frozenset[str] = frozenset()
 
     def positions(self) -> PositionMap:
         return position_map(self.kept, self.group_rows)
@@ -115,7 +121,7 @@ def rewrite_task(
     looked = look(ctx, loaded, task, strategy, extra, means.deadline)
     choice = looked.choice
     entry = task.file
-    positions = looked.positions()
+    positions, whole = looked.positions(), True
     means.must_hold(looked.group_bytes)
     match choice.method:
         case "drop":
@@ -124,7 +130,7 @@ def rewrite_task(
             return choice, _restamped(loaded, task)
         case "surgery":
             try:
-                output, positions = _by_surgery(ctx, loaded, task, looked, means.deadline)
+                output, positions, whole = _by_surgery(ctx, loaded, task, looked, means.deadline)
             except UnsupportedFile as error:
                 reason = (
                     f"surgery is not possible here ({error.message}): the whole file is written"
@@ -136,7 +142,6 @@ def rewrite_task(
     snapshot = loaded.snapshot
     written_under = snapshot.schema_by_id(output.schema_id)
     spec_id, partition = carried_over(entry, task.schema, written_under, snapshot.specs)
-    whole = positions.new_rows == len(looked.kept)
     assert whole or extra is None, "a delete is never half done"
     output = replace(
         output,
@@ -187,12 +192,14 @@ def look(
     assert opened.source.etag is not None  # an open file is pinned
     touched, emptied = _split_groups(kept, group_rows)
     share = len(kept) / sum(group_rows) if kept else 0.0
+    recode, texts = _residue(ctx, opened, kept, schema)
+    touched = sorted({*touched, *(recode - set(emptied))})
     footer, surgery = None, None
-    if touched or (emptied and kept):
+    if touched or texts or (emptied and kept):
         footer, surgery = _plan_surgery(opened, touched, emptied)
     choice = choose(
         task.file,
-        Touched(len(touched) + len(emptied), len(emptied), share),
+        Touched(max(len(touched) + len(emptied), bool(texts)), len(emptied), share),
         surgery=surgery,
         tombstone=_tombstone_cost(opened, schema),
         strategy=strategy,
@@ -201,7 +208,33 @@ def look(
     anew = {"surgery": touched, "rewrite": range(len(group_rows))}.get(choice.method, ())
     group_bytes = max((opened.metadata.row_group(n).total_byte_size for n in anew), default=0)
     etag = opened.source.etag
-    return Looked(kept, group_rows, group_bytes, etag, choice, footer, extra is not None)
+    return Looked(
+        kept, group_rows, group_bytes, etag, choice, footer, extra is not None, recode, texts
+    )
+
+
+def _residue(
+    ctx: Context, opened: OpenFile, kept: BitMap, schema: Schema
+) -> tuple[frozenset[int], frozenset[str]]:
+    """The row groups that name what is erased beside their rows, and what the file's key-values name of
+    it. Only other writers leave such: this library's writes a dictionary of what the rows have."""
+    task = opened.task
+    asked = [m for m in task.markers if m.erasure is not None]
+    predicates = [p for m in asked if (p := marker_predicate(m, schema)) is not None]
+    groups: set[int] = set()
+    texts: set[str] = set()
+    if not kept or not task.file.is_foreign:
+        return frozenset(), frozenset()
+    for predicate in predicates:
+        try:
+            found = search_open(opened, predicate, ctx.executor)
+        except (UnsupportedFile, UnreadableFile):
+            # What cannot be searched is written anew, as a whole where surgery cannot.
+            return frozenset(range(task.file.row_groups)), texts_of(predicate)
+        groups |= found.row_groups
+        if found.residues:
+            texts |= texts_of(predicate)
+    return frozenset(groups), frozenset(texts)
 
 
 def _plan_surgery(
@@ -258,7 +291,7 @@ def _split_groups(kept: BitMap, group_rows: Sequence[int]) -> tuple[list[int], l
 
 def _by_surgery(
     ctx: Context, loaded: Loaded, task: FileTask, looked: Looked, deadline: float | None
-) -> tuple[DataFile, PositionMap]:
+) -> tuple[DataFile, PositionMap, bool]:
     """Cut the touched row groups anew; everything else is copied by the store. The new file has the
     old one's physical schema, so its entry keeps the schema it was recorded under.
 
@@ -287,14 +320,16 @@ def _by_surgery(
         size=entry.size,
         footer=looked.footer,
         keep=keep,
-        groups=touched,
+        groups={*touched, *looked.recode},
         drop_groups=emptied,
+        recode=looked.recode,
+        texts=looked.texts,
         columns=(),
         executor=ctx.executor,
         erase=True,
         goes_on=Pace(ctx.clock, deadline).goes_on,
     )
-    assert isinstance(outcome, Rewritten)  # some rows stay and some go
+    assert isinstance(outcome, Rewritten)  # some rows stay, and something is to be written anew
     thrift = outcome.footer.encode()
     metadata = parse_metadata(thrift + trailer(len(thrift)), file_size=outcome.size)
     # Statistics anew: old bounds would still bound, but may be values of removed rows.
@@ -306,7 +341,9 @@ def _by_surgery(
         schema=task.schema,
         stats_columns=loaded.snapshot.stats_columns,
     )
-    return entry, outcome.positions
+    # It came as the file did, and what was not touched of it is still its writer's.
+    entry = replace(entry, event=task.file.event)
+    return entry, outcome.positions, not outcome.unfinished
 
 
 def _as_a_whole(ctx: Context, loaded: Loaded, task: FileTask, looked: Looked) -> DataFile:

@@ -189,8 +189,7 @@ def key_markers(ctx: Context, loaded: Loaded, keys: pa.Table) -> Iterator[Marker
     if len(fields) == 1 and keys.num_rows <= INLINE_KEYS:
         field_id, kind = fields[0]
         values = {to_physical(v, kind) for v in keys.column(0)}
-        ordered = tuple(sorted(v for v in values if v is not None))
-        listed = In(field_id, kind, ordered)
+        listed = In(field_id, kind, tuple(v for v in values if v is not None))
         if not kind.is_float and _stored_bytes(listed) <= MAX_PREDICATE_BYTES:
             yield marker_of(ctx, loaded, listed)
             return

@@ -7,6 +7,9 @@ own outcome and harms none of them; one commit serves the whole batch (docs/FORM
 The copy is made on the server, byte for byte, pinned to the ETag that was looked at. Copies whose
 event turns out to be a duplicate are orphans: garbage collection takes them.
 
+A content is read at the version that its event names, so that it counts although the object has been
+overwritten or deleted since. Of an event without a version id the content is gone by then: `Superseded`.
+
 Where the table is published, or `ingest.field_ids` is `stamp`, the copy gets a footer with the table's
 field ids (`parquet.stamp`), unless it has them. An object in a layout that cannot be stamped is written
 anew, up to `ingest.split_bytes`; a larger one, or one that is adopted, stays as it is.
@@ -82,6 +85,11 @@ class Source:
         return f"{self.location.uri}@{self.version_id or self.etag}"
 
     @property
+    def content(self) -> Location:
+        """Where the content lies that the event names: at its version, overwritten since or not."""
+        return replace(self.location, version_id=self.version_id)
+
+    @property
     def request(self) -> Request:
         return Request.of(self.identity, time_us=self.event_time_us)
 
@@ -101,7 +109,8 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """The object has been overwritten since: the event of the newer content counts."""
+    """The object has been overwritten, and its bucket kept no version of this content: its rows are
+    lost unless the newer content has them too."""
 
     source: Source
 
@@ -213,7 +222,7 @@ def _ingest(
         else:
             fresh.append(position)
 
-    loaded = _look_at_all(ctx, batch, sources, fresh, loaded)
+    loaded = _look_at_all(ctx, batch, sources, fresh, adopt, loaded)
 
     # Sources given without an ETag know their identity only now.
     _drop_known(ctx, batch, loaded)
@@ -261,14 +270,21 @@ def _ingest(
 
 
 def _look_at_all(
-    ctx: Context, batch: _Batch, sources: Sequence[Source], fresh: Sequence[int], loaded: Loaded
+    ctx: Context,
+    batch: _Batch,
+    sources: Sequence[Source],
+    fresh: Sequence[int],
+    adopt: bool,
+    loaded: Loaded,
 ) -> Loaded:
     """Settle what the objects themselves say; the table may get columns by it."""
 
     def look(positions: Sequence[int], table: Snapshot, extend: bool) -> None:
         def one(position: int) -> tuple[int, SourceOutcome | _Seen | _Wider]:
             source = sources[position]
-            return position, _guarded(ctx, source, lambda s: _look(ctx, s, table, extend))
+            return position, _guarded(
+                ctx, source, lambda s: _look(ctx, s, table, extend, current=adopt)
+            )
 
         for position, found in ctx.map(one, positions):
             batch.settle(position, found)
@@ -331,14 +347,21 @@ def _guarded(ctx: Context, source: Source, work):  # type: ignore[no-untyped-def
 
 
 def _look(
-    ctx: Context, source: Source, snapshot: Snapshot, extend: bool = False
+    ctx: Context,
+    source: Source,
+    snapshot: Snapshot,
+    extend: bool = False,
+    *,
+    current: bool = False,
 ) -> SourceOutcome | _Seen | _Wider:
     """Read the footer and decide whether the object fits, or (`extend`) would if the table had more
-    columns."""
-    location = source.location
+    columns. `current`: only if the content is the object's current one, as an adopted file's must be."""
+    location = source.location if current else source.content
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
     got = read_tail(store, location)
     if source.etag is not None and got.etag != source.etag:
+        return Superseded(source)
+    if None not in (source.version_id, got.version_id) and got.version_id != source.version_id:
         return Superseded(source)
     described = describe(got.body, size=got.size)
     is_wider = extend and brings_columns(described.arrow, snapshot.schema)
@@ -397,7 +420,7 @@ def _take(
     if seen.stamp is not None:
         return _stamp(ctx, seen, key, *seen.stamp)
     copied = copy_object(
-        ctx, seen.source.location, ctx.key(key), size=seen.entry.size, etag=seen.etag
+        ctx, seen.source.content, ctx.key(key), size=seen.entry.size, etag=seen.etag
     )
     match copied:
         case Missing():
@@ -427,7 +450,7 @@ def _stamp(
     try:
         done = stamp_object(
             ctx.store,
-            seen.source.location,
+            seen.source.content,
             ctx.key(key),
             etag=seen.etag,
             old=old,
@@ -447,7 +470,8 @@ def _split(
     schema = loaded.snapshot.schema
     columns = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
     # Without the cache: unlike the table's own objects, this one may be overwritten.
-    objects = Objects(ctx.store, ctx.root)
+    versions = {} if source.version_id is None else {whole.key: source.version_id}
+    objects = Objects(ctx.store, ctx.root, versions=versions)
     rows = read_file(objects, FileTask(file=whole, schema=schema), columns, ctx.executor)
     try:
         files = tuple(write_batches(ctx, loaded.snapshot, rows, time_us=loaded.date_us))

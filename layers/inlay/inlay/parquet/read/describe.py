@@ -25,7 +25,7 @@ from inlay.parquet.footer.footer import Footer, decode_footer, footer_length
 from inlay.parquet.read.statistics import describe as describe_metadata
 from inlay.parquet.read.statistics import total_rows, whole_stats
 from inlay.plan.pruning.partitions import partition_from_stats
-from inlay.storage.base import Got, Location, Missing, ObjectStore
+from inlay.storage.base import Got, Location, Missing, ObjectStore, version_of
 
 # Enough for the footer of nearly every file.
 TAIL_BYTES = 64 * 1024
@@ -108,13 +108,13 @@ def read_tail(store: ObjectStore, location: Location) -> Got:
     the others.
 
     Raises `ObjectGone`, also when the object changes in between."""
-    got = store.get_suffix(location.key, TAIL_BYTES)
+    got = store.get_suffix(location.key, TAIL_BYTES, **version_of(location))
     if isinstance(got, Missing):
         raise ObjectGone(f"{location.uri} no longer exists", key=location.key)
     needed = footer_length(got.body)
     if needed <= len(got.body) or needed > got.size:
         return got
-    longer = store.get_suffix(location.key, needed)
+    longer = store.get_suffix(location.key, needed, **version_of(location))
     if isinstance(longer, Missing) or longer.etag != got.etag:
         raise ObjectGone(f"{location.uri} changed while it was read", key=location.key)
     return longer

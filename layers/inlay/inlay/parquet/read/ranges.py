@@ -12,7 +12,7 @@ ranges bounds them.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,7 +38,8 @@ SMALL_OBJECT_BYTES = 64 * 1024
 class Source:
     """One object to read: `name` is how the table's metadata names it, `key` where the store has it.
 
-    `size` and `etag` None mean not known; what is known is checked against every answer.
+    `size` and `etag` None mean not known; what is known is checked against every answer. `version_id`
+    None means the object's current version.
     """
 
     store: ObjectStore
@@ -46,6 +47,7 @@ class Source:
     name: str
     size: int | None = None
     etag: str | None = None
+    version_id: str | None = None
 
     def pinned(self, etag: str) -> Source:
         """This source, held to the content with that ETag."""
@@ -84,6 +86,8 @@ class Objects:
     store: ObjectStore
     root: str
     cache: Cache = field(default_factory=NoCache)
+    # Names of objects that are read at one version, overwritten or not, to that version.
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     def source(self, name: str, size: int | None = None, etag: str | None = None) -> Source:
         """The object an entry names: relative to the table root, or, when it was adopted in place, by
@@ -100,12 +104,14 @@ class Objects:
                 next_step="Ingest the file by copy instead of adopting it in place",
             )
         store = self.store if bucket == self.store.bucket else self.store.at(bucket)
-        return Source(store, key, name, size, etag)
+        return Source(store, key, name, size, etag, self.versions.get(name))
 
 
 def fetch(source: Source, byte_range: ByteRange) -> bytes:
     """One ranged GET, complete and pinned, or a typed error."""
-    got = source.store.get(source.key, byte_range=byte_range, if_match=source.etag)
+    got = source.store.get(
+        source.key, byte_range=byte_range, if_match=source.etag, version_id=source.version_id
+    )
     match got:
         case Missing():
             raise source.gone()
@@ -128,7 +134,8 @@ def fetch_tail(source: Source, length: int, size: int) -> tuple[bytes, Source]:
     source pinned to what they are of."""
     wanted = size if size <= SMALL_OBJECT_BYTES else min(length, size)
     wanted = max(wanted, 1)  # whatever an entry says: no file is empty
-    got = source.store.get_suffix(source.key, wanted)
+    pin = {} if source.version_id is None else {"version_id": source.version_id}
+    got = source.store.get_suffix(source.key, wanted, **pin)
     if isinstance(got, Missing):
         raise source.gone()
     if got.size != size:

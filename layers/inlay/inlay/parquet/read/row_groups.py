@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from inlay.format.entry import ColumnStats
 from inlay.format.predicate import TRUE
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.deleted_rows import NO_DELETES, GroupDeletes
@@ -53,7 +54,8 @@ def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
         filters.append(wanted.where)
     only = (file.only or NO_DELETES).fields
     fields = file.deletes.fields.union(only, *(f.fields for f in filters))
-    leaves = leaves_of(file.metadata, file.columns, wanted.schema, fields)
+    believed = {} if task.by_rows else leaves_of(file.metadata, file.columns, wanted.schema, fields)
+    leaves = Leaves(believed, {} if task.judges_rows else believed)
     absent = absent_fields(file.columns, wanted.schema, fields)
     chosen = None if task.row_groups is None else frozenset(task.row_groups)
     first_row = 0
@@ -66,18 +68,29 @@ def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
         first_row += rows
 
 
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """The columns whose statistics filters go by, and those that deletes go by."""
+
+    of_filters: Mapping[int, Leaf]
+    of_deletes: Mapping[int, Leaf]
+
+
 def _plan_group(
     file: OpenFile,
     filters: Sequence[RowFilter],
-    leaves: Mapping[int, Leaf],
+    leaves: Leaves,
     absent: Mapping[int, Absent],
     ordinal: int,
     first_row: int,
     rows: int,
 ) -> Group | None:
     """None when statistics and positions alone say that no row of it is wanted."""
-    known = leaves or absent
-    stats = group_stats(file.metadata, ordinal, leaves, absent) if known else {}
+
+    def known(found: Mapping[int, Leaf]) -> dict[int, ColumnStats]:
+        return group_stats(file.metadata, ordinal, found, absent) if found or absent else {}
+
+    stats = known(leaves.of_filters)
     left = []
     for found in filters:
         settled = found.settle(stats, rows)
@@ -85,6 +98,8 @@ def _plan_group(
             return None
         if settled == "some":
             left.append(found)
+    if leaves.of_deletes is not leaves.of_filters:
+        stats = known(leaves.of_deletes)
     deletes = file.deletes.of_group(ordinal, first_row, rows, stats)
     if deletes is None:
         return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from inlay.errors import ObjectGone, SourceChanged, UnreadableFile
 from inlay.parquet.footer.footer import Footer, decode_footer, footer_length
-from inlay.storage.base import ByteRange, Location, Missing, ObjectStore, Refused
+from inlay.storage.base import ByteRange, Location, Missing, ObjectStore, Refused, version_of
 
 # How much of the object's end is fetched when the footer is not at hand: a footer of a few hundred KB
 # and the page index before it arrive in one request, and it is little beside any row group.
@@ -72,7 +72,10 @@ class Source:
                 return body[start - at : end - at]
         self.traffic.add()
         got = self.store.get(
-            self.location.key, byte_range=ByteRange(start, end), if_match=self.etag
+            self.location.key,
+            byte_range=ByteRange(start, end),
+            if_match=self.etag,
+            **version_of(self.location),
         )
         match got:
             case Missing():

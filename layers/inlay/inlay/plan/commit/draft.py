@@ -33,7 +33,12 @@ from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import current_spec, repartitioned
 from inlay.plan.pruning.prune import all_match
 from inlay.plan.refs.refs import edited_refs, net_counts, seen, shaped
-from inlay.plan.scan.marker_scope import marker_may_hit, marker_predicate, reference_may_hit
+from inlay.plan.scan.marker_scope import (
+    known_to,
+    marker_may_hit,
+    marker_predicate,
+    reference_may_hit,
+)
 from inlay.plan.schema_conflicts import evolved
 
 
@@ -174,16 +179,21 @@ class Draft:
             predicate = marker_predicate(marker, self.base.schema)
             if marker.file is not None or predicate is None:
                 continue
-            covered = {f.key for f in tier.inline if self._covers(predicate, f)}
+            covered = {f.key for f in tier.inline if self._covers(marker, predicate, f)}
             self._count(f for f in tier.inline if f.key in covered)
-            segments = [s for s in tier.segments if not self._drops_whole(s, predicate)]
+            segments = [
+                s
+                for s in tier.segments
+                # What many files have in common may be the word of another writer.
+                if marker.erasure is not None or not self._drops_whole(s, predicate)
+            ]
             tier = Tier(tuple(segments), tuple(f for f in tier.inline if f.key not in covered))
             dead: dict[str, list[int]] = {}
             for leaf, contents in self._at_hand(tier):
                 if not reference_may_hit(marker, leaf, self.evidence):
                     continue
                 for ordinal, entry in live_files(leaf, contents):
-                    if self._covers(predicate, entry):
+                    if self._covers(marker, predicate, entry):
                         dead.setdefault(leaf.id, []).append(ordinal)
                         self._count((entry,))
             tier = Tier(self._bury(tier, dead), tier.inline)
@@ -209,8 +219,9 @@ class Draft:
     def _bury(self, tier: Tier[Any], dead: Mapping[str, Iterable[int]]) -> tuple[Segment, ...]:
         return bury(tier.segments, self.state.contents.nodes, dead)
 
-    def _covers(self, predicate: Predicate, entry: DataFile) -> bool:
-        return entry.rows > 0 and all_match(predicate, self.evidence.of(entry), entry.rows)
+    def _covers(self, marker: Marker, predicate: Predicate, entry: DataFile) -> bool:
+        known = known_to(marker, entry, self.evidence)
+        return entry.rows > 0 and all_match(predicate, known, entry.rows)
 
     def _worth_keeping(
         self, files: Tier[DataFile], markers: tuple[Marker, ...]

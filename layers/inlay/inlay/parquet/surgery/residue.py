@@ -30,7 +30,7 @@ from inlay.format.entry import DataFile
 from inlay.format.predicate import Predicate, field_ids
 from inlay.format.schema import Schema
 from inlay.parquet.arrow.evaluate import selected
-from inlay.parquet.bloom import may_hold, plain_bytes
+from inlay.parquet.footer.bloom import may_hold, plain_bytes
 from inlay.parquet.footer.fields import (
     Chunk,
     Codec,
@@ -80,7 +80,7 @@ from inlay.parquet.read.ranges import Objects, RangeFile
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.surgery.key_values import naming
 from inlay.parquet.surgery.physical_view import translate_errors
-from inlay.plan.literals import condition_on, equal_values, texts_of
+from inlay.plan.pruning.literals import condition_on, equal_values, texts_of
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import ByteRange
 

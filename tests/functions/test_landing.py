@@ -1,0 +1,164 @@
+"""Landing files that are overwritten, deleted or told of twice: each content counts once, or it is said."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import inlay
+from inlay.functions import messages, observe, tables
+from inlay.storage import memory
+
+from .conftest import BUCKET, ORDERS, Clock, Functions, Queues, event
+
+KEY = "ingest/orders/orders.parquet"
+
+
+def few(count: int, start: int = 1_000) -> bytes:
+    """The first orders of the sample file, under other ids."""
+    orders = pq.read_table(pa.BufferReader(ORDERS)).slice(0, count)
+    ids = pa.array(range(start, start + count), orders.schema.field("order_id").type)
+    orders = orders.set_column(orders.schema.get_field_index("order_id"), "order_id", ids)
+    sink = io.BytesIO()
+    pq.write_table(orders, sink)
+    return sink.getvalue()
+
+
+def told(functions: Functions, body: bytes, key: str = KEY) -> dict[str, Any]:
+    """Land `body` and return the queue's message of it, as S3 words it."""
+    written = functions.store.put(key, body)
+    assert isinstance(written, memory.Written)
+    batch = event("ingest.normal")
+    news = json.loads(batch["Records"][0]["body"])
+    news["Records"][0]["s3"]["object"] = {
+        "key": key,
+        "size": len(body),
+        "eTag": written.etag,
+        **({"versionId": written.version_id} if written.version_id else {}),
+    }
+    batch["Records"][0]["body"] = json.dumps(news)
+    batch["Records"][0]["messageId"] = f"message-of-{written.version_id or written.etag}"
+    return batch
+
+
+def test_an_overwritten_file_keeps_its_rows_where_the_bucket_keeps_versions(
+    functions: Functions,
+) -> None:
+    functions.create_orders()
+    functions.store.enable_versioning()
+    first, second = told(functions, ORDERS), told(functions, few(10))
+    functions.invoke("ingest", first)
+    functions.invoke("ingest", second)
+    functions.invoke("ingest", first)
+    assert functions.rows() == 110
+    assert functions.queues.sent == []
+
+
+def test_an_overwritten_file_of_a_partitioned_table_is_cut_at_its_version(
+    functions: Functions,
+) -> None:
+    inlay.create(
+        f"memory://{BUCKET}/tables/orders",
+        pq.read_schema(pa.BufferReader(ORDERS)),
+        partition_by=["bucket(4, customer_id)"],
+    )
+    functions.store.enable_versioning()
+    first, second = told(functions, ORDERS), told(functions, few(10))
+    functions.invoke("ingest", first)
+    functions.invoke("ingest", second)
+    assert functions.rows() == 110
+
+
+def test_without_versions_what_was_overwritten_is_said_to_be_superseded(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    functions.create_orders()
+    log = io.StringIO()
+    monkeypatch.setattr(observe.logger.registered_handler, "stream", log)
+    first, second = told(functions, ORDERS), told(functions, few(10))
+    functions.invoke("ingest", first)
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    [line] = [each for each in lines if each.get("message") == "Superseded"]
+    assert (line["level"], line["table"], line["key"]) == ("WARNING", "orders", KEY)
+    metrics = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sum(each.get("Superseded", [0])[0] for each in metrics) == 1
+    functions.invoke("ingest", second)
+    assert functions.rows() == 10
+
+
+def test_a_version_that_is_gone_is_a_dead_letter(functions: Functions) -> None:
+    functions.create_orders()
+    functions.store.enable_versioning()
+    first, _ = told(functions, ORDERS), told(functions, few(10))
+    oldest = list(functions.store.list_versions(KEY))[-1]
+    functions.store.delete_versions([(KEY, oldest.version_id)])
+    functions.invoke("ingest", first)
+    assert functions.queues.errors == ["ObjectGone"]
+
+
+def test_an_event_of_another_bucket_is_refused(functions: Functions) -> None:
+    functions.create_orders()
+    functions.store.at("somebody-elses").put(KEY, ORDERS)
+    batch = event("ingest.normal")
+    body = batch["Records"][0]["body"].replace(BUCKET, "somebody-elses")
+    batch["Records"][0]["body"] = body
+    functions.invoke("ingest", batch)
+    assert functions.queues.errors == ["InvalidRequest"]
+    assert functions.rows() == 0
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    lands=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), min_size=1, max_size=6),
+    deliveries=st.lists(st.integers(0, 5), max_size=10),
+    deletes=st.lists(st.integers(0, 2), max_size=2),
+)
+def test_every_content_that_landed_counts_once_in_any_order_of_events(
+    lands: list[tuple[int, int]], deliveries: list[int], deletes: list[int]
+) -> None:
+    with fresh() as functions:
+        functions.create_orders()
+        functions.store.enable_versioning()
+        batches = [
+            told(functions, few(count, 1_000 * at), f"ingest/orders/{name}.parquet")
+            for at, (name, count) in enumerate(lands)
+        ]
+        functions.store.delete([f"ingest/orders/{name}.parquet" for name in deletes])
+        for at in [*deliveries, *range(len(batches))]:
+            if at < len(batches):
+                functions.invoke("ingest", batches[at])
+        assert functions.rows() == sum(count for _, count in lands)
+        assert functions.queues.sent == []
+
+
+class fresh:  # noqa: N801 - used as a context
+    """What the fixture `functions` gives, once for each example."""
+
+    def __enter__(self) -> Functions:
+        self.patch = pytest.MonkeyPatch()
+        clock, queues = Clock(), Queues()
+        region = memory.MemoryRegion(clock.now_us)
+        self.patch.setattr(memory, "PROCESS_REGION", region)
+        self.patch.setattr(messages, "sqs", lambda: queues)
+        for name, value in {
+            "INLAY_BUCKET": f"memory://{BUCKET}",
+            "INLAY_DEAD_LETTERS": "dead-letters",
+            "POWERTOOLS_TRACE_DISABLED": "true",
+            "POWERTOOLS_METRICS_NAMESPACE": "Inlay",
+        }.items():
+            self.patch.setenv(name, value)
+        tables.store.cache_clear()
+        return Functions(
+            queues, memory.MemoryStore(BUCKET, region=region), clock, self.patch.setenv
+        )
+
+    def __exit__(self, *_: object) -> None:
+        self.patch.undo()
+        tables.store.cache_clear()
