@@ -18,6 +18,8 @@ SEGMENTS = "manifest/segments/"
 DATA = "data/"
 TOMBSTONES = "tombstone/"
 RECEIPTS = "erasure/"
+# Lists that receipts name: a library that knows of none takes them for unknown objects, and lets them be.
+EVIDENCE = "evidence/"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ARCHIVE = re.compile(r"manifest/v(\d{8,})\.json")
@@ -84,6 +86,7 @@ def classify(key: str) -> ObjectKind:
         (DATA, ObjectKind.DATA),
         (TOMBSTONES, ObjectKind.TOMBSTONE),
         (RECEIPTS, ObjectKind.RECEIPT),
+        (EVIDENCE, ObjectKind.RECEIPT),
     ):
         if key.startswith(prefix) and len(key) > len(prefix):
             return kind

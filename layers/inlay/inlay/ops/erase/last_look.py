@@ -3,13 +3,13 @@
 Promise: `search_files` searches what lies beside the rows of every live file of main, branches and tags
 (dictionaries, bounds, page indexes, Bloom filters, key-values; user metadata and tags of files that came
 from elsewhere) for values that the predicates name, once for all of them, and answers with each place it
-found and each file it could not search. What is found in a file whose rows are all older than the erasure is
-written anew; what newer files name came with newer data, and the receipt names it.
+found and each file it could not search. What is found in a file whose rows are all older than the erasure
+is written anew; what newer files name came with newer data, and the receipt names it.
 
 Why here: after the step to `purge` nobody knows any more what to look for. Why nothing gets in afterwards:
-that step is refused on a base with a live file that was not looked at (`plan.erasure.validate_erasure`), and
-a file made from an older object bears a mark of the erasure until its rows, and what lies beside them, have
-been judged.
+that step is refused on a base with a live file that was not looked at (`plan.erasure.validate_erasure`),
+and a file made from an older object bears a mark of the erasure until its rows, and what lies beside them,
+have been judged.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from urllib.parse import unquote_plus
 
 from inlay.errors import InlayError, Kind
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Or, Predicate
 from inlay.format.schema import Schema
-from inlay.format.snapshot import Erasure, Snapshot
+from inlay.format.snapshot import Erasure
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import Loaded
 from inlay.parquet.footer.fields import File, KeyValue
 from inlay.parquet.footer.footer import decode_footer
-from inlay.parquet.read.reader import Wanted, open_file
-from inlay.parquet.residue import Residue, search_open
 from inlay.parquet.footer.thrift import unpack
+from inlay.parquet.read.reader import Wanted, open_file
+from inlay.parquet.surgery.residue import Residue, search_open
 from inlay.plan.erasure import named_defaults
-from inlay.plan.literals import texts_of
+from inlay.plan.pruning.literals import texts_of
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import Head
 
@@ -156,11 +157,7 @@ def search_files(
     for searched in ctx.map(search, missing):
         look.files[searched.entry.key] = searched
     look.version, look.date_us = table.snapshot.version, table.date_us
-    look.defaults = named_defaults(look.predicate, _schemas(table.snapshot))
-
-
-def _schemas(snapshot: Snapshot) -> Sequence[Schema]:
-    return snapshot.schemas
+    look.defaults = named_defaults(look.predicate, table.snapshot.schemas)
 
 
 def _search_file(
@@ -209,6 +206,6 @@ def _described(ctx: Context, entry: DataFile, texts: frozenset[str]) -> tuple[st
         return ()
     said = {
         **{f"{_USER} {name}": f"{name} {value}" for name, value in head.info.metadata.items()},
-        **{f"{_HEADER} {name}": value for name, value in head.info.headers.items()},
+        **{f"{_HEADER} {name}": unquote_plus(v) for name, v in head.info.headers.items()},
     }
     return tuple(name for name, value in said.items() if any(text in value for text in texts))

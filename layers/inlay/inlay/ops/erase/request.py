@@ -330,7 +330,9 @@ def _waiting(
         case phase if phase == REWRITE:
             held = holds(loaded.snapshot)
             for name, each in each_content(ctx, loaded):
-                for key in unclean_files(each.state, [erasure])[erasure.id] if name not in held else ():
+                for key in (
+                    unclean_files(each.state, [erasure])[erasure.id] if name not in held else ()
+                ):
                     reason = failures.get(key, "it has to be rewritten" + on_ref(name))
                     yield Waiting("file", key, reason)
             for name in held:

@@ -338,9 +338,7 @@ class Draft:
                 found.append(current)
         version = self.base.version + 1
         for opened in moved.values():
-            found.append(
-                dataclasses.replace(opened, opened_version=version, phase_version=version)
-            )
+            found.append(dataclasses.replace(opened, opened_version=version, phase_version=version))
         return tuple(found)
 
     def _edit(self, snapshot: Snapshot) -> Snapshot:
