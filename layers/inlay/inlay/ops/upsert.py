@@ -1,7 +1,8 @@
 """Upsert: insert rows, replacing those with the same key.
 
 Promise: readers see the old rows or the new ones, never both and never neither; the commit's own marker
-misses the rows that it inserts (design section 4). No value is lost that the data says nothing of: columns
+misses the rows that it inserts (docs/design/design.md, section 4). No value is lost that the data says
+nothing of: columns
 that the data lacks keep what the table has, and two rows of one key are refused unless the caller says
 which of them counts.
 

@@ -65,7 +65,7 @@ class Waiting:
 
 
 def landing_prefix(root: str) -> str | None:
-    """Where objects of this table land, by the layout of design section 2; None elsewhere.
+    """Where objects of this table land, by the layout of docs/design/design.md, section 2; None elsewhere.
 
     >>> landing_prefix("lake/tables/events")
     'lake/ingest/events/'

@@ -32,7 +32,7 @@ from inlay.ops.erase.receipt import (
     write_left,
     write_look,
 )
-from inlay.ops.maintain.roots import Roots
+from inlay.ops.maintain.roots import Roots, refuse_foreign_archives
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import Loaded, find_version, load_pointer
 from inlay.ops.refs.refs import each_content
@@ -383,7 +383,9 @@ class _Sweeper:
         ]
         roots = Roots(ctx, loaded.date_us - self.life_us)
         roots.add(loaded.state)
-        unneeded = {ctx.key(i.key) for i in roots.plan(current, boundary_us).doomed}
+        plan = roots.plan(current, boundary_us)
+        refuse_foreign_archives(ctx, loaded.snapshot, plan.newest_archive)
+        unneeded = {ctx.key(i.key) for i in plan.doomed}
 
         def goes(version: ObjectVersion) -> bool:
             ours = classify(version.key[len(prefix) :]) is not ObjectKind.UNKNOWN

@@ -20,6 +20,7 @@ from pyroaring import BitMap, BitMap64
 from inlay.errors import InvalidRequest, SourceChanged, UnreadableFile, UnsupportedFile
 from inlay.format import keys
 from inlay.format.entry import DataFile, Keys, Marker, Vector
+from inlay.format.predicate import Or
 from inlay.format.schema import Schema
 from inlay.format.snapshot import UNPARTITIONED
 from inlay.ops.context import Context
@@ -27,7 +28,7 @@ from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.maintain.partial_surgery import BOUNDLESS, Means, Pace, carried
 from inlay.ops.maintain.units import Done
 from inlay.ops.metadata.load import Loaded
-from inlay.parquet.arrow.literals import to_scalar
+from inlay.parquet.arrow.literals import positions_array, to_scalar
 from inlay.parquet.footer.arrow_metadata import parse_metadata
 from inlay.parquet.footer.footer import Footer, decode_footer, trailer
 from inlay.parquet.read.data_file import OpenFile
@@ -118,7 +119,7 @@ def rewrite_task(
 ) -> tuple[Choice, Done]:
     """Judge the rows of a file, choose the way, go it: by surgery as far as there is time, but one row
     group at least. Raises `UnsupportedFile` when there is not the memory for it."""
-    looked = look(ctx, loaded, task, strategy, extra, means.deadline)
+    looked = look(ctx, loaded, task, strategy, extra, means)
     choice = looked.choice
     entry = task.file
     positions, whole = looked.positions(), True
@@ -176,11 +177,22 @@ def look(
     task: FileTask,
     strategy: Strategy,
     extra: BitMap64 | None = None,
-    deadline: float | None = None,
+    means: Means = BOUNDLESS,
 ) -> Looked:
-    """Which rows stay: reads the footer and the columns that deletes look at."""
+    """Which rows stay: reads the footer and the columns that deletes look at. Raises `UnsupportedFile`
+    before it decodes what there is not the memory for."""
     schema = loaded.snapshot.schema
     opened = open_file(ctx.objects, task, Wanted(schema=schema, columns=()), ctx.executor)
+    judged_by = top_columns(schema, opened.deletes.fields)
+    means.must_hold(
+        max(
+            (
+                sum(chunk.total_uncompressed_size for chunk in opened.chunks(n, judged_by))
+                for n in range(opened.metadata.num_row_groups)
+            ),
+            default=0,
+        )
+    )
     group_rows = tuple(
         opened.metadata.row_group(n).num_rows for n in range(opened.metadata.num_row_groups)
     )
@@ -203,7 +215,7 @@ def look(
         surgery=surgery,
         tombstone=_tombstone_cost(opened, schema),
         strategy=strategy,
-        seconds_left=None if deadline is None else deadline - ctx.clock.monotonic(),
+        seconds_left=None if means.deadline is None else means.deadline - ctx.clock.monotonic(),
     )
     anew = {"surgery": touched, "rewrite": range(len(group_rows))}.get(choice.method, ())
     group_bytes = max((opened.metadata.row_group(n).total_byte_size for n in anew), default=0)
@@ -221,20 +233,15 @@ def _residue(
     task = opened.task
     asked = [m for m in task.markers if m.erasure is not None]
     predicates = [p for m in asked if (p := marker_predicate(m, schema)) is not None]
-    groups: set[int] = set()
-    texts: set[str] = set()
-    if not kept or not task.file.is_foreign:
+    if not kept or not predicates or not task.file.is_foreign:
         return frozenset(), frozenset()
-    for predicate in predicates:
-        try:
-            found = search_open(opened, predicate, ctx.executor)
-        except (UnsupportedFile, UnreadableFile):
-            # What cannot be searched is written anew, as a whole where surgery cannot.
-            return frozenset(range(task.file.row_groups)), texts_of(predicate)
-        groups |= found.row_groups
-        if found.residues:
-            texts |= texts_of(predicate)
-    return frozenset(groups), frozenset(texts)
+    asked_for = Or(tuple(predicates))  # many erasures share one look
+    try:
+        found = search_open(opened, asked_for, ctx.executor)
+    except (UnsupportedFile, UnreadableFile):
+        # What cannot be searched is written anew, as a whole where surgery cannot.
+        return frozenset(range(task.file.row_groups)), texts_of(asked_for)
+    return found.row_groups, texts_of(asked_for) if found.residues else frozenset()
 
 
 def _plan_surgery(
@@ -305,7 +312,7 @@ def _by_surgery(
     def keep(ordinal: int, _: pa.Table) -> pa.BooleanArray:
         start, rows = starts[ordinal], looked.group_rows[ordinal]
         stays = looked.kept & BitMap(range(start, start + rows))
-        marks = pa.array(stays.shift(-start), pa.int64())
+        marks = positions_array(stays.shift(-start))
         return pc.scatter(
             pa.repeat(to_scalar(True, pa.bool_()), len(marks)), marks, max_index=rows - 1
         ).is_valid()
@@ -378,7 +385,7 @@ def _kept_rows(
         # Rows that no marker deletes but this commit does.
         at = batch.column(len(columns))
         span = BitMap(range(at[0].as_py(), at[-1].as_py() + 1))
-        stays = pa.array(looked.kept & span, pa.int64())
+        stays = positions_array(looked.kept & span)
         rows = batch.select(range(len(columns)))
         yield rows.filter(pc.is_in(at, value_set=stays))
 

@@ -29,10 +29,13 @@ _WIDTHS = {
 _BOUNDS = (Stats.OLD_MIN, Stats.OLD_MAX, Stats.MIN, Stats.MAX)
 
 
-def parse_metadata(tail: bytes, *, file_size: int) -> pq.FileMetaData:
-    """The metadata at the end of `tail`, the last bytes of an object of `file_size` bytes. Raises what
-    pyarrow raises, and `UnreadableFile`."""
+def parse_metadata(tail: bytes, *, file_size: int, foreign: bool = True) -> pq.FileMetaData:
+    """The metadata at the end of `tail`, the last bytes of an object of `file_size` bytes. Not `foreign`:
+    this library wrote the whole file, with bounds of full width. Raises what pyarrow raises, and
+    `UnreadableFile`."""
     metadata = pq.read_metadata(pa.BufferReader(tail))
+    if not foreign:
+        return metadata  # decoding the footer here, too, would be half the cost of reading a small file
     schema = metadata.schema
     if all(schema.column(n).physical_type != "FIXED_LEN_BYTE_ARRAY" for n in range(len(schema))):
         return metadata

@@ -108,7 +108,7 @@ def _load_footer(objects: Objects, task: FileTask) -> tuple[Source, FooterOf, by
         return source.pinned(cached.etag), cached, None
     tail, source = fetch_tail(source, entry.footer_size, entry.size)
     with reading(entry.key):
-        metadata = parse_metadata(tail, file_size=entry.size)
+        metadata = parse_metadata(tail, file_size=entry.size, foreign=entry.is_foreign)
     rows = total_rows(metadata)
     if rows != entry.rows or metadata.num_row_groups != entry.row_groups:
         raise UnreadableFile(
