@@ -35,6 +35,7 @@ from inlay.ops.erase.receipt import (
 from inlay.ops.maintain.roots import Roots, refuse_foreign_archives
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import Loaded, find_version, load_pointer
+from inlay.ops.publish.erased import publication_waits
 from inlay.ops.refs.refs import each_content
 from inlay.plan.change import Change, Edit
 from inlay.plan.erasure import (
@@ -219,6 +220,9 @@ class _Sweeper:
     # -- to sweep -----------------------------------------------------------------------------
 
     def _first_sweep(self, loaded: Loaded, erasures: Sequence[Erasure]) -> Waits:
+        stale = publication_waits(self.ctx, max(e.phase_version for e in erasures))
+        if stale is not None:
+            return {e.id: [stale] for e in erasures}
         waits: Waits = {}
         since: dict[str, int] = {}
         for erasure in erasures:
@@ -304,6 +308,9 @@ class _Sweeper:
         self._delete_all(loaded, due)
         if self.failures:
             return waits | {e.id: self._undeleted() for e in due}
+        stale = publication_waits(self.ctx, max(e.phase_version for e in due))
+        if stale is not None:
+            return waits | {e.id: [stale] for e in due}
         # Look again, rather than trust what was just done.
         versions, doomed, uploads = self._doomed(loaded)
         left = [*(v.key for v in doomed), *(u.key for u in uploads)]

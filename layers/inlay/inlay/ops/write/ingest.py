@@ -11,8 +11,8 @@ A content is read at the version that its event names, so that it counts althoug
 overwritten or deleted since. Of an event without a version id the content is gone by then: `Superseded`.
 
 Where the table is published, or `ingest.field_ids` is `stamp`, the copy gets a footer with the table's
-field ids (`parquet.stamp`), unless it has them. An object in a layout that cannot be stamped is written
-anew, up to `ingest.split_bytes`; a larger one, or one that is adopted, stays as it is.
+field ids (`parquet.surgery.stamp`), unless it has them. An object in a layout that cannot be stamped is
+written anew, up to `ingest.split_bytes`; a larger one, or one that is adopted, stays as it is.
 
 Of a partitioned table, an object whose footer shows that its rows lie in one partition becomes a file of
 that partition. One that spans several, or does not tell, is read and written anew, a file for each
@@ -43,7 +43,7 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.entry import DataFile
-from inlay.format.properties import Properties
+from inlay.format.properties import Properties, is_published
 from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import Committed, Skipped, expect_committed
 from inlay.ops.commit.group import commit_together
@@ -58,8 +58,8 @@ from inlay.parquet.footer.footer import Footer
 from inlay.parquet.read.describe import describe, entry_of, partition_in, read_tail
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, open_file, read_file
-from inlay.parquet.stamp import stamp_object, stamped
 from inlay.parquet.surgery.residue import unused_entries
+from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import Change, Request
 from inlay.plan.pruning.partitions import current_spec
 from inlay.plan.scan.scan import FileTask
@@ -492,7 +492,7 @@ def _has_unused_entries(
     task = FileTask(file=whole, schema=loaded.snapshot.schema)
     wanted = Wanted(schema=loaded.snapshot.schema, columns=())
     opened = open_file(_outside(ctx, whole, source), task, wanted, ctx.executor)
-    column = next(unused_entries(opened, ctx.executor), None)
+    _, column = next(unused_entries(opened, ctx.executor), (0, None))
     if column is not None and policy == "refuse":
         raise UnsupportedFile(
             f"the dictionary of column {column} has entries that no row of their row group has",
@@ -514,9 +514,8 @@ def _is_cut(seen: _Seen, adopt: bool, snapshot: Snapshot) -> bool:
 
 def stamps_ids(snapshot: Snapshot) -> bool:
     """Whether landed files get the table's field ids."""
-    properties = Properties(snapshot.properties)
-    wanted = properties.text("ingest.field_ids")
-    return wanted == "stamp" or (wanted == "auto" and properties.text("publish.format") != "none")
+    wanted = Properties(snapshot.properties).text("ingest.field_ids")
+    return wanted == "stamp" or (wanted == "auto" and is_published(snapshot.properties))
 
 
 def _stamp(
