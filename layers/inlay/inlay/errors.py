@@ -259,6 +259,12 @@ class MergeConflict(InputError):
     """A branch and main have changed the same file in ways that cannot be put together."""
 
 
+class Unpublishable(InputError):
+    """The table cannot be shown to other engines exactly as it is. What was published before stays."""
+
+    default_next_step = "Change what is named, then publish again; readers see the last publication"
+
+
 class ObjectGone(InputError):
     """An object a request names no longer exists."""
 
