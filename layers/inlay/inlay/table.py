@@ -36,7 +36,6 @@ from inlay.format.snapshot import Ref, Snapshot
 from inlay.ops import collect_garbage as gc_op
 from inlay.ops import context as context_op
 from inlay.ops import inspect as inspect_op
-from inlay.ops import upsert as upsert_op
 from inlay.ops.commit.base import current_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context, Progress, no_progress
@@ -72,7 +71,8 @@ from inlay.ops.write import append as append_op
 from inlay.ops.write import delete as delete_op
 from inlay.ops.write import ingest as ingest_op
 from inlay.ops.write import update as update_op
-from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.ops.write import upsert as upsert_op
+from inlay.parquet.arrow.declared import Declared
 from inlay.parse import parse_assignments
 from inlay.plan.change import Change, Edit
 from inlay.plan.metadata.state import State
@@ -215,7 +215,7 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        return schema_to_arrow(self.snapshot.schema, with_ids=False)
+        return Declared.of(self.snapshot).arrow
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -246,7 +246,11 @@ class Table:
         where: str | Predicate | Any | None = None,
         limit: int | None = None,
     ) -> Scan:
-        """Rows of this snapshot. `where` is SQL text, a predicate or a pyarrow expression."""
+        """Rows of this snapshot. `where` is SQL text, a predicate or a pyarrow expression.
+
+        In SQL, NaN is greater than every number and equals itself, as in DuckDB, Polars and Spark:
+        `"x > 100"` finds it. A pyarrow expression keeps to pyarrow's rules: `field("x") > 100` does not.
+        """
         # Segments that cannot match the filter are never read: the scan loads what it needs.
         state = self._loaded.state if self._at is None else State(self._at)
         pinned = self._pinned()

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inlay.errors import InvalidRequest, SchemaMismatch
+from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
 from inlay.format.predicate import FALSE, And, Comparison, In, Literal, Predicate
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.values import order_key
@@ -35,6 +35,7 @@ from inlay.ops.data.data_files import reader_of, write_batches
 from inlay.ops.metadata.load import Loaded, load_matching
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.conform import check_names, conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import is_list, plain_type, schema_to_arrow, to_physical
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.plan.change import Change, Reads, Request
@@ -81,12 +82,19 @@ def upsert(
         [conform(batch, schema, given, by_value=True) for batch in reader],
         schema=schema_to_arrow(given),
     )
+    declared = Declared.of(loaded.snapshot)
+    for batch in rows.to_batches():
+        declared.check(batch)
     rows = _one_of_each_key(rows, names, on_duplicate, order, ctx.uri)
     if rows.num_rows == 0 and request is None:
         return Skipped(loaded)
-    kept = tuple(field for field in schema.fields if field.name not in given.names)
-    if kept:
+    if len(given.fields) < len(schema.fields):
         loaded = current_base(ctx, loaded)
+        schema = loaded.snapshot.schema
+        called = _called_now(ctx, given, loaded)
+        rows = rows.rename_columns([called[name] for name in rows.column_names])
+        names = tuple(called[name] for name in names)
+    kept = tuple(field for field in schema.fields if field.name not in rows.column_names)
     bound = loaded
 
     def plan(loaded: Loaded) -> Change | Planned:
@@ -194,6 +202,22 @@ def _absent_within(arrow: pa.DataType, field: Field, path: str) -> str | None:
         if within is not None:
             return within
     return None
+
+
+def _called_now(ctx: Context, given: Schema, now: Loaded) -> dict[str, str]:
+    """What the columns of the data, named as when the table was opened, are called by now."""
+    found: dict[str, str] = {}
+    for field in given.fields:
+        column = now.snapshot.schema.by_id(field.id)
+        if column is None or (column.type, column.nullable) != (field.type, field.nullable):
+            raise ConcurrentChange(
+                f"column {field.name!r} was dropped or changed since the table was read",
+                next_step="Call refresh(), look at the schema, and upsert again",
+                table=ctx.uri,
+                version=now.snapshot.version,
+            )
+        found[field.name] = column.name
+    return found
 
 
 # -- keys -----------------------------------------------------------------------------------------
