@@ -215,6 +215,65 @@ def test_replace_where_without_overwrite_is_refused(spark: Any, new_table: NewTa
         append(spark.range(3), new_table(SCHEMA), replaceWhere="id = 1")
 
 
+PARTITIONED = pa.schema([("p", pa.string()), ("id", pa.int64())])
+
+
+def test_an_overwrite_of_a_partitioned_table_says_what_it_replaces(
+    spark: Any, new_table: NewTable
+) -> None:
+    setting = "spark.sql.sources.partitionOverwriteMode"
+    table = new_table(PARTITIONED, partition_by=["p"])
+    append(spark.createDataFrame([("a", 1), ("b", 2), ("b", 3)], "p string, id bigint"), table)
+    rows = spark.createDataFrame([("a", 4), ("c", 5)], "p string, id bigint")
+    spark.conf.set(setting, "dynamic")
+    try:
+        with pytest.raises(Exception, match='partitionOverwriteMode", "static"'):
+            overwrite(rows, table)
+    finally:
+        spark.conf.unset(setting)
+    assert ids(table.refresh()) == [1, 2, 3]
+    overwrite(rows, table, partitionOverwriteMode="dynamic", requestId="day 1")
+    assert ids(table) == [2, 3, 4, 5]
+    overwrite(rows, table, partitionOverwriteMode="dynamic", requestId="day 1")
+    assert (ids(table), table.version) == ([2, 3, 4, 5], 3)
+    overwrite(rows, table, partitionOverwriteMode="static")
+    assert ids(table) == [4, 5]
+    table.set_partitioning("bucket(2, id)")
+    with pytest.raises(Exception, match="files of an earlier partitioning"):
+        overwrite(rows, table, partitionOverwriteMode="dynamic")
+
+
+def test_partitions_are_not_replaced_over_rows_that_came_meanwhile(
+    spark: Any, new_table: NewTable
+) -> None:
+    from inlay.errors import ConcurrentChange
+    from inlay.spark.options import WriteOptions
+    from inlay.spark.writer import InlayWriter, plan_write
+
+    def row(p: str, number: int) -> pa.Table:
+        return pa.table({"p": [p], "id": [number]}, schema=PARTITIONED)
+
+    def begun(number: int) -> Any:
+        """What is left to do of an overwrite of the partition "a"."""
+        data = spark.createDataFrame([], "p string, id bigint").schema
+        options = WriteOptions(uri=table.uri, partitions="dynamic")
+        writer = InlayWriter(plan_write(options, data, overwrite=True))
+        written = writer.write(iter(row("a", number).to_batches()))
+        return lambda: writer.commit([written])
+
+    table = new_table(PARTITIONED, partition_by=["p"])
+    table.append(row("a", 1))
+    commit = begun(2)
+    table.append(row("b", 3))  # another partition
+    commit()
+    assert ids(table.refresh()) == [2, 3]
+    commit = begun(4)
+    table.append(row("a", 5))
+    with pytest.raises(ConcurrentChange, match="partition that is being replaced"):
+        commit()
+    assert ids(table.refresh()) == [2, 3, 5]
+
+
 def test_a_partitioned_table_gets_sorted_files_of_one_partition_each(
     spark: Any, new_table: NewTable
 ) -> None:

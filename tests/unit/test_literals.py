@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyroaring import BitMap, BitMap64
 
-from inlay.parquet.arrow.literals import to_array, to_scalar
+from inlay.parquet.arrow.literals import positions_array, to_array, to_scalar
 
 INTEGERS = [
     pa.int8(),
@@ -93,6 +94,13 @@ def test_arrays_are_those_of_pyarrow(kind, values):
 def test_what_does_not_fit_is_refused_as_pyarrow_refuses_it(kind, value):
     with pytest.raises((pa.ArrowException, OverflowError, TypeError, ValueError)):
         to_scalar(value, kind)
+
+
+@given(st.lists(st.integers(0, 2**32 - 1)))
+def test_positions_are_the_numbers_of_a_bitmap(numbers):
+    wanted = pa.array(sorted(set(numbers)), pa.int64())
+    assert positions_array(BitMap(numbers)).equals(wanted)
+    assert positions_array(BitMap64(numbers)).equals(wanted)
 
 
 PROGRAM = """

@@ -82,6 +82,8 @@ from inlay.storage.open import parse_location
 
 if TYPE_CHECKING:
     from inlay.ops.inspect.report import Report
+    from inlay.ops.publish.publish import PublishResult
+    from inlay.ops.publish.settle import Settled
 
 R = TypeVar("R")
 
@@ -626,11 +628,13 @@ class Table:
         """Let main be what the branch is. Raises `MergeConflict` when main has changed since."""
         return self._edit("fast_forward", lambda: merge_op.fast_forward(self._ctx, branch))
 
-    def merge(self, branch: str) -> WriteResult:
+    def merge(self, branch: str, *, request_id: str | None = None) -> WriteResult:
         """Bring what a branch did into main: rows it added, rows it deleted. Both are even afterwards.
+        With `request_id` it is done once: a merge that had this id before is not done again.
         Raises `MergeConflict`, which names the file, when both rewrote or one rewrote what the other
         deleted from."""
-        return self._edit("merge_branch", lambda: merge_op.merge(self._ctx, branch))
+        request = arguments.request(request_id, f"merge {branch}")
+        return self._edit("merge_branch", lambda: merge_op.merge(self._ctx, branch, request))
 
     def restore(
         self,
@@ -698,6 +702,33 @@ class Table:
             {"grace_seconds": seconds, "dry_run": dry_run, **options},
             whole=True,
         )
+
+    def publish(self, *, format: str | None = None, rebuild: bool = False) -> PublishResult:
+        """Show the newest version to engines that read Apache Iceberg, beside the table (docs/INTEROP.md):
+        the same files and deletion vectors, by metadata of their own. Deletes are settled first.
+
+        `format` "v3" or "v2" sets the property `publish.format`; a table that has none is published as v3.
+        `rebuild` starts afresh, whatever was published. Raises `Unpublishable`, which names what stands in
+        the way; readers then see the last publication.
+        """
+        from inlay.ops.publish.publish import publish
+
+        main = Table(replace(self._ctx, branch=None), self._main())
+        chosen = main.properties.get("publish.format", "none")
+        wanted = format or ("v3" if chosen == "none" else chosen)
+        if wanted != chosen:
+            main.set_properties(publish__format=wanted)
+        result = publish(self._ctx, rebuild=rebuild)
+        if self._at is None:
+            self.refresh()
+        return result
+
+    def settle(self) -> Settled:
+        """Make of every delete at most one deletion vector for each file: scans then evaluate no predicate,
+        and other engines can share the vectors. Rows stay as they are."""
+        from inlay.ops.publish.settle import settle
+
+        return self._maintain(lambda ctx, base: settle(ctx, base), {})
 
     def verify(self, *, depth: str = "footers", **options: Any) -> verify_op.Verified:
         """Check the whole table, as it is in the store now: its metadata ("metadata"), also footers and

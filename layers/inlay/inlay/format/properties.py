@@ -79,6 +79,14 @@ PROPERTIES = {
         Property("history.min_versions", "1", "versions kept however old", minimum=1),
         Property("gc.grace_days", "7", "age before an unreachable object is deleted", minimum=0),
         Property(
+            "ingest.unused_dictionary_entries",
+            "keep",
+            "landing files whose dictionaries have entries that no row of their row group has (categories, "
+            "ENUMs): keep them (an erasure finds and removes what it asks for), reencode the rows (up to "
+            "`ingest.split_bytes`), so that an erasure need not, or refuse the file. All but keep read it",
+            ("keep", "reencode", "refuse"),
+        ),
+        Property(
             "ingest.split_bytes",
             str(64 * 2**20),
             "a landing file that spans partitions is cut up to this size; a larger one is kept whole, in "
@@ -149,6 +157,11 @@ class Properties:
     @property
     def stats_columns(self) -> int:
         return self.number("stats.columns")
+
+
+def is_published(values: Mapping[str, str]) -> bool:
+    """Whether a table of these properties is published for other engines."""
+    return Properties(values).text("publish.format") != "none"
 
 
 def settings(values: Mapping[str, str]) -> dict[str, str]:

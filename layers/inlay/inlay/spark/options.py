@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 from inlay.errors import InvalidRequest
 from inlay.spark.connect import at_ref
@@ -34,7 +35,7 @@ _READ = (
     "maxFilesPerTrigger",
     "maxBytesPerTrigger",
 )
-_WRITE = ("path", "ref", "requestId", "replaceWhere")
+_WRITE = ("path", "ref", "requestId", "replaceWhere", "partitionOverwriteMode")
 # What Spark adds when a table of its catalog is created. It hands a Python source none of the table's own
 # options when the table is read, so there can be no such tables.
 _OF_CATALOG = "owner"
@@ -76,14 +77,19 @@ class ReadOptions:
         return self.parallelism or os.cpu_count() or 1
 
 
+PartitionOverwrite = Literal["static", "dynamic"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
     """`request_id` makes the write once-only, also across runs of a job. `replace_where` is SQL text:
-    with mode overwrite, the rows that the written ones replace."""
+    with mode overwrite, the rows that the written ones replace. `partitions` says what an overwrite
+    without it replaces: all rows ("static"), or those of the partitions that are written to ("dynamic")."""
 
     uri: str
     request_id: str | None = None
     replace_where: str | None = None
+    partitions: PartitionOverwrite | None = None
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
@@ -131,7 +137,24 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         uri=_uri(found),
         request_id=found.get("requestId"),
         replace_where=found.get("replaceWhere"),
+        partitions=_partition_overwrite(found),
     )
+
+
+def _partition_overwrite(options: Mapping[str, str]) -> PartitionOverwrite | None:
+    text = options.get("partitionOverwriteMode")
+    match None if text is None else text.lower():
+        case None:
+            return None
+        case "static":
+            return "static"
+        case "dynamic":
+            return "dynamic"
+        case _:
+            raise InvalidRequest(
+                f"the option partitionOverwriteMode is {str(text)[:100]!r}",
+                next_step="Give static or dynamic",
+            )
 
 
 def _checked(options: Mapping[str, str], known: tuple[str, ...], verb: str) -> dict[str, str]:
@@ -149,7 +172,9 @@ def _checked(options: Mapping[str, str], known: tuple[str, ...], verb: str) -> d
 def _uri(options: Mapping[str, str]) -> str:
     if not options.get("path"):
         raise InvalidRequest(
-            "no table is named", next_step='Give its place: .load("s3://bucket/tables/name")'
+            "no table is named",
+            next_step='Give its place: .load("s3://bucket/tables/name") or .save(…). Tables of Spark\'s '
+            "catalog cannot be Inlay's: it does not tell a Python source where they are",
         )
     return at_ref(options["path"], options.get("ref"))
 

@@ -1,7 +1,8 @@
 """Update: a delete and an insert in one commit.
 
 Promise: readers see the old rows or the new ones, never both and never neither. The new rows bear the
-commit's own sequence, so the commit's own marker misses them (design section 4). They derive from rows
+commit's own sequence, so the commit's own marker misses them (docs/design/design.md, section 4). They
+derive from rows
 that were read, so on every rebase what was read is validated and, if it has changed, the update is planned
 again.
 """

@@ -1,7 +1,8 @@
 """Upsert: insert rows, replacing those with the same key.
 
 Promise: readers see the old rows or the new ones, never both and never neither; the commit's own marker
-misses the rows that it inserts (design section 4). No value is lost that the data says nothing of: columns
+misses the rows that it inserts (docs/design/design.md, section 4). No value is lost that the data says
+nothing of: columns
 that the data lacks keep what the table has, and two rows of one key are refused unless the caller says
 which of them counts.
 
@@ -22,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
+from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.predicate import FALSE, And, Comparison, In, Literal, Predicate
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.values import order_key
@@ -88,13 +89,12 @@ def upsert(
     rows = _one_of_each_key(rows, names, on_duplicate, order, ctx.uri)
     if rows.num_rows == 0 and request is None:
         return Skipped(loaded)
-    if len(given.fields) < len(schema.fields):
-        loaded = current_base(ctx, loaded)
-        schema = loaded.snapshot.schema
-        called = _called_now(ctx, given, loaded)
-        rows = rows.rename_columns([called[name] for name in rows.column_names])
-        names = tuple(called[name] for name in names)
-    kept = tuple(field for field in schema.fields if field.name not in rows.column_names)
+    kept = tuple(field for field in schema.fields if field.name not in given.names)
+    if kept:
+        named_on, loaded = loaded, current_base(ctx, loaded)
+        rows, names = _renamed(ctx, rows, names, given, named_on, loaded)
+        ids = {field.id for field in given.fields}
+        kept = tuple(field for field in loaded.snapshot.schema.fields if field.id not in ids)
     bound = loaded
 
     def plan(loaded: Loaded) -> Change | Planned:
@@ -112,6 +112,31 @@ def upsert(
         )
 
     return commit_planned(ctx, loaded, plan)
+
+
+def _renamed(
+    ctx: Context,
+    rows: pa.Table,
+    names: tuple[str, ...],
+    given: Schema,
+    named_on: Loaded,
+    loaded: Loaded,
+) -> tuple[pa.Table, tuple[str, ...]]:
+    """Rows and key columns by the names that the fields of `given` have by now. Raises `ConcurrentChange`
+    where one was dropped or has another type: what the names meant is told by the schema they were read
+    under."""
+    newest = [loaded.snapshot.schema.by_id(field.id) for field in given.fields]
+    now = [
+        field.name
+        for field, was in zip(newest, given.fields, strict=True)
+        if field is not None and field.type == was.type
+    ]
+    if len(now) < len(newest):
+        check_same_schema(ctx, named_on, loaded)
+    by_name = dict(zip(given.names, now, strict=True))
+    return rows.rename_columns([by_name[name] for name in rows.column_names]), tuple(
+        by_name[name] for name in names
+    )
 
 
 def _markers(ctx: Context, loaded: Loaded, rows: pa.Table, names: Sequence[str]) -> tuple[Any, ...]:
@@ -202,22 +227,6 @@ def _absent_within(arrow: pa.DataType, field: Field, path: str) -> str | None:
         if within is not None:
             return within
     return None
-
-
-def _called_now(ctx: Context, given: Schema, now: Loaded) -> dict[str, str]:
-    """What the columns of the data, named as when the table was opened, are called by now."""
-    found: dict[str, str] = {}
-    for field in given.fields:
-        column = now.snapshot.schema.by_id(field.id)
-        if column is None or (column.type, column.nullable) != (field.type, field.nullable):
-            raise ConcurrentChange(
-                f"column {field.name!r} was dropped or changed since the table was read",
-                next_step="Call refresh(), look at the schema, and upsert again",
-                table=ctx.uri,
-                version=now.snapshot.version,
-            )
-        found[field.name] = column.name
-    return found
 
 
 # -- keys -----------------------------------------------------------------------------------------
