@@ -1,11 +1,14 @@
 """Compact large tables: pack small files, sort rows across files, fold deletes into files.
 
     python -m pipelines.compact --table s3://bucket/tables/events
-    python -m pipelines.compact --queue https://sqs.eu-west-1.amazonaws.com/123456789012/inlay-handover
+    python -m pipelines.compact --queue https://sqs.eu-west-1.amazonaws.com/123456789012/inlay-handover \\
+        --under s3://bucket/tables/
 
 The units are those of the scheduled `compact` function; here Spark tasks carry them out. A run that was
 killed is just run again: what was committed is not planned any more. With --queue the job takes the tables
-that the function handed over, one after the other, until no more are there.
+that the function handed over, one after the other, until no more are there. A message that names no table
+under --under is left to the queue's dead letters and counted as a failure; whoever can send to the queue
+could otherwise have any place opened with this job's credentials.
 """
 
 from __future__ import annotations
@@ -13,16 +16,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import inlay
-from inlay.errors import InvalidRequest
+from inlay.errors import InlayError, InvalidRequest
 from inlay.spark.maintenance import compact
 from pipelines.job import parser, plain, progress, run
 
 # What one task may use of Python's memory, when nothing is said: half of a small executor's overhead.
 TASK_MEMORY_BYTES = 2 * 2**30
+# How often one job takes a message that is no handover: more than any queue's maxReceiveCount here, so
+# that it ends in the dead letters, and bounded where a queue has none.
+GIVEN_BACK = 10
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,6 +39,13 @@ def main(arguments: list[str] | None = None) -> int:
     where = asking.add_mutually_exclusive_group(required=True)
     where.add_argument("--table", help="the table's URI: s3://… or file:///…")
     where.add_argument("--queue", help="URL of the queue to which the function hands tables over")
+    asking.add_argument(
+        "--under",
+        action="append",
+        default=[],
+        metavar="URI",
+        help="with --queue: only tables under this prefix, such as s3://bucket/tables/ (repeatable)",
+    )
     asking.add_argument("--target-bytes", type=int, help="size of files (a table property)")
     asking.add_argument("--small-bytes", type=int, help="pack files below this (a table property)")
     asking.add_argument(
@@ -48,25 +62,71 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
         return _compact(spark, asked, asked.table)
     if asked.dry_run:
         raise InvalidRequest("a dry run looks at one table", next_step="Give --table")
-    done = {uri: plain(_compact(spark, asked, uri)) for uri in handed_over(_sqs(), asked.queue)}
-    failures = [failure for told in done.values() for failure in told.pop("failures", ())]
+    if not asked.under:
+        raise InvalidRequest(
+            "a queue's messages may name any place",
+            next_step="Say which tables are meant: --under s3://bucket/tables/",
+        )
+    failures: list[Any] = []
+    done: dict[str, Any] = {}
+    for uri in handed_over(_sqs(), asked.queue, under=asked.under, refused=failures.append):
+        try:
+            done[uri] = plain(_compact(spark, asked, uri))
+        except InlayError as error:  # another table's turn all the same
+            failures.append({"table": uri, "error": str(error)})
+    failures += [failure for told in done.values() for failure in told.pop("failures", ())]
     return {"tables": done, "failures": failures}
 
 
-def handed_over(sqs: Any, queue: str) -> Iterator[str]:
-    """The URIs of tables that wait in the queue, each once. A message goes when its table is done, so
-    a job that is killed leaves it to the next."""
+def handed_over(
+    sqs: Any,
+    queue: str,
+    *,
+    under: Sequence[str] = (),
+    refused: Callable[[Any], None] = lambda _: None,
+) -> Iterator[str]:
+    """The URIs of tables that wait in the queue, each once; only those `under` a prefix, if any is given.
+    A message goes when its table is done, so a job that is killed leaves it to the next. One that is not
+    a handover is `refused` once and given back, as often as the queue's dead letters take to have it."""
     seen: set[str] = set()
+    given_back: Counter[str] = Counter()
     while True:
         answer = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=1, WaitTimeSeconds=1)
         messages = answer.get("Messages", [])
         if not messages:
             return
-        uri = json.loads(messages[0]["Body"])["table"]
+        [message] = messages
+        receipt = {"QueueUrl": queue, "ReceiptHandle": message["ReceiptHandle"]}
+        try:
+            uri = table_of(message["Body"], under)
+        except InvalidRequest as error:
+            name = message.get("MessageId", message["ReceiptHandle"])
+            if not given_back[name]:
+                refused({"message": name, "error": str(error)})
+            given_back[name] += 1
+            if given_back[name] < GIVEN_BACK:
+                sqs.change_message_visibility(**receipt, VisibilityTimeout=0)
+            continue
         if uri not in seen:
             seen.add(uri)
             yield uri
-        sqs.delete_message(QueueUrl=queue, ReceiptHandle=messages[0]["ReceiptHandle"])
+        sqs.delete_message(**receipt)
+
+
+def table_of(body: str, under: Sequence[str]) -> str:
+    """The table that a handover message names. Raises `InvalidRequest`, without the message's words."""
+    try:
+        told = json.loads(body)
+    except (ValueError, RecursionError):
+        raise InvalidRequest("a message of the handover queue is not JSON") from None
+    uri = told.get("table") if isinstance(told, dict) else None
+    if not isinstance(uri, str):
+        raise InvalidRequest("a message of the handover queue names no table")
+    parts = uri.partition("://")[2].split("/")
+    climbs = any(part in ("", ".", "..") for part in parts[1:])
+    if under and (climbs or not any(uri.startswith(each.rstrip("/") + "/") for each in under)):
+        raise InvalidRequest("a message of the handover queue names a place outside of --under")
+    return uri
 
 
 def _sqs() -> Any:

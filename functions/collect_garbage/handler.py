@@ -12,7 +12,7 @@ from typing import Any
 
 from inlay.format.snapshot import Snapshot
 from inlay.functions import settings
-from inlay.functions.observe import observed, tell_work
+from inlay.functions.observe import observed, tell_erasures, tell_work
 from inlay.functions.requests import MaintenanceRequest
 from inlay.functions.rounds import run_round
 from inlay.functions.tables import table_context, usage_of
@@ -31,7 +31,8 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 
     def work(table: str, seconds: float) -> Mapping[str, Any]:
         ctx = table_context(table)
-        snapshot = load_pointer(ctx).snapshot
+        loaded = load_pointer(ctx)
+        snapshot = loaded.snapshot
         if asked.erasures_only and not snapshot.erasures:
             return {}
         expired = expire(ctx, dry_run=asked.dry_run)
@@ -43,6 +44,7 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
             hmac_key=settings.erasure_key() if snapshot.erasures else None,
             life_seconds=LIFE_SECONDS if asked.life_seconds is None else asked.life_seconds,
         )
+        tell_erasures(table, snapshot.erasures, collected.waiting, now_us=loaded.date_us)
         return {
             "expire": tell_work(table, "expire", expired, None),
             "collect_garbage": tell_work(table, "collect_garbage", collected, usage_of(ctx)),

@@ -16,8 +16,9 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from inlay.errors import InlayError
 from inlay.functions.arrivals import Arrival, read_arrivals
 from inlay.functions.ingest_arrivals import failure_of, ingest_arrivals
-from inlay.functions.messages import bury_message, is_batch, process
+from inlay.functions.messages import bury_message, is_batch, most_received_first, process
 from inlay.functions.observe import observed, tell_failure
+from inlay.functions.rounds import TimeLeft
 from inlay.functions.tables import store
 from inlay.functions.validation import parse_json
 from inlay.functions.verdict import Fate, fate_of
@@ -30,9 +31,10 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 
 def _batch(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
     """All messages in one go, one commit for each table; then each message by itself."""
-    told = {r["messageId"]: _arrivals_or_error(r["body"]) for r in event["Records"]}
+    records = most_received_first(event)
+    told = {r["messageId"]: _arrivals_or_error(r["body"]) for r in records}
     arrivals = [a for found in told.values() if not isinstance(found, InlayError) for a in found]
-    outcomes = iter(ingest_arrivals(arrivals))
+    outcomes = iter(ingest_arrivals(arrivals, TimeLeft(context)))
     failures = {
         message: found
         if isinstance(found, InlayError)
@@ -45,7 +47,7 @@ def _batch(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
         if failure is not None:
             raise failure
 
-    return process(event, context, settle)
+    return process({**event, "Records": records}, context, settle)
 
 
 def _arrivals_or_error(body: str) -> Sequence[Arrival] | InlayError:
@@ -62,7 +64,7 @@ def _arrivals(body: Any) -> Sequence[Arrival]:
 def _direct(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
     """No queue holds this event: what can be tried again is for whoever invoked us to try."""
     try:
-        outcomes = ingest_arrivals(_arrivals(event))
+        outcomes = ingest_arrivals(_arrivals(event), TimeLeft(context))
         failure = failure_of(outcomes)
         if failure is not None:
             raise failure

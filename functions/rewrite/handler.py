@@ -12,9 +12,16 @@ from typing import Any
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from inlay.functions import settings
-from inlay.functions.messages import is_batch, process, tell_rewrite
-from inlay.functions.observe import observed, tell_failures, tell_work
-from inlay.functions.requests import MaintenanceRequest, RewriteRequest, read_rewrite
+from inlay.functions.deletes import apply_delete
+from inlay.functions.messages import is_batch, process, sent_time_us, tell_rewrite
+from inlay.functions.observe import count, logger, observed, tell_failures, tell_work
+from inlay.functions.requests import (
+    MAX_HOPS,
+    DeleteRequest,
+    MaintenanceRequest,
+    RewriteRequest,
+    read_rewrite,
+)
 from inlay.functions.rounds import run_round, seconds_left
 from inlay.functions.tables import table_context, usage_of
 from inlay.functions.validation import validated
@@ -22,6 +29,7 @@ from inlay.ops.erase.request import advance_erasures
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_pointer
 from inlay.parse import parse_predicate
+from inlay.plan.change import Request
 
 
 @observed
@@ -29,7 +37,11 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
     if is_batch(event):
 
         def message(record: SQSRecord) -> None:
-            rewrite_table(read_rewrite(record.body), seconds_left(context))
+            asked = read_rewrite(record.body)
+            if asked.delete is None:
+                rewrite_table(asked, seconds_left(context))
+            else:
+                delete_rows(asked.delete, record)
 
         return process(event, context, message)
 
@@ -39,6 +51,13 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
         return rewrite_table(RewriteRequest(table=table), seconds)
 
     return run_round(asked.table, context, work)
+
+
+def delete_rows(asked: DeleteRequest, record: SQSRecord) -> None:
+    """A request that the delete function left to this one, under the id and time it had there."""
+    request_id, time_us = asked.id or record.message_id, asked.time_us(sent_time_us(record))
+    request = Request.of(request_id, body=asked.body, time_us=time_us)
+    apply_delete(asked, request, heavy=True)
 
 
 def rewrite_table(asked: RewriteRequest, seconds: float) -> Mapping[str, Any]:
@@ -53,8 +72,12 @@ def rewrite_table(asked: RewriteRequest, seconds: float) -> Mapping[str, Any]:
     result = rewrite(ctx, where=where, deadline_seconds=left_seconds, memory_bytes=memory)
     tell_failures([*erased.failures, *result.failures])
     if (erased.left and erased.commits) or (result.left and result.commits):
-        # Only after progress: work that never gets done must not run round for ever.
-        tell_rewrite(asked.table, asked.where)
+        # Only after progress, and so many times: work that never gets done must not run round for ever.
+        if asked.hops < MAX_HOPS:
+            tell_rewrite(asked.table, asked.where, hops=asked.hops + 1)
+        else:
+            logger.warning("left to the schedule", table=asked.table, hops=asked.hops)
+            count(asked.table, {"HopsSpent": 1})
     return {
         "erase": tell_work(asked.table, "erase", erased, None),
         "rewrite": tell_work(asked.table, "rewrite", result, usage_of(ctx)),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-from inlay.functions import messages, tables
+from inlay.functions import messages, observe, tables
 from inlay.storage import memory
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +32,7 @@ class Queues:
 
     sent: list[dict[str, Any]] = field(default_factory=list)
     broken: bool = False
+    handed_back: list[str] = field(default_factory=list)
 
     def send_message(self, **message: Any) -> None:
         if self.broken:
@@ -43,6 +46,10 @@ class Queues:
         assert len(attributes) <= 10, "SQS takes ten attributes"
         assert all(value["StringValue"] for value in attributes.values()), "SQS wants values"
         self.sent.append(message)
+
+    def change_message_visibility_batch(self, **request: Any) -> None:
+        assert len(request["Entries"]) <= 10, "SQS takes ten entries"
+        self.handed_back += [each["ReceiptHandle"] for each in request["Entries"]]
 
     def bodies(self, queue: str) -> list[str]:
         return [each["MessageBody"] for each in self.sent if each["QueueUrl"] == queue]
@@ -94,9 +101,10 @@ class Functions:
     clock: Clock
     set_variable: Callable[[str, str], None]
 
-    def invoke(self, function: str, event: Any) -> Any:
+    def invoke(self, function: str, event: Any, context: Any = None) -> Any:
         self.set_variable("POWERTOOLS_SERVICE_NAME", function)
-        return load_handler(function).handler(json.loads(json.dumps(event)), LambdaContext())
+        given = context or LambdaContext()
+        return load_handler(function).handler(json.loads(json.dumps(event)), given)
 
     def replay(self, name: str) -> Any:
         return self.invoke(name.split(".")[0], event(name))
@@ -139,24 +147,44 @@ def load_handler(function: str) -> Any:
     return sys.modules[name]
 
 
-@pytest.fixture
-def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
+@contextmanager
+def fresh() -> Iterator[Functions]:
+    """The functions on a bucket and queues of their own."""
     clock = Clock()
     region = memory.MemoryRegion(clock.now_us)
     queues = Queues()
-    monkeypatch.setattr(memory, "PROCESS_REGION", region)
-    monkeypatch.setattr(messages, "sqs", lambda: queues)
-    for name, value in {
-        "INLAY_BUCKET": f"memory://{BUCKET}",
-        "INLAY_DEAD_LETTERS": "dead-letters",
-        "INLAY_REWRITE_QUEUE": "rewrite",
-        "INLAY_HANDOVER_QUEUE": "handover",
-        "INLAY_GRACE_DAYS": "7",
-        "INLAY_ERASURE_KEY": "a key for tests",
-        "POWERTOOLS_TRACE_DISABLED": "true",
-        "POWERTOOLS_METRICS_NAMESPACE": "Inlay",
-    }.items():
-        monkeypatch.setenv(name, value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "PROCESS_REGION", region)
+        patch.setattr(messages, "sqs", lambda: queues)
+        for name, value in VARIABLES.items():
+            patch.setenv(name, value)
+        tables.store.cache_clear()
+        yield Functions(queues, memory.MemoryStore(BUCKET, region=region), clock, patch.setenv)
     tables.store.cache_clear()
-    yield Functions(queues, memory.MemoryStore(BUCKET, region=region), clock, monkeypatch.setenv)
-    tables.store.cache_clear()
+
+
+@pytest.fixture
+def functions() -> Iterator[Functions]:
+    with fresh() as made:
+        yield made
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What the functions' logger writes."""
+    stream = io.StringIO()
+    monkeypatch.setattr(observe.logger.registered_handler, "stream", stream)
+    return stream
+
+
+VARIABLES = {
+    "INLAY_BUCKET": f"memory://{BUCKET}",
+    "INLAY_DEAD_LETTERS": "dead-letters",
+    "INLAY_REWRITE_QUEUE": "rewrite",
+    "INLAY_SOURCE_QUEUE": "source",
+    "INLAY_HANDOVER_QUEUE": "handover",
+    "INLAY_GRACE_DAYS": "7",
+    "INLAY_ERASURE_KEY": "a key for tests",
+    "POWERTOOLS_TRACE_DISABLED": "true",
+    "POWERTOOLS_METRICS_NAMESPACE": "Inlay",
+}

@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import inlay
-from inlay.functions import messages, observe, tables
 from inlay.storage import memory
 
-from .conftest import BUCKET, ORDERS, Clock, Functions, Queues, event
+from .conftest import BUCKET, ORDERS, Functions, event, fresh
 
 KEY = "ingest/orders/orders.parquet"
 
@@ -77,11 +76,9 @@ def test_an_overwritten_file_of_a_partitioned_table_is_cut_at_its_version(
 
 
 def test_without_versions_what_was_overwritten_is_said_to_be_superseded(
-    functions: Functions, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    functions: Functions, log: io.StringIO, capsys: pytest.CaptureFixture[str]
 ) -> None:
     functions.create_orders()
-    log = io.StringIO()
-    monkeypatch.setattr(observe.logger.registered_handler, "stream", log)
     first, second = told(functions, ORDERS), told(functions, few(10))
     functions.invoke("ingest", first)
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
@@ -136,29 +133,3 @@ def test_every_content_that_landed_counts_once_in_any_order_of_events(
                 functions.invoke("ingest", batches[at])
         assert functions.rows() == sum(count for _, count in lands)
         assert functions.queues.sent == []
-
-
-class fresh:  # noqa: N801 - used as a context
-    """What the fixture `functions` gives, once for each example."""
-
-    def __enter__(self) -> Functions:
-        self.patch = pytest.MonkeyPatch()
-        clock, queues = Clock(), Queues()
-        region = memory.MemoryRegion(clock.now_us)
-        self.patch.setattr(memory, "PROCESS_REGION", region)
-        self.patch.setattr(messages, "sqs", lambda: queues)
-        for name, value in {
-            "INLAY_BUCKET": f"memory://{BUCKET}",
-            "INLAY_DEAD_LETTERS": "dead-letters",
-            "POWERTOOLS_TRACE_DISABLED": "true",
-            "POWERTOOLS_METRICS_NAMESPACE": "Inlay",
-        }.items():
-            self.patch.setenv(name, value)
-        tables.store.cache_clear()
-        return Functions(
-            queues, memory.MemoryStore(BUCKET, region=region), clock, self.patch.setenv
-        )
-
-    def __exit__(self, *_: object) -> None:
-        self.patch.undo()
-        tables.store.cache_clear()

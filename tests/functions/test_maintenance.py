@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 import inlay
 import inlay.errors
 from inlay.errors import StoreUnavailable
 from inlay.functions import rounds
+from inlay.local.template import _Loader
 from inlay.plan.maintain import compaction
 
 from . import conftest
@@ -246,3 +249,45 @@ def test_a_file_that_does_not_fit_an_invocation_goes_on_in_the_next(
     assert invocations == 5  # a row group each, for there was no time at all
     assert functions.orders().tombstones().num_rows == 0
     assert sum(functions.orders().files()["rows"].to_pylist()) == 90
+
+
+def test_an_erasure_that_waits_says_for_what_and_how_long(
+    functions: Functions, log: io.StringIO, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unreadable landed file keeps it open: each round warns, and its age becomes an alarm."""
+    functions.create_orders()
+    functions.land()
+    functions.replay("ingest.normal")
+    functions.land("ingest/orders/bad.parquet", b"no Parquet at all")
+    functions.clock.pass_days(0.1)
+    functions.replay("delete.erase")
+    functions.replay("rewrite.queue")
+    functions.clock.pass_days(4)
+    functions.replay("collect_garbage.erasures")
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    [warning] = [each for each in lines if each["message"] == "an erasure waits"]
+    assert warning["level"] == "WARNING"
+    assert (warning["table"], warning["what"]) == ("orders", "landing")
+    assert warning["name_of_it"] == "ingest/orders/bad.parquet"
+    assert "cannot be read" in warning["reason"]
+    assert "customer_id" not in json.dumps(lines)
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    [age] = [each["OldestErasureDays"][0] for each in told if "OldestErasureDays" in each]
+    assert 3.9 < age < 4.2
+    assert [1] in [each.get("ErasuresWaitingForLanding") for each in told]
+
+    functions.store.delete(["ingest/orders/bad.parquet"])
+    for _ in range(6):
+        functions.clock.pass_days(0.05)
+        functions.replay("collect_garbage.erasures")
+    capsys.readouterr()
+    functions.replay("collect_garbage.erasures")
+    assert "OldestErasureDays" not in capsys.readouterr().out
+
+
+def test_the_alarm_looks_at_the_metric_that_the_function_writes() -> None:
+    body = yaml.load((EVENTS.parent / "template.yaml").read_text(), Loader=_Loader)
+    alarm = body["Resources"]["ErasureAgeAlarm"]["Properties"]
+    assert alarm["MetricName"] == "OldestErasureDays"
+    assert alarm["Namespace"] == "Inlay"
+    assert alarm["Dimensions"] == [{"Name": "service", "Value": "collect_garbage"}]

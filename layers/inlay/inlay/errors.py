@@ -310,5 +310,14 @@ class TableReplaced(PageError):
     default_next_step = "Open the table again and check who replaced it"
 
 
+class ForeignArchives(TableReplaced):
+    """Archives beside the pointer are of another history than its own: the pointer was put back to a
+    version that it had left, or a table that was here before has left them."""
+
+    default_next_step = (
+        "Nothing was overwritten. Stop the writers, and let `inlay repair` say what it would do"
+    )
+
+
 class AccessDenied(PageError):
     default_next_step = "Check credentials and the policies of bucket and key"

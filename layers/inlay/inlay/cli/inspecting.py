@@ -167,6 +167,9 @@ def tombstones(
     print_rows(rows, as_json=as_json, columns=_TOMBSTONES, empty="no delete markers")
 
 
+_DAY_US = 86_400 * 1_000_000
+
+
 def erase_status(table: TableUri, as_json: AsJson = False) -> None:
     """List the erasures that are under way: their phase, and what each waits for.
 
@@ -175,11 +178,20 @@ def erase_status(table: TableUri, as_json: AsJson = False) -> None:
     """
     from inlay.cli.runs import plain
     from inlay.ops.erase import request as erase
+    from inlay.ops.metadata.load import load_pointer
 
     with connected(table) as context:
         open_ = erase.erase_status(context)
+        now_us = load_pointer(context).date_us if open_ else 0
     if as_json:
-        print_lines({**plain(each), "opened": _time(each.opened_us)} for each in open_)
+        print_lines(
+            {
+                **plain(each),
+                "opened": _time(each.opened_us),
+                "open_days": round((now_us - each.opened_us) / _DAY_US, 2),
+            }
+            for each in open_
+        )
         return
     out = console()
     out.print(f"{counted(len(open_), 'erasure')} under way")
@@ -190,6 +202,7 @@ def erase_status(table: TableUri, as_json: AsJson = False) -> None:
             "phase": each.phase,
             "where": each.text or "forgotten: no file holds such a row",
             "opened": f"{_time(each.opened_us)}, version {each.opened_version}",
+            "open for": f"{(now_us - each.opened_us) / _DAY_US:.1f} days",
             "so far": f"{counted(each.objects, 'object')} rewritten, "
             f"{counted(each.rows, 'row')} removed",
         }

@@ -91,7 +91,7 @@ def check_table_name(name: str) -> str:
     good = _TABLE.fullmatch(name) and ".." not in name and len(name) <= _MAX_TABLE
     if not good:
         raise InvalidRequest(
-            f"{name[:_MAX_TABLE]!r} cannot name a table",
+            "what is given cannot name a table",
             next_step="Use letters, digits, '_', '-' and single dots, beginning with a letter, "
             f"digit or '_', at most {_MAX_TABLE}",
         )

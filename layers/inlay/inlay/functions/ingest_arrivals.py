@@ -15,11 +15,14 @@ import pyarrow as pa
 from inlay.errors import InlayError, InputError, Kind, TableExists, TableNotFound
 from inlay.functions import settings
 from inlay.functions.arrivals import Arrival
+from inlay.functions.messages import NotBegun
 from inlay.functions.observe import tell_superseded, tell_write
+from inlay.functions.rounds import TimeLeft
 from inlay.functions.tables import table_context, usage_of
 from inlay.ops.context import Context
 from inlay.ops.schema.create import create
 from inlay.ops.write.ingest import (
+    Deferred,
     IngestResult,
     Rejected,
     Retry,
@@ -41,15 +44,27 @@ class Broken:
 
 Outcome = SourceOutcome | Broken
 
+# Files of several partitions that one batch may decode and write again, in bytes: 22 s of CPU a GiB
+# were measured, and an invocation's work may take 225 s. A single larger one is always allowed.
+CUT_BYTES = 2 * 2**30
 
-def ingest_arrivals(arrivals: Sequence[Arrival]) -> Sequence[Outcome]:
-    """Ingest all of them; the outcomes are in the order of `arrivals`."""
+
+def ingest_arrivals(
+    arrivals: Sequence[Arrival], time_left: TimeLeft | None = None
+) -> Sequence[Outcome]:
+    """Ingest all of them, as far as time allows; the outcomes are in the order of `arrivals`. The first
+    table is always begun."""
     by_table: dict[str, list[int]] = {}
     for position, arrival in enumerate(arrivals):
         by_table.setdefault(arrival.table, []).append(position)
     outcomes: dict[int, Outcome] = {}
     for table, positions in by_table.items():
-        found = _into_table(table, [arrivals[position].source for position in positions])
+        sources = [arrivals[position].source for position in positions]
+        found: Sequence[Outcome]
+        if outcomes and time_left is not None and not time_left.for_more():
+            found = [Deferred(source) for source in sources]
+        else:
+            found = _into_table(table, sources, time_left)
         outcomes.update(zip(positions, found, strict=True))
     return [outcomes[position] for position in range(len(arrivals))]
 
@@ -64,15 +79,19 @@ def failure_of(outcomes: Sequence[Outcome]) -> Exception | None:
         for outcome in outcomes:
             if isinstance(outcome, kind):
                 return outcome.error
+        if kind is Retry and any(isinstance(outcome, Deferred) for outcome in outcomes):
+            return NotBegun("the batch's budget was spent")
     return None
 
 
-def _into_table(table: str, sources: Sequence[Source]) -> Sequence[Outcome]:
+def _into_table(
+    table: str, sources: Sequence[Source], time_left: TimeLeft | None
+) -> Sequence[Outcome]:
     ctx = table_context(table)
     try:
-        result = _ingest(ctx, sources)
+        result = _ingest(ctx, sources, time_left)
     except Exception as error:
-        return _failed(ctx, table, sources, error)
+        return _failed(ctx, table, sources, error, time_left)
     tell_write(table, replace(result.write, usage=usage_of(ctx)))
     for outcome in result.outcomes:
         if isinstance(outcome, Superseded):
@@ -81,7 +100,11 @@ def _into_table(table: str, sources: Sequence[Source]) -> Sequence[Outcome]:
 
 
 def _failed(
-    ctx: Context, table: str, sources: Sequence[Source], error: Exception
+    ctx: Context,
+    table: str,
+    sources: Sequence[Source],
+    error: Exception,
+    time_left: TimeLeft | None,
 ) -> Sequence[Outcome]:
     """The whole ingest came down. If one source may be at fault, each is ingested by itself: in a batch
     the others would share its fate, to the dead letters."""
@@ -89,7 +112,13 @@ def _failed(
         isinstance(error, InlayError) and error.kind is not Kind.INPUT
     )
     if len(sources) > 1 and not whole_tables:
-        return [outcome for source in sources for outcome in _into_table(table, [source])]
+        found: list[Outcome] = []
+        for source in sources:
+            if found and time_left is not None and not time_left.for_more():
+                found.append(Deferred(source))
+            else:
+                found += _into_table(table, [source], time_left)
+        return found
     if not isinstance(error, InlayError):
         return [Broken(source, error) for source in sources]
     error.about(table=ctx.uri)
@@ -97,16 +126,17 @@ def _failed(
     return [failed(source, error) for source in sources]
 
 
-def _ingest(ctx: Context, sources: Sequence[Source]) -> IngestResult:
+def _ingest(ctx: Context, sources: Sequence[Source], time_left: TimeLeft | None) -> IngestResult:
+    seconds = None if time_left is None else time_left.seconds()
     try:
-        return ingest(ctx, sources)
+        return ingest(ctx, sources, cut_bytes=CUT_BYTES, deadline_seconds=seconds)
     except TableNotFound:
         if not settings.auto_create():
             raise
     schema = _schema_of_first(ctx, sources)
     with suppress(TableExists):  # another function had a file for it, too
         create(ctx, schema, properties=settings.table_defaults())
-    return ingest(ctx, sources)
+    return ingest(ctx, sources, cut_bytes=CUT_BYTES, deadline_seconds=seconds)
 
 
 def _schema_of_first(ctx: Context, sources: Sequence[Source]) -> pa.Schema:

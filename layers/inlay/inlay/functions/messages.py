@@ -1,13 +1,15 @@
 """Batches of SQS messages: each one done, left to come again, or put into the dead letters.
 
 Promise: what `process` does not report as failed is done or buried, so SQS may delete it; one
-message's failure never keeps another from being done.
+message's failure never keeps another from being done, and neither does one that takes long: what time
+does not allow to be begun is handed back to the queue at once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,16 +20,28 @@ from aws_lambda_powertools.utilities.batch import (
 )
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from inlay.errors import InlayError
+from inlay.errors import InlayError, StoreUnavailable
 from inlay.functions import settings
 from inlay.functions.dead_letters import bury
-from inlay.functions.observe import Unexpected, function_name, tell_failure
+from inlay.functions.observe import (
+    Told,
+    Unexpected,
+    count,
+    function_name,
+    logger,
+    tell_failure,
+)
+from inlay.functions.rounds import TimeLeft
+from inlay.functions.validation import without_values
 from inlay.functions.verdict import Fate, fate_of
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs.client import SQSClient
 
 Work = Callable[[SQSRecord], None]
+
+# SQS: entries of one batched request.
+_SQS_BATCH = 10
 
 
 def is_batch(event: Any) -> bool:
@@ -38,15 +52,29 @@ def is_batch(event: Any) -> bool:
     )
 
 
+class NotBegun(Told):
+    """This invocation had no time for the message, or its budget was spent: nothing is wrong with it."""
+
+
 def process(event: Mapping[str, Any], context: Any, work: Work) -> Mapping[str, Any]:
     """Do `work` on each message; the answer names those that are to come again.
 
-    When every message of the batch has to come again the invocation itself fails, so that the
-    function's alarm sees a store that is down."""
+    The first is always begun, the others while there is time. When every message of the batch has to come
+    again the invocation itself fails, so that the function's alarm sees a store that is down."""
+    time_left = TimeLeft(context)
+    handed_back: list[SQSRecord] = []
+    begun = False
 
     def settle(record: SQSRecord) -> None:
+        nonlocal begun
         try:
+            if begun and not time_left.for_more():
+                raise NotBegun("no time left")
+            begun = True
             work(record)
+        except NotBegun:
+            handed_back.append(record)
+            raise
         except Exception as error:
             fate = fate_of(error)
             tell_failure(error, fate=fate.value, message_id=record.message_id)
@@ -62,7 +90,42 @@ def process(event: Mapping[str, Any], context: Any, work: Work) -> Mapping[str, 
         processor=BatchProcessor(event_type=EventType.SQS),
         context=context,
     )
+    if handed_back:
+        _hand_back(handed_back)
     return cast("Mapping[str, Any]", answer)
+
+
+def _hand_back(records: Sequence[SQSRecord]) -> None:
+    """Let others have the messages now, not when the queue's visibility timeout is over. Should that fail,
+    they come then."""
+    count(None, {"HandedBack": len(records)})
+    logger.info("handed back", extra={"messages": len(records)})
+    queue = settings.source_queue_url()
+    if queue is None:
+        return
+    with suppress(Exception):
+        for start in range(0, len(records), _SQS_BATCH):
+            some = records[start : start + _SQS_BATCH]
+            sqs().change_message_visibility_batch(
+                QueueUrl=queue,
+                Entries=[
+                    {"Id": str(at), "ReceiptHandle": each.receipt_handle, "VisibilityTimeout": 0}
+                    for at, each in enumerate(some)
+                ],
+            )
+
+
+def most_received_first(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The messages of a batch, those first that were handed back most often: nothing waits for ever, and
+    nothing runs out of the tries its queue allows for want of a turn."""
+    return sorted(event["Records"], key=_received, reverse=True)
+
+
+def _received(record: Mapping[str, Any]) -> int:
+    try:
+        return int(record["attributes"]["ApproximateReceiveCount"])
+    except (KeyError, TypeError, ValueError):
+        return 0
 
 
 def bury_message(body: str, error: InlayError, *, message_id: str) -> None:
@@ -71,17 +134,37 @@ def bury_message(body: str, error: InlayError, *, message_id: str) -> None:
         sqs(),
         settings.dead_letters_url(),
         body,
-        error,
+        without_values(error),
         function=function_name(),
         message_id=message_id,
     )
 
 
-def tell_rewrite(table: str, where: str | None = None) -> None:
+def tell_rewrite(table: str, where: str | None = None, *, hops: int = 0) -> None:
     """Tell the rewrite function that a table has something to rewrite: everything, or files that may hold
-    a row for which `where` is TRUE. Only a hint: its schedule finds what is lost here."""
-    asked = {"table": table} if where is None else {"table": table, "where": where}
-    sqs().send_message(QueueUrl=settings.rewrite_queue_url(), MessageBody=json.dumps(asked))
+    a row for which `where` is TRUE. Only a hint: its schedule finds what is lost here. `hops` is how often
+    rewriting told itself."""
+    asked: dict[str, Any] = {"table": table}
+    if where is not None:
+        asked["where"] = where
+    if hops:
+        asked["hops"] = hops
+    _send(settings.rewrite_queue_url(), asked)
+
+
+def forward_delete(table: str, request: Mapping[str, Any]) -> None:
+    """Let the rewrite function carry out a delete request that has to read data. The request names its id
+    and time, so that it stays the same however often it is forwarded."""
+    _send(settings.rewrite_queue_url(), {"table": table, "delete": request})
+
+
+def _send(queue: str, body: Mapping[str, Any]) -> None:
+    try:
+        sqs().send_message(QueueUrl=queue, MessageBody=json.dumps(body))
+    except Exception as failure:
+        raise StoreUnavailable(
+            f"a queue did not take a message: {type(failure).__name__}"
+        ) from failure
 
 
 def hand_over(uri: str, left_units: int, left_bytes: int) -> None:

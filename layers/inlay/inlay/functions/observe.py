@@ -1,22 +1,29 @@
 """What the functions say of themselves: structured logs, metrics, traces.
 
 Promise: every line carries the request, and where they are known the table, version and commit;
-metrics are per function and table; no line, metric or trace holds a row's value or a predicate's
-literal. The function's own verb is Powertools' service name (`template.yaml`).
+metrics are per function and, where the deployment asks for it, per table; what is zero is no metric; no
+line, metric or trace holds a row's value or a word of a predicate. The function's own verb is Powertools'
+service name (`template.yaml`).
+
+CloudWatch bills each metric and set of dimensions by the month: nine metrics of a thousand tables cost
+more than the tables do (docs/COST.md), so tables are a choice, and a name that no table has is never one.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger, Tracer
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 from aws_lambda_powertools.utilities.batch.exceptions import BatchProcessingError
 
-from inlay.errors import InlayError
+from inlay.errors import InlayError, InvalidRequest, TableNotFound
+from inlay.functions import settings
+from inlay.functions.validation import without_values
 from inlay.ops.maintain.units import Failure
 from inlay.ops.result import WriteResult
 from inlay.storage.metered import Usage
@@ -24,12 +31,18 @@ from inlay.storage.metered import Usage
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from inlay.format.snapshot import Erasure
+    from inlay.plan.erasure import Waiting
+
 logger = Logger()
 # Patching boto3 would load X-Ray's SDK for every client, on each cold start.
 tracer = Tracer(auto_patch=False)
 
 Handler = Callable[[Any, Any], Any]
 
+_DAY_US = 86_400 * 1_000_000
+# An erasure may wait for thousands of files: the first few say why.
+_MAX_WARNINGS = 10
 _BYTES = ("BytesUp", "BytesDown", "CompactionBacklogBytes")
 
 
@@ -50,8 +63,10 @@ def observed(handler: Handler) -> Handler:
     def guarded(event: Any, context: Any) -> Any:
         try:
             return handler(event, context)
-        except (Told, InlayError, BatchProcessingError):
+        except (Told, BatchProcessingError):
             raise
+        except InlayError as error:
+            raise without_values(error) from None
         except Exception as error:
             tell_failure(error, fate="retry", message_id=context.aws_request_id)
             raise Unexpected(type(error).__name__) from None
@@ -129,6 +144,43 @@ def _short(value: Any) -> str | int | float | bool | None:
     return len(value) if isinstance(value, Sized) else type(value).__name__
 
 
+def tell_erasures(
+    table: str,
+    erasures: Sequence[Erasure],
+    waiting: Sequence[tuple[str, Waiting]],
+    *,
+    now_us: int,
+) -> None:
+    """Log and count the erasures that are still open, which are those that wait for something: the age of
+    the oldest, how many wait for each kind of thing, and a warning for what time alone does not bring.
+    Erasures are named by the version that opened them: an id is the sender's."""
+    opened = {each.id: each for each in erasures}
+    still = [opened[name] for name in {name for name, _ in waiting} if name in opened]
+    if not still:
+        return
+    by_kind = Counter(what for _, what in {(name, each.what) for name, each in waiting})
+    oldest_days = (now_us - min(each.opened_us for each in still)) / _DAY_US
+    count(
+        table,
+        {
+            "OldestErasureDays": oldest_days,
+            **{f"ErasuresWaitingFor{what.capitalize()}": n for what, n in by_kind.items()},
+        },
+    )
+    stuck = [(opened[name], each) for name, each in waiting if each.what != "time"]
+    for erasure, each in stuck[:_MAX_WARNINGS]:
+        logger.warning(
+            "an erasure waits",
+            table=table,
+            opened_version=erasure.opened_version,
+            open_days=round((now_us - erasure.opened_us) / _DAY_US, 2),
+            what=each.what,
+            name_of_it=each.name,
+            reason=each.reason,
+            of=len(stuck),
+        )
+
+
 def tell_superseded(table: str, key: str) -> None:
     """Log and count a content that was overwritten before it was ingested, in a bucket that keeps no
     versions: nobody can ingest it any more."""
@@ -150,28 +202,33 @@ def tell_failures(failures: Iterable[Failure]) -> None:
 def tell_failure(error: Exception, *, fate: str, message_id: str) -> None:
     """Log why a message was not dealt with, and count it."""
     if isinstance(error, InlayError):
-        logger.warning("not done", extra={"fate": fate, "message_id": message_id, **_about(error)})
-        # The table's name: errors name it by its URI.
-        count(
-            (error.table or "none").rpartition("/")[2],
-            {f"Failed{error.kind.value.capitalize()}": 1},
-        )
+        said = {"fate": fate, "message_id": message_id, **_about(without_values(error))}
+        logger.warning("not done", extra=said)
+        # Errors name a table by its URI. Of these two nobody has looked whether it is one.
+        unknown = isinstance(error, InvalidRequest | TableNotFound) or error.table is None
+        table = None if unknown else str(error.table).rpartition("/")[2]
+        count(table, {f"Failed{error.kind.value.capitalize()}": 1})
     else:
         # A fault of ours: its text may quote anything, so only its type and place are told.
         logger.error(
             "not done", fate=fate, message_id=message_id, error=type(error).__name__, at=_at(error)
         )
-        count("none", {"FailedUnexpectedly": 1})
+        count(None, {"FailedUnexpectedly": 1})
 
 
-def count(table: str, values: Mapping[str, int]) -> None:
-    """Emit metrics of one table, in CloudWatch's embedded format."""
-    metrics = EphemeralMetrics()
-    metrics.add_dimension("table", table)
-    for name, value in values.items():
-        unit = MetricUnit.Bytes if name in _BYTES else MetricUnit.Count
-        metrics.add_metric(name=name, unit=unit, value=value)
-    metrics.flush_metrics()
+def count(table: str | None, values: Mapping[str, float]) -> None:
+    """Emit metrics of the function in CloudWatch's embedded format, and of the table as well where the
+    deployment asks for that. Nothing is emitted of what is zero."""
+    told = {name: value for name, value in values.items() if value}
+    by_table = [table] if table is not None and settings.table_metrics() else []
+    for each in [None, *by_table] if told else ():
+        metrics = EphemeralMetrics()
+        if each is not None:
+            metrics.add_dimension("table", each)
+        for name, value in told.items():
+            unit = MetricUnit.Bytes if name in _BYTES else MetricUnit.Count
+            metrics.add_metric(name=name, unit=unit, value=value)
+        metrics.flush_metrics()
 
 
 def _about(error: InlayError) -> dict[str, str | int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 import pyarrow as pa
@@ -21,6 +21,10 @@ from inlay.functions.validation import parse_json, validated
 
 # The ledger keeps a digest; the bound keeps log lines and receipts readable.
 _MAX_ID = 256
+
+# How often rewriting may tell itself to go on with a table. A table has more to do than a day of
+# invocations can: it needs the Spark jobs. The schedule begins again at none.
+MAX_HOPS = 96
 
 TableName = Annotated[str, AfterValidator(check_table_name)]
 Mode = Literal["tombstone", "vector", "surgery", "rewrite", "erase"]
@@ -65,13 +69,24 @@ class DeleteRequest(BaseModel):
         aware = at if at.tzinfo else at.replace(tzinfo=UTC)
         return round(aware.timestamp() * 1_000_000)
 
+    def forwarded(self, request_id: str, time_us: int) -> dict[str, object]:
+        """This request with its id and time in itself, for another queue."""
+        at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=time_us)
+        # Only what was left out is left out: a NULL among the keys is one.
+        said = {n: v for n, v in self.model_dump(mode="json").items() if v is not None}
+        return {**said, "id": request_id, "requested_at": at.isoformat()}
+
     def key_table(self, schema: pa.Schema, primary_key: Sequence[str]) -> pa.Table:
         """The keys as columns with the types of `schema`. Raises `InvalidRequest`; an error of Arrow's
         would repeat a value, so none comes through."""
         keys = self._columns(primary_key)
         for position, name in enumerate(keys.column_names):
             if name not in schema.names:
-                continue  # the delete says so, and names the columns there are
+                raise InvalidRequest(
+                    f"the keys' column {position + 1} is not one of the table",
+                    next_step=f"The columns are: {', '.join(schema.names)}",
+                    table=self.table,
+                )
             kind = schema.field(name).type
             try:
                 keys = keys.set_column(position, name, keys.column(position).cast(kind))
@@ -103,13 +118,16 @@ class DeleteRequest(BaseModel):
 
 
 class RewriteRequest(BaseModel):
-    """A hint that a table has something to rewrite: `{"table", "where"?}`. What there is to do stands
-    in the table's snapshot."""
+    """A hint that a table has something to rewrite: `{"table", "where"?, "hops"?}`. What there is to do
+    stands in the table's snapshot. `hops` counts how often the function told itself. Or `{"table",
+    "delete"}`: a delete request that has to read data."""
 
     model_config = ConfigDict(extra="ignore")
 
     table: TableName
     where: str | None = None
+    hops: int = Field(default=0, ge=0, le=MAX_HOPS, strict=True)
+    delete: DeleteRequest | None = None
 
 
 class MaintenanceRequest(BaseModel):

@@ -23,6 +23,29 @@ _KEPT_BACK = 0.25
 Work = Callable[[str, float], Mapping[str, Any]]
 
 
+# With less than this, no further piece of work of a batch is begun: enough for one constant-time delete
+# whose commit has to be tried against many other writers, and for handing back the rest.
+_LEAST_SECONDS = 20.0
+
+
+class TimeLeft:
+    """How much of an invocation's time is left for work, and whether more of it may be begun."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._kept_back = max(_LEAST_SECONDS, self._remaining() * _KEPT_BACK)
+
+    def _remaining(self) -> float:
+        return float(self._context.get_remaining_time_in_millis()) / 1_000
+
+    def seconds(self) -> float:
+        """How long work may go on before it has to wind up."""
+        return max(0.0, self._remaining() - self._kept_back)
+
+    def for_more(self) -> bool:
+        return self.seconds() > 0
+
+
 class RoundFailed(Told):
     """Some tables' work failed; the log says why."""
 

@@ -49,6 +49,16 @@ def grace_days() -> int:
     return int(_variable("INLAY_GRACE_DAYS"))
 
 
+def table_metrics() -> bool:
+    """Whether metrics are by table, and not only by function."""
+    return os.environ.get("INLAY_TABLE_METRICS", "false").lower() == "true"
+
+
+def source_queue_url() -> str | None:
+    """The queue that this function's batches come from, where it may hand messages back."""
+    return os.environ.get("INLAY_SOURCE_QUEUE") or None
+
+
 def auto_create() -> bool:
     return os.environ.get("INLAY_AUTO_CREATE", "false").lower() == "true"
 

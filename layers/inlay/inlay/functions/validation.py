@@ -1,7 +1,8 @@
 """From JSON to typed models, with errors that never repeat the input.
 
 Promise: a message that does not fit is an `InvalidRequest` that names the fields and what is wrong
-with them. Values stay out: what a delete names is a person's data.
+with them. What the sender wrote stays out, names of fields that Inlay does not know included: what a
+delete names is a person's data, wherever in the text it stands.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 
 from aws_lambda_powertools.utilities.parser import BaseModel, ValidationError
 
-from inlay.errors import InvalidRequest
+from inlay.errors import InlayError, InvalidPredicate, InvalidRequest, RequestReused
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -34,8 +35,52 @@ def validated(model: type[Model], body: Any) -> Model:
         return model.model_validate(body)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
+        known = _field_names(model)
         said = "; ".join(
-            f"{'.'.join(map(str, problem['loc'])) or 'the message'}: {problem['msg']}"
+            f"{_place(problem['loc'], known)}: {problem['msg']}"
             for problem in problems[:_MAX_PROBLEMS]
         )
         raise InvalidRequest(f"the message does not fit: {said}") from None
+
+
+def _place(loc: tuple[int | str, ...], known: frozenset[str]) -> str:
+    """Where a problem is, as far as the path consists of fields that Inlay defines and of indexes. What
+    comes after may be a name that the sender made up."""
+    path: list[str] = []
+    for part in loc:
+        if isinstance(part, str) and part not in known:
+            break
+        path.append(str(part))
+    if len(path) == len(loc):
+        return ".".join(path) or "the message"
+    return f"within {'.'.join(path)}" if path else "a field that is not known"
+
+
+def _field_names(model: type[BaseModel]) -> frozenset[str]:
+    """The names under which a model and those inside it take fields."""
+    found: set[str] = set()
+    waiting: list[Any] = [model]
+    while waiting:
+        kind = waiting.pop()
+        waiting += getattr(kind, "__args__", ())
+        for name, field in getattr(kind, "model_fields", {}).items():
+            found |= {name, field.alias or name}
+            waiting.append(field.annotation)
+    return frozenset(found)
+
+
+def without_values(error: InlayError) -> InlayError:
+    """The error as logs and dead letters may tell it. A request's id, and the text that a predicate's
+    parser quotes, may name a person: of the text only the place is left."""
+    if isinstance(error, RequestReused):
+        return RequestReused(
+            "the request's id was used before, with another content", table=error.table
+        )
+    if not isinstance(error, InvalidPredicate):
+        return error
+    place = "" if error.position is None else f", at character {error.position + 1}"
+    return InvalidPredicate(
+        f"the condition does not parse, or does not fit the table's columns{place}",
+        next_step="Try it where its words may be shown: `inlay delete TABLE --where … --explain`",
+        table=error.table,
+    )

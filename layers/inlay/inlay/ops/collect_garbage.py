@@ -28,7 +28,12 @@ from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.finish import SweepResult, finish_erasures
 from inlay.ops.maintain.expire import DAY_US
-from inlay.ops.maintain.roots import Roots, delete_objects, list_objects
+from inlay.ops.maintain.roots import (
+    Roots,
+    delete_objects,
+    list_objects,
+    refuse_foreign_archives,
+)
 from inlay.ops.metadata.load import Loaded, load_pointer
 from inlay.plan.change import Change, Edit
 from inlay.plan.erasure import LIFE_SECONDS, Waiting, landing_prefix
@@ -77,6 +82,7 @@ class Found:
     young: int = 0
     unknown: tuple[str, ...] = ()
     unknown_count: int = 0
+    newest_archive: int = 0
     failures: tuple[DeleteFailure, ...] = ()
 
     @classmethod
@@ -89,6 +95,7 @@ class Found:
             young=plan.young,
             unknown=plan.unknown,
             unknown_count=plan.unknown_count,
+            newest_archive=plan.newest_archive,
             failures=tuple(failures),
         )
 
@@ -178,6 +185,7 @@ def _collect(
     roots = Roots(ctx, since_us)
     roots.add(loaded.state)
     found = hands.look(roots, boundary_us)
+    refuse_foreign_archives(ctx, loaded.snapshot, found.newest_archive)
     uploads = _stale_uploads(ctx, boundary_us)
     # An expiry's grace begins when a commit writes down that it was seen (`snapshot.observed`).
     due = found.objects or uploads or loaded.has_open_times

@@ -12,7 +12,9 @@ import pyspark
 
 if TYPE_CHECKING:
     from inlay.spark.api import count, explain, read, register
+    from inlay.spark.dml import InlayTable
     from inlay.spark.session import local_session
+    from inlay.spark.sql import view, views
 
 # The first release that runs all of it: Arrow writers, admission control of streams.
 OLDEST_PYSPARK = (4, 2)
@@ -24,7 +26,7 @@ if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < OLDEST_PYSP
         "release with a newer Spark (docs/SPARK.md lists them)"
     )
 
-__all__ = ["count", "explain", "local_session", "read", "register"]
+__all__ = ["InlayTable", "count", "explain", "local_session", "read", "register", "view", "views"]
 
 
 def __getattr__(name: str) -> Any:
@@ -33,6 +35,14 @@ def __getattr__(name: str) -> Any:
         from inlay.spark import session
 
         return session.local_session
+    if name == "InlayTable":
+        from inlay.spark import dml
+
+        return dml.InlayTable
+    if name in ("view", "views"):
+        from inlay.spark import sql
+
+        return getattr(sql, name)
     if name in __all__:
         from inlay.spark import api
 

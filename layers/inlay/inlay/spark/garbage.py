@@ -165,6 +165,7 @@ def _sum(parts: Sequence[Found]) -> Found:
         kinds=kinds,
         keys=tuple(key for part in parts for key in part.keys)[:MAX_NAMES],
         unknown=tuple(key for part in parts for key in part.unknown)[:MAX_UNKNOWN],
+        newest_archive=max(part.newest_archive for part in parts),
         failures=tuple(failure for part in parts for failure in part.failures),
         **counts,
     )

@@ -84,4 +84,8 @@ def local_session(
     builder = SparkSession.builder.appName(app).master(master)
     for name, value in chosen.items():
         builder = builder.config(name, str(value))
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    from inlay.spark.sql import register_function
+
+    register_function(session)
+    return session

@@ -17,7 +17,7 @@ from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.commit.driver import Conflicted, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import clear_landing, look_at_landing
-from inlay.ops.maintain.roots import Roots
+from inlay.ops.maintain.roots import Roots, refuse_foreign_archives
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import Loaded, load_pointer
 from inlay.ops.publish.erased import publication_waits
@@ -217,7 +217,9 @@ class _Sweeper:
         ]
         roots = Roots(ctx, loaded.date_us - self.life_us)
         roots.add(loaded.state)
-        unneeded = {ctx.key(i.key) for i in roots.plan(current, boundary_us).doomed}
+        plan = roots.plan(current, boundary_us)
+        refuse_foreign_archives(ctx, loaded.snapshot, plan.newest_archive)
+        unneeded = {ctx.key(i.key) for i in plan.doomed}
 
         def goes(version: ObjectVersion) -> bool:
             ours = classify(version.key[len(prefix) :]) is not ObjectKind.UNKNOWN

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from inlay.errors import CorruptTable, SnapshotGone
+from inlay.errors import CorruptTable, ForeignArchives, SnapshotGone
 from inlay.format import keys
 from inlay.format.content import view
 from inlay.format.properties import is_published
@@ -36,6 +36,22 @@ def list_objects(ctx: Context) -> Iterator[Listed]:
     prefix = ctx.key("")
     for info in ctx.store.list(prefix):
         yield Listed(info.key[len(prefix) :], info.size, info.modified_us)
+
+
+def refuse_foreign_archives(ctx: Context, snapshot: Snapshot, newest_archive: int) -> None:
+    """Nothing may be deleted under a pointer that went back: what only the versions beyond it need would
+    be garbage to it. `newest_archive` was listed after `snapshot` was read."""
+    if newest_archive <= snapshot.version:
+        return
+    now = read_main(ctx).snapshot
+    if newest_archive > now.version:
+        raise ForeignArchives(
+            f"the pointer is at version {now.version}, and there is an archive of version "
+            f"{newest_archive}: it went back, or another table has left that archive",
+            table=ctx.uri,
+            key=ctx.key(keys.archive_key(newest_archive)),
+            version=now.version,
+        )
 
 
 class Roots:

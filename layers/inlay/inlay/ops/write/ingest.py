@@ -22,8 +22,9 @@ without partition values: nothing is concluded from where it lies. Compaction cu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TypeVar
 
 import pyarrow as pa
@@ -133,7 +134,14 @@ class Retry:
     error: InlayError
 
 
-SourceOutcome = Ingested | Duplicate | Superseded | Rejected | Retry
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """Not begun, because the batch's bytes or time were spent: give it to the next."""
+
+    source: Source
+
+
+SourceOutcome = Ingested | Duplicate | Superseded | Rejected | Retry | Deferred
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +176,14 @@ class _Wider:
     arrow: pa.Schema
 
 
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    """What reading and writing anew may cost; None means as much as it takes."""
+
+    cut_bytes: int | None
+    deadline: float | None
+
+
 @dataclass(slots=True)
 class _Batch:
     """Outcomes found so far, by position in the batch."""
@@ -191,12 +207,17 @@ def ingest(
     *,
     adopt: bool = False,
     base: Loaded | None = None,
+    cut_bytes: int | None = None,
+    deadline_seconds: float | None = None,
 ) -> IngestResult:
-    """Ingest a batch of objects. `adopt` leaves them where they are: they are then never ours to
-    delete, and their bytes must never change."""
+    """Ingest a batch of objects. At most `cut_bytes` of them, and none after `deadline_seconds`, are read
+    and written anew, but always one; the others of that kind are `Deferred`. `adopt` leaves them where
+    they are: they are then never ours to delete, and their bytes must never change."""
     loaded = base if base is not None else load_pointer(ctx)
+    deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
+    budget = _Budget(cut_bytes, deadline)
     for upload in range(1, MAX_UPLOADS + 1):
-        result = _ingest(ctx, sources, adopt, loaded)
+        result = _ingest(ctx, sources, adopt, loaded, budget)
         if result is not None:
             return result
         ctx.clock.sleep(upload)  # times are whole seconds: copies made now are from this second
@@ -209,7 +230,7 @@ def ingest(
 
 
 def _ingest(
-    ctx: Context, sources: Sequence[Source], adopt: bool, loaded: Loaded
+    ctx: Context, sources: Sequence[Source], adopt: bool, loaded: Loaded, budget: _Budget
 ) -> IngestResult | None:
     batch = _Batch()
     loaded, known = known_requests(ctx, loaded, [s.request for s in sources])
@@ -238,7 +259,8 @@ def _ingest(
     reads = _policy(loaded.snapshot) != "keep"
     cut = {p for p, seen in batch.seen.items() if reads or _is_cut(seen, adopt, loaded.snapshot)}
     copied = ctx.map(take, [item for item in batch.seen.items() if item[0] not in cut])
-    for position, taken in (*copied, *map(take, [(p, batch.seen[p]) for p in sorted(cut)])):
+    rewritten = _within(ctx, budget, [(p, batch.seen[p]) for p in sorted(cut)], take)
+    for position, taken in chain(copied, rewritten):
         if isinstance(taken, tuple):
             entries[position] = taken
         else:
@@ -270,6 +292,25 @@ def _ingest(
         )
     write = write_result("ingest", done, Usage({}, 0, 0))
     return IngestResult(_ordered(batch, sources), write, done.loaded)
+
+
+def _within(
+    ctx: Context,
+    budget: _Budget,
+    items: Sequence[tuple[int, _Seen]],
+    take: Callable[[tuple[int, _Seen]], tuple[int, SourceOutcome | tuple[DataFile, ...]]],
+) -> Iterator[tuple[int, SourceOutcome | tuple[DataFile, ...]]]:
+    """Take one after the other, the first always, for as long as bytes and time are left."""
+    spent = 0
+    for position, seen in items:
+        size = seen.entry.size
+        full = budget.cut_bytes is not None and spent + size > budget.cut_bytes
+        late = budget.deadline is not None and ctx.clock.monotonic() >= budget.deadline
+        if spent and (full or late):
+            yield position, Deferred(seen.source)
+            continue
+        spent += size
+        yield take((position, seen))
 
 
 def _look_at_all(
@@ -451,7 +492,7 @@ def _has_unused_entries(
     task = FileTask(file=whole, schema=loaded.snapshot.schema)
     wanted = Wanted(schema=loaded.snapshot.schema, columns=())
     opened = open_file(_outside(ctx, whole, source), task, wanted, ctx.executor)
-    column = next(unused_entries(opened, ctx.executor), None)
+    _, column = next(unused_entries(opened, ctx.executor), (0, None))
     if column is not None and policy == "refuse":
         raise UnsupportedFile(
             f"the dictionary of column {column} has entries that no row of their row group has",

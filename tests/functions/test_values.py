@@ -1,0 +1,190 @@
+"""What a sender writes never reaches a log, a metric or the reason of a dead letter."""
+
+from __future__ import annotations
+
+import io
+import json
+import traceback
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay.errors import InvalidRequest
+from inlay.functions import observe
+from inlay.functions.arrivals import check_table_name
+
+from .conftest import Functions, event, fresh
+from .test_budgets import batch
+
+TOKEN = "Zq7Mustermann"
+
+
+def told(functions: Functions, log: io.StringIO) -> str:
+    """Everything that left the functions but the messages' own bodies."""
+    attributes = [each.get("MessageAttributes", {}) for each in functions.queues.sent]
+    return log.getvalue() + json.dumps(attributes)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        f"{TOKEN} Name = 1",
+        f"'{TOKEN}' = ",
+        f"{TOKEN}",
+        f"order_id = {TOKEN}",
+        f"order_id = '{TOKEN}'",
+        f"order_id = 1 AND {TOKEN}(order_id)",
+        f"status LIKE '{TOKEN}' ESCAPE '{TOKEN}'",
+        f"order_id = 1 -- {TOKEN}",
+        f'"{TOKEN}" IS NULL',
+        f"TIMESTAMP '{TOKEN}' > order_id",
+        f"order_id = 12{TOKEN}",
+    ],
+)
+@pytest.mark.parametrize("mode", [None, "erase", "vector"])
+def test_no_word_of_a_condition_is_told(
+    functions: Functions, log: io.StringIO, where: str, mode: str | None
+) -> None:
+    functions.fill_orders()
+    functions.invoke("delete", batch({"table": "orders", "where": where, "mode": mode}))
+    assert functions.queues.errors in (["InvalidPredicate"], ["InvalidRequest"])
+    assert TOKEN not in told(functions, log)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"table": TOKEN + " and others", "where": "order_id = 1"},
+        {"table": "orders", "keys": {TOKEN: [1]}},
+        {"table": "orders", "keys": [{TOKEN: 1}]},
+        {"table": "orders", "keys": {"order_id": [TOKEN]}},
+        {"table": "orders", "keys": {TOKEN: {TOKEN: TOKEN}}},
+        {"table": "orders", "where": "order_id = 1", TOKEN: 1},
+        {"table": "orders", "where": "order_id = 1", "mode": TOKEN},
+        {"table": "orders", "where": "order_id = 1", "requested_at": TOKEN},
+        {"table": "orders", "where": {TOKEN: TOKEN}},
+        {"table": "orders", "where": "order_id = 1", "id": {TOKEN: 1}},
+        [TOKEN],
+        TOKEN,
+    ],
+)
+def test_no_word_of_a_request_is_told(functions: Functions, log: io.StringIO, body: Any) -> None:
+    functions.fill_orders()
+    functions.invoke("delete", batch(body))
+    assert len(functions.queues.dead) == 1
+    assert TOKEN not in told(functions, log)
+
+
+def test_a_reused_id_is_not_told(functions: Functions, log: io.StringIO) -> None:
+    functions.fill_orders()
+    for order in (1, 2):
+        functions.invoke(
+            "delete", batch({"id": TOKEN, "table": "orders", "where": f"order_id = {order}"})
+        )
+    assert functions.queues.errors == ["RequestReused"]
+    assert TOKEN not in told(functions, log)
+
+
+def test_no_word_of_a_direct_invocation_is_told(functions: Functions, log: io.StringIO) -> None:
+    functions.fill_orders()
+    for function in ("compact", "collect_garbage", "rewrite"):
+        for asked in ({"table": f"{TOKEN} x"}, {"table": {TOKEN: 1}}, {"dry_run": TOKEN}):
+            with pytest.raises(InvalidRequest) as failed:
+                functions.invoke(function, asked)
+            assert TOKEN not in "".join(traceback.format_exception(failed.value))
+    assert TOKEN not in told(functions, log)
+
+
+def test_the_rewrite_queues_condition_is_not_told(functions: Functions, log: io.StringIO) -> None:
+    functions.fill_orders()
+    functions.invoke("rewrite", batch({"table": "orders", "where": f"{TOKEN} = 1"}))
+    functions.invoke("rewrite", batch({"table": "orders", "delete": {TOKEN: 1}}))
+    assert functions.queues.errors == ["InvalidPredicate", "InvalidRequest"]
+    assert TOKEN not in told(functions, log)
+
+
+def test_the_place_is_told(functions: Functions) -> None:
+    functions.fill_orders()
+    functions.invoke("delete", batch({"table": "orders", "where": f"order_id = {TOKEN}"}))
+    [letter] = functions.queues.sent
+    assert "character 12" in letter["MessageAttributes"]["InlayReason"]["StringValue"]
+
+
+WORDS = st.sampled_from(
+    [
+        *(TOKEN, f"'{TOKEN}'", f'"{TOKEN}"', "order_id", "status", "=", "<", "AND", "NOT", "("),
+        *(")", "IN", "LIKE", "IS", "NULL", "1", "1.5e3", "DATE", "CAST", "AS", ",", "%", "'", "--"),
+    ]
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(words=st.lists(WORDS, max_size=8), mode=st.sampled_from([None, "erase", "surgery"]))
+def test_no_token_of_any_text_is_told(words: list[str], mode: str | None) -> None:
+    with fresh() as functions, pytest.MonkeyPatch.context() as patch:
+        log = io.StringIO()
+        patch.setattr(observe.logger.registered_handler, "stream", log)
+        functions.fill_orders()
+        asked = {"table": "orders", "where": " ".join(words) or " ", "mode": mode}
+        functions.invoke("delete", batch(asked))
+        assert TOKEN not in told(functions, log)
+
+
+def test_a_name_that_cannot_be_a_tables_is_not_repeated() -> None:
+    with pytest.raises(InvalidRequest) as failed:
+        check_table_name(f"{TOKEN}!")
+    assert TOKEN not in str(failed.value)
+
+
+# -- metrics --------------------------------------------------------------------------------------
+
+
+def metrics(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    lines = capsys.readouterr().out.splitlines()
+    return [found for found in map(json.loads, lines) if "_aws" in found]
+
+
+def names(told: dict[str, Any]) -> set[str]:
+    [directive] = told["_aws"]["CloudWatchMetrics"]
+    return {each["Name"] for each in directive["Metrics"]}
+
+
+def test_metrics_are_by_function_and_never_zero(
+    functions: Functions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    functions.fill_orders()
+    functions.replay("delete.where")
+    functions.replay("compact.schedule")
+    found = metrics(capsys)
+    assert found
+    for each in found:
+        [directive] = each["_aws"]["CloudWatchMetrics"]
+        assert directive["Dimensions"] == [["service"]]
+        assert all(each[name] != [0] and each[name] != [0.0] for name in names(each))
+
+
+def test_metrics_by_table_are_a_choice_and_only_of_tables_there_are(
+    functions: Functions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    functions.set_variable("INLAY_TABLE_METRICS", "true")
+    functions.fill_orders()
+    functions.replay("delete.where")
+    functions.replay("delete.unknown_table")
+    functions.replay("delete.malformed")
+    tables = {each.get("table") for each in metrics(capsys)}
+    assert tables == {"orders", None}
+
+
+def test_an_idle_round_costs_no_metric_by_table(
+    functions: Functions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing to do is read from the pointer: one request, and one metric of the function for it."""
+    functions.fill_orders()
+    functions.replay("rewrite.schedule")
+    assert {name for each in metrics(capsys) for name in names(each)} <= {"Requests", "BytesDown"}
+
+
+def test_events_stay_readable() -> None:
+    assert event("delete.where")["Records"]
