@@ -1,4 +1,4 @@
-"""A reader of Iceberg tables of plain columns on this disk, by the specification alone: an oracle for tests.
+"""A reader of Iceberg tables of plain columns on this disk, by the specification alone: an oracle.
 
 It knows nothing of Inlay's metadata. It finds columns by field ids, applies deletion vectors and position
 deletes, fills in initial defaults, and checks on the way what the specification promises: that bounds

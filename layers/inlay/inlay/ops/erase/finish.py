@@ -141,7 +141,7 @@ class _Sweeper:
         through = erasure.phase_version - 1
         expired = [e for e in loaded.snapshot.expired if e.through >= through]
         seen_us = min((e.time_us or 0 for e in expired), default=0)
-        stale = publication_waits(self.ctx, erasure.phase_version)
+        stale = publication_waits(self.ctx, loaded.snapshot.oldest_version)
         if stale is not None:
             return [stale]
         wait = self._wait(loaded, seen_us, "readers of old versions may still be at work")
@@ -167,7 +167,7 @@ class _Sweeper:
         self._delete_all(loaded)
         if self.failures:
             return [Waiting("object", f.key, f.reason) for f in self.failures]
-        stale = publication_waits(self.ctx, erasure.phase_version)
+        stale = publication_waits(self.ctx, loaded.snapshot.oldest_version)
         if stale is not None:
             return [stale]
         # Look again, rather than trust what was just done.
