@@ -54,6 +54,7 @@ from inlay.ops.data.data_files import write_batches
 from inlay.ops.metadata.load import Loaded, load_pointer
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
+from inlay.parquet.footer.decoded_size import largest_group
 from inlay.parquet.footer.footer import Footer
 from inlay.parquet.read.describe import describe, entry_of, partition_in, read_tail
 from inlay.parquet.read.ranges import Objects
@@ -70,6 +71,9 @@ T = TypeVar("T")
 
 # Fresh uploads after the GC boundary overtook this batch's copies.
 MAX_UPLOADS = 3
+# What a decoded row group of an object that is read may take, in `ingest.split_bytes`: columns are
+# commonly stored in a quarter of what they take decoded.
+DECODED_SHARE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,7 @@ class _Seen:
         None  # the footer it has, and the one with the table's ids
     )
     recode: bool = False  # it should be stamped and cannot
+    group_bytes: int = 0  # its largest row group, decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,6 +444,7 @@ def _look(
         spans=partition is None,
         stamp=stamp,
         recode=recode,
+        group_bytes=largest_group(described.footer),
     )
 
 
@@ -509,7 +515,9 @@ def _outside(ctx: Context, whole: DataFile, source: Source) -> Objects:
 
 def _is_cut(seen: _Seen, adopt: bool, snapshot: Snapshot) -> bool:
     limit = Properties(snapshot.properties).number("ingest.split_bytes")
-    return (seen.spans or seen.recode) and not adopt and seen.entry.size <= limit
+    # Some KB may be a GB once decoded, and row groups are decoded whole.
+    fits = seen.entry.size <= limit and seen.group_bytes <= DECODED_SHARE * limit
+    return (seen.spans or seen.recode) and not adopt and fits
 
 
 def stamps_ids(snapshot: Snapshot) -> bool:
