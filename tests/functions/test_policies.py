@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +15,12 @@ import pytest
 
 import inlay
 from inlay.functions import messages, settings, tables
+from inlay.parquet.write import upload
+from inlay.plan.maintain import compaction
+from inlay.storage.base import MIN_PART_BYTES
 from inlay.storage.memory import MemoryStore
 
-from .conftest import BUCKET, EVENTS, ORDERS, Functions, event
+from .conftest import BUCKET, EVENTS, ORDERS, Functions, event, fresh
 from .policies import KEY_ARN, Guard, guarded, load, policies
 from .test_budgets import batch
 from .test_landing import few, told
@@ -44,7 +48,6 @@ class Actor:
 
     def __init__(self, functions: Functions, guard: Guard, patch: pytest.MonkeyPatch) -> None:
         self.functions, self.guard = functions, guard
-        tables.store.cache_clear()
         patch.setattr(tables, "store", lambda: guarded(functions.store, guard))
         self.queues = functions.queues
         patch.setattr(messages, "sqs", lambda: self)
@@ -85,6 +88,13 @@ class Actor:
         finally:
             self.guard.acting = ""
 
+    def failing(self, function: str, what: Any) -> None:
+        """Run a function while no part of an upload is taken."""
+        self.guard.failing_parts = True
+        with suppress(Exception):
+            self(function, what)
+        self.guard.failing_parts = False
+
     def sent(self, queue: str) -> Iterator[dict[str, Any]]:
         """What was sent to a queue, as its function receives it; the queue is then empty."""
         bodies = self.queues.bodies(queue)
@@ -105,6 +115,10 @@ def from_queue(sent: dict[str, Any], queue: str) -> dict[str, Any]:
 
 @pytest.fixture
 def actor(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Actor:
+    return _actor(functions, monkeypatch)
+
+
+def _actor(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Actor:
     template = load(AdoptFrom=f"arn:aws:s3:::{ADOPTED}/raw/*", KmsKeyArn=KEY_ARN)
     for name, value in {
         "INLAY_ADOPT_FROM": f"arn:aws:s3:::{ADOPTED}/raw/*",
@@ -146,10 +160,15 @@ def large(rows: int = 60_000) -> bytes:
     return sink.getvalue()
 
 
-def tour(actor: Actor) -> None:
+def schema() -> pa.Schema:
+    return pq.read_schema(pa.BufferReader(ORDERS))
+
+
+def tour(actor: Actor, *, versioned: bool) -> None:
     """Every event of `events/` and every operation that a function carries out."""
     functions = actor.functions
-    functions.store.enable_versioning()
+    if versioned:
+        functions.store.enable_versioning()
     functions.create_orders()
     functions.land()
     functions.store.put(
@@ -193,22 +212,54 @@ def tour(actor: Actor) -> None:
     actor("delete", from_queue(batch(keys), "DeleteQueue"))
     for sent in list(actor.sent("rewrite")):
         actor("rewrite", sent)
-    # A large table with a file adopted elsewhere: surgery copies ranges, compaction packs.
+    # A large table with files adopted elsewhere: surgery copies ranges and carries tags over.
     body = large()
     functions.store.at(ADOPTED).put("raw/big.parquet", body, headers={"Tagging": "a=b"})
-    functions.store.put("ingest/orders/big.parquet", body, headers={"Tagging": "a=b"})
-    orders = functions.orders()
-    orders.ingest([f"memory://{BUCKET}/ingest/orders/big.parquet"])
-    orders.ingest([f"memory://{ADOPTED}/raw/big.parquet"], adopt=True)
-    for mode in ("surgery", "vector"):
-        asked = {"table": "orders", "where": "order_id = 40001", "mode": mode}
+    functions.store.put("ingest/large/big.parquet", body)
+    table = inlay.create(f"memory://{BUCKET}/tables/large", schema())
+    table.ingest([f"memory://{BUCKET}/ingest/large/big.parquet"])
+    [own] = table.files()["key"].to_pylist()
+    functions.store.put(f"tables/large/{own}", body, headers={"Tagging": "a=b"})
+    table.ingest([f"memory://{ADOPTED}/raw/big.parquet"], adopt=True)
+    for mode, order in (("vector", 50_001), ("surgery", 40_001)):
+        asked = {"table": "large", "where": f"order_id = {order}", "mode": mode}
         actor("delete", from_queue(batch(asked), "DeleteQueue"))
         for sent in list(actor.sent("rewrite")):
             actor("rewrite", sent)
+    table.refresh().delete("order_id = 20001")
+    actor.failing("rewrite", {"table": "large"})
+    # What time does not allow is told again.
+    actor("rewrite", from_queue(batch({"table": "large"}), "RewriteQueue"), Late())
     actor("rewrite", {})
-    orders.refresh().set_properties(**{"compact.handover_bytes": "1"})
-    orders.append(pq.read_table(pa.BufferReader(ORDERS)))
+    # Uploads that break off are aborted.
+    inlay.create(
+        f"memory://{BUCKET}/tables/parts",
+        schema(),
+        partition_by=["bucket(2, customer_id)"],
+        properties={"compact.small_file_bytes": str(2**30)},
+    )
+    sent = told(functions, body, "ingest/parts/big.parquet")
+    actor.failing("ingest", from_queue(sent, "IngestQueue"))
+    actor("ingest", from_queue(sent, "IngestQueue"))
+    functions.store.at(ADOPTED).put("raw/small.parquet", ORDERS)
+    parts = inlay.open(f"memory://{BUCKET}/tables/parts")
+    parts.append(pq.read_table(pa.BufferReader(few(10))))
+    plain = inlay.create(f"memory://{BUCKET}/tables/plain", schema())
+    plain.ingest([f"memory://{ADOPTED}/raw/small.parquet"], adopt=True)
+    plain.append(pq.read_table(pa.BufferReader(few(10))))
+    packs = inlay.create(f"memory://{BUCKET}/tables/packs", schema())
+    for _ in range(5):
+        packs.append(pq.read_table(pa.BufferReader(large(8_000))))
+    actor.failing("compact", {"table": "packs"})
     actor("compact", {})
+    # A backlog that no invocation has the time for goes to Spark.
+    properties = {"compact.handover_bytes": "1"}
+    many = inlay.create(f"memory://{BUCKET}/tables/many", schema(), properties=properties)
+    for start in range(5):
+        many.append(pq.read_table(pa.BufferReader(few(10, 80_000 + 100 * start))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "SECONDS_PER_MIB", 1e9)
+        actor("compact", {"table": "many"})
     # Erasures to their end, with what lies in the landing zone, unfinished uploads and all.
     for root in ("ingest/orders/slow.parquet", "tables/orders/data/2020/01/01/00/slow.parquet"):
         functions.store.create_multipart(root)
@@ -232,7 +283,14 @@ def test_the_policies_allow_what_the_functions_do_and_nothing_else(
     actor: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("inlay.plan.surgery.strategy.SMALL_FILE_BYTES", 0)
-    tour(actor)
+    monkeypatch.setattr(upload, "PUT_BYTES", MIN_PART_BYTES)
+    monkeypatch.setattr(upload, "PART_BYTES", MIN_PART_BYTES)
+    tour(actor, versioned=True)
+    with fresh() as unversioned:
+        again = _actor(unversioned, monkeypatch)
+        again.guard.used = actor.guard.used
+        tour(again, versioned=False)
+        assert again.guard.denied == []
     assert actor.guard.denied == []
     assert sorted(actor.guard.unused()) == [], "allowed, and never asked for"
     assert "AccessDenied" not in actor.queues.errors

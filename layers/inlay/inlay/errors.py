@@ -226,7 +226,9 @@ class UnsupportedFile(InputError):
 class NotAllowed(InputError):
     """Whoever asked may not ask for this."""
 
-    default_next_step = "Send erasures to the deployment's erase queue (its output EraseQueue); EraserPolicy grants that"
+    default_next_step = (
+        "Send erasures to the deployment's erase queue, which its EraserPolicy grants"
+    )
 
 
 class NotGranted(InputError):
