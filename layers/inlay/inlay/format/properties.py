@@ -155,6 +155,11 @@ class Properties:
         return self.number("stats.columns")
 
 
+def is_published(values: Mapping[str, str]) -> bool:
+    """Whether a table of these properties is published for other engines."""
+    return Properties(values).text("publish.format") != "none"
+
+
 def settings(values: Mapping[str, str]) -> dict[str, str]:
     """The properties that somebody has set."""
     return {name: value for name, value in values.items() if name != LEDGER_SALT}

@@ -87,7 +87,10 @@ def upsert(
         return Skipped(loaded)
     kept = tuple(field for field in schema.fields if field.name not in given.names)
     if kept:
-        loaded = current_base(ctx, loaded)
+        named_on, loaded = loaded, current_base(ctx, loaded)
+        rows, names = _renamed(ctx, rows, names, given, named_on, loaded)
+        ids = {field.id for field in given.fields}
+        kept = tuple(field for field in loaded.snapshot.schema.fields if field.id not in ids)
     bound = loaded
 
     def plan(loaded: Loaded) -> Change | Planned:
@@ -105,6 +108,31 @@ def upsert(
         )
 
     return commit_planned(ctx, loaded, plan)
+
+
+def _renamed(
+    ctx: Context,
+    rows: pa.Table,
+    names: tuple[str, ...],
+    given: Schema,
+    named_on: Loaded,
+    loaded: Loaded,
+) -> tuple[pa.Table, tuple[str, ...]]:
+    """Rows and key columns by the names that the fields of `given` have by now. Raises `ConcurrentChange`
+    where one was dropped or has another type: what the names meant is told by the schema they were read
+    under."""
+    newest = [loaded.snapshot.schema.by_id(field.id) for field in given.fields]
+    now = [
+        field.name
+        for field, was in zip(newest, given.fields, strict=True)
+        if field is not None and field.type == was.type
+    ]
+    if len(now) < len(newest):
+        check_same_schema(ctx, named_on, loaded)
+    by_name = dict(zip(given.names, now, strict=True))
+    return rows.rename_columns([by_name[name] for name in rows.column_names]), tuple(
+        by_name[name] for name in names
+    )
 
 
 def _markers(ctx: Context, loaded: Loaded, rows: pa.Table, names: Sequence[str]) -> tuple[Any, ...]:

@@ -72,8 +72,11 @@ class _Plan:
 def register(spark: SparkSession) -> None:
     """Make the format "inlay" known to a session that did not find `pyspark_inlay` by itself."""
     from inlay.spark.source import InlayDataSource
+    from inlay.spark.sql import register_function
 
     spark.dataSource.register(InlayDataSource)
+    if _context(spark) is not None:
+        register_function(spark)
 
 
 def read(
@@ -171,17 +174,18 @@ def _plan(
     version: int | None,
     native: Native,
 ) -> _Plan:
-    from inlay.spark.types import column_ids, spark_schema
+    from inlay.spark.types import column_ids, named_as_in, spark_schema
 
     if native not in ("auto", "never"):
         raise InvalidRequest(f"native={str(native)[:50]!r}", next_step='Say "auto" or "never"')
     state = load_state(uri, version=version)
     schema = state.snapshot.schema
     # Found wrong here, these raise what they are; in Spark's planning they would come as its errors.
-    asked = spark_schema(schema, columns)
-    scan = Scan(connect(uri), state, columns=asked.names, where=where)
+    names = schema.names if columns is None else named_as_in(schema, columns)
+    scan = Scan(connect(uri), state, columns=names, where=where)
+    asked = spark_schema(schema, names)
     _check_times(spark, asked)
-    wanted = column_ids(schema, asked.names)
+    wanted = column_ids(schema, names)
     predicate = TRUE if where is None else parse_predicate(where, schema)
     if native == "never":
         return _Plan(state, Split(rest=scan.plan.tasks), wanted, predicate)

@@ -36,7 +36,7 @@ from inlay.parquet.read.reader import Wanted, open_file, read_file, read_positio
 from inlay.parquet.read.row_groups import plan_groups
 from inlay.parquet.read.selection import top_columns
 from inlay.parquet.read.statistics import describe
-from inlay.parquet.surgery.residue import search_open
+from inlay.parquet.surgery.residue import search_open, unused_entries
 from inlay.parquet.surgery.surgery import Rewritten, plan_edit, rewrite_object
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Unit
@@ -204,8 +204,8 @@ def look(
     assert opened.source.etag is not None  # an open file is pinned
     touched, emptied = _split_groups(kept, group_rows)
     share = len(kept) / sum(group_rows) if kept else 0.0
-    recode, texts = _residue(ctx, opened, kept, schema)
-    touched = sorted({*touched, *(recode - set(emptied))})
+    recode, texts = _residue(ctx, opened, touched, emptied, schema)
+    touched = sorted({*touched, *recode})
     footer, surgery = None, None
     if touched or texts or (emptied and kept):
         footer, surgery = _plan_surgery(opened, touched, emptied)
@@ -226,22 +226,36 @@ def look(
 
 
 def _residue(
-    ctx: Context, opened: OpenFile, kept: BitMap, schema: Schema
+    ctx: Context,
+    opened: OpenFile,
+    touched: Sequence[int],
+    emptied: Sequence[int],
+    schema: Schema,
 ) -> tuple[frozenset[int], frozenset[str]]:
-    """The row groups that name what is erased beside their rows, and what the file's key-values name of
-    it. Only other writers leave such: this library's writes a dictionary of what the rows have."""
+    """The row groups that may name what is erased beside their rows, and what the file's key-values may
+    name of it. Only other writers leave such: this library's writes a dictionary of what the rows have.
+
+    In any file those are values that the condition is about. In one that loses rows it is all that the
+    rows had, in any column: what a dictionary has and no row, may have been theirs. (A file made by
+    surgery may have lost them already, when there was no time for all of its groups.)
+    """
     task = opened.task
     asked = [m for m in task.markers if m.erasure is not None]
     predicates = [p for m in asked if (p := marker_predicate(m, schema)) is not None]
-    if not kept or not predicates or not task.file.is_foreign:
+    left = set(range(task.file.row_groups)) - set(emptied)
+    if not left or not predicates or not task.file.is_foreign:
         return frozenset(), frozenset()
     asked_for = Or(tuple(predicates))  # many erasures share one look
     try:
         found = search_open(opened, asked_for, ctx.executor)
+        recode = found.row_groups & left
+        if touched or emptied or task.file.origin is not None:
+            others = left - recode - set(touched)
+            recode |= {group for group, _ in unused_entries(opened, ctx.executor, others)}
     except (UnsupportedFile, UnreadableFile):
         # What cannot be searched is written anew, as a whole where surgery cannot.
-        return frozenset(range(task.file.row_groups)), texts_of(asked_for)
-    return found.row_groups, texts_of(asked_for) if found.residues else frozenset()
+        return frozenset(left), texts_of(asked_for)
+    return recode, texts_of(asked_for) if found.residues else frozenset()
 
 
 def _plan_surgery(

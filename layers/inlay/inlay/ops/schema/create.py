@@ -1,6 +1,8 @@
 """Create: a table's first snapshot.
 
 Promise: at most one of any number of racing creators wins; the others are told that a table is there.
+Nothing is created over what is left of another table: archives that lie where the new table's must go
+one day are refused by name, for they may be all that is left of a table whose pointer was lost.
 """
 
 from __future__ import annotations
@@ -9,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from inlay.errors import InvalidRequest, TableExists
-from inlay.format.keys import POINTER
+from inlay.errors import ForeignArchives, InvalidRequest, TableExists
+from inlay.format.keys import ARCHIVES, POINTER
 from inlay.format.properties import check_properties
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import UNPARTITIONED, Commit, PartitionSpec, Snapshot
@@ -34,7 +36,10 @@ def create(
     partition_by: Sequence[str] = (),
     properties: Mapping[str, object] | None = None,
 ) -> Loaded:
-    """Create the table at `ctx.root`, version 1, empty. Raises `TableExists`."""
+    """Create the table at `ctx.root`, version 1, empty.
+
+    Raises `TableExists`, and `ForeignArchives` where a table was and only its pointer is gone.
+    """
     if not isinstance(schema, pa.Schema):
         raise InvalidRequest(
             f"a schema cannot be a {type(schema).__name__}",
@@ -52,10 +57,20 @@ def create(
     sort_ids = _column_ids(typed, sort_by, "sort_by", ctx.uri)
     fields = partition_fields(partition_by, typed)
     specs = (UNPARTITIONED, PartitionSpec(1, fields)) if fields else (UNPARTITIONED,)
+    # Before the look at the pointer: archives that are there while no pointer is are no racer's.
+    left = next(iter(ctx.store.list(ctx.key(ARCHIVES + "v"))), None)
     # The store's clock, not ours: an absent pointer's 404 tells the time as well as a success would.
     now = ctx.store.head(ctx.key(POINTER))
     if isinstance(now, Head):
         raise TableExists(f"there is a table at {ctx.uri} already", table=ctx.uri)
+    if left is not None:
+        raise ForeignArchives(
+            f"{ctx.uri} has no pointer, but archives of a table that was there: {left.key}",
+            next_step="`inlay repair` rebuilds that table from them; if it was to be removed, delete "
+            f"everything under {ctx.uri}/ and create the table then",
+            table=ctx.uri,
+            key=left.key,
+        )
     table_id = ctx.new_id()
     snapshot = Snapshot(
         table_id=table_id,

@@ -16,7 +16,7 @@ what is found there alone is not certain (`Residue.certain`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -93,12 +93,14 @@ class Residue:
 @dataclass(frozen=True, slots=True)
 class Searched:
     """What was found in one file, and what looking cost. `rows_read` are row groups of which a column was
-    read, because what lies beside the rows named a value that they might have."""
+    read, because what lies beside the rows named a value that they might have. `key_values` are the names
+    of the pairs that the file keeps in its footer, whatever they say."""
 
     residues: tuple[Residue, ...] = ()
     requests: int = 0
     bytes: int = 0
     rows_read: int = 0
+    key_values: tuple[str, ...] = ()
 
     @property
     def row_groups(self) -> frozenset[int]:
@@ -149,20 +151,29 @@ def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> S
     for column in columns:
         residues += column.confirm(held)
     rows_read = len({g for column in columns for g in column.suspects})
-    return Searched(tuple(residues), held.requests, held.bytes, rows_read)
+    kept = tuple(sorted(name.decode("utf-8", "replace") for name in footer.key_values))
+    return Searched(tuple(residues), held.requests, held.bytes, rows_read, kept)
 
 
-def unused_entries(opened: OpenFile, executor: Executor) -> Iterator[str]:
-    """The columns with a dictionary that has an entry which no row of its row group has. Reads all chunks
-    with a dictionary, one at a time; who only wants to know whether there is one stops at the first."""
+def unused_entries(
+    opened: OpenFile, executor: Executor, groups: Iterable[int] | None = None
+) -> Iterator[tuple[int, str]]:
+    """The row groups (of `groups`, or of all) with a dictionary that has an entry which none of their rows
+    has, each with the first such column. Reads all chunks with a dictionary, a row group at a time; who
+    only wants to know whether there is one stops at the first."""
     footer = decode_footer(opened.tail, file_size=opened.task.file.size)
-    flat = [x for x in footer.leaves if x.repetition_level == 0 and x.type is not Physical.BOOLEAN]
-    for leaf in flat:
-        column = _Column(footer, leaf, 0, TRUE)
-        for ordinal in column.ordinals():
-            if column.has_unused(_Held(opened, executor), ordinal):
-                yield column.name
-                break
+    columns = [
+        _Column(footer, leaf, 0, TRUE)
+        for leaf in footer.leaves
+        if leaf.type is not Physical.BOOLEAN
+    ]
+    for ordinal in range(footer.num_row_groups) if groups is None else sorted(groups):
+        held = _Held(opened, executor)
+        coded = [c for c in columns if c.chunk(ordinal).dictionary() is not None]
+        held.fetch([c.chunk(ordinal).place for c in coded])
+        name = next((c.name for c in coded if c.has_unused(held, ordinal)), None)
+        if name is not None:
+            yield ordinal, name
 
 
 def _in_key_values(footer: Footer, texts: frozenset[str]) -> Iterator[Residue]:
@@ -294,11 +305,7 @@ class _Column:
 
     def has_unused(self, held: _Held, ordinal: int) -> bool:
         """Whether the dictionary of a row group has an entry that none of its rows has."""
-        chunk = self.chunk(ordinal)
-        if chunk.dictionary() is None:
-            return False
-        held.fetch([chunk.place])
-        entries = self._entries(held, chunk)
+        entries = self._entries(held, self.chunk(ordinal))
         if entries is None:
             return False
         rows = normalised(self._read_rows(held, ordinal))

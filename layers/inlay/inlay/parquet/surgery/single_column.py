@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from inlay.parquet.arrow.types import is_list
 from inlay.parquet.footer.fields import (
     Chunk,
     Codec,
@@ -32,8 +33,8 @@ from inlay.parquet.surgery.physical_view import translate_errors
 
 
 def read_chunk(footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: bytes) -> pa.Array:
-    """The values of a chunk of a column that is reached through structs only, one for each of `rows`.
-    `body` holds the chunk behind 4 other bytes: readers take offset 0 for "none"."""
+    """The values of a chunk; of a column within lists those of all `rows` together. `body` holds the chunk
+    behind 4 other bytes: readers take offset 0 for "none"."""
     meta = {k: v for k, v in chunk.meta.items() if k not in _NOT_FOR_DECODING}
     moved = len(MAGIC) - chunk.start
     for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
@@ -81,7 +82,8 @@ _NOT_FOR_DECODING = frozenset({Meta.STATISTICS, Meta.SIZES, Meta.BLOOM, Meta.BLO
 
 
 def _chain(footer: Footer, leaf: Leaf) -> list[Struct]:
-    """The schema elements from the top to a leaf, each with the next as its only child."""
+    """The schema elements from the top to a leaf, each with the next as its only child. Lists and maps lose
+    their annotations, which a single child would not fit, and keep their levels."""
     chain: list[Struct] = []
     at = 1
     for depth in range(len(leaf.path)):
@@ -94,7 +96,11 @@ def _chain(footer: Footer, leaf: Leaf) -> list[Struct]:
             at = end
         assert element[Element.NAME] == name
         is_leaf = depth == len(leaf.path) - 1
-        chain.append(element if is_leaf else {**element, Element.CHILDREN: 1})
+        if not is_leaf:
+            plain = (Element.NAME, Element.REPETITION)
+            element = {key: value for key, value in element.items() if key in plain}
+            element[Element.CHILDREN] = 1
+        chain.append(element)
         at += 1
     return chain
 
@@ -136,9 +142,12 @@ def _read(
             pre_buffer=False,
         ) as file:
             array = file.read(use_threads=False).column(0).combine_chunks()
-        while pa.types.is_struct(array.type):
-            array = pc.struct_field(array, [0])
-        return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        if isinstance(array, pa.ChunkedArray):  # of no rows, or of more bytes than one array holds
+            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+        while pa.types.is_struct(array.type) or is_list(array.type):
+            is_struct = pa.types.is_struct(array.type)
+            array = pc.struct_field(array, [0]) if is_struct else array.flatten()
+        return array
 
     found: pa.Array = translate_errors(decode)
     return found
