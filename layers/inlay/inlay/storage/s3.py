@@ -1,4 +1,4 @@
-"""S3, and whatever speaks its protocol: the only module that knows the AWS SDK.
+"""S3, and whatever speaks its protocol.
 
 Promise: each method is one request (a page or batch each for lists and deletes), answered with the
 values of `base.py` or a typed error; the store's clock is the `Date` header of the answer, never the
@@ -12,7 +12,8 @@ commit looks at the pointer after any doubt. Everything else is tried up to four
 (`If-None-Match: *`) that is refused on a *later* attempt may have met its own first one, so it looks
 at what is there and reports `Written` when those are its bytes.
 
-botocore is used without boto3, whose resources are of no use here and cost import time.
+GET, HEAD, PUT and object listings go without the SDK's model of them (`s3_direct.py`), the rest by the
+SDK. botocore is used without boto3, whose resources are of no use here and cost import time.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from inlay.errors import AccessDenied, InlayError, InvalidRequest, PageError, StoreUnavailable
-from inlay.storage import process, rules, s3_errors
+from inlay.storage import process, rules, s3_direct, s3_errors
 from inlay.storage.base import (
     ByteRange,
     Condition,
@@ -54,6 +55,8 @@ from inlay.storage.process import PerProcess
 
 if TYPE_CHECKING:
     from botocore.client import BaseClient
+
+    from inlay.storage.s3_direct import DirectLine
 
 DEFAULT_REGION: Final = "us-east-1"
 # Four attempts with full jitter wait 0.7 s on average and 1.4 s at most: longer than a SlowDown or
@@ -140,6 +143,25 @@ class _Declined:
     attempt: int
 
 
+class _Direct:
+    """The direct line to a bucket, looked for when it is first needed. Two threads may look at once:
+    both find the same."""
+
+    def __init__(self, bucket: str) -> None:
+        self._bucket = bucket
+        self._found: DirectLine | None = None
+        self._known = False
+
+    def line(self, client: BaseClient) -> DirectLine | None:
+        if not self._known:
+            self._found = s3_direct.find(client, self._bucket)
+            self._known = True
+        return self._found
+
+    def forget(self) -> None:
+        self._known = False
+
+
 class S3Store:
     """One bucket. Safe to use from several threads: so is the client. A process forked from this one
     makes a client of its own, with the same endpoint and region; one that was given is refused there.
@@ -161,6 +183,7 @@ class S3Store:
         self._region = region
         self._process = process.current()
         self._clients = PerProcess(self._connect)
+        self._directs = PerProcess(lambda: _Direct(bucket))
         self._clients.get()  # what is wrong with the environment is said here
 
     def _connect(self) -> BaseClient:
@@ -517,10 +540,7 @@ class S3Store:
             arguments["Key"] = key
         for attempt in range(1, attempts + 1):
             try:
-                content = getattr(self.client, operation)(Bucket=self._name, **arguments)
-                if operation == "get_object":
-                    # Read here: a connection that breaks while reading is a failed attempt too.
-                    content["Body"] = content["Body"].read()
+                content = self._send(operation, arguments)
                 return _Answer(content, _date_us(content), attempt)
             except ClientError as error:
                 status, code, message = s3_errors.parts_of(error)
@@ -539,6 +559,21 @@ class S3Store:
                     raise fault from error
             _back_off(attempt)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _send(self, operation: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One request, directly where that is possible, else by the SDK."""
+        direct = self._directs.get()
+        if operation in s3_direct.OPERATIONS and (line := direct.line(self.client)) is not None:
+            try:
+                return line.ask(operation, arguments)
+            except s3_direct.Elsewhere:
+                # Not carried out. The SDK finds the bucket, and then says where it is.
+                direct.forget()
+        content: dict[str, Any] = getattr(self.client, operation)(Bucket=self._name, **arguments)
+        if operation == "get_object":
+            # Read here: a connection that breaks while reading is a failed attempt too.
+            content["Body"] = content["Body"].read()
+        return content
 
     def _unexpected(self, declined: _Declined, key: str) -> InlayError:
         """The error for an answer that has no meaning as a value where it came."""

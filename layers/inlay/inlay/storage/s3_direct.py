@@ -1,0 +1,401 @@
+"""The requests that scans and commits are made of, sent without the SDK's model of them.
+
+The SDK spends most of a small request on validating, serialising and parsing it by its model. GET,
+HEAD, PUT and listings are sent here instead: signed by `sigv4`, on the SDK client's own connections.
+
+Promise: *where* a request goes and *who* asks stays the SDK's word. For each bucket the SDK prepares
+one request, which is taken from it before it is sent: its URL says the endpoint and the style of
+address, its signature the region, its signer whose credentials, refreshed as they expire. Only where
+the same signature comes out here, and nothing but the known headers was set, does a `DirectLine`
+exist; an access point, S3 Express, an unsigned client or one with hooks of its own stays with the
+SDK. Connections are the client's, with its proxies, certificates and time limits, and so are the
+exceptions of a request that gets no answer.
+
+A PUT does not wait for `100 Continue` as the SDK's does: it is one round trip.
+
+A request is sent once; who repeats it is decided in `s3.py`, for the SDK's and these alike. An error
+is raised as the SDK raises it, so that it has one meaning. `Elsewhere` is an answer that redirects:
+the SDK knows how to follow.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import SplitResult, quote, unquote_plus, urlsplit
+from xml.etree import ElementTree
+
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.exceptions import (
+    ClientError,
+    IncompleteReadError,
+    NoCredentialsError,
+    ResponseStreamingError,
+)
+from urllib3.exceptions import HTTPError
+
+from inlay.storage import sigv4
+
+_PROBE_KEY: Final = "inlay"
+_PROBE_HEADERS: Final = frozenset(
+    {
+        "amz-sdk-invocation-id",
+        "amz-sdk-request",
+        "authorization",
+        "user-agent",
+        "x-amz-content-sha256",
+        "x-amz-date",
+        "x-amz-security-token",
+    }
+)
+# Codes of a request that reached the wrong region or name (botocore follows the same).
+_ELSEWHERE: Final = frozenset(
+    {
+        "AuthorizationHeaderMalformed",
+        "IllegalLocationConstraintException",
+        "PermanentRedirect",
+        "TemporaryRedirect",
+    }
+)
+# The SDK's names of an object's headers, and the headers.
+_HEADERS: Final = {
+    "BucketKeyEnabled": "x-amz-server-side-encryption-bucket-key-enabled",
+    "CacheControl": "cache-control",
+    "ContentDisposition": "content-disposition",
+    "ContentEncoding": "content-encoding",
+    "ContentLanguage": "content-language",
+    "ContentType": "content-type",
+    "SSEKMSKeyId": "x-amz-server-side-encryption-aws-kms-key-id",
+    "ServerSideEncryption": "x-amz-server-side-encryption",
+    "StorageClass": "x-amz-storage-class",
+    "Tagging": "x-amz-tagging",
+    "WebsiteRedirectLocation": "x-amz-website-redirect-location",
+}
+_ASKED: Final = _HEADERS | {
+    "IfMatch": "if-match",
+    "IfNoneMatch": "if-none-match",
+    "Range": "range",
+}
+_ANSWERED: Final = _HEADERS | {
+    "ContentRange": "content-range",
+    "ETag": "etag",
+    "TagCount": "x-amz-tagging-count",
+    "VersionId": "x-amz-version-id",
+}
+_QUERY: Final = {
+    "ContinuationToken": "continuation-token",
+    "Delimiter": "delimiter",
+    "Prefix": "prefix",
+    "StartAfter": "start-after",
+    "VersionId": "versionId",
+}
+_METHODS: Final = {
+    "get_object": "GET",
+    "head_object": "HEAD",
+    "list_objects_v2": "GET",
+    "put_object": "PUT",
+}
+OPERATIONS: Final = frozenset(_METHODS)
+_METADATA: Final = "x-amz-meta-"
+
+
+class Elsewhere(Exception):
+    """The bucket is not where the request went."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectLine:
+    """How to reach one bucket, as the SDK said. Safe to use from several threads; belongs to the
+    process of its client."""
+
+    send_prepared: Callable[[AWSPreparedRequest], AWSResponse]
+    credentials: Callable[[], Any]  # access_key, secret_key, token; refreshed when they expire
+    origin: str
+    host: str
+    base_path: str
+    user_agent: str
+    scope: sigv4.Scope
+
+    def ask(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to one request, by the SDK's names of its operation, arguments and fields: those
+        of them that `s3.py` uses. Raises what the SDK raises, or `Elsewhere`."""
+        method = _METHODS[operation]
+        body = arguments.get("Body", b"")
+        headers: dict[str, Any] = {}
+        query: list[str] = []
+        for name, value in arguments.items():
+            if (header := _ASKED.get(name)) is not None:
+                headers[header] = str(value).lower() if isinstance(value, bool) else value
+            elif (parameter := _QUERY.get(name)) is not None:
+                query.append(f"{parameter}={quote(value, safe='-_.~')}")
+        for name, value in arguments.get("Metadata", {}).items():
+            headers[_METADATA + name] = value
+        if operation == "list_objects_v2":
+            # Encoded, because a key may hold what no XML can.
+            query += ["encoding-type=url", "list-type=2"]
+        path = self.base_path
+        if "Key" in arguments:
+            path += f"/{quote(arguments['Key'], safe='/~')}"
+        status, said, content = self._send(
+            method, path or "/", "&".join(sorted(query)), headers, body
+        )
+        if status >= 300:
+            raise _error(operation, status, said, content)
+        answer: dict[str, Any] = {"ResponseMetadata": {"HTTPHeaders": {"date": said.get("date")}}}
+        if operation == "list_objects_v2":
+            return {**answer, **_listing(content)}
+        for name, header in _ANSWERED.items():
+            if (value := said.get(header)) is not None:
+                answer[name] = value
+        if operation == "get_object":
+            answer["Body"] = content
+        if (modified := said.get("last-modified")) is not None:
+            answer["LastModified"] = email.utils.parsedate_to_datetime(modified)
+        if (length := said.get("content-length")) is not None:
+            answer["ContentLength"] = int(length)
+        if operation == "head_object":
+            answer["Metadata"] = {
+                name.lower().removeprefix(_METADATA): value
+                for name, value in said.items()
+                if name.lower().startswith(_METADATA)
+            }
+        return answer
+
+    def _send(
+        self, method: str, path: str, query: str, headers: dict[str, Any], body: bytes
+    ) -> tuple[int, Any, bytes]:
+        """(status, headers, body) of the answer."""
+        credentials = self.credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        timestamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        digest = hashlib.sha256(body).hexdigest() if body else sigv4.EMPTY_SHA256
+        headers["x-amz-content-sha256"] = digest
+        headers["x-amz-date"] = timestamp
+        if credentials.token:
+            headers["x-amz-security-token"] = credentials.token
+        signed = sigv4.authorization(
+            method=method,
+            path=path,
+            query=query,
+            headers=headers | {"host": self.host},
+            body_sha256=digest,
+            timestamp=timestamp,
+            scope=self.scope,
+            access_key=credentials.access_key,
+            secret_key=credentials.secret_key,
+        )
+        headers["Authorization"] = signed
+        headers["User-Agent"] = self.user_agent
+        if method == "PUT":
+            headers["content-length"] = str(len(body))
+        url = f"{self.origin}{path}{'?' if query else ''}{query}"
+        sent = body if method == "PUT" else None
+        sendable: Any = headers  # any mapping will do
+        answer = self.send_prepared(AWSPreparedRequest(method, url, sendable, sent, True))
+        raw = answer.raw
+        try:
+            content = raw.read()
+        except HTTPError as error:
+            raise ResponseStreamingError(error=error) from error
+        expected = raw.headers.get("content-length")
+        if method != "HEAD" and expected is not None and len(content) != int(expected):
+            raise IncompleteReadError(actual_bytes=len(content), expected_bytes=int(expected))
+        return raw.status, raw.headers, content
+
+
+def find(client: Any, bucket: str) -> DirectLine | None:
+    """How the client reaches `bucket`; None where only the client itself knows. No request is sent.
+    Raises what the SDK raises where it cannot prepare one."""
+    _register(client)
+    taken = _Taken()
+    _probing.taken = taken
+    try:
+        said = client.head_object(Bucket=bucket, Key=_PROBE_KEY)
+    finally:
+        _probing.taken = None
+    prepared, signer = taken.prepared, taken.signer
+    if said["ResponseMetadata"]["HTTPHeaders"].get(_MARK) is None or prepared is None:
+        return None  # another hook answered: whoever set it wants every request
+    headers = {name.lower(): _text(value) for name, value in prepared.headers.items()}
+    url = urlsplit(prepared.url)
+    words = headers.get("authorization", "").replace(",", " ").split()
+    plain = (
+        signer is not None
+        and taken.version in ("s3v4", "v4")
+        and len(words) == 4
+        and words[0] == sigv4.ALGORITHM
+        and not set(headers) - _PROBE_HEADERS
+        and not url.query
+        and url.path.endswith(f"/{_PROBE_KEY}")
+    )
+    if not plain:
+        return None
+    _, _, region, service, _ = words[1].rpartition("=")[2].rsplit("/", 4)
+    base_path = url.path.removesuffix(f"/{_PROBE_KEY}")
+    line = DirectLine(
+        # Not public, and the only place of the connections with the client's TLS and proxies.
+        send_prepared=client._endpoint.http_session.send,
+        credentials=lambda: signer.get_auth_instance(service, region, taken.version).credentials,
+        origin=f"{url.scheme}://{url.netloc}",
+        host=_host(url),
+        base_path=base_path,
+        user_agent=headers["user-agent"],
+        scope=sigv4.Scope(region, service),
+    )
+    return line if _signs_alike(line, headers, url.path) else None
+
+
+def _signs_alike(line: DirectLine, headers: Mapping[str, str], path: str) -> bool:
+    """Whether the SDK's signature of the probe comes out here as well."""
+    credentials = line.credentials()
+    names = headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
+    known = {**headers, "host": line.host}
+    if credentials is None or not set(names) <= set(known):
+        return False
+    ours = sigv4.authorization(
+        method="HEAD",
+        path=path,
+        query="",
+        headers={name: known[name] for name in names},
+        body_sha256=headers["x-amz-content-sha256"],
+        timestamp=headers["x-amz-date"],
+        scope=line.scope,
+        access_key=credentials.access_key,
+        secret_key=credentials.secret_key,
+    )
+    return ours == headers["authorization"]
+
+
+# -- the probe ------------------------------------------------------------------------------------
+
+_MARK: Final = "inlay-not-sent"
+
+
+class _Taken:
+    """What the hooks saw of the probe."""
+
+    prepared: AWSPreparedRequest | None = None
+    signer: Any = None
+    version: object = None
+
+
+class _Probing(threading.local):
+    """The probe that this thread is making; other threads' requests pass."""
+
+    taken: _Taken | None = None
+
+
+_probing = _Probing()
+
+
+class _NoBody:
+    def stream(self) -> Iterator[bytes]:
+        return iter(())
+
+
+def _register(client: Any) -> None:
+    """Put the hooks on the client. Twice is once: they have names."""
+    events = client.meta.events
+    events.register_last("before-sign.s3", _note_signer, unique_id="inlay-signer")
+    # At the root, which is asked last: whoever else answers requests comes first.
+    events.register_last("before-send", _take, unique_id="inlay-take")
+
+
+def _note_signer(request_signer: Any, signature_version: object, **_: object) -> None:
+    if (taken := _probing.taken) is not None:
+        taken.signer, taken.version = request_signer, signature_version
+
+
+def _take(request: AWSPreparedRequest, **_: object) -> AWSResponse | None:
+    if (taken := _probing.taken) is None:
+        return None
+    taken.prepared = request
+    answered: Any = {_MARK: "1"}
+    return AWSResponse(request.url, 200, answered, _NoBody())
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+
+def _error(operation: str, status: int, said: Mapping[str, str], content: bytes) -> Exception:
+    """The SDK's exception for an answer that is an error; `Elsewhere` for one that redirects."""
+    code, message = _words(content)
+    # A HEAD has no body to say what is wrong; an answer that names another region does.
+    no_words = not content and status == 400
+    if status < 400 or code in _ELSEWHERE or (no_words and operation == "head_object"):
+        return Elsewhere()
+    answer: Any = {
+        "Error": {"Code": code or str(status), "Message": message},
+        "ResponseMetadata": {"HTTPStatusCode": status, "HTTPHeaders": {"date": said.get("date")}},
+    }
+    return ClientError(answer, operation)
+
+
+def _words(content: bytes) -> tuple[str, str]:
+    """(S3's code, S3's words) of an error's body; empty where it is not S3's."""
+    try:
+        root = ElementTree.fromstring(content)
+    except ElementTree.ParseError:
+        return "", ""
+    return _field(root, "Code"), _field(root, "Message")
+
+
+def _listing(content: bytes) -> Mapping[str, Any]:
+    try:
+        root = ElementTree.fromstring(content)
+    except ElementTree.ParseError as error:
+        # Cut, or not from an S3: as an answer that did not arrive.
+        raise IncompleteReadError(actual_bytes=len(content), expected_bytes=-1) from error
+    # Servers of other makes may not know `encoding-type`.
+    encoded = _field(root, "EncodingType") == "url"
+    decode = unquote_plus if encoded else str
+    page: dict[str, Any] = {
+        "IsTruncated": _field(root, "IsTruncated") == "true",
+        "Contents": [
+            {
+                "Key": decode(_field(each, "Key")),
+                "Size": int(_field(each, "Size")),
+                "ETag": _field(each, "ETag"),
+                "LastModified": datetime.fromisoformat(_field(each, "LastModified")),
+            }
+            for each in _children(root, "Contents")
+        ],
+        "CommonPrefixes": [
+            {"Prefix": decode(_field(each, "Prefix"))} for each in _children(root, "CommonPrefixes")
+        ],
+    }
+    if token := _field(root, "NextContinuationToken"):
+        page["NextContinuationToken"] = token
+    return page
+
+
+def _children(parent: ElementTree.Element, name: str) -> Iterator[ElementTree.Element]:
+    """The children of that name, in whatever namespace the server put them."""
+    return (each for each in parent if each.tag.rpartition("}")[2] == name)
+
+
+def _field(parent: ElementTree.Element, name: str) -> str:
+    found = next(_children(parent, name), None)
+    return "" if found is None else found.text or ""
+
+
+# -- the request's host ---------------------------------------------------------------------------
+
+
+def _host(url: SplitResult) -> str:
+    """The Host header as the SDK's connections send it: without the scheme's own port."""
+    name = url.hostname or ""
+    name = f"[{name}]" if ":" in name else name
+    own = {"http": 80, "https": 443}.get(url.scheme)
+    return name if url.port in (None, own) else f"{name}:{url.port}"
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
