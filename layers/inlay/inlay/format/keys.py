@@ -18,6 +18,8 @@ SEGMENTS = "manifest/segments/"
 DATA = "data/"
 TOMBSTONES = "tombstone/"
 RECEIPTS = "erasure/"
+# Lists that receipts name: a library that knows of none takes them for unknown objects, and lets them be.
+EVIDENCE = "evidence/"
 # Beside the format: what other engines read (`inlay.iceberg`). All of it can be made again.
 PUBLISHED = "metadata/"
 # What a REST catalog answers to loadTable: the one object that a publication swaps.
@@ -108,6 +110,7 @@ def classify(key: str) -> ObjectKind:
         (DATA, ObjectKind.DATA),
         (TOMBSTONES, ObjectKind.TOMBSTONE),
         (RECEIPTS, ObjectKind.RECEIPT),
+        (EVIDENCE, ObjectKind.RECEIPT),
     ):
         if key.startswith(prefix) and len(key) > len(prefix):
             return kind

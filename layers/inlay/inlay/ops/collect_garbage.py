@@ -139,12 +139,14 @@ def collect_garbage(
     hmac_key: bytes | None = None,
     life_seconds: float = LIFE_SECONDS,
     landing: str | None = None,
+    retention_days: Mapping[str, float] | None = None,
 ) -> CollectResult:
     """Delete what has been unneeded for `grace_seconds` (property `gc.grace_days` unless given).
 
     Open erasures are taken as far as they go (`ops.erase.finish`): `hmac_key` signs their receipts,
     `life_seconds` is the longest that one read or write may take, `landing` where objects land (by
-    default `ingest/<table>/` beside `tables/<table>`). `hands` list and delete (this process).
+    default `ingest/<table>/` beside `tables/<table>`), `retention_days` how long queues, logs and the like
+    last, for the receipts (`ops.erase.receipt.OUT_OF_REACH`). `hands` list and delete (this process).
 
     The grace must be longer than the longest read and the longest upload: a reader of an expired
     version keeps its files that long, a writer slower than that must upload again.
@@ -159,7 +161,13 @@ def collect_garbage(
     swept = SweepResult()
     if loaded.snapshot.erasures and not dry_run:
         prefix = landing_prefix(ctx.root) if landing is None else landing
-        swept = finish_erasures(ctx, life_seconds=life_seconds, hmac_key=hmac_key, landing=prefix)
+        swept = finish_erasures(
+            ctx,
+            life_seconds=life_seconds,
+            hmac_key=hmac_key,
+            landing=prefix,
+            retention_days=retention_days,
+        )
         loaded = load_pointer(ctx, carried=loaded.state.contents)
     result = _collect(ctx, loaded, hands or Here(ctx), grace_seconds, dry_run)
     return replace(
