@@ -14,7 +14,7 @@ from inlay.errors import InvalidRequest
 from inlay.format.keys import POINTER
 from inlay.functions.validation import parse_json
 
-_POINTER = re.compile(rf"tables/(?P<table>[^/]+)/{re.escape(POINTER)}")
+_POINTER = re.compile(rf"(?:.*/)?tables/(?P<table>[^/]+)/{re.escape(POINTER)}")
 
 
 def swapped_tables(text: str) -> list[str]:
