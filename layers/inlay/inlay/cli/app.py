@@ -16,6 +16,7 @@ from inlay.cli import (
     partitioning,
     reading,
     refs,
+    serving,
     writing,
 )
 from inlay.cli.verb import reflowed
@@ -68,6 +69,7 @@ for verbs in (
     comparing,
     maintenance,
     checking,
+    serving,
     local,
 ):
     verbs.register(app)
