@@ -54,7 +54,7 @@ from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.scan import Scan
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema import create as create_op
-from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.parquet.arrow.declared import Declared
 from inlay.parse import parse_assignments
 from inlay.plan.change import Change, Edit
 from inlay.plan.metadata.state import State
@@ -66,7 +66,6 @@ from inlay.storage.open import parse_location
 if TYPE_CHECKING:
     from inlay.ops import collect_garbage as gc_op
     from inlay.ops import inspect as inspect_op
-    from inlay.ops import upsert as upsert_op
     from inlay.ops.feed.changes import Changes
     from inlay.ops.inspect import history as history_op
     from inlay.ops.inspect.report import Report
@@ -86,10 +85,11 @@ if TYPE_CHECKING:
     from inlay.ops.write import delete as delete_op
     from inlay.ops.write import ingest as ingest_op
     from inlay.ops.write import update as update_op
+    from inlay.ops.write import upsert as upsert_op
 else:
     gc_op = LazyModule("inlay.ops.collect_garbage")
     inspect_op = LazyModule("inlay.ops.inspect")
-    upsert_op = LazyModule("inlay.ops.upsert")
+    upsert_op = LazyModule("inlay.ops.write.upsert")
     history_op = LazyModule("inlay.ops.inspect.history")
     compact_op = LazyModule("inlay.ops.maintain.compact")
     expire_op = LazyModule("inlay.ops.maintain.expire")
@@ -238,7 +238,7 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        return schema_to_arrow(self.snapshot.schema, with_ids=False)
+        return Declared.of(self.snapshot).arrow
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -269,7 +269,11 @@ class Table:
         where: str | Predicate | Any | None = None,
         limit: int | None = None,
     ) -> Scan:
-        """Rows of this snapshot. `where` is SQL text, a predicate or a pyarrow expression."""
+        """Rows of this snapshot. `where` is SQL text, a predicate or a pyarrow expression.
+
+        In SQL, NaN is greater than every number and equals itself, as in DuckDB, Polars and Spark:
+        `"x > 100"` finds it. A pyarrow expression keeps to pyarrow's rules: `field("x") > 100` does not.
+        """
         # Segments that cannot match the filter are never read: the scan loads what it needs.
         state = self._loaded.state if self._at is None else State(self._at)
         pinned = self._pinned()
