@@ -82,7 +82,7 @@ def test_without_the_extra_the_entry_point_says_how_to_get_it() -> None:
     script = "import sys; sys.modules['typer'] = None\nfrom inlay.cli import main\nmain()\n"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "pip install 'inlay[cli]'" in done.stderr
+    assert "pip install 'inlay-tables[cli]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -96,7 +96,7 @@ def test_without_the_local_extra_other_commands_work_and_local_says_how_to_get_i
 
     monkeypatch.setattr(stack.LocalStack, "start", missing)
     ran = inlay("local", "up", code=2)
-    assert "pip install 'inlay[local]'" in ran.err
+    assert "pip install 'inlay-tables[local]'" in ran.err
     assert "moto" in ran.err
 
 

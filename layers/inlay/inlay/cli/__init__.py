@@ -17,5 +17,5 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("typer", "rich"):
             raise
-        sys.exit("The command line needs two more packages: pip install 'inlay[cli]'")
+        sys.exit("The command line needs two more packages: pip install 'inlay-tables[cli]'")
     app()
