@@ -108,4 +108,4 @@ def test_local_help_is_that_of_the_local_commands(inlay: Run) -> None:
 def test_the_version_is_that_of_the_package(inlay: Run) -> None:
     from importlib.metadata import version
 
-    assert inlay("--version").out.strip() == version("inlay")
+    assert inlay("--version").out.strip() == version("inlay-tables")
