@@ -109,3 +109,21 @@ def test_the_version_is_that_of_the_package(inlay: Run) -> None:
     from importlib.metadata import version
 
     assert inlay("--version").out.strip() == version("inlay-tables")
+
+
+@pytest.mark.parametrize(
+    "command", [["--help"], ["scan", "--help"], ["scan", "t"], ["inspect", "t"]]
+)
+@pytest.mark.parametrize("mode", ["0", "1"])
+def test_nothing_ends_in_a_traceback_where_only_ascii_is_spoken(
+    inlay: Run, tmp_path: Path, command: list[str], mode: str
+) -> None:
+    inlay("create", "t", "--schema", "id bigint, name string")
+    (tmp_path / "a.csv").write_text("id,name\n1,Zoë 🐍\n")
+    inlay("append", "t", "a.csv")
+    plain = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "PYTHONUTF8": mode, "PYTHONCOERCECLOCALE": "0"}
+    plain["PYTHONPATH"] = ":".join(path for path in sys.path if path)
+    done = subprocess.run([sys.executable, "-m", "inlay", *command], env=plain, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    if command == ["scan", "t"]:
+        assert done.stdout.decode("utf-8") == "id,name\n1,Zoë 🐍\n"
