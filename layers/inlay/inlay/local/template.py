@@ -72,11 +72,13 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """The bucket tells `queue` (a logical id) of objects that appear under `prefix`."""
+    """The bucket tells `queue` (a logical id) of objects that appear under `prefix`, with keys that end in
+    `suffix`."""
 
     queue: str
     events: tuple[str, ...]
     prefix: str
+    suffix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,11 +335,10 @@ class _Reader:
                 Notification(
                     queue=_referred(each["Queue"]),
                     events=(each["Event"],),
-                    prefix=next(
-                        _text(rule["Value"], self.parameters)
+                    **{
+                        rule["Name"]: _text(rule["Value"], self.parameters)
                         for rule in each["Filter"]["S3Key"]["Rules"]
-                        if rule["Name"] == "prefix"
-                    ),
+                    },
                 )
                 for each in configured
             ),
