@@ -26,6 +26,15 @@ JOBS ?= 2
 SEEDS ?= 1000
 # Sizes of `make bench-metadata`.
 FILES ?= 1000 10000 100000 1000000
+# What `make sam-local` runs, and where a container finds this machine on Linux.
+FUNCTION ?= ingest
+EVENT ?= events/$(FUNCTION).normal.json
+SAM_LOCAL_ARGS ?= --add-host host.docker.internal:host-gateway
+LOGICAL_ingest := IngestFunction
+LOGICAL_delete := DeleteFunction
+LOGICAL_rewrite := RewriteFunction
+LOGICAL_compact := CompactFunction
+LOGICAL_collect_garbage := CollectGarbageFunction
 # Further arguments of pytest, such as ARGS="-k tombstone".
 ARGS ?=
 
@@ -88,6 +97,12 @@ build: $(READY) $(TOOLS) ## build the functions and their layer into .aws-sam/
 deploy: build ## deploy what was built, asking for parameters (needs AWS credentials)
 	$(SAM) deploy --guided
 
+sam-local: build ## run one function in a container on the local AWS (FUNCTION=ingest EVENT=events/ingest.normal.json)
+	@# In another terminal: .venv/bin/inlay local up --host 0.0.0.0
+	AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_REGION=us-east-1 \
+		$(SAM) local invoke --env-vars events/env.json --event $(EVENT) \
+		$(SAM_LOCAL_ARGS) $(LOGICAL_$(FUNCTION))
+
 ##@ Set it up
 setup: $(READY) $(TOOLS) ## install everything the other targets need
 
@@ -136,5 +151,5 @@ $(TOOLS): .ci/sam-requirements.txt | $(UV)
 	@$(UV) pip sync --quiet --python .tools/sam/bin/python .ci/sam-requirements.txt
 	@touch $@
 
-.PHONY: demo up pipeline simulate interleavings mutations test test-python test-spark test-all lint types bench-metadata format build deploy setup tools \
+.PHONY: demo up pipeline simulate interleavings mutations test test-python test-spark test-all lint types bench-metadata format build deploy sam-local setup tools \
 	sam-lock layer-lock clean distclean help
