@@ -13,6 +13,7 @@ from inlay.cli import (
     inspecting,
     local,
     maintenance,
+    operating,
     partitioning,
     reading,
     refs,
@@ -67,6 +68,7 @@ for verbs in (
     inspecting,
     comparing,
     maintenance,
+    operating,
     checking,
     local,
 ):
