@@ -49,7 +49,8 @@ up: $(READY) $(TOOLS) ## keep the local AWS running: S3, SQS, the functions, the
 	$(BIN)/inlay local up
 
 pipeline: $(READY) ## run the change-data pipeline on TPC-H orders through Spark, checked step by step
-	$(BIN)/python -m pipelines.orders_demo
+	@echo "loading Spark's and Inlay's libraries"
+	$(BIN)/python -m pipelines.orders_demo $(ARGS)
 
 ##@ Work on it
 test: test-python test-spark ## run the tests, without the slow ones
@@ -80,6 +81,9 @@ simulate: $(READY) ## run SEEDS=1000 random schedules of the real operations aga
 interleavings: $(READY) ## run every pair of operations at every order of their requests
 	$(BIN)/python -m inlay.testing.interleavings --jobs $(JOBS)
 
+model: $(READY) ## visit every state of the model of commits, in its large bounds
+	$(BIN)/python docs/design/commit_model.py --large --most 3000000
+
 mutations: $(READY) ## break the protocol rule by rule and see the simulator catch each
 	$(BIN)/python -m inlay.testing.mutations
 
@@ -89,6 +93,12 @@ bench-metadata: $(READY) ## measure metadata at up to FILES="1000 … 1000000" f
 format: $(READY) ## format the code and sort its imports
 	$(BIN)/ruff check --select I --fix
 	$(BIN)/ruff format
+
+docs: | $(UV) ## build the documentation site into site/, strictly: no dead link, no unlisted page
+	@python=$$(.ci/find-python) && UV_PROJECT_ENVIRONMENT=.tools/docs \
+		$(UV) sync --frozen --quiet --only-group docs --python "$$python"
+	NO_MKDOCS_2_WARNING=1 .tools/docs/bin/mkdocs build --strict --quiet
+	@echo "site/index.html"
 
 ##@ Deploy it
 build: $(READY) $(TOOLS) ## build the functions and their layer into .aws-sam/
@@ -120,7 +130,7 @@ layer-lock: $(UV) ## pin the layer's packages again, from uv.lock
 			--no-emit-package $(package))
 
 clean: ## remove what was built and measured; keep the environments
-	rm -rf .aws-sam .inlay artifacts .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
+	rm -rf .aws-sam .inlay site artifacts .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
 		.hypothesis spark-warehouse metastore_db derby.log
 
 distclean: clean ## remove the environments too
@@ -151,5 +161,5 @@ $(TOOLS): .ci/sam-requirements.txt | $(UV)
 	@$(UV) pip sync --quiet --python .tools/sam/bin/python .ci/sam-requirements.txt
 	@touch $@
 
-.PHONY: demo up pipeline simulate interleavings mutations test test-python test-spark test-all lint types bench-metadata format build deploy sam-local setup tools \
+.PHONY: demo up pipeline simulate interleavings model mutations test test-python test-spark test-all lint types bench-metadata format docs build deploy sam-local setup tools \
 	sam-lock layer-lock clean distclean help

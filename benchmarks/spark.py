@@ -175,9 +175,9 @@ QUERIES = [
         "l_shipmode string",
     ),
     Query(
-        "selective filter, pushed",
+        "selective filter, option where",
         few_natively,
-        lambda spark, uri: few(table(spark, uri).where(FEW)),
+        lambda s, uri: few(s.read.format("inlay").option("where", FEW).load(uri)),
         1.0,
     ),
 ]

@@ -138,7 +138,7 @@ def test_a_table_that_is_gone_stops_the_commit(world):
 
 def test_another_table_at_the_same_place_stops_the_commit(world):
     def replaced() -> None:
-        world.store.delete([POINTER])
+        world.store.delete([o.key for o in world.store.list(ROOT)])
         create(world.ctx, pa.schema([("id", pa.int64())]))
 
     with pytest.raises(TableReplaced):

@@ -14,10 +14,10 @@ from inlay.format.predicate import And, Comparison, In, Like, Literal, Not, Or, 
 from inlay.format.schema import Primitive
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.arrow.types import schema_from_arrow
-from inlay.parquet.bloom import may_hold
+from inlay.parquet.footer.bloom import may_hold, xxh64
 from inlay.parquet.read.describe import describe, entry_of
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.residue import Searched, find_residue
+from inlay.parquet.surgery.residue import Searched, find_residue
 from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore
 
@@ -93,6 +93,15 @@ def test_values_that_rows_have_are_no_residue() -> None:
     assert found.residues == () and found.rows_read == categories.GROUPS
 
 
+def test_key_values_that_name_a_value_are_found_and_all_are_listed() -> None:
+    found = search(categories.with_attributes(False), mail())
+    spark = "org.apache.spark.sql.parquet.row.metadata"
+    named = {r.column for r in found.residues if r.where == "key-value"}
+    assert named == {"ARROW:schema", "note", "pandas", spark}
+    assert found.key_values == ("ARROW:schema", "note", spark, "origin", "pandas")
+    assert found.row_groups == frozenset()
+
+
 def test_a_file_that_names_nobody_costs_its_footer_and_its_dictionaries() -> None:
     table = pa.table(
         {"id": range(200_000), "email": [f"p{n % 100}@example.org" for n in range(200_000)]}
@@ -107,7 +116,7 @@ def test_a_file_that_names_nobody_costs_its_footer_and_its_dictionaries() -> Non
 
 
 def test_bounds_cut_short_are_compared_with_as_much_of_the_literal() -> None:
-    from inlay.parquet.residue import is_cut_of
+    from inlay.parquet.surgery.residue import is_cut_of
 
     name = b"ada.lovelace@example.org"
     assert is_cut_of(name[:16], name) and is_cut_of(name[:15] + bytes([name[15] + 1]), name)
@@ -132,6 +141,6 @@ def test_a_bloom_filter_holds_what_was_put_into_it(values: list[str]) -> None:
     header, bits = bloom_length(body[chunk.bloom_offset : chunk.bloom_offset + 64])
     at = chunk.bloom_offset + header
     bitset = body[at : at + bits]
-    assert all(may_hold(bitset, value.encode()) for value in values)
+    assert all(may_hold(bitset, xxh64(value.encode())) for value in values)
     absent = [f"absent {n}".encode() for n in range(200)]
-    assert sum(may_hold(bitset, value) for value in absent) < 20
+    assert sum(may_hold(bitset, xxh64(value)) for value in absent) < 20

@@ -22,7 +22,7 @@ from inlay.format.predicate import (
     Predicate,
 )
 from inlay.format.schema import Field, Primitive, Schema, parse_primitive
-from inlay.format.values import EXACT, integer_range, order_key, physical, to_float32
+from inlay.format.values import EXACT, integer_range, physical, to_float32
 from inlay.parquet.arrow.types import schema_to_arrow, to_arrow_array
 
 NAMES = """
@@ -105,8 +105,8 @@ def conditions(field: Field) -> st.SearchStrategy[Predicate]:
 
 
 def made_in(field: Field, found: list) -> In:
-    unique = {order_key(value): value for value in found}
-    return In(field.id, field.type, tuple(sorted(unique.values(), key=order_key)))
+    """In any order and with repetitions: `In` is to hold them as the format wants them."""
+    return In(field.id, field.type, tuple(found))
 
 
 def predicates(fields: list[Field]) -> st.SearchStrategy[Predicate]:

@@ -251,7 +251,38 @@ def test_a_load_is_published_to_main_in_one_step(
     assert told["rows"] == 1_600
     assert table.refresh().refs()["name"].to_pylist() == ["main"]
     assert table.files().num_rows == 1
-    assert call(publish.main, *load)["rows"] == 1_600
+    again = call(publish.main, *load)
+    assert (again["published"], again["rows"]) == (False, 1_600)
+    # The next night: the same branch and folder, another file. Only the loaded rows are checked.
+    for part in range(3):
+        (tmp_path / f"{part}.parquet").unlink()
+    pq.write_table(rows(9_000, 10), tmp_path / "0.parquet")
+    told = call(
+        publish.main, *load, "--check", "id < 9000", "--select", "id, concat(name, ', ') name"
+    )
+    assert (told["published"], told["rows"]) == (True, 1_610)
+    assert table.refresh().count(where="name = 'name 1, '") == 1
+
+
+def test_a_branch_that_holds_another_load_is_not_published_with_it(
+    call: Callable[..., dict[str, Any]],
+    new_table: Callable[..., inlay.Table],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = new_table(rows(0))
+    pq.write_table(rows(1_000, 10), tmp_path / "0.parquet")
+    load = ("--table", table.uri, "--source", str(tmp_path), "--branch", "nightly")
+    assert (
+        publish.main([*load, "--check", "id = 1001"]) == 1
+    )  # as if killed: it stays on the branch
+    pq.write_table(rows(2_000, 10), tmp_path / "1.parquet")
+    assert publish.main(list(load)) == 1
+    assert "holds something else" in capsys.readouterr().err
+    table.refresh().drop_ref("nightly")
+    # Loaded before, but never published: it is loaded anew.
+    (tmp_path / "1.parquet").unlink()
+    assert call(publish.main, *load)["rows"] == 410
 
 
 def test_a_branch_and_a_tag_are_read_by_name(

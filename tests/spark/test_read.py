@@ -75,13 +75,13 @@ def test_the_where_option_prunes_without_any_setting(
     )
 
 
-def test_a_pushed_filter_leaves_files_out_before_there_are_tasks(
+def test_a_condition_leaves_files_out_before_there_are_tasks(
     spark: Any, new_table: NewTable
 ) -> None:
     table = three_files(new_table)
     everything = load(spark, table, partitionBytes=1)
     assert everything.rdd.getNumPartitions() == 12  # one for each row group
-    one_file = everything.where("id = 5").where("amount = 1.25")
+    one_file = load(spark, table, partitionBytes=1, where="id = 5 AND amount = 1.25")
     assert one_file.rdd.getNumPartitions() == 4
     assert [row.id for row in one_file.collect()] == [5]
 

@@ -215,6 +215,65 @@ def test_replace_where_without_overwrite_is_refused(spark: Any, new_table: NewTa
         append(spark.range(3), new_table(SCHEMA), replaceWhere="id = 1")
 
 
+PARTITIONED = pa.schema([("p", pa.string()), ("id", pa.int64())])
+
+
+def test_an_overwrite_of_a_partitioned_table_says_what_it_replaces(
+    spark: Any, new_table: NewTable
+) -> None:
+    setting = "spark.sql.sources.partitionOverwriteMode"
+    table = new_table(PARTITIONED, partition_by=["p"])
+    append(spark.createDataFrame([("a", 1), ("b", 2), ("b", 3)], "p string, id bigint"), table)
+    rows = spark.createDataFrame([("a", 4), ("c", 5)], "p string, id bigint")
+    spark.conf.set(setting, "dynamic")
+    try:
+        with pytest.raises(Exception, match='partitionOverwriteMode", "static"'):
+            overwrite(rows, table)
+    finally:
+        spark.conf.unset(setting)
+    assert ids(table.refresh()) == [1, 2, 3]
+    overwrite(rows, table, partitionOverwriteMode="dynamic", requestId="day 1")
+    assert ids(table) == [2, 3, 4, 5]
+    overwrite(rows, table, partitionOverwriteMode="dynamic", requestId="day 1")
+    assert (ids(table), table.version) == ([2, 3, 4, 5], 3)
+    overwrite(rows, table, partitionOverwriteMode="static")
+    assert ids(table) == [4, 5]
+    table.set_partitioning("bucket(2, id)")
+    with pytest.raises(Exception, match="files of an earlier partitioning"):
+        overwrite(rows, table, partitionOverwriteMode="dynamic")
+
+
+def test_partitions_are_not_replaced_over_rows_that_came_meanwhile(
+    spark: Any, new_table: NewTable
+) -> None:
+    from inlay.errors import ConcurrentChange
+    from inlay.spark.options import WriteOptions
+    from inlay.spark.writer import InlayWriter, plan_write
+
+    def row(p: str, number: int) -> pa.Table:
+        return pa.table({"p": [p], "id": [number]}, schema=PARTITIONED)
+
+    def begun(number: int) -> Any:
+        """What is left to do of an overwrite of the partition "a"."""
+        data = spark.createDataFrame([], "p string, id bigint").schema
+        options = WriteOptions(uri=table.uri, partitions="dynamic")
+        writer = InlayWriter(plan_write(options, data, overwrite=True))
+        written = writer.write(iter(row("a", number).to_batches()))
+        return lambda: writer.commit([written])
+
+    table = new_table(PARTITIONED, partition_by=["p"])
+    table.append(row("a", 1))
+    commit = begun(2)
+    table.append(row("b", 3))  # another partition
+    commit()
+    assert ids(table.refresh()) == [2, 3]
+    commit = begun(4)
+    table.append(row("a", 5))
+    with pytest.raises(ConcurrentChange, match="partition that is being replaced"):
+        commit()
+    assert ids(table.refresh()) == [2, 3, 5]
+
+
 def test_a_partitioned_table_gets_sorted_files_of_one_partition_each(
     spark: Any, new_table: NewTable
 ) -> None:
@@ -229,3 +288,28 @@ def test_a_partitioned_table_gets_sorted_files_of_one_partition_each(
     for row in table.scan(columns=["half", "_file"]).to_arrow().to_pylist():
         found.setdefault(row["_file"], []).append(row["half"])
     assert all(halved == sorted(halved) for halved in found.values())
+
+
+def test_a_write_creates_the_table_and_adds_columns_when_told_to(
+    spark: Any, tmp_path: Path
+) -> None:
+    uri = f"file://{tmp_path}/made"
+    frame = spark.createDataFrame([(1, "a"), (2, "b")], "id long, p string")
+    options = {"primaryKey": "id", "partitionBy": "bucket(2, id), p", "sortBy": "id"}
+    frame.write.format("inlay").mode("append").options(**options).save(uri)
+    table = inlay.open(uri)
+    assert (ids(table), table.snapshot.primary_key) == ([1, 2], (1,))
+    assert {len(f.partition) for f in table.entries()[0]} == {2}
+    more = spark.createDataFrame(
+        [(3, "c", [1.5], "x")], "ID long, p string, l array<double>, q string"
+    )
+    with pytest.raises(Exception, match="the table lacks: 'l', 'q'"):
+        append(more, table)
+    append(more, table, mergeSchema="true")
+    [row] = table.refresh().scan(where="id = 3").to_arrow().to_pylist()
+    assert row == {"id": 3, "p": "c", "l": [1.5], "q": "x"}
+    assert table.count(where="q IS NULL") == 2
+    append(more, table, mergeSchema="true")  # nothing to add
+    assert table.count() == 4
+    with pytest.raises(Exception, match="no tag or branch 'nothing'"):
+        append(frame, table, ref="nothing")

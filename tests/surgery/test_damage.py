@@ -17,7 +17,7 @@ import surgeon
 from inlay.errors import InputError, UnreadableFile, UnsupportedFile
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.footer import thrift
-from inlay.parquet.footer.fields import Chunk, File, Group, Meta
+from inlay.parquet.footer.fields import Chunk, File, Group, Meta, Page
 from inlay.parquet.footer.footer import Footer, decode_footer, trailer
 from inlay.parquet.surgery.surgery import Rewritten, rewrite_object
 from inlay.storage.memory import MemoryStore
@@ -255,3 +255,29 @@ def test_the_answer_may_come_in_chunks() -> None:
     assert list(outcome.positions.kept[1]) == list(range(50, 120, 2))
     ids = pq.read_table(pa.BufferReader(store.get("new").body))["id"].to_pylist()
     assert ids[120:155] == list(range(170, 240, 2))
+
+
+def test_pages_that_claim_more_than_their_chunk_are_refused_before_they_are_decoded() -> None:
+    """Each page claims 40 MiB, which a decoder would take for it; the footer says a few KB in all."""
+    data = corpus.by_pyarrow(
+        pa.table({"id": range(400)}),
+        use_dictionary=False,
+        max_rows_per_page=40,
+        row_group_size=400,
+        write_statistics=False,
+    )
+    footer = decode_footer(data, file_size=len(data))
+    [chunk] = footer.row_groups[0].columns
+    at, pages = chunk.start, b""
+    while at < chunk.end:
+        header, at = thrift.decode_struct(data, at)
+        body = data[at : at + header[Page.COMPRESSED]]
+        at += len(body)
+        pages += thrift.encode_struct({**header, Page.UNCOMPRESSED: 40 << 20}) + body
+    chunk.meta[Meta.COMPRESSED] = len(pages)
+    tree = thrift.encode_struct(footer.tree)
+    lying = b"PAR1" + pages + tree + trailer(len(tree))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UnreadableFile, match="claim to be larger"):
+        surgeon.operate(lying, {0: [n > 0 for n in range(400)]})
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000

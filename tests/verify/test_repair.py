@@ -231,7 +231,7 @@ def test_totals_and_markers_are_mended_by_one_commit(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["file_missing", "segment_missing", "marker_missing", "entry_twice", "pointer_behind"]
+    "name", ["file_missing", "segment_missing", "marker_missing", "entry_twice"]
 )
 def test_what_cannot_be_mended_is_refused_and_left_alone(name: str) -> None:
     bench = rich()

@@ -276,6 +276,12 @@ class MergeConflict(InputError):
     """A branch and main have changed the same file in ways that cannot be put together."""
 
 
+class Unpublishable(InputError):
+    """The table cannot be shown to other engines exactly as it is. What was published before stays."""
+
+    default_next_step = "Change what is named, then publish again; readers see the last publication"
+
+
 class ObjectGone(InputError):
     """An object a request names no longer exists."""
 
@@ -319,6 +325,15 @@ class TableReplaced(PageError):
     """The pointer now belongs to another table, or is gone."""
 
     default_next_step = "Open the table again and check who replaced it"
+
+
+class ForeignArchives(TableReplaced):
+    """Archives beside the pointer are of another history than its own: the pointer was put back to a
+    version that it had left, or a table that was here before has left them."""
+
+    default_next_step = (
+        "Nothing was overwritten. Stop the writers, and let `inlay repair` say what it would do"
+    )
 
 
 class AccessDenied(PageError):

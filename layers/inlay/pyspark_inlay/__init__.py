@@ -2,11 +2,25 @@
 `DefaultSource`.
 
 One such module that fails to import breaks the look-up of all sources, also of those that have nothing
-to do with Inlay. So where Inlay cannot be imported this module is empty, and Spark says that it does
-not know the format; `import inlay.spark` then tells why.
+to do with Inlay. So where Inlay cannot be imported (an older PySpark, a package that is missing) the
+format is one that says why whenever it is used.
 """
 
 from contextlib import suppress
 
-with suppress(Exception):
-    from inlay.spark.source import InlayDataSource as DefaultSource  # noqa: F401
+try:
+    from inlay.spark.source import InlayDataSource as DefaultSource
+except Exception as error:
+    _WHY = f"{type(error).__name__}: {error}"
+
+    # PySpark before 4.0 knows no sources in Python at all.
+    with suppress(Exception):
+        from pyspark.sql.datasource import DataSource
+
+        class DefaultSource(DataSource):  # type: ignore[no-redef]
+            @classmethod
+            def name(cls) -> str:
+                return "inlay"
+
+            def __init__(self, options: object) -> None:
+                raise ImportError(_WHY)

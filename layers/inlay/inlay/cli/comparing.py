@@ -138,14 +138,14 @@ def diff(
 
 
 def _print_changes(changes: Changes, output: str | None, *, as_json: bool) -> None:
-    from inlay.cli.data import write_csv, write_file
+    from inlay.cli.data import PLAIN, records, write_file
+    from inlay.cli.delimited import write_csv
 
     reader = changes.to_reader()
     if output is not None:
         print_record({"output": output, "rows": write_file(reader, output)}, as_json=as_json)
     elif as_json:
-        for batch in reader:
-            print_lines(batch.to_pylist())
+        print_lines(records(reader))
     elif sys.stdout.isatty():
         import pyarrow as pa
 
@@ -166,7 +166,7 @@ def _print_changes(changes: Changes, output: str | None, *, as_json: bool) -> No
         if found.num_rows > SCREEN_ROWS:
             note(f"the first {SCREEN_ROWS} changes; --output writes all to a file")
     else:
-        write_csv(reader, sys.stdout)
+        write_csv(reader, sys.stdout, PLAIN)
 
 
 def register(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""Rows from local files and into them, by the file's extension.
+"""Rows from local files and into them: which format a file has, compressed or not, or standard input.
 
 Promise: a file is streamed, never held whole; a file that cannot be read or written is a typed error
 that names it. CSV and JSON are read as the table's types, so that "2026-01-31" is a date where the
@@ -7,25 +7,67 @@ column is one.
 
 from __future__ import annotations
 
+import codecs
 import io
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
 
-from inlay.cli.values import to_json, to_line
-from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
+from inlay.cli.delimited import INFER_ROWS, CsvFile, TextFormat, TextSink, write_csv
+from inlay.cli.json_objects import JsonFile
+from inlay.cli.values import json_rows, to_line
+from inlay.errors import InlayError, InvalidRequest, SchemaMismatch, UnreadableFile
 
-_READ = "Use .parquet, .csv, .tsv, .json, .jsonl, .ndjson, .arrow or .feather"
-_WRITE = "Use .parquet, .csv, .json or .jsonl"
+PLAIN = TextFormat()
+STANDARD_INPUT = "-"
+
+_FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+_NAMES = {"jsonl": "json", "ndjson": "json", "pq": "parquet", "feather": "arrow", "ipc": "arrow"}
+FORMATS = ("parquet", "csv", "tsv", "json", "jsonl", "arrow")
+_COMPRESSED = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+_MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"))
+_READ = (
+    "Use .parquet, .csv, .tsv, .json, .jsonl, .ndjson, .arrow or .feather, also with .gz or .zst, or say "
+    "it by --format"
+)
+_WRITE = "Use .parquet, .csv, .tsv, .json or .jsonl, the texts also with .gz or .zst"
+# Standard input up to this many bytes stays in memory, more goes to a temporary file.
+_SPOOLED = 64 << 20
 
 
-def read_files(paths: Sequence[str], schema: pa.Schema) -> pa.RecordBatchReader:
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """A schema, and where it was told from values how many rows these were."""
+
+    schema: pa.Schema
+    rows: int | None = None
+    whole: bool = True
+
+
+def read_files(
+    paths: Sequence[str], schema: pa.Schema, text: TextFormat = PLAIN, *, even: bool = False
+) -> pa.RecordBatchReader:
     """All rows of the files, one after the other, for a table of `schema`. Files may differ in the
-    order of their columns and may lack columns that the table lets be null."""
-    readers = [read_file(path, schema) for path in paths]
+    order of their columns and may lack columns that the table lets be null. `even`: what one row of a
+    JSON file lacks, all must lack."""
+    readers = [read_file(path, schema, text, even=even) for path in paths]
     for path, reader in zip(paths, readers, strict=True):
         if set(reader.schema.names) != set(readers[0].schema.names):
             raise SchemaMismatch(
@@ -36,12 +78,14 @@ def read_files(paths: Sequence[str], schema: pa.Schema) -> pa.RecordBatchReader:
     batches = (
         _like(batch, first, path)
         for path, reader in zip(paths, readers, strict=True)
-        for batch in _naming(path, reader)
+        for batch in reader
     )
     return pa.RecordBatchReader.from_batches(first, batches)
 
 
 def _like(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
+    if batch.schema.equals(schema):
+        return batch
     try:
         return batch.select(schema.names).cast(schema)
     except pa.ArrowException as error:
@@ -57,139 +101,222 @@ def _naming(path: str, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]
         yield from reader
 
 
-def read_file(path: str, schema: pa.Schema) -> pa.RecordBatchReader:
-    """The rows of one local file."""
-    if "://" in path:
-        raise InvalidRequest(
-            f"{path} is not a local file", next_step="Objects become rows by `inlay ingest`"
+def read_file(
+    path: str, schema: pa.Schema, text: TextFormat = PLAIN, *, even: bool = False
+) -> pa.RecordBatchReader:
+    """The rows of one local file; "-" is standard input."""
+    text.check()
+    kind, opened = _source(path, text)
+    with _reading(path):
+        reader = _reader(path, kind, opened, schema, text, even)
+    return pa.RecordBatchReader.from_batches(reader.schema, _naming(path, reader))
+
+
+def _reader(
+    path: str,
+    kind: str,
+    opened: Callable[[], Any],
+    schema: pa.Schema,
+    text: TextFormat,
+    even: bool,
+) -> pa.RecordBatchReader:
+    match kind:
+        case "csv" | "tsv":
+            found = CsvFile(path, opened, text, _delimiter(kind))
+            _check_delimited(found, path, schema)
+            return found.reader(schema)
+        case "json":
+            objects = JsonFile(path, opened, text)
+            if even:
+                objects.check_even()
+            return objects.reader(schema)
+        case "arrow":
+            return _read_arrow(opened())
+        case _:
+            return _read_parquet(opened())
+
+
+def _delimiter(kind: str) -> str:
+    return "\t" if kind == "tsv" else ","
+
+
+def _check_delimited(found: CsvFile, path: str, schema: pa.Schema) -> None:
+    hint = found.hint(schema.names)
+    if hint:
+        raise UnreadableFile(
+            f"{path} has one column, {found.names[0][:80]!r}, which the table lacks", next_step=hint
         )
-    suffix = Path(path).suffix.lower()
-    reader = _READERS.get(suffix)
-    if reader is None:
-        raise InvalidRequest(f"cannot tell the format of {path}", next_step=_READ)
+
+
+def read_schema(path: str, text: TextFormat = PLAIN) -> Inferred:
+    """The schema of a Parquet or Arrow file, or what the values of a CSV or JSON file tell of it."""
+    text.check()
+    kind, opened = _source(path, text)
     with _reading(path):
-        return reader(path, schema)
+        match kind:
+            case "csv" | "tsv":
+                delimited = CsvFile(path, opened, text, _delimiter(kind))
+                hint = delimited.hint(())
+                if hint:
+                    raise UnreadableFile(f"{path} has one column only", next_step=hint)
+                told, rows = delimited.infer()
+            case "json":
+                told, rows = JsonFile(path, opened, text).infer()
+            case "arrow":
+                return Inferred(_read_arrow(opened()).schema)
+            case _:
+                import pyarrow.parquet as pq
 
-
-def read_schema(path: str) -> pa.Schema:
-    """The schema of a Parquet or Arrow file."""
-    suffix = Path(path).suffix.lower()
-    with _reading(path):
-        if suffix in (".parquet", ".pq"):
-            import pyarrow.parquet as pq
-
-            return pq.read_schema(path)
-        if suffix in (".arrow", ".feather"):
-            return _read_arrow(path, pa.schema([])).schema
-    raise InvalidRequest(
-        f"no types can be told from {path}",
-        next_step='Give a .parquet or .arrow file, or --schema "id bigint not null, name string"',
-    )
+                return Inferred(pq.read_schema(opened()))
+    if not told:
+        raise InvalidRequest(
+            f"{path} has no column to tell types from",
+            next_step='Give the columns as text: --schema "id bigint not null, name string"',
+        )
+    return Inferred(pa.schema(told), rows, rows < INFER_ROWS)
 
 
 @contextmanager
 def _reading(path: str) -> Iterator[None]:
     try:
         yield
+    except InlayError:
+        raise
     except FileNotFoundError as error:
         raise InvalidRequest(f"there is no file {path}", next_step="Check the path") from error
-    except (OSError, pa.ArrowException) as error:
+    except UnicodeError as error:
         raise UnreadableFile(
-            f"cannot read {path}: {error}", next_step="Check that the file is what its name says"
+            f"cannot read {path} as text: it is in another encoding",
+            next_step="Name its encoding: --encoding latin-1",
         ) from error
+    except (OSError, pa.ArrowException) as error:
+        step = "Check that the file is what its name says"
+        if "UTF8" in str(error) or "UTF-8" in str(error):
+            step = "Name its encoding: --encoding latin-1"
+        raise UnreadableFile(f"cannot read {path}: {error}", next_step=step) from error
 
 
-# -- readers --------------------------------------------------------------------------------------
+# -- bytes ----------------------------------------------------------------------------------------
 
 
-def _read_parquet(path: str, schema: pa.Schema) -> pa.RecordBatchReader:
+def _source(path: str, text: TextFormat) -> tuple[str, Callable[[], Any]]:
+    """The format of a file, and how its bytes are opened, from the start each time."""
+    if path == STANDARD_INPUT:
+        spooled = tempfile.SpooledTemporaryFile(max_size=_SPOOLED)  # noqa: SIM115 - lives as long as its readers
+        while chunk := sys.stdin.buffer.read(1 << 20):
+            spooled.write(chunk)
+        kind = _named(text.format) or "csv"
+
+        def reopened() -> Any:
+            spooled.seek(0)
+            return pa.PythonFile(_Kept(spooled), mode="r")
+
+        return kind, lambda: _decompressed(reopened, kind)
+    if "://" in path:
+        raise InvalidRequest(
+            f"{path} is not a local file", next_step="Objects become rows by `inlay ingest`"
+        )
+    kind = _named(text.format) or _FORMATS.get(_bare(path).suffix.lower(), "")
+    if not kind:
+        raise InvalidRequest(f"cannot tell the format of {path}", next_step=_READ)
+    if kind == "arrow" and _bare(path) == Path(path):
+        return kind, lambda: pa.memory_map(path)
+    return kind, lambda: _decompressed(lambda: pa.OSFile(path), kind)
+
+
+class _Kept(io.RawIOBase):
+    """Reads of a file that stays open when its reader is closed."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return self._file.read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+def _named(given: str | None) -> str | None:
+    if given is None:
+        return None
+    if given not in FORMATS and given not in _NAMES:
+        raise InvalidRequest(
+            f"there is no format {given[:50]!r}", next_step=f"It is one of {', '.join(FORMATS)}"
+        )
+    return _NAMES.get(given, given)
+
+
+def _bare(path: str) -> Path:
+    """Without what says that it is compressed."""
+    found = Path(path)
+    return found.with_suffix("") if found.suffix.lower() in _COMPRESSED else found
+
+
+def _decompressed(opened: Callable[[], Any], kind: str) -> Any:
+    """By what the content begins with, not by its name."""
+    with opened() as probe:
+        magic = probe.read(4)
+    codec = next((name for start, name in _MAGIC if magic.startswith(start)), None)
+    if codec is None:
+        return opened()
+    stream = pa.CompressedInputStream(opened(), codec)
+    # Parquet and Arrow files are read from their end.
+    return pa.BufferReader(stream.read()) if kind in ("parquet", "arrow") else stream
+
+
+def _read_parquet(source: Any) -> pa.RecordBatchReader:
     import pyarrow.parquet as pq
 
-    file = pq.ParquetFile(path)
+    file = pq.ParquetFile(source)
     return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches())
 
 
-def _read_delimited(path: str, schema: pa.Schema, delimiter: str) -> pa.RecordBatchReader:
-    from pyarrow import csv
-
-    return csv.open_csv(
-        path,
-        parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=csv.ConvertOptions(
-            column_types={field.name: field.type for field in schema},
-            # An empty field of a text column is an empty text; a missing number is NULL.
-            strings_can_be_null=False,
-        ),
-    )
-
-
-def _read_csv(path: str, schema: pa.Schema) -> pa.RecordBatchReader:
-    return _read_delimited(path, schema, ",")
-
-
-def _read_tsv(path: str, schema: pa.Schema) -> pa.RecordBatchReader:
-    return _read_delimited(path, schema, "\t")
-
-
-def _read_json(path: str, schema: pa.Schema) -> pa.RecordBatchReader:
-    from pyarrow import json
-
-    # Arrow's reader takes dates and times as numbers only; people and `inlay scan` write them as text.
-    written = pa.schema([_as_written(field) for field in schema])
-    reader = json.open_json(
-        path,
-        parse_options=json.ParseOptions(
-            explicit_schema=written, newlines_in_values=True, unexpected_field_behavior="infer"
-        ),
-    )
-    there = pa.schema([_as_meant(field, schema) for field in reader.schema])
-    return pa.RecordBatchReader.from_batches(there, (batch.cast(there) for batch in reader))
-
-
-def _as_written(field: pa.Field) -> pa.Field:
-    textual = pa.types.is_date(field.type) or pa.types.is_time(field.type)
-    return pa.field(field.name, pa.string() if textual else field.type)
-
-
-def _as_meant(field: pa.Field, schema: pa.Schema) -> pa.Field:
-    known = schema.get_field_index(field.name)
-    return field if known < 0 else schema.field(known).with_nullable(True)
-
-
-def _read_arrow(path: str, schema: pa.Schema) -> pa.RecordBatchReader:
-    source = pa.memory_map(path)
+def _read_arrow(source: Any) -> pa.RecordBatchReader:
     try:
         file = pa.ipc.open_file(source)
     except pa.ArrowInvalid:
+        source.seek(0)
         return pa.ipc.open_stream(source)
     batches = (file.get_batch(n) for n in range(file.num_record_batches))
     return pa.RecordBatchReader.from_batches(file.schema, batches)
 
 
-_READERS: dict[str, Callable[[str, pa.Schema], pa.RecordBatchReader]] = {
-    ".parquet": _read_parquet,
-    ".pq": _read_parquet,
-    ".csv": _read_csv,
-    ".tsv": _read_tsv,
-    ".json": _read_json,
-    ".jsonl": _read_json,
-    ".ndjson": _read_json,
-    ".arrow": _read_arrow,
-    ".feather": _read_arrow,
-}
-
-
 # -- writers --------------------------------------------------------------------------------------
 
 
-def write_file(reader: pa.RecordBatchReader, path: str) -> int:
+def write_file(reader: pa.RecordBatchReader, path: str, text: TextFormat = PLAIN) -> int:
     """Write all rows to a local file; returns how many."""
-    suffix = Path(path).suffix.lower()
-    writer = _WRITERS.get(suffix)
-    if writer is None:
+    text.check()
+    kind = _named(text.format) or _FORMATS.get(_bare(path).suffix.lower(), "")
+    codec = _COMPRESSED.get(Path(path).suffix.lower())
+    if kind not in ("parquet", "csv", "tsv", "json") or (codec and kind == "parquet"):
         raise InvalidRequest(f"cannot tell the format of {path}", next_step=_WRITE)
     try:
-        return writer(reader, path)
+        if kind == "parquet":
+            return _write_parquet(reader, path)
+        raw: Any = pa.OSFile(path, "wb")
+        if codec:
+            raw = pa.CompressedOutputStream(raw, codec)
+        # Not a TextIOWrapper: it believes that a compressed stream has a beginning already, without a mark.
+        with codecs.getwriter(text.encoding)(io.BufferedWriter(raw)) as sink:
+            if kind == "json":
+                return _write_json(reader, sink)
+            return write_csv(reader, sink, text, delimiter=_delimiter(kind))
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            f"cannot write {path}: {text.encoding} lacks a character of the rows",
+            next_step="Leave out --encoding: UTF-8 has all",
+        ) from error
     except OSError as error:
         raise InvalidRequest(
             f"cannot write {path}: {error}", next_step="Check the path and the space left"
@@ -207,46 +334,18 @@ def _write_parquet(reader: pa.RecordBatchReader, path: str) -> int:
     return rows
 
 
-def _write_csv_file(reader: pa.RecordBatchReader, path: str) -> int:
-    with Path(path).open("w", encoding="utf-8", newline="") as sink:
-        return write_csv(reader, sink)
-
-
-def write_csv(reader: pa.RecordBatchReader, sink: IO[str]) -> int:
-    """Rows as CSV with a header; NULL is an empty field, nested values are JSON."""
-    import csv
-
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(reader.schema.names)
+def _write_json(reader: pa.RecordBatchReader, sink: TextSink) -> int:
     rows = 0
+    for record in records(reader):
+        sink.write(to_line(record) + "\n")
+        rows += 1
+    return rows
+
+
+def records(reader: pa.RecordBatchReader) -> Iterator[dict[str, Any]]:
+    """Rows as `to_line` takes them."""
+    names = reader.schema.names
     for batch in reader:
-        columns = [[_csv_value(v) for v in column.to_pylist()] for column in batch.columns]
-        writer.writerows(zip(*columns, strict=True))
-        rows += batch.num_rows
-    return rows
-
-
-def _csv_value(value: Any) -> Any:
-    if isinstance(value, dict | list):
-        return to_line(value)
-    return "" if value is None else to_json(value)
-
-
-def _write_json(reader: pa.RecordBatchReader, path: str) -> int:
-    rows = 0
-    with Path(path).open("w", encoding="utf-8") as sink:
-        for batch in reader:
-            buffer = io.StringIO()
-            for row in batch.to_pylist():
-                buffer.write(to_line(row) + "\n")
-            sink.write(buffer.getvalue())
-            rows += batch.num_rows
-    return rows
-
-
-_WRITERS: dict[str, Callable[[pa.RecordBatchReader, str], int]] = {
-    ".parquet": _write_parquet,
-    ".csv": _write_csv_file,
-    ".json": _write_json,
-    ".jsonl": _write_json,
-}
+        columns = [json_rows(column) for column in batch.columns]
+        for row in zip(*columns, strict=True):
+            yield dict(zip(names, row, strict=True))

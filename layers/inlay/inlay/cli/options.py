@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from inlay.cli.delimited import TextFormat
 
 TableUri = Annotated[
     str,
@@ -47,6 +50,42 @@ RequestId = Annotated[
         help="Names this request: repeated with the same id, it changes nothing.",
     ),
 ]
+
+Null = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--null",
+        metavar="TEXT",
+        help="CSV: unquoted text that stands for NULL, besides an empty field; may be repeated.",
+    ),
+]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(
+        "--delimiter", metavar="CHARACTER", help="CSV: what is between fields; tab for a tab."
+    ),
+]
+Encoding = Annotated[
+    str, typer.Option("--encoding", metavar="NAME", help="CSV and JSON: the encoding of the text.")
+]
+FileFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="csv, tsv, json, jsonl, parquet or arrow, where the file's name does not tell; - is csv.",
+    ),
+]
+
+
+def text_format(
+    null: list[str] | None, delimiter: str | None, encoding: str, format: str | None = None
+) -> TextFormat:
+    """The options above as one value."""
+    from inlay.cli.delimited import TextFormat
+
+    between = "\t" if delimiter in ("tab", "\\t") else delimiter
+    return TextFormat(null=tuple(null or ()), delimiter=between, encoding=encoding, format=format)
 
 
 def split_partitions(given: list[str] | None) -> tuple[str, ...]:

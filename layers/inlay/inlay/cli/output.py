@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from inlay.cli.values import NULL, counted, size_text, to_line, to_text
+from inlay.cli.values import NULL, counted, json_rows, size_text, to_line, to_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,15 +64,16 @@ def print_rows(
     """A list; `columns` are those a person is shown, a program gets all. Columns that do not fit the
     terminal beside the first are left out, and named. Longer cells than `cell_width` are cut."""
     if as_json:
-        for batch in rows.to_batches():
-            print_lines(batch.to_pylist())
+        columns_of = [json_rows(column) for column in rows.columns]
+        names = rows.schema.names
+        print_lines(dict(zip(names, row, strict=True)) for row in zip(*columns_of, strict=True))
         return
     if rows.num_rows == 0:
         note(empty)
         return
     out = console()
     shown = rows.select(columns) if columns is not None else rows
-    cells = [[to_text(value) for value in column.to_pylist()] for column in shown.columns]
+    cells = [[to_text(value) for value in json_rows(column)] for column in shown.columns]
     widths = [
         min(max(len(to_text(name)), *map(len, column)), cell_width or _UNBOUNDED)
         for name, column in zip(shown.schema.names, cells, strict=True)

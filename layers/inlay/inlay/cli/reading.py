@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from inlay.cli.opened import opened
-from inlay.cli.options import AsJson, AsOf, Ref, TableUri, Version, Where, split_names
+from inlay.cli.options import (
+    AsJson,
+    AsOf,
+    Delimiter,
+    Encoding,
+    Null,
+    Ref,
+    TableUri,
+    Version,
+    Where,
+    split_names,
+    text_format,
+)
 from inlay.cli.output import console, note, print_lines, print_record, print_rows
 from inlay.cli.values import counted
 from inlay.cli.verb import Example, add_verb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pyarrow as pa
 
 PANEL = "Read"
@@ -47,9 +58,15 @@ def scan(
     output: Annotated[
         str | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Write a .parquet, .csv or .json file instead."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write a .parquet, .csv, .tsv or .jsonl file instead; texts also as .gz or .zst.",
         ),
     ] = None,
+    null: Null = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = "utf-8",
     version: Version = None,
     as_of: AsOf = None,
     ref: Ref = None,
@@ -57,8 +74,11 @@ def scan(
 ) -> None:
     """Show the rows of a table: a table on a terminal, CSV in a pipe, or a file.
 
-    `_file` and `_pos` are columns too: where a row is stored.
+    In CSV, NULL is a field without anything and an empty text is "". `_file` and `_pos` are columns too:
+    where a row is stored.
     """
+    text = text_format(null, delimiter, encoding)
+    text.check()
     on_screen = output is None and not as_json and sys.stdout.isatty()
     shown = SCREEN_ROWS if limit is None and on_screen else limit
     with opened(table, version=version, as_of=as_of, ref=ref) as found:
@@ -70,21 +90,20 @@ def scan(
         if output is not None:
             from inlay.cli.data import write_file
 
-            rows = write_file(reader, output)
+            rows = write_file(reader, output, text)
             print_record({"output": output, "rows": rows}, as_json=as_json)
         elif as_json:
-            print_lines(_records(reader))
+            from inlay.cli.data import records
+
+            print_lines(records(reader))
         elif on_screen:
             _print_screen(reader.read_all(), shown, limit is None)
         else:
-            from inlay.cli.data import write_csv
+            from inlay.cli.delimited import write_csv
 
-            write_csv(reader, sys.stdout)
-
-
-def _records(reader: pa.RecordBatchReader) -> Iterator[dict[str, object]]:
-    for batch in reader:
-        yield from batch.to_pylist()
+            if encoding != "utf-8" and isinstance(sys.stdout, io.TextIOWrapper):
+                sys.stdout.reconfigure(encoding=encoding)
+            write_csv(reader, sys.stdout, text)
 
 
 def _print_screen(rows: pa.Table, shown: int | None, may_be_more: bool) -> None:

@@ -12,7 +12,10 @@ import json
 import math
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # How a person is shown NULL.
 NULL = "·"
@@ -28,7 +31,7 @@ def to_json(value: Any) -> Any:
         case float():
             return value if math.isfinite(value) else _not_finite(value)
         case Decimal():
-            return str(value)
+            return format(value, "f")  # never 0E-10
         case datetime() | date() | time():
             return value.isoformat()
         case timedelta():
@@ -47,6 +50,39 @@ def _not_finite(value: float) -> str:
     if math.isnan(value):
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"
+
+
+def json_rows(column: pa.Array) -> list[Any]:
+    """The values of an Arrow array as `to_json` takes them; times in nanoseconds as text, for Python has
+    none so fine."""
+    kind = _without_nanoseconds(column.type)
+    if kind is not column.type:
+        column = column.cast(kind)
+    found: list[Any] = column.to_pylist()
+    return found
+
+
+def _without_nanoseconds(kind: pa.DataType) -> pa.DataType:
+    """The same type with text for times in nanoseconds; the very same object where there is none."""
+    import pyarrow as pa
+
+    temporal = pa.types.is_timestamp(kind) or pa.types.is_time(kind)
+    if temporal:
+        return pa.string() if kind.unit == "ns" else kind
+    if not pa.types.is_nested(kind):
+        return kind
+    fields = [kind.field(n) for n in range(kind.num_fields)]
+    inner = [_without_nanoseconds(field.type) for field in fields]
+    if all(
+        new is field.type or new == field.type for new, field in zip(inner, fields, strict=True)
+    ):
+        return kind
+    fields = [field.with_type(new) for field, new in zip(fields, inner, strict=True)]
+    if pa.types.is_struct(kind):
+        return pa.struct(fields)
+    if pa.types.is_map(kind):
+        return pa.map_(*fields[:2]) if len(fields) == 2 else kind
+    return pa.list_(fields[0])
 
 
 def to_line(record: Any) -> str:

@@ -10,19 +10,28 @@ from inlay.cli.opened import connected, opened
 from inlay.cli.options import (
     AsJson,
     Branch,
+    Delimiter,
+    Encoding,
+    FileFormat,
+    Null,
     RequestId,
     TableUri,
     Where,
     split_names,
     split_partitions,
+    text_format,
 )
-from inlay.cli.output import note, print_record, print_write, write_record
+from inlay.cli.output import note, print_record, print_rows, print_write, write_record
+from inlay.cli.values import counted
 from inlay.cli.verb import Example, add_verb
 from inlay.errors import InvalidRequest, Kind
+from inlay.format.schema import Primitive
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from inlay.cli.data import Inferred
+    from inlay.cli.delimited import TextFormat
     from inlay.ops.write.ingest import SourceOutcome
     from inlay.table import Table
 
@@ -34,7 +43,10 @@ def create(
     like: Annotated[
         str | None,
         typer.Option(
-            "--like", metavar="FILE", help="Take the columns of this Parquet or Arrow file."
+            "--like",
+            metavar="FILE",
+            help="Take the columns of this Parquet, Arrow, CSV or JSON file; of CSV and JSON the types are "
+            "told from the values, and shown.",
         ),
     ] = None,
     schema: Annotated[
@@ -62,6 +74,10 @@ def create(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A table property; may be repeated."),
     ] = None,
+    null: Null = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = "utf-8",
+    format: FileFormat = None,
     as_json: AsJson = False,
 ) -> None:
     """Create an empty table."""
@@ -69,8 +85,10 @@ def create(
     from inlay.cli.data import read_schema
     from inlay.cli.schema import parse_schema
 
+    found = None
     if like is not None and schema is None:
-        columns = read_schema(like)
+        found = read_schema(like, text_format(null, delimiter, encoding, format))
+        columns = found.schema
     elif schema is not None and like is None:
         columns = parse_schema(schema)
     else:
@@ -88,9 +106,34 @@ def create(
             properties=dict(_assignment(each, "--set") for each in properties or ()),
             context=context,
         )
-    print_record(
-        {"table": made.uri, "version": made.version, "columns": len(made.schema)}, as_json=as_json
-    )
+    facts = {"table": made.uri, "version": made.version, "columns": len(made.schema)}
+    told = [] if found is None or found.rows is None else _told(made)
+    if as_json:
+        print_record({**facts, **({"inferred": told} if told else {})}, as_json=True)
+        return
+    print_record(facts, as_json=False)
+    if found is not None and told:
+        _print_told(found, told)
+
+
+def _told(made: Table) -> list[dict[str, str]]:
+    fields = made.snapshot.schema.fields
+    arrow = made.schema
+    return [
+        {
+            "column": f.name,
+            "type": str(f.type) if isinstance(f.type, Primitive) else str(arrow.field(f.name).type),
+        }
+        for f in fields
+    ]
+
+
+def _print_told(found: Inferred, told: list[dict[str, str]]) -> None:
+    import pyarrow as pa
+
+    rows = counted(found.rows or 0, "row")
+    note(f"types told from {rows if found.whole else 'the first ' + rows}; --schema names others")
+    print_rows(pa.Table.from_pylist(told), as_json=False)
 
 
 def append(
@@ -98,18 +141,29 @@ def append(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE…", help="Local Parquet, CSV, JSON or Arrow files.", show_default=False
+            metavar="FILE…",
+            help="Local Parquet, CSV, JSON or Arrow files; - is standard input.",
+            show_default=False,
         ),
     ],
+    null: Null = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = "utf-8",
+    format: FileFormat = None,
     request_id: RequestId = None,
     ref: Branch = None,
     as_json: AsJson = False,
 ) -> None:
-    """Append the rows of local files, all in one commit."""
+    """Append the rows of local files, all in one commit.
+
+    In CSV a field without anything is NULL and "" is an empty text. Files may be compressed (gzip, zstd).
+    """
     from inlay.cli.data import read_files
 
+    text = text_format(null, delimiter, encoding, format)
     with opened(table, ref=ref) as found:
-        result = found.append(read_files(files, found.schema), request_id=request_id)
+        rows = read_files(files, physical_schema(found), text)
+        result = found.append(rows, request_id=request_id)
     print_write(result, as_json=as_json)
 
 
@@ -185,6 +239,10 @@ def delete(
             "delete.mode.",
         ),
     ] = None,
+    null: Null = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = "utf-8",
+    format: FileFormat = None,
     file: Annotated[
         str | None, typer.Option("--file", metavar="KEY", help="Only rows of this data file.")
     ] = None,
@@ -208,7 +266,11 @@ def delete(
             return
         result = found.delete(
             where,
-            keys=None if keys is None else _keys(keys, found.schema),
+            keys=None
+            if keys is None
+            else _keys(
+                keys, physical_schema(found), text_format(null, delimiter, encoding, format)
+            ),
             mode=mode,
             file=file,
             request_id=request_id,
@@ -216,10 +278,17 @@ def delete(
     print_write(result, as_json=as_json)
 
 
-def _keys(path: str, schema: pa.Schema) -> pa.Table:
+def _keys(path: str, schema: pa.Schema, text: TextFormat) -> pa.Table:
     from inlay.cli.data import read_file
 
-    return read_file(path, schema).read_all()
+    return read_file(path, schema, text).read_all()
+
+
+def physical_schema(table: Table) -> pa.Schema:
+    """The table's columns in the types in which its files hold them."""
+    from inlay.parquet.arrow.types import schema_to_arrow
+
+    return schema_to_arrow(table.snapshot.schema, with_ids=False)
 
 
 def _explain_delete(table: Table, where: str, *, as_json: bool) -> None:
@@ -274,7 +343,9 @@ def upsert(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE…", help="Local Parquet, CSV, JSON or Arrow files.", show_default=False
+            metavar="FILE…",
+            help="Local Parquet, CSV, JSON or Arrow files; - is standard input.",
+            show_default=False,
         ),
     ],
     on: Annotated[
@@ -299,6 +370,10 @@ def upsert(
             help="With --on-duplicate last: the row with the greatest value of this column counts.",
         ),
     ] = None,
+    null: Null = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = "utf-8",
+    format: FileFormat = None,
     request_id: RequestId = None,
     ref: Branch = None,
     as_json: AsJson = False,
@@ -310,9 +385,10 @@ def upsert(
     """
     from inlay.cli.data import read_files
 
+    text = text_format(null, delimiter, encoding, format)
     with opened(table, ref=ref) as found:
         result = found.upsert(
-            read_files(files, found.schema),
+            read_files(files, physical_schema(found), text, even=True),
             on=split_names(on),
             on_duplicate=on_duplicate,
             order=order,
@@ -360,6 +436,9 @@ def register(app: typer.Typer) -> None:
         ),
         Example("create ./people --like people.parquet --sort-by id", "columns taken from a file"),
         Example(
+            "create ./people --like people.csv --null NA", "types told from the values, and shown"
+        ),
+        Example(
             'create ./events --schema "id bigint, at timestamptz" --partition-by "day(at)"',
             "files of one day each",
         ),
@@ -369,6 +448,10 @@ def register(app: typer.Typer) -> None:
         app,
         append,
         Example("append ./people monday.csv tuesday.parquet", "two files in one commit"),
+        Example(
+            "append ./people export.csv.gz --delimiter ';' --null NA --encoding latin-1", "CSV"
+        ),
+        Example("append ./people - --format jsonl < people.jsonl", "rows from another program"),
         Example(
             "append ./people day.parquet --request-id 2026-01-31",
             "safe to repeat: the second time changes nothing",

@@ -155,8 +155,7 @@ def is_in(field_id: int, kind: Primitive, literals: Iterable[Written | None]) ->
             values[order_key(near.below)] = near.below
     found: list[Predicate] = []
     if values:
-        ordered = sorted(values.values(), key=order_key)
-        found.append(In(field_id, kind, tuple(ordered)))
+        found.append(In(field_id, kind, tuple(values.values())))
     elif not has_null:
         found.append(for_values(field_id, False))
     if has_null:

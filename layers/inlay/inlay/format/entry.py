@@ -60,6 +60,13 @@ class DataFile:
     cluster: int | None = None  # files written in one order by one unit of clustering share it
 
     @property
+    def is_foreign(self) -> bool:
+        """Whether bytes of it, and what its footer says of them, may be another writer's: it was ingested
+        or adopted, or made of such a file by surgery, which takes over what it need not touch. Told by
+        the table's own metadata, never by the file: `created_by` says whatever its writer likes."""
+        return self.adopted or self.event is not None or self.origin is not None
+
+    @property
     def newest_rows(self) -> int:
         """The version in which the newest of these rows came into the table."""
         return self.arrived or self.sequence or 0

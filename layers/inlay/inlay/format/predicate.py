@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal as OneOf
 
 from inlay.format.schema import Primitive, Value
+from inlay.format.values import order_key
 
 Operator = OneOf["=", "!=", "<", "<=", ">", ">="]
 
@@ -46,11 +48,21 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """`field IN (…)`: values sorted, no duplicates, all of `type`, none NULL, at least one."""
+    """`field IN (…)`: all values of `type`, none NULL, at least one.
+
+    However they were given, `values` are in the order of `format.values.order_key`, each once: pruning
+    looks for them by halves and for NaN at the end.
+    """
 
     field_id: int
     type: Primitive
     values: tuple[Value, ...]
+
+    def __post_init__(self) -> None:
+        keys = [order_key(value) for value in self.values]
+        if not all(one < other for one, other in pairwise(keys)):
+            unique = dict(zip(keys, self.values, strict=True))
+            object.__setattr__(self, "values", tuple(unique[key] for key in sorted(unique)))
 
 
 @dataclass(frozen=True, slots=True)

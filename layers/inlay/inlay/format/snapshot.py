@@ -3,7 +3,7 @@
 Promise: a snapshot is a frozen value, and with the immutable segments it refers to it says everything
 about one version: which files are live, which deletes hide rows of them, which requests were already
 applied, and how old an uploaded object may be to be committed. The pointer's body *is* a snapshot
-(docs/FORMAT.md, "Pointer").
+(docs/FORMAT.md, section 5).
 
 Entries live in two tiers: the newest *inline*, the older ones in *segments*. A segment never changes;
 what dies in it is said by a bitmap of ordinals in its reference.
@@ -38,7 +38,7 @@ NODE_MAX_LEAVES = 1_024
 SCHEMAS_INLINE_BYTES = 2_048
 # Objects of schemas that a snapshot refers to: beyond, all schemas go into one again.
 MAX_SCHEMA_OBJECTS = 8
-# Names that point at versions, in the pointer (design section 2).
+# Names that point at versions, in the pointer (docs/design/design.md, section 2).
 MAX_REFS = 64
 # Points of the time index in each block of versions: an as-of read finds one more digit of the version, in
 # this base, with each hop, so that any of a million versions is found in six requests.

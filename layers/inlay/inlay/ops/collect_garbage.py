@@ -28,7 +28,12 @@ from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.finish import SweepResult, finish_erasures
 from inlay.ops.maintain.expire import DAY_US
-from inlay.ops.maintain.roots import Roots, delete_objects, list_objects
+from inlay.ops.maintain.roots import (
+    Roots,
+    delete_objects,
+    list_objects,
+    refuse_foreign_archives,
+)
 from inlay.ops.metadata.load import Loaded, load_pointer
 from inlay.plan.change import Change, Edit
 from inlay.plan.erasure import LIFE_SECONDS, Waiting, landing_prefix
@@ -77,6 +82,7 @@ class Found:
     young: int = 0
     unknown: tuple[str, ...] = ()
     unknown_count: int = 0
+    newest_archive: int = 0
     failures: tuple[DeleteFailure, ...] = ()
 
     @classmethod
@@ -89,6 +95,7 @@ class Found:
             young=plan.young,
             unknown=plan.unknown,
             unknown_count=plan.unknown_count,
+            newest_archive=plan.newest_archive,
             failures=tuple(failures),
         )
 
@@ -132,12 +139,14 @@ def collect_garbage(
     hmac_key: bytes | None = None,
     life_seconds: float = LIFE_SECONDS,
     landing: str | None = None,
+    retention_days: Mapping[str, float] | None = None,
 ) -> CollectResult:
     """Delete what has been unneeded for `grace_seconds` (property `gc.grace_days` unless given).
 
     Open erasures are taken as far as they go (`ops.erase.finish`): `hmac_key` signs their receipts,
     `life_seconds` is the longest that one read or write may take, `landing` where objects land (by
-    default `ingest/<table>/` beside `tables/<table>`). `hands` list and delete (this process).
+    default `ingest/<table>/` beside `tables/<table>`), `retention_days` how long queues, logs and the like
+    last, for the receipts (`ops.erase.receipt.OUT_OF_REACH`). `hands` list and delete (this process).
 
     The grace must be longer than the longest read and the longest upload: a reader of an expired
     version keeps its files that long, a writer slower than that must upload again.
@@ -152,7 +161,13 @@ def collect_garbage(
     swept = SweepResult()
     if loaded.snapshot.erasures and not dry_run:
         prefix = landing_prefix(ctx.root) if landing is None else landing
-        swept = finish_erasures(ctx, life_seconds=life_seconds, hmac_key=hmac_key, landing=prefix)
+        swept = finish_erasures(
+            ctx,
+            life_seconds=life_seconds,
+            hmac_key=hmac_key,
+            landing=prefix,
+            retention_days=retention_days,
+        )
         loaded = load_pointer(ctx, carried=loaded.state.contents)
     result = _collect(ctx, loaded, hands or Here(ctx), grace_seconds, dry_run)
     return replace(
@@ -178,6 +193,7 @@ def _collect(
     roots = Roots(ctx, since_us)
     roots.add(loaded.state)
     found = hands.look(roots, boundary_us)
+    refuse_foreign_archives(ctx, loaded.snapshot, found.newest_archive)
     uploads = _stale_uploads(ctx, boundary_us)
     # An expiry's grace begins when a commit writes down that it was seen (`snapshot.observed`).
     due = found.objects or uploads or loaded.has_open_times

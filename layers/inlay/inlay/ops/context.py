@@ -23,11 +23,11 @@ from inlay.ops.cache import ObjectCache
 from inlay.ops.commit_queue import Turns, shared_turns
 from inlay.parquet.read.ranges import Objects
 from inlay.storage import process
-from inlay.storage.base import ObjectStore, Written
+from inlay.storage.base import ObjectStore
 from inlay.storage.metered import MeteredStore
 from inlay.storage.open import open_store
 from inlay.storage.process import PerProcess
-from inlay.storage.write_once import write_once
+from inlay.storage.write_once import Stored, write_once
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -154,7 +154,7 @@ class Context:
         """The store key of an object named relative to the table root."""
         return f"{self.root}/{relative}" if self.root else relative
 
-    def write_once(self, relative: str, body: bytes) -> Written:
+    def write_once(self, relative: str, body: bytes) -> Stored:
         """Create an immutable object of the table, waiting between tries; see `storage.write_once`."""
 
         def wait(tried: int) -> None:

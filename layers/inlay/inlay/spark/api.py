@@ -72,8 +72,11 @@ class _Plan:
 def register(spark: SparkSession) -> None:
     """Make the format "inlay" known to a session that did not find `pyspark_inlay` by itself."""
     from inlay.spark.source import InlayDataSource
+    from inlay.spark.sql import register_function
 
     spark.dataSource.register(InlayDataSource)
+    if _context(spark) is not None:
+        register_function(spark)
 
 
 def read(
@@ -124,20 +127,31 @@ def explain(
 
 
 def count(
-    spark: SparkSession, uri: str, *, where: str | None = None, version: int | None = None
+    spark: SparkSession,
+    uri: str,
+    *,
+    where: str | None = None,
+    version: int | None = None,
+    ref: str | None = None,
+    since: int | None = None,
 ) -> int:
     """How many rows: from metadata for files that no delete and no filter touches; the others are
-    counted by a Spark job that reads only the columns deletes and filter look at."""
+    counted by a Spark job that reads only the columns deletes and filter look at. With `since`, only in
+    files that hold rows which came after this version: the rows of loads, until compaction mixes them
+    with older ones."""
+    uri = at_ref(uri, ref)
     state = load_state(uri, version=version)
     scan = Scan(connect(uri), state, where=where)
     context = _context(spark)
-    if context is None:
+    if context is None and since is None:
         return scan.count()
-    tasks = scan.plan.tasks
+    tasks = [t for t in scan.plan.tasks if since is None or t.file.newest_rows > since]
     judged = [task for task in tasks if not task.whole]
     known = sum(task.file.rows for task in tasks if task.whole)
     if not judged:
         return known
+    if context is None:
+        return known + _count(uri, state.snapshot.schema, tuple(judged))
     parts = plan_partitions(
         judged, partition_bytes=PARTITION_BYTES, parallelism=context.defaultParallelism
     )
@@ -160,17 +174,18 @@ def _plan(
     version: int | None,
     native: Native,
 ) -> _Plan:
-    from inlay.spark.types import spark_schema
+    from inlay.spark.types import column_ids, named_as_in, spark_schema
 
     if native not in ("auto", "never"):
         raise InvalidRequest(f"native={str(native)[:50]!r}", next_step='Say "auto" or "never"')
     state = load_state(uri, version=version)
     schema = state.snapshot.schema
     # Found wrong here, these raise what they are; in Spark's planning they would come as its errors.
-    scan = Scan(connect(uri), state, columns=columns, where=where)
-    _check_times(spark, spark_schema(schema, columns))
-    ids = {found.name: found.id for found in schema.fields}
-    wanted = tuple(ids[name] for name in (schema.names if columns is None else columns))
+    names = schema.names if columns is None else named_as_in(schema, columns)
+    scan = Scan(connect(uri), state, columns=names, where=where)
+    asked = spark_schema(schema, names)
+    _check_times(spark, asked)
+    wanted = column_ids(schema, names)
     predicate = TRUE if where is None else parse_predicate(where, schema)
     if native == "never":
         return _Plan(state, Split(rest=scan.plan.tasks), wanted, predicate)

@@ -48,6 +48,7 @@ from inlay.spark.batches import gathered
 from inlay.spark.connect import connect, load_writable
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
+from inlay.spark.sessions import context_of
 from inlay.spark.slim import bare
 from inlay.spark.types import arrow_for, spark_type, to_spark
 
@@ -233,7 +234,7 @@ def _rows(
 ) -> DataFrame:
     """The live rows of `tasks`: all columns and each row's partition, or only these columns."""
     schema = loaded.snapshot.schema
-    context = spark.sparkContext
+    context = context_of(spark, "cluster")
     parts = plan_partitions(
         tasks, partition_bytes=PARTITION_BYTES, parallelism=context.defaultParallelism
     )

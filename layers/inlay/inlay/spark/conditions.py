@@ -74,12 +74,12 @@ def _told(node: Predicate, schema: Schema) -> Any:
 
     match node:
         case Comparison(field_id, op, literal):
-            return _COMPARE[op](_column(field_id, schema), _literal(literal.type, literal.value))
+            return _COMPARE[op](_column(field_id, schema), value_of(literal.type, literal.value))
         case In(field_id, kind, values):
             if kind.is_float:
                 # Long lists become sets of bit patterns in Spark, in which -0.0 is not 0.0.
                 raise _NoCondition
-            return _column(field_id, schema).isin(*[_literal(kind, value) for value in values])
+            return _column(field_id, schema).isin(*[value_of(kind, value) for value in values])
         case Like(field_id, pattern):
             return _column(field_id, schema).like(_pattern(pattern))
         case IsNull(field_id):
@@ -105,7 +105,7 @@ def _column(field_id: int, schema: Schema) -> Any:
     return f.col(".".join(quoted(name) for name in path))
 
 
-def _literal(kind: Primitive, value: Value) -> Any:
+def value_of(kind: Primitive, value: Value) -> Any:
     from pyspark.sql import functions as f
 
     from inlay.spark.types import spark_type

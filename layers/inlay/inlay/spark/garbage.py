@@ -32,6 +32,7 @@ from inlay.plan.erasure import LIFE_SECONDS
 from inlay.plan.maintain.roots import MAX_NAMES as MAX_UNKNOWN
 from inlay.plan.maintain.roots import Listed, Tally, plan_garbage
 from inlay.spark.connect import connect
+from inlay.spark.sessions import context_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,7 +106,7 @@ class _Executors:
     ) -> Found:
         ranges = list(_ranges(roots.needed, _cuts(self._ctx, roots.needed)))
         rules = _Rules(boundary_us, roots.gone_through, frozenset(roots.kept))
-        context = self._spark.sparkContext
+        context = context_of(self._spark, "collect_garbage")
         size = RANGES_PER_SLOT * context.defaultParallelism
         found = Found()
         for start in range(0, len(ranges), size):
@@ -164,6 +165,7 @@ def _sum(parts: Sequence[Found]) -> Found:
         kinds=kinds,
         keys=tuple(key for part in parts for key in part.keys)[:MAX_NAMES],
         unknown=tuple(key for part in parts for key in part.unknown)[:MAX_UNKNOWN],
+        newest_archive=max(part.newest_archive for part in parts),
         failures=tuple(failure for part in parts for failure in part.failures),
         **counts,
     )

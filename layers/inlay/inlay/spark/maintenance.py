@@ -46,6 +46,7 @@ from inlay.plan.maintain.compaction import CompactionUnit, plan_compaction, wort
 from inlay.plan.metadata.state import State
 from inlay.plan.surgery.strategy import Strategy
 from inlay.spark.connect import connect, load_writable
+from inlay.spark.sessions import context_of
 from inlay.spark.slim import slim
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def compact(
 ) -> MaintenanceResult:
     """Pack small files, sort rows across files and fold deletes into files, as `Table.compact`. No
     task takes a unit that needs more than `task_memory_bytes` of Python's memory."""
+    context_of(spark, "compact")
     ctx, loaded = _open(uri, progress)
     layout = layout_of(loaded.snapshot)
     if target_bytes is not None:
@@ -114,6 +116,7 @@ def materialize_deletes(
 ) -> MaintenanceResult:
     """Turn delete markers into absent rows, as `Table.rewrite`: in all files, or in those that may
     hold a row for which `where` (SQL text) is TRUE."""
+    context_of(spark, "materialize_deletes")
     ctx, loaded = _open(uri, progress)
     predicate: Predicate | None = None
     if where is not None:
@@ -129,6 +132,7 @@ def advance_erasures(
 ) -> MaintenanceResult:
     """Rewrite the files that hold rows of open erasures: main's, then those of every branch and tag.
     Deleting what is then left of them is `collect_garbage`'s alone, and so is the receipt."""
+    context_of(spark, "advance_erasures")
     ctx, loaded = _open(uri, progress)
     main = load_pointer(replace(ctx, branch=None), carried=loaded.state.contents)
     total = _result(Run(main))

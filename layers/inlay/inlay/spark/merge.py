@@ -55,6 +55,7 @@ from inlay.spark.records import (
     without_late,
 )
 from inlay.spark.slim import bare
+from inlay.spark.types import named_as_in, spelled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,7 +123,11 @@ def merge(
         snapshot = loaded.snapshot
         if batch is not None and snapshot.ledger.streams.get(batch[0], -1) >= batch[1]:
             return MergeResult(committed=False, version=snapshot.version)
-        keys = _keys(loaded, on)
+        names = snapshot.schema
+        changes = changes.toDF(*named_as_in(names, changes.columns))
+        keys = named_as_in(names, _keys(loaded, on))
+        [order] = named_as_in(names, [order])
+        op = op and (spelled(op, changes.columns) or op)
         _check(changes, loaded, keys, order, op)
         files = () if recent is None else recent.look(loaded.state)
         latest = newest(changes, keys, order, op, deletes).persist()

@@ -10,16 +10,16 @@ out at less cost than keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from inlay.errors import InvalidRequest
 from inlay.spark.merge import MergeResult, merge
 from inlay.spark.recent import Recent
+from inlay.spark.sessions import context_of
+from inlay.spark.writer import QUERY_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-# The query's id, as Spark tells it to whatever runs for it.
-_QUERY_ID = "sql.streaming.queryId"
 
 
 class MergeSink:
@@ -46,8 +46,15 @@ class MergeSink:
         self._tell = tell
         self._recent = Recent()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Spark Connect alone pickles it, to call it in another process."""
+        raise InvalidRequest(
+            "MergeSink does not run through Spark Connect: its memory is in this process",
+            next_step="Start the stream in a session on the cluster, as pipelines.merge does",
+        )
+
     def __call__(self, records: DataFrame, batch_id: int) -> None:
-        query = records.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+        query = context_of(records.sparkSession, "MergeSink").getLocalProperty(QUERY_ID)
         result = merge(
             records,
             self._uri,

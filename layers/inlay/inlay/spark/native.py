@@ -9,13 +9,16 @@ goes from Python to the JVM.
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InlayError
+from inlay.format.entry import Keys
 from inlay.format.predicate import TRUE, Predicate, field_ids
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
 from inlay.ops.context import Context
@@ -54,15 +57,37 @@ _OPTIONS = {
     "mergeSchema": "false",
     "parquet.page.verify-checksum.enabled": "true",
 }
+# Keys that Spark compares with the rows of a file, held by each executor at once.
+MAX_KEYS = 2_000_000
+# Types of keys that Spark reads and compares as the format does, and that Inlay writes in one way only.
+_JOINED = frozenset(
+    {"bool", "int8", "int16", "int32", "int64", "string", "binary", "date", "decimal"}
+)
 _HADOOP_SCHEMES = {"file": ("file",), "s3": ("s3a", "s3")}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KeyFile:
+    """Rows whose columns `among` equal a row of the object `key` are deleted."""
+
+    among: tuple[int, ...]
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What of a file is deleted by value: rows for which one of `where` is TRUE, and by `keys`."""
+
+    where: tuple[Predicate, ...] = ()
+    keys: tuple[KeyFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Files that Spark reads by itself; rows for which one of `deleted` is TRUE are deleted."""
+    """Files that Spark reads by itself, and what of each of them is deleted."""
 
     tasks: tuple[FileTask, ...]
-    deleted: tuple[Predicate, ...] = ()
+    deleted: Deleted = Deleted()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +130,7 @@ def split(
     if not all(_is_readable(schema, found) for found in looked_at):
         return none("column types")
     why: dict[str, str] = {}
-    by_deletes: dict[tuple[Predicate, ...], list[FileTask]] = {}
+    by_deletes: dict[Deleted, list[FileTask]] = {}
     taken = 0
     # The largest files first: where there are too many of them or of their deletes, the small ones wait.
     for task in sorted(tasks, key=lambda t: -t.file.size):
@@ -125,7 +150,8 @@ def split(
         return none("Spark has no access")
     exact = _exact(spark, uri, chosen)
     for deleted, share in by_deletes.items():
-        ids = {f.id for f in _looked_at(schema, columns, predicate, *deleted)}
+        ids = {f.id for f in _looked_at(schema, columns, predicate, *deleted.where)}
+        ids |= _key_columns(deleted.keys)
         why |= {t.file.key: "file types" for t in share if not ids <= exact[t.file.key]}
     shares = (
         Share(tuple(t for t in share if t.file.key not in why), deleted)
@@ -139,26 +165,42 @@ def split(
     )
 
 
-def _judged(
-    task: FileTask, schema: Schema, looked_at: Iterable[Field]
-) -> tuple[Predicate, ...] | str:
+def _judged(task: FileTask, schema: Schema, looked_at: Iterable[Field]) -> Deleted | str:
     """What of a file is deleted, by value; or why it is for the source, as far as metadata tells."""
     deleted = [marker_predicate(marker, schema) for marker in task.markers]
     gone = tuple(predicate for predicate in deleted if predicate is not None)
-    if task.row_groups is not None or len(gone) < len(deleted):
-        return "deletes"  # by position, or by a list of keys
+    keys = tuple(m.body for m in task.markers if isinstance(m.body, Keys))
+    if task.row_groups is not None or len(gone) + len(keys) < len(deleted):
+        return "deletes"  # by position
     if any(condition_of(predicate, schema) is None for predicate in gone):
+        return "deletes"
+    if sum(found.rows for found in keys) > MAX_KEYS or not all(_is_joined(k, schema) for k in keys):
         return "deletes"
     if task.file.adopted:
         # Not ours: it may be written over, and Spark pins no content.
         return "adopted"
-    looked_at = [*looked_at, *_looked_at(schema, (), *gone)]
+    files = tuple(sorted(KeyFile(found.field_ids, found.key) for found in keys))
+    looked_at = [*looked_at, *_looked_at(schema, tuple(_key_columns(files)), *gone)]
     if not all(_is_readable(schema, found) for found in looked_at):
         return "deletes"
     recorded = {found.id: found for found in task.schema.fields}
     if any(not _is_same(recorded.get(found.id), found) for found in looked_at):
         return "older schema"
-    return gone
+    return Deleted(gone, files)
+
+
+def _key_columns(keys: Iterable[KeyFile]) -> frozenset[int]:
+    return frozenset(column for found in keys for column in found.among)
+
+
+def _is_joined(keys: Keys, schema: Schema) -> bool:
+    """Whether Spark reads these keys as they are, and finds the rows that equal one as the format does."""
+    if keys.schema_id != schema.id:
+        return False  # a column may have had another name or type
+    fields = [schema.by_id(column) for column in keys.field_ids]
+    return all(
+        f is not None and isinstance(f.type, Primitive) and f.type.name in _JOINED for f in fields
+    )
 
 
 def _looked_at(schema: Schema, columns: Sequence[int], *predicates: Predicate) -> list[Field]:
@@ -286,19 +328,40 @@ def _frame(
 ) -> DataFrame:
     from pyspark.sql import functions as f
 
-    looked_at = _looked_at(schema, columns, predicate, *share.deleted)
+    keys = share.deleted.keys
+    looked_at = _looked_at(schema, (*columns, *_key_columns(keys)), predicate, *share.deleted.where)
     asked = spark_schema(schema, [found.name for found in looked_at])
     paths = [f"{root}/{task.file.key}" for task in share.tasks]
     frame = spark.read.schema(asked).options(**_OPTIONS).parquet(*paths)
     frame = _with_nullability(spark, frame, asked).select(*map(_guarded, looked_at))
     if predicate != TRUE:
         frame = frame.where(condition_of(predicate, schema))
-    for deleted in share.deleted:
+    for deleted in share.deleted.where:
         # NULL is not TRUE: such rows stay.
         is_gone = f.coalesce(condition_of(deleted, schema), f.lit(False))
         frame = frame.where(~is_gone)
     names = {found.id: found.name for found in schema.fields}
+    for among, files in groupby(keys, key=lambda found: found.among):
+        by = [names[column] for column in among]
+        paths = [f"{root}/{found.key}" for found in files]
+        frame = _without(spark, frame, by, paths, spark_schema(schema, by))
     return frame.select(*(quoted(names[column]) for column in columns))
+
+
+def _without(
+    spark: SparkSession,
+    frame: DataFrame,
+    by: Sequence[str],
+    paths: Sequence[str],
+    asked: StructType,
+) -> DataFrame:
+    """The rows that equal none of the keys in these files. A NULL equals nothing, so such rows stay."""
+    from pyspark.sql import functions as f
+
+    gone = spark.read.schema(asked).options(**_OPTIONS).parquet(*paths)
+    gone = gone.toDF(*(f"__inlay_key_{place}" for place in range(len(by))))
+    equal = [f.col(quoted(name)) == f.col(key) for name, key in zip(by, gone.columns, strict=True)]
+    return frame.join(f.broadcast(gone), reduce(operator.and_, equal), "left_anti")
 
 
 def _with_nullability(spark: Any, frame: Any, asked: StructType) -> Any:

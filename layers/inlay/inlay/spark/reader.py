@@ -3,11 +3,15 @@
 Promise: Spark sees exactly the rows `Table.scan` gives of the same version: planning is `ops.read.scan`'s,
 and a task is read by `parquet.read.reader`, which takes deleted rows out before Spark sees them. Files that
 cannot match are left out before there are tasks.
+
+It takes no pushed filters (`pushFilters`), whatever the session asks for: Spark 4.2 and 4.3 keep the plan
+that was made for the filters of one query with the DataFrame, and read by it in every later query of the
+same DataFrame, also of other filters. The option `where` says which rows a DataFrame is of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -15,10 +19,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from inlay.errors import InvalidRequest
-from inlay.format.predicate import TRUE, And, Predicate
+from inlay.format.predicate import TRUE, Predicate
 from inlay.plan.metadata.state import State
 from inlay.spark.connect import connect
-from inlay.spark.filters import predicate_of
 from inlay.spark.options import ReadOptions
 from inlay.spark.partitions import FilePartition, plan_partitions
 from inlay.spark.tasks import TaskReader
@@ -53,17 +56,6 @@ class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped
 
     # -- on the driver ------------------------------------------------------------------------
 
-    @property
-    def pushFilters(self) -> _Pushed:  # noqa: N802 - Spark's name
-        return _Pushed(self)
-
-    def push(self, filters: list[Any]) -> Iterable[Any]:
-        """Take filters to prune by; all of them are Spark's to check again."""
-        pushed = predicate_of(filters, self._schema)
-        parts = tuple(p for p in (self._where, pushed) if p != TRUE)
-        self._where = And(parts) if len(parts) > 1 else next(iter(parts), TRUE)
-        return filters
-
     def partitions(self) -> list[FilePartition]:
         from inlay.ops.read.scan import Scan
 
@@ -80,19 +72,3 @@ class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._tasks.read(partition)
-
-
-class _Pushed:
-    """`pushFilters` for sessions with and without filter pushdown.
-
-    Without it Spark refuses a reader that overrides the method, which it finds out by comparing
-    `pushFilters.__func__` with the base class's; with it, Spark just calls. So this shows the base's
-    function and does its own when called.
-    """
-
-    def __init__(self, reader: InlayReader) -> None:
-        self._reader = reader
-        self.__func__ = DataSourceReader.pushFilters
-
-    def __call__(self, filters: list[Any]) -> Iterable[Any]:
-        return self._reader.push(filters)

@@ -28,10 +28,8 @@ from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Change, Edit, Request
 from inlay.spark.connect import connect, load_writable
 from inlay.spark.options import WriteOptions
-from inlay.spark.writer import check_fits_table
-
-# Local properties that Spark sets for the tasks of a micro-batch.
-QUERY_ID = "sql.streaming.queryId"
+from inlay.spark.types import named_as_in
+from inlay.spark.writer import QUERY_ID, check_fits_table
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,11 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
         snapshot = loaded.snapshot
         schema = snapshot.schema
         check_fits_table(self._data, schema)
-        rows = (conform(batch, schema, schema, by_value=True) for batch in iterator)
+        names = named_as_in(schema, self._data.names)
+        rows = (
+            conform(batch.rename_columns(names), schema, schema, by_value=True)
+            for batch in iterator
+        )
         target = target_of(ctx, loaded.date_us)
         files = tuple(write_files(target, rows, schema, layout_of(snapshot)))
         query = TaskContext.get().getLocalProperty(QUERY_ID)

@@ -18,7 +18,7 @@ from inlay.parquet.read.reader import Ahead, Wanted, read_tasks
 from inlay.spark.batches import gathered
 from inlay.spark.connect import THREADS, connect
 from inlay.spark.partitions import FilePartition
-from inlay.spark.types import arrow_for, check_asked, to_spark
+from inlay.spark.types import arrow_for, check_asked, column_ids, to_spark
 
 if TYPE_CHECKING:
     from inlay.plan.feed.feed import Step
@@ -33,10 +33,9 @@ class TaskReader:
 
     def __init__(self, uri: str, schema: Schema, asked: StructType) -> None:
         check_asked(asked, schema)
-        ids = {field.name: field.id for field in schema.fields}
         self._uri = uri
         self._arrow = arrow_for(asked)
-        self._wanted = Wanted(schema=schema, columns=tuple(ids[name] for name in asked.names))
+        self._wanted = Wanted(schema=schema, columns=column_ids(schema, asked.names))
 
     def read_added(self, step: Step) -> Iterator[pa.RecordBatch]:
         """The rows that a step of the change feed added."""

@@ -49,6 +49,24 @@ _SIMPLE: dict[str, st.DataType] = {
 # -- schemas --------------------------------------------------------------------------------------
 
 
+def column_ids(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
+    """The ids of columns that are named as Spark names them. Raises `SchemaMismatch`."""
+    return tuple(_column(schema, name).id for name in names)
+
+
+def named_as_in(schema: Schema, names: Sequence[str]) -> list[str]:
+    """Names of data that is to be written, as the table spells them; those it lacks as they are. Where
+    two would be one column none is taken for it, so that it is the one of that very name."""
+    found = [column_named(schema, name) for name in names]
+    spelled = [
+        name if field is None else field.name for name, field in zip(names, found, strict=True)
+    ]
+    return [
+        name if spelled.count(wanted) > 1 else wanted
+        for name, wanted in zip(names, spelled, strict=True)
+    ]
+
+
 def spark_schema(schema: Schema, columns: Sequence[str] | None = None) -> st.StructType:
     """The Spark schema of a table, or of some of its columns in the order asked for.
 
@@ -58,8 +76,23 @@ def spark_schema(schema: Schema, columns: Sequence[str] | None = None) -> st.Str
     return st.StructType([_struct_field(_column(schema, name), (name,)) for name in names])
 
 
+def spelled(name: str, names: Sequence[str]) -> str | None:
+    """The one of `names` that Spark means by a name: that very name, else the only one that differs by
+    case alone."""
+    if name in names:
+        return name
+    alike = [found for found in names if found.lower() == name.lower()]
+    return alike[0] if len(alike) == 1 else None
+
+
+def column_named(schema: Schema, name: str) -> Field | None:
+    """The column that Spark means by a name (`spelled`)."""
+    found = spelled(name, schema.names)
+    return None if found is None else schema.column(found)
+
+
 def _column(schema: Schema, name: str) -> Field:
-    found = schema.column(name)
+    found = column_named(schema, name)
     if found is None:
         raise SchemaMismatch(
             f"the table has no column {name[:100]!r}",

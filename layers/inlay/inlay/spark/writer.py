@@ -9,29 +9,39 @@ unreachable and garbage collection takes them.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from inlay.errors import InvalidRequest
+import inlay
+from inlay.errors import ConcurrentChange, InvalidRequest, TableExists, TableNotFound
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
+from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.commit.idempotency import already_applied
+from inlay.ops.commit.retry import commit_planned
+from inlay.ops.context import Context
 from inlay.ops.data.data_files import layout_of, recorded_as, target_of
-from inlay.ops.metadata.load import load_pointer
+from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
 from inlay.ops.write.delete import marker_of
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.write.writer import Layout, write_files
 from inlay.parse import parse_predicate
 from inlay.plan.change import Change, Reads, Request
-from inlay.spark.connect import connect, load_writable
+from inlay.plan.metadata.state import State
+from inlay.spark.connect import connect, load_writable, place, ref_of
 from inlay.spark.options import WriteOptions
-from inlay.spark.types import arrow_for
+from inlay.spark.types import arrow_for, named_as_in
+
+# The local property by which Spark tells the tasks of a micro-batch whose it is.
+QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +58,9 @@ class WriteJob:
     request: Request
     version: int
     started_us: int
+    names: tuple[str, ...] = ()  # of the data's columns, as the table spells them
     replaces: Predicate | None = None
+    by_partition: bool = False  # what the commit replaces are the partitions that are written to
     named: bool = False  # the request id is the user's
     done: bool = False
 
@@ -66,15 +78,22 @@ def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> W
         raise InvalidRequest(
             "replaceWhere replaces rows, append does not", next_step='Use mode("overwrite")'
         )
-    ctx, loaded = load_writable(options.uri)
+    ctx, loaded = _open_for(options, data)
     snapshot = loaded.snapshot
     check_fits_table(data, snapshot.schema)
     replaces = None
+    by_partition = False
     if overwrite:
         where = options.replace_where
         replaces = TRUE if where is None else parse_predicate(where, snapshot.schema)
+        by_partition = _by_partition(options, snapshot)
+        if by_partition:
+            replaced_files(load_entries(ctx, loaded.state), (), since=snapshot.version)
     identity = options.request_id or str(uuid.uuid4())
-    request = Request.of(identity, body=f"spark:{overwrite}:{replaces}")
+    request = append_request(identity)
+    if overwrite:
+        kind = "partitions" if by_partition else replaces
+        request = Request.of(identity, body=f"spark:True:{kind}")
     loaded, before = already_applied(ctx, loaded, request)
     return WriteJob(
         uri=options.uri,
@@ -83,18 +102,119 @@ def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> W
         request=request,
         version=snapshot.version,
         started_us=loaded.date_us,
+        names=tuple(named_as_in(snapshot.schema, data.names)),
         replaces=replaces,
+        by_partition=by_partition,
         named=options.request_id is not None,
         done=before is not None,
     )
 
 
+def _open_for(options: WriteOptions, data: StructType) -> tuple[Context, Loaded]:
+    """The table, with the columns of the data. It is created, or altered, by a commit of its own before the
+    data is written: an empty table, or an empty column, is what a write that then fails leaves behind."""
+    try:
+        ctx, loaded = load_writable(options.uri)
+    except TableNotFound:
+        with suppress(TableExists):  # by another writer, just now
+            inlay.create(
+                place(options.uri),
+                arrow_for(data),
+                primary_key=options.primary_key,
+                sort_by=options.sort_by,
+                partition_by=options.partition_by,
+            )
+        return load_writable(options.uri)
+    if not options.merge_schema:
+        return ctx, loaded
+    schema = loaded.snapshot.schema
+    names = named_as_in(schema, data.names)
+    missing = [n for n, name in enumerate(names) if schema.column(name) is None]
+    if missing:
+        arrow = arrow_for(data)
+        columns = pa.schema([arrow.field(n).with_nullable(True) for n in missing])
+        inlay.open(place(options.uri), ref=ref_of(options.uri)).alter(add=columns)
+    return load_writable(options.uri)
+
+
+def append_request(identity: str) -> Request:
+    """What the ledger knows an append from Spark by."""
+    return Request.of(identity, body="spark:False:None")
+
+
+def _by_partition(options: WriteOptions, snapshot: Snapshot) -> bool:
+    """Whether an overwrite replaces whole partitions. A session's `partitionOverwriteMode` does not reach
+    a Python source, so where it could make a difference the write itself has to say."""
+    if options.replace_where is not None:
+        if options.partitions == "dynamic":
+            raise InvalidRequest(
+                "replaceWhere and partitionOverwriteMode=dynamic both say what is replaced",
+                next_step="Give one of them",
+            )
+        return False
+    spec = next(s for s in snapshot.specs if s.id == snapshot.spec_id)
+    if not spec.fields:
+        return False  # without partitions, all rows are of the one there is
+    if options.partitions is None:
+        raise InvalidRequest(
+            "the table is partitioned, and an overwrite may mean all of its rows or the partitions that "
+            "are written to",
+            next_step='Say which: .option("partitionOverwriteMode", "static") or "dynamic", or name the '
+            'rows by .option("replaceWhere", …)',
+        )
+    return options.partitions == "dynamic"
+
+
+def replaced_files(state: State, files: Sequence[DataFile], *, since: int) -> tuple[str, ...]:
+    """Keys of the live files in the partitions of these new files. Raises `ConcurrentChange` when rows came
+    into one of them after version `since`, `InvalidRequest` when a file may be of several partitions."""
+    spec_id = state.snapshot.spec_id
+    partitions = {file.partition for file in files}
+    live = list(state.files())
+    if any(file.spec_id != spec_id for file in live):
+        raise InvalidRequest(
+            "files of an earlier partitioning may hold rows of any partition",
+            next_step="Cut them anew (pipelines.cluster), or name the rows by replaceWhere",
+        )
+    found = [file for file in live if file.partition in partitions]
+    if any(file.newest_rows > since for file in found):
+        raise ConcurrentChange("rows arrived meanwhile in a partition that is being replaced")
+    return tuple(file.key for file in found)
+
+
 def check_fits_table(data: StructType, schema: Schema) -> None:
     """Raises `SchemaMismatch` unless rows of this Spark schema can be rows of the table. Whether each
-    value of a wider column fits is seen when it is written, and so is a null in a required one."""
-    arrow = arrow_for(data)
+    value of a wider column fits is seen when it is written, and so is a null in a required one. Columns
+    are found by name, as Spark finds them: in any case if only one is meant."""
+    arrow = _renamed(arrow_for(data), named_as_in(schema, data.names))
     recorded = recorded_as(arrow, schema)
     conform(pa.RecordBatch.from_pylist([], schema=arrow), recorded, schema, by_value=True)
+
+
+def _renamed(arrow: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    return pa.schema([field.with_name(name) for field, name in zip(arrow, names, strict=True)])
+
+
+def _refuse_catalog_tables() -> None:
+    """Raises `InvalidRequest` in a task of `saveAsTable` or `CREATE TABLE … AS SELECT`, whose table nobody
+    could read: Spark's catalog keeps none of the options that say where it is.
+
+    Nothing tells the writer itself. But Spark runs such a write as a query within that of the command, as
+    it does only micro-batches otherwise.
+    """
+    context = TaskContext.get()
+    if context is None:
+        return
+    query, command = map(
+        context.getLocalProperty, ("spark.sql.execution.id", "spark.sql.execution.root.id")
+    )
+    of_stream = context.getLocalProperty(QUERY_ID) is not None
+    if query != command and command is not None and not of_stream:
+        raise InvalidRequest(
+            "a table of Spark's catalog cannot be Inlay's: the catalog would not know where it is",
+            next_step='Write with .save("s3://…") instead of saveAsTable, and give it a name in SQL with '
+            "inlay.spark.view(spark, name, uri)",
+        )
 
 
 class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is untyped here
@@ -108,7 +228,12 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
         if job.done:
             return Written(())
         ctx = connect(job.uri)
-        rows = (conform(batch, job.schema, job.schema, by_value=True) for batch in iterator)
+        _refuse_catalog_tables()
+        names = list(job.names)
+        rows = (
+            conform(batch.rename_columns(names), job.schema, job.schema, by_value=True)
+            for batch in iterator
+        )
         target = target_of(ctx, job.started_us)
         return Written(tuple(write_files(target, rows, job.schema, job.layout)))
 
@@ -122,6 +247,9 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
             return
         ctx = connect(job.uri)
         loaded = load_pointer(ctx)
+        if job.by_partition:
+            commit_planned(ctx, loaded, lambda base: self._replacing(ctx, base, files))
+            return
         change = Change(
             operation="append",
             request=job.request,
@@ -141,6 +269,20 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
                 reads=Reads(job.replaces, job.version),
             )
         expect_committed(ctx, commit(ctx, change, base=loaded))
+
+    def _replacing(self, ctx: Context, base: Loaded, files: tuple[DataFile, ...]) -> Change:
+        job = self._job
+        state = load_entries(ctx, base.state)
+        return Change(
+            operation="overwrite",
+            request=job.request,
+            add=files,
+            remove=replaced_files(state, files, since=job.version),
+            uploaded_us=job.started_us,
+            deleted_rows=None,
+            # Rows that came into other partitions meanwhile only make it be planned again.
+            reads=Reads(TRUE, base.snapshot.version),
+        )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing was committed, so nothing has to be undone; Spark cannot name all that was written,

@@ -19,6 +19,7 @@ that): archives, segments, data files, markers, receipts, the first pointer of a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from inlay.errors import KeyTaken, StoreUnavailable
 from inlay.storage.base import IF_ABSENT, Got, ObjectStore, Written
@@ -26,6 +27,13 @@ from inlay.storage.base import IF_ABSENT, Got, ObjectStore, Written
 # The client retries by itself; these are for what it reports as unknown afterwards, and for 409. Six at
 # the callers' pauses are about a second: longer is an outage, which the caller must hear of.
 MAX_TRIES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Stored(Written):
+    """An object that is there as it was meant. `was_there`: an earlier try or a racer had put it there."""
+
+    was_there: bool = False
 
 
 def _at_once(tried: int) -> None:
@@ -40,7 +48,7 @@ def write_once(
     metadata: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
     before_retry: Callable[[int], None] = _at_once,
-) -> Written:
+) -> Stored:
     """Create the object `key` of exactly `body`; what there is of it then.
 
     `before_retry` is called with the number of tries so far before each further one: to wait, or to
@@ -54,14 +62,14 @@ def write_once(
         try:
             answer = store.put(key, body, condition=IF_ABSENT, metadata=metadata, headers=headers)
             if isinstance(answer, Written):
-                return answer
+                return Stored(answer.etag, answer.date_us, answer.version_id)
             found = store.get(key) if answer.reason == "exists" else None
         except StoreUnavailable as error:
             failure = error
             continue
         if isinstance(found, Got):
             if found.body == body:
-                return Written(found.etag, found.date_us, found.version_id)
+                return Stored(found.etag, found.date_us, found.version_id, was_there=True)
             raise KeyTaken(f"{key} is there already, with other bytes", key=key)
         # 409, or deleted between the answer and the look: nothing is there of which we know.
     raise StoreUnavailable(f"cannot write {key} in {MAX_TRIES} tries", key=key) from failure

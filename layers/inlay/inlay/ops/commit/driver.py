@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from typing import TypeVar, assert_never
 from uuid import UUID
@@ -37,6 +38,7 @@ from inlay.errors import (
     CommitContention,
     ConcurrentChange,
     CorruptTable,
+    ForeignArchives,
     InlayError,
     KeyTaken,
     OutcomeUnknown,
@@ -79,7 +81,7 @@ from inlay.plan.change import (
 from inlay.plan.commit.apply import apply, seal
 from inlay.plan.metadata.state import State
 from inlay.plan.refs.refs import with_head
-from inlay.storage.base import IfMatch, Written
+from inlay.storage.base import Head, IfMatch, Written
 
 T = TypeVar("T")
 Name = Callable[[bytes], str]
@@ -260,18 +262,24 @@ def _attempt(ctx: Context, loaded: Loaded, proposal: Proposal, effort: _Effort) 
     base = loaded.snapshot
     to_write = [s for s in proposal.segments if s.id not in effort.written]
 
-    def write(item: tuple[str, bytes]) -> int:
-        return _put_once(ctx, *item)
-
     # The archive before the swap, never after: a crash in between would leave a version that nobody
     # can read again, and a writer who lost its answer could not find its commit.
-    objects = [(keys.archive_key(base.version), loaded.raw)]
-    objects += [(keys.segment_key(s.id), s.data) for s in to_write]
+    writes: list[Callable[[], int | _Lost]] = [partial(_archive, ctx, loaded, effort)]
+    writes += [partial(_put_once, ctx, keys.segment_key(s.id), s.data) for s in to_write]
     head = _plan_head(ctx, proposal.snapshot)
-    objects += [] if head is None else [(keys.segment_key(head[0]), head[1])]
-    dates = list(ctx.map(write, objects))
+    if head is not None:
+        writes.append(partial(_put_once, ctx, keys.segment_key(head[0]), head[1]))
+    dates: list[int] = []
+    lost: _Lost | None = None
+    for done in ctx.map(lambda write: write(), writes):
+        if isinstance(done, _Lost):
+            lost = done
+        else:
+            dates.append(done)
     for segment in to_write:
         effort.written[segment.id] = loaded.date_us
+    if lost is not None:
+        return lost
 
     snapshot = seal(
         proposal,
@@ -295,8 +303,88 @@ def _plan_head(ctx: Context, snapshot: Snapshot) -> tuple[str, bytes] | None:
 
 
 def _put_once(ctx: Context, relative: str, data: bytes) -> int:
-    """A write-once object; the store's date. Of an archive, every racer writes the same bytes."""
+    """A write-once object; the store's date."""
     return ctx.write_once(relative, data).date_us
+
+
+def _archive(ctx: Context, loaded: Loaded, effort: _Effort) -> int | _Lost:
+    """Store the base byte for byte as it was read; the store's date, or that the base is superseded.
+
+    An archive that is there already is most often a racer's who has read the same pointer. It may also
+    be of another history: of a table that was here before, or of this one before somebody put an older
+    pointer back. Committing beside it would leave two versions of one number, and every later reader
+    would take one for the other. So what is there is compared with what was meant, and the archive after
+    it must not be there while the pointer is still the base: only who has read a pointer beyond it can
+    have written that.
+
+    Raises `ForeignArchives`; nothing was swapped then.
+    """
+    base = loaded.snapshot
+    try:
+        stored = ctx.write_once(keys.archive_key(base.version), loaded.raw)
+        if not stored.was_there:
+            return stored.date_us
+        date_us: int | None = stored.date_us
+    except KeyTaken:
+        date_us = None
+    # Whoever archived it first is about to swap, or has done so: with that, the attempt is over for the
+    # price of a swap that loses.
+    back_off(ctx, effort.attempts, effort.started)
+    current = _read_after(ctx, base)
+    if current.etag != loaded.etag:
+        return _superseded(ctx, loaded, current)
+    if date_us is None:
+        raise ForeignArchives(
+            f"the archive of version {base.version}, at which the pointer is, has other bytes than it",
+            table=ctx.uri,
+            key=ctx.key(keys.archive_key(base.version)),
+            version=base.version,
+        )
+    after = keys.archive_key(base.version + 1)
+    if isinstance(ctx.store.head(ctx.key(after)), Head):
+        # Read after that archive, the pointer would be beyond the base if it had never gone back: but
+        # here it was read before. Look again.
+        current = _read_after(ctx, base)
+        if current.etag != loaded.etag:
+            return _superseded(ctx, loaded, current)
+        raise ForeignArchives(
+            f"the pointer is at version {base.version}, and there is an archive of version "
+            f"{base.version + 1}: it went back, or another table has left that archive",
+            table=ctx.uri,
+            key=ctx.key(after),
+            version=base.version,
+        )
+    return date_us
+
+
+def _read_after(ctx: Context, base: Snapshot) -> Loaded:
+    """The pointer, of the table of `base`."""
+    try:
+        current = read_main(ctx)
+    except TableNotFound as error:
+        raise TableReplaced(f"the table at {ctx.uri} is gone", table=ctx.uri) from error
+    if current.snapshot.table_id != base.table_id:
+        raise TableReplaced(f"{ctx.uri} is another table now", table=ctx.uri)
+    return current
+
+
+def _superseded(ctx: Context, loaded: Loaded, current: Loaded) -> _Lost:
+    """The attempt on `loaded` is lost to `current`, if that can have followed on it."""
+    base, found = loaded.snapshot, current.snapshot
+    # The same commit under another ETag: somebody has written the pointer's own bytes over it.
+    same = found.version == base.version and found.commit.id == base.commit.id
+    if found.version > base.version or same:
+        return _lost(ctx, loaded, current)
+    raise ForeignArchives(
+        f"the pointer of {ctx.uri} went back: this writer has seen version {base.version}, and it is at "
+        + (
+            f"version {found.version}"
+            if found.version < base.version
+            else "another one of that number"
+        ),
+        table=ctx.uri,
+        version=found.version,
+    )
 
 
 def _swap(
@@ -309,11 +397,18 @@ def _swap(
 ) -> Loaded | _Lost:
     """`snapshot` is what this writer sees when it has won; `own`, on a branch, what the pointer says."""
     data = encode_snapshot(own or snapshot)
+    unanswered: StoreUnavailable | None = None
     for swap in range(MAX_SWAPS):
         try:
             answer = ctx.store.put(ctx.key(keys.POINTER), data, condition=IfMatch(loaded.etag))
-        except StoreUnavailable:
-            pass  # outcome unknown: look
+        except StoreUnavailable as error:
+            unanswered = error  # outcome unknown: look
+        except InlayError as error:
+            if unanswered is None:
+                raise  # this answer is the only one: nothing was done
+            raise _unknown(
+                ctx, snapshot, "an earlier try was not answered, the next met", error
+            ) from error
         else:
             if isinstance(answer, Written):
                 won = (data, answer.etag, answer.date_us)
@@ -321,7 +416,12 @@ def _swap(
             # Wait before the look, not after it: what it sees is then as fresh as it can be, and is
             # the base of the next attempt.
             back_off(ctx, effort.attempts + swap, effort.started)
-        seen = _look(ctx, loaded, snapshot)
+        try:
+            seen = _look(ctx, loaded, snapshot)
+        except TableReplaced as error:
+            if unanswered is None:
+                raise
+            raise _unknown(ctx, snapshot, "the swap was not answered, and then", error) from error
         if isinstance(seen, _Lost):
             return seen
         if seen is not None:
@@ -331,46 +431,61 @@ def _swap(
         f"the pointer of {ctx.uri} could not be swapped in {MAX_SWAPS} tries",
         table=ctx.uri,
         version=snapshot.version,
-    )
+    ) from unanswered
 
 
 def _look(ctx: Context, loaded: Loaded, mine: Snapshot) -> tuple[str, int] | _Lost | None:
     """Did my commit land? (ETag, date) when it did, `_Lost` when another has its version, None when
-    the pointer is still the base."""
+    the pointer is still the base.
+
+    Raises `TableReplaced` when the pointer cannot have followed on the base. Every other failure is
+    `OutcomeUnknown` with the failure as its cause, whatever it is: a reader who may not read, or cannot
+    decode, what is there knows no more of the swap than one who was not answered.
+    """
+    archived: Snapshot | None = None
     try:
-        current = read_main(ctx)
-    except TableNotFound as error:
-        raise TableReplaced(f"the table at {ctx.uri} is gone", table=ctx.uri) from error
-    except StoreUnavailable as error:
-        raise OutcomeUnknown(
-            "the store answered neither the swap nor the look after it",
-            table=ctx.uri,
-            version=mine.version,
-        ) from error
-    found = current.snapshot
-    if found.table_id != mine.table_id:
-        raise TableReplaced(f"{ctx.uri} is another table now", table=ctx.uri)
+        current = _read_after(ctx, loaded.snapshot)
+        found = current.snapshot
+        if found.version > mine.version:
+            archived, current = _look_back(ctx, mine.version, current)
+    except TableReplaced:
+        raise
+    except Exception as error:
+        raise _unknown(ctx, mine, "the look after the swap met", error) from error
     if found.version == mine.version:
         if found.commit.id == mine.commit.id:
             return current.etag, current.date_us
         return _lost(ctx, loaded, current)
-    if found.version == mine.version - 1 and current.etag == loaded.etag:
-        return None
-    if found.version > mine.version:
-        archived, current = _look_back(ctx, mine.version, current)
-        if archived is not None:
-            # Mine landed, and others on top of it: the swap is done, the base to go on from is not.
-            if archived.commit.id != mine.commit.id:
-                return _lost(ctx, loaded, current)
-            return "", current.date_us
+    if found.version < mine.version:
+        return None if current.etag == loaded.etag else _superseded(ctx, loaded, current)
+    if archived is None:
         raise OutcomeUnknown(
             f"version {mine.version} has expired before this writer could look at it",
             table=ctx.uri,
             version=mine.version,
         )
-    raise TableReplaced(
-        f"the pointer of {ctx.uri} went back from version {mine.version - 1} to {found.version}",
+    if archived.table_id != mine.table_id:
+        raise OutcomeUnknown(
+            f"the archive of version {mine.version}, which would tell, is another table's",
+            table=ctx.uri,
+            key=ctx.key(keys.archive_key(mine.version)),
+            version=mine.version,
+        )
+    # Mine landed, and others on top of it: the swap is done, the base to go on from is not.
+    return (
+        _lost(ctx, loaded, current)
+        if archived.commit.id != mine.commit.id
+        else ("", current.date_us)
+    )
+
+
+def _unknown(ctx: Context, mine: Snapshot, what: str, error: Exception) -> OutcomeUnknown:
+    told = error.message if isinstance(error, InlayError) else str(error)
+    return OutcomeUnknown(
+        f"whether version {mine.version} was committed is not known: {what} "
+        f"{type(error).__name__}: {told}",
         table=ctx.uri,
+        version=mine.version,
     )
 
 
@@ -386,7 +501,7 @@ def _look_back(ctx: Context, version: int, current: Loaded) -> tuple[Snapshot | 
     def newest() -> Loaded:
         try:
             found = read_main(ctx)
-        except (StoreUnavailable, TableNotFound):
+        except InlayError:
             return current  # whatever became of it, the next swap will tell
         return found if found.snapshot.table_id == current.snapshot.table_id else current
 

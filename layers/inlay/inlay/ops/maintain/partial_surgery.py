@@ -8,6 +8,7 @@ other, needs to know nothing of what was done before, and does again nothing of 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -30,7 +31,8 @@ GROUP_SHARE = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What an invocation has: time until `deadline` (of the context's clock) and memory. None: enough."""
+    """What an invocation has: time until `deadline` (of the context's clock; None: enough) and memory
+    (None: the machine's)."""
 
     deadline: float | None = None
     memory_bytes: int | None = None
@@ -39,10 +41,11 @@ class Means:
         """Raises `UnsupportedFile` where a row group of so many bytes, uncompressed, does not fit: the
         platform would kill the process, again and again, and no other file would get its turn."""
         takes = VALUE_FORMS * group_bytes
-        if self.memory_bytes is not None and takes > GROUP_SHARE * self.memory_bytes:
+        memory = self.memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if takes > GROUP_SHARE * memory:
             raise UnsupportedFile(
                 f"a row group takes about {takes >> 20} MiB of memory to rewrite, and there are "
-                f"{self.memory_bytes >> 20} MiB",
+                f"{memory >> 20} MiB",
                 next_step="Run `inlay rewrite` or the Spark job where there is more",
             )
 

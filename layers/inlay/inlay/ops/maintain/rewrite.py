@@ -224,6 +224,8 @@ def carry_out_file(
         choice, done = None, dropped(loaded, work.entry)
     else:
         choice, done = rewrite_task(ctx, loaded, work.task, strategy=strategy, means=means)
+    if work.task is not None and not done.removed_rows:
+        return choice, done  # no erasure lost a row by it: nothing to read again
     went = None if done.whole else done.unit.positions
     erased = tuple(count_erased(ctx, loaded, work.entry, work.task, went))
     return choice, replace(done, unit=replace(done.unit, erased=erased))
@@ -250,7 +252,9 @@ def count_erased(
             whole = older and all_match(predicate, known, entry.rows)
             rows, left = (entry.rows if whole else 0), 0
         elif any(m.erasure == erasure.id for m in task.markers):
-            looked = FileTask(file=entry, schema=task.schema, predicate=predicate)
+            looked = FileTask(
+                file=entry, schema=task.schema, predicate=predicate, by_rows=entry.is_foreign
+            )
             found = read_positions(ctx.objects, [looked], schema, ctx.executor)
             positions = BitMap64().union(*(positions for _, positions in found))
             left = len(went.moved(positions)) if went is not None else 0

@@ -20,6 +20,7 @@ from pyroaring import BitMap, BitMap64
 from inlay.errors import InvalidRequest, SourceChanged, UnreadableFile, UnsupportedFile
 from inlay.format import keys
 from inlay.format.entry import DataFile, Keys, Marker, Vector
+from inlay.format.predicate import Or
 from inlay.format.schema import Schema
 from inlay.format.snapshot import UNPARTITIONED
 from inlay.ops.context import Context
@@ -27,7 +28,7 @@ from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.maintain.partial_surgery import BOUNDLESS, Means, Pace, carried
 from inlay.ops.maintain.units import Done
 from inlay.ops.metadata.load import Loaded
-from inlay.parquet.arrow.literals import to_scalar
+from inlay.parquet.arrow.literals import positions_array, to_scalar
 from inlay.parquet.footer.arrow_metadata import parse_metadata
 from inlay.parquet.footer.footer import Footer, decode_footer, trailer
 from inlay.parquet.read.data_file import OpenFile
@@ -35,10 +36,13 @@ from inlay.parquet.read.reader import Wanted, open_file, read_file, read_positio
 from inlay.parquet.read.row_groups import plan_groups
 from inlay.parquet.read.selection import top_columns
 from inlay.parquet.read.statistics import describe
+from inlay.parquet.surgery.residue import search_open, unused_entries
 from inlay.parquet.surgery.surgery import Rewritten, plan_edit, rewrite_object
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Unit
+from inlay.plan.pruning.literals import texts_of
 from inlay.plan.pruning.partitions import carried_over
+from inlay.plan.scan.marker_scope import marker_predicate
 from inlay.plan.scan.scan import FileTask
 from inlay.plan.surgery.positions import PositionMap
 from inlay.plan.surgery.strategy import STRATEGIES, Choice, Cost, Strategy, Touched, choose
@@ -75,7 +79,8 @@ def rewrite_file(
 class Looked:
     """What is left of a file: `kept` positions out of row groups of `group_rows` rows. `footer`, if
     surgery is possible. `has_extra`: not only markers delete rows of it. `group_bytes` is the largest
-    group that the choice writes anew, uncompressed."""
+    group that the choice writes anew, uncompressed. `recode` are row groups that name what an erasure
+    erases beside their rows, `texts` what the file's key-values may name of it."""
 
     kept: BitMap
     group_rows: tuple[int, ...]
@@ -84,6 +89,8 @@ class Looked:
     choice: Choice
     footer: Footer | None = None
     has_extra: bool = False
+    recode: frozenset[int] = frozenset()
+    texts: frozenset[str] = frozenset()
 
     def positions(self) -> PositionMap:
         return position_map(self.kept, self.group_rows)
@@ -112,10 +119,10 @@ def rewrite_task(
 ) -> tuple[Choice, Done]:
     """Judge the rows of a file, choose the way, go it: by surgery as far as there is time, but one row
     group at least. Raises `UnsupportedFile` when there is not the memory for it."""
-    looked = look(ctx, loaded, task, strategy, extra, means.deadline)
+    looked = look(ctx, loaded, task, strategy, extra, means)
     choice = looked.choice
     entry = task.file
-    positions = looked.positions()
+    positions, whole = looked.positions(), True
     means.must_hold(looked.group_bytes)
     match choice.method:
         case "drop":
@@ -124,7 +131,7 @@ def rewrite_task(
             return choice, _restamped(loaded, task)
         case "surgery":
             try:
-                output, positions = _by_surgery(ctx, loaded, task, looked, means.deadline)
+                output, positions, whole = _by_surgery(ctx, loaded, task, looked, means.deadline)
             except UnsupportedFile as error:
                 reason = (
                     f"surgery is not possible here ({error.message}): the whole file is written"
@@ -136,7 +143,6 @@ def rewrite_task(
     snapshot = loaded.snapshot
     written_under = snapshot.schema_by_id(output.schema_id)
     spec_id, partition = carried_over(entry, task.schema, written_under, snapshot.specs)
-    whole = positions.new_rows == len(looked.kept)
     assert whole or extra is None, "a delete is never half done"
     output = replace(
         output,
@@ -171,11 +177,22 @@ def look(
     task: FileTask,
     strategy: Strategy,
     extra: BitMap64 | None = None,
-    deadline: float | None = None,
+    means: Means = BOUNDLESS,
 ) -> Looked:
-    """Which rows stay: reads the footer and the columns that deletes look at."""
+    """Which rows stay: reads the footer and the columns that deletes look at. Raises `UnsupportedFile`
+    before it decodes what there is not the memory for."""
     schema = loaded.snapshot.schema
     opened = open_file(ctx.objects, task, Wanted(schema=schema, columns=()), ctx.executor)
+    judged_by = top_columns(schema, opened.deletes.fields)
+    means.must_hold(
+        max(
+            (
+                sum(chunk.total_uncompressed_size for chunk in opened.chunks(n, judged_by))
+                for n in range(opened.metadata.num_row_groups)
+            ),
+            default=0,
+        )
+    )
     group_rows = tuple(
         opened.metadata.row_group(n).num_rows for n in range(opened.metadata.num_row_groups)
     )
@@ -187,21 +204,58 @@ def look(
     assert opened.source.etag is not None  # an open file is pinned
     touched, emptied = _split_groups(kept, group_rows)
     share = len(kept) / sum(group_rows) if kept else 0.0
+    recode, texts = _residue(ctx, opened, touched, emptied, schema)
+    touched = sorted({*touched, *recode})
     footer, surgery = None, None
-    if touched or (emptied and kept):
+    if touched or texts or (emptied and kept):
         footer, surgery = _plan_surgery(opened, touched, emptied)
     choice = choose(
         task.file,
-        Touched(len(touched) + len(emptied), len(emptied), share),
+        Touched(max(len(touched) + len(emptied), bool(texts)), len(emptied), share),
         surgery=surgery,
         tombstone=_tombstone_cost(opened, schema),
         strategy=strategy,
-        seconds_left=None if deadline is None else deadline - ctx.clock.monotonic(),
+        seconds_left=None if means.deadline is None else means.deadline - ctx.clock.monotonic(),
     )
     anew = {"surgery": touched, "rewrite": range(len(group_rows))}.get(choice.method, ())
     group_bytes = max((opened.metadata.row_group(n).total_byte_size for n in anew), default=0)
     etag = opened.source.etag
-    return Looked(kept, group_rows, group_bytes, etag, choice, footer, extra is not None)
+    return Looked(
+        kept, group_rows, group_bytes, etag, choice, footer, extra is not None, recode, texts
+    )
+
+
+def _residue(
+    ctx: Context,
+    opened: OpenFile,
+    touched: Sequence[int],
+    emptied: Sequence[int],
+    schema: Schema,
+) -> tuple[frozenset[int], frozenset[str]]:
+    """The row groups that may name what is erased beside their rows, and what the file's key-values may
+    name of it. Only other writers leave such: this library's writes a dictionary of what the rows have.
+
+    In any file those are values that the condition is about. In one that loses rows it is all that the
+    rows had, in any column: what a dictionary has and no row, may have been theirs. (A file made by
+    surgery may have lost them already, when there was no time for all of its groups.)
+    """
+    task = opened.task
+    asked = [m for m in task.markers if m.erasure is not None]
+    predicates = [p for m in asked if (p := marker_predicate(m, schema)) is not None]
+    left = set(range(task.file.row_groups)) - set(emptied)
+    if not left or not predicates or not task.file.is_foreign:
+        return frozenset(), frozenset()
+    asked_for = Or(tuple(predicates))  # many erasures share one look
+    try:
+        found = search_open(opened, asked_for, ctx.executor)
+        recode = found.row_groups & left
+        if touched or emptied or task.file.origin is not None:
+            others = left - recode - set(touched)
+            recode |= {group for group, _ in unused_entries(opened, ctx.executor, others)}
+    except (UnsupportedFile, UnreadableFile):
+        # What cannot be searched is written anew, as a whole where surgery cannot.
+        return frozenset(left), texts_of(asked_for)
+    return recode, texts_of(asked_for) if found.residues else frozenset()
 
 
 def _plan_surgery(
@@ -258,7 +312,7 @@ def _split_groups(kept: BitMap, group_rows: Sequence[int]) -> tuple[list[int], l
 
 def _by_surgery(
     ctx: Context, loaded: Loaded, task: FileTask, looked: Looked, deadline: float | None
-) -> tuple[DataFile, PositionMap]:
+) -> tuple[DataFile, PositionMap, bool]:
     """Cut the touched row groups anew; everything else is copied by the store. The new file has the
     old one's physical schema, so its entry keeps the schema it was recorded under.
 
@@ -272,7 +326,7 @@ def _by_surgery(
     def keep(ordinal: int, _: pa.Table) -> pa.BooleanArray:
         start, rows = starts[ordinal], looked.group_rows[ordinal]
         stays = looked.kept & BitMap(range(start, start + rows))
-        marks = pa.array(stays.shift(-start), pa.int64())
+        marks = positions_array(stays.shift(-start))
         return pc.scatter(
             pa.repeat(to_scalar(True, pa.bool_()), len(marks)), marks, max_index=rows - 1
         ).is_valid()
@@ -287,14 +341,16 @@ def _by_surgery(
         size=entry.size,
         footer=looked.footer,
         keep=keep,
-        groups=touched,
+        groups={*touched, *looked.recode},
         drop_groups=emptied,
+        recode=looked.recode,
+        texts=looked.texts,
         columns=(),
         executor=ctx.executor,
         erase=True,
         goes_on=Pace(ctx.clock, deadline).goes_on,
     )
-    assert isinstance(outcome, Rewritten)  # some rows stay and some go
+    assert isinstance(outcome, Rewritten)  # some rows stay, and something is to be written anew
     thrift = outcome.footer.encode()
     metadata = parse_metadata(thrift + trailer(len(thrift)), file_size=outcome.size)
     # Statistics anew: old bounds would still bound, but may be values of removed rows.
@@ -306,7 +362,9 @@ def _by_surgery(
         schema=task.schema,
         stats_columns=loaded.snapshot.stats_columns,
     )
-    return entry, outcome.positions
+    # It came as the file did, and what was not touched of it is still its writer's.
+    entry = replace(entry, event=task.file.event)
+    return entry, outcome.positions, not outcome.unfinished
 
 
 def _as_a_whole(ctx: Context, loaded: Loaded, task: FileTask, looked: Looked) -> DataFile:
@@ -341,7 +399,7 @@ def _kept_rows(
         # Rows that no marker deletes but this commit does.
         at = batch.column(len(columns))
         span = BitMap(range(at[0].as_py(), at[-1].as_py() + 1))
-        stays = pa.array(looked.kept & span, pa.int64())
+        stays = positions_array(looked.kept & span)
         rows = batch.select(range(len(columns)))
         yield rows.filter(pc.is_in(at, value_set=stays))
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from inlay.errors import CorruptTable, SnapshotGone
+from inlay.errors import CorruptTable, ForeignArchives, SnapshotGone
 from inlay.format import keys
 from inlay.format.content import view
+from inlay.format.properties import is_published
 from inlay.format.snapshot import HeadObject, Segment, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import find_version, load_head, load_segments, read_main
+from inlay.ops.metadata.publication import Reached, reach
 from inlay.plan.change import NeedSegments
 from inlay.plan.maintain.retention import gone_through
 from inlay.plan.maintain.roots import GarbagePlan, Listed, Reach, named, named_until, plan_garbage
@@ -36,6 +38,22 @@ def list_objects(ctx: Context) -> Iterator[Listed]:
         yield Listed(info.key[len(prefix) :], info.size, info.modified_us)
 
 
+def refuse_foreign_archives(ctx: Context, snapshot: Snapshot, newest_archive: int) -> None:
+    """Nothing may be deleted under a pointer that went back: what only the versions beyond it need would
+    be garbage to it. `newest_archive` was listed after `snapshot` was read."""
+    if newest_archive <= snapshot.version:
+        return
+    now = read_main(ctx).snapshot
+    if newest_archive > now.version:
+        raise ForeignArchives(
+            f"the pointer is at version {now.version}, and there is an archive of version "
+            f"{newest_archive}: it went back, or another table has left that archive",
+            table=ctx.uri,
+            key=ctx.key(keys.archive_key(newest_archive)),
+            version=now.version,
+        )
+
+
 class Roots:
     """What must be kept: gathered version by version, each archive and segment read once."""
 
@@ -51,12 +69,16 @@ class Roots:
         self._heads: set[str] = set()
         self._newest: Snapshot | None = None
         self._needed: frozenset[str] = frozenset()
+        self._published: frozenset[str] = frozenset()
         self._promised: set[str] = set()  # segments of versions that can still be opened
 
     def add(self, state: State) -> None:
         """Make the current snapshot and all that it keeps roots."""
         current = state.snapshot
         self._held = named(current)
+        # Of a table that is not to be published any more, what was published is garbage.
+        published = reach(self.ctx) if is_published(current.properties) else Reached()
+        self._published = published.objects
         self.gone_through = gone_through(current, before_us=self.since_us + 1)
         between = range(self.gone_through + 1, current.version)
         bearers: dict[HeadObject, Snapshot] = {}
@@ -69,7 +91,7 @@ class Roots:
         self._promise(current)
         bearers |= dict.fromkeys(heads(current), current)
         self._take_heads(current, bearers)
-        self.kept |= self._held
+        self.kept |= self._held | published.versions
         for snapshot in self._load(current, sorted(self.kept - self._seen)):
             self._take(snapshot)
             if self._can_be_opened(current, snapshot.version):
@@ -171,9 +193,9 @@ class Roots:
         self._contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
         # An adopted file may lie within the table's own prefix: there it is listed by its key.
         inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
-        self._needed = frozenset(
+        self._needed = self._published | {
             name.removeprefix(inside) for name in self._reach.resolve(self._contents)
-        )
+        }
 
     def _load_nodes(self, state: State, contents: Contents) -> Contents:
         nodes = self._reach.nodes

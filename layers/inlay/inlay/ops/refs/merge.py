@@ -31,7 +31,7 @@ from inlay.ops.metadata.load import (
 )
 from inlay.ops.refs.restore import EVEN
 from inlay.parquet.read.reader import read_positions
-from inlay.plan.change import Change, Conflict, Edit
+from inlay.plan.change import Change, Conflict, Edit, Request
 from inlay.plan.metadata.state import State
 from inlay.plan.refs.merge import MergePlan, contest, merged_shape, misfit, plan_merge
 from inlay.plan.refs.refs import seen
@@ -47,13 +47,15 @@ def fast_forward(ctx: Context, name: str) -> Committed | Skipped:
     return _into_main(ctx, name, forward_only=True)
 
 
-def merge(ctx: Context, name: str) -> Committed | Skipped:
-    """Bring what the branch did into main. Raises `MergeConflict` when both changed one file in ways
-    that cannot be put together."""
-    return _into_main(ctx, name, forward_only=False)
+def merge(ctx: Context, name: str, request: Request | None = None) -> Committed | Skipped:
+    """Bring what the branch did into main, once for a `request`. Raises `MergeConflict` when both changed
+    one file in ways that cannot be put together."""
+    return _into_main(ctx, name, forward_only=False, request=request)
 
 
-def _into_main(ctx: Context, name: str, *, forward_only: bool) -> Committed | Skipped:
+def _into_main(
+    ctx: Context, name: str, *, forward_only: bool, request: Request | None = None
+) -> Committed | Skipped:
     main = replace(ctx, branch=None)
     positions = _Positions(main)
 
@@ -64,14 +66,14 @@ def _into_main(ctx: Context, name: str, *, forward_only: bool) -> Committed | Sk
             if forward_only or ref.version == table.version:
                 return None  # nobody wrote to it
         elif table.changed <= ref.base:
-            return _forward(main, table, name, ref)
+            return replace(_forward(main, table, name, ref), request=request)
         if forward_only:
             raise MergeConflict(
                 f"main has changed at version {table.changed}, after {name!r} began at {ref.base}",
                 next_step="Merge it: `inlay merge`, or `t.merge(name)`",
                 table=ctx.uri,
             )
-        return _merge(main, loaded, name, ref, positions)
+        return replace(_merge(main, loaded, name, ref, positions), request=request)
 
     return commit_planned(main, load_pointer(main), plan)
 

@@ -1,6 +1,8 @@
 """Create: a table's first snapshot.
 
 Promise: at most one of any number of racing creators wins; the others are told that a table is there.
+Nothing is created over what is left of another table: archives that lie where the new table's must go
+one day are refused by name, for they may be all that is left of a table whose pointer was lost.
 """
 
 from __future__ import annotations
@@ -9,14 +11,15 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from inlay.errors import InvalidRequest, TableExists
-from inlay.format.keys import POINTER
-from inlay.format.properties import check_properties
+from inlay.errors import ForeignArchives, InvalidRequest, TableExists
+from inlay.format.keys import ARCHIVES, POINTER
+from inlay.format.properties import check_properties, with_arrow_types
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import UNPARTITIONED, Commit, PartitionSpec, Snapshot
 from inlay.ops.commit.driver import create_pointer
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Loaded
+from inlay.parquet.arrow.declared import declarations
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parse.partitioning import partition_fields
 from inlay.plan.metadata.stats_columns import choose_stats_columns
@@ -34,7 +37,10 @@ def create(
     partition_by: Sequence[str] = (),
     properties: Mapping[str, object] | None = None,
 ) -> Loaded:
-    """Create the table at `ctx.root`, version 1, empty. Raises `TableExists`."""
+    """Create the table at `ctx.root`, version 1, empty.
+
+    Raises `TableExists`, and `ForeignArchives` where a table was and only its pointer is gone.
+    """
     if not isinstance(schema, pa.Schema):
         raise InvalidRequest(
             f"a schema cannot be a {type(schema).__name__}",
@@ -52,10 +58,20 @@ def create(
     sort_ids = _column_ids(typed, sort_by, "sort_by", ctx.uri)
     fields = partition_fields(partition_by, typed)
     specs = (UNPARTITIONED, PartitionSpec(1, fields)) if fields else (UNPARTITIONED,)
+    # Before the look at the pointer: archives that are there while no pointer is are no racer's.
+    left = next(iter(ctx.store.list(ctx.key(ARCHIVES + "v"))), None)
     # The store's clock, not ours: an absent pointer's 404 tells the time as well as a success would.
     now = ctx.store.head(ctx.key(POINTER))
     if isinstance(now, Head):
         raise TableExists(f"there is a table at {ctx.uri} already", table=ctx.uri)
+    if left is not None:
+        raise ForeignArchives(
+            f"{ctx.uri} has no pointer, but archives of a table that was there: {left.key}",
+            next_step="`inlay repair` rebuilds that table from them; if it was to be removed, delete "
+            f"everything under {ctx.uri}/ and create the table then",
+            table=ctx.uri,
+            key=left.key,
+        )
     table_id = ctx.new_id()
     snapshot = Snapshot(
         table_id=table_id,
@@ -71,7 +87,7 @@ def create(
         stats_columns=choose_stats_columns(
             typed, key_ids, sort_ids, checked, partitioned_by=tuple(f.source for f in fields)
         ),
-        properties=checked,
+        properties=with_arrow_types(checked, declarations(schema, typed)),
         time_index=((1, now.date_us),),
     )
     loaded = create_pointer(ctx, snapshot)

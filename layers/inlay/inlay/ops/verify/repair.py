@@ -9,7 +9,13 @@ What can be mended
 pointer    from the newest whole version of it that the bucket keeps; without those from the newest
            archive. The rebuilt pointer is a commit of its own on top of that state, not the old bytes
            again: a writer that stalled before the damage must not find its ETag. It moves the GC
-           boundary to now: what the lost commits knew of deleted objects is gone.
+           boundary to now: what the lost commits knew of deleted objects is gone. It is archived
+           before it is written: its number may have been that of a lost version, and a writer that
+           stalled since then would store the archive of that.
+history    a pointer that went back (archives beyond it follow on it) goes on from the newest of them. Where
+           archives beyond it are of another history (a table that was here before, or commits on a pointer
+           that had gone back), the table skips their numbers: it keeps what it holds, and no older version
+           can be opened any more
 archives   of the current version from the pointer; of older ones from the object versions that the
            bucket keeps of the archive or of the pointer
 totals     counted anew, and markers of files that are not live dropped, by an ordinary commit
@@ -42,7 +48,13 @@ from inlay.format.snapshot import Snapshot, observed
 from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_entries, load_pointer, schemas_of
-from inlay.ops.metadata.pointer import BrokenPointer, Pointer, read_archive, read_pointer
+from inlay.ops.metadata.pointer import (
+    BrokenPointer,
+    Pointer,
+    newest_archive,
+    read_archive,
+    read_pointer,
+)
 from inlay.ops.verify.table import Verified, verify
 from inlay.plan.change import Change, Edit, Proposal
 from inlay.plan.commit.apply import seal
@@ -107,7 +119,25 @@ def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
         read = read_pointer(ctx)
         if isinstance(read, BrokenPointer):
             raise ConcurrentChange(f"the pointer of {ctx.uri} was damaged again", table=ctx.uri)
+    behind = _mend_history(ctx, read, dry_run=dry_run)
+    if behind is not None:
+        mends.append(behind)
+        again = read_pointer(ctx)
+        if isinstance(again, BrokenPointer):
+            raise ConcurrentChange(f"the pointer of {ctx.uri} was damaged", table=ctx.uri)
+        read = again
     seen = verify(ctx, depth="metadata")
+    if behind is not None and dry_run:
+        # What else there is to find depends on the history that the table will go on with.
+        settled = ("pointer_behind", *_MENDABLE)
+        return Repaired(
+            version=seen.version,
+            dry_run=True,
+            mends=tuple(mends),
+            refused=tuple(
+                f for f in seen.findings if f.severity is Severity.ERROR and f.kind not in settled
+            ),
+        )
     mended = list(_mend_archives(ctx, read, seen, dry_run=dry_run))
     mends += mended
     mends += _mend_counts(ctx, seen, dry_run=dry_run)
@@ -222,16 +252,86 @@ def legible_version(raw: bytes) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def _rebuild(ctx: Context, broken: BrokenPointer, source: _Source) -> None:
-    base = observed(source.snapshot, broken.date_us)
-    if not source.is_archive:
+def _rebuild(
+    ctx: Context, there: BrokenPointer | Pointer, source: _Source, *, beyond: int | None = None
+) -> None:
+    """Make a commit on `source` the pointer, in the place of exactly what is there. With `beyond` its
+    number is the next after that, and nothing older can be opened."""
+    base = observed(source.snapshot, there.date_us)
+    edit = Edit(boundary_at_commit=True)
+    if beyond is not None:
+        base = replace(base, version=beyond)
+        edit = replace(edit, expire_all=True)
+    elif not source.is_archive:
         _put(ctx, archive_key(base.version), source.raw, None)
-    change = Change(operation=REPAIR, edit=Edit(boundary_at_commit=True))
+    change = Change(operation=REPAIR, edit=edit)
     commit_id = ctx.new_id()
     draft = Draft(State(base), change, (), (), commit_id, "").build()
     assert draft is not None  # an edit always makes a draft
-    snapshot = seal(Proposal(draft, ()), date_us=broken.date_us, previous_us=base.commit.time_us)
-    _put(ctx, keys.POINTER, encode_snapshot(snapshot), broken.etag)
+    snapshot = seal(Proposal(draft, ()), date_us=there.date_us, previous_us=base.commit.time_us)
+    body = encode_snapshot(snapshot)
+    # The archive first: were the pointer there alone, a writer stalled since before the damage could put
+    # the lost version of this number beside it. If it has done so by now, this repair fails, and the next
+    # goes on from what that writer has saved.
+    _put(ctx, archive_key(snapshot.version), body, None)
+    _put(ctx, keys.POINTER, body, there.etag)
+
+
+# -- a pointer among archives of another history ---------------------------------------------------
+
+
+def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | None:
+    """Go on from the newest archive if it follows on the pointer, else skip the numbers that are taken.
+    None when no archive is beyond the pointer, or the newest of them is broken."""
+    newest = newest_archive(ctx)
+    now = pointer.snapshot
+    if newest is None or newest <= now.version:
+        return None
+    key = archive_key(newest)
+    answer = ctx.store.get(ctx.key(key))
+    if not isinstance(answer, Got):
+        return None
+    try:
+        found = decode_snapshot(answer.body, key=key, apart=schemas_of(ctx))
+    except CorruptTable:
+        return None  # whose it is cannot be told
+    if found.table_id == now.table_id and found.version == newest and _follows(ctx, pointer, found):
+        kept = (s for s in _kept_pointers(ctx) if s.snapshot.version > newest)
+        source = next(
+            (s for s in kept if s.snapshot.table_id == now.table_id),
+            _Source(found, answer.body, is_archive=True),
+        )
+        version = source.snapshot.version
+        beyond = None
+        what = f"go on from version {version}, from which the pointer went back to version {now.version}"
+        lost = f"what came after version {now.version} is back; restore that if it was not wanted"
+        if source.is_archive:
+            lost += (
+                f". Version {version + 1}, if there was one, stood in the pointer alone: have its writer "
+                "send it again"
+            )
+    else:
+        source = _Source(now, pointer.raw, is_archive=False)
+        beyond = newest
+        what = f"go on from version {now.version}: archives up to version {newest} are of another history"
+        lost = "no older version can be opened any more"
+    if not dry_run:
+        _rebuild(ctx, pointer, source, beyond=beyond)
+    number = (beyond or source.snapshot.version) + 1
+    return Mend(
+        kind="pointer_behind", key=keys.POINTER, what=f"{what}, as version {number}", lost=lost
+    )
+
+
+def _follows(ctx: Context, pointer: Pointer, newest: Snapshot) -> bool:
+    """Whether the history of `newest` leads through what the pointer holds: by the archive of the
+    pointer's version where it is there, and by the times of the versions that both know of."""
+    now = pointer.snapshot
+    own = ctx.store.get(ctx.key(archive_key(now.version)))
+    if isinstance(own, Got) and own.body != pointer.raw:
+        return False
+    times = dict(newest.time_index)
+    return all(times.get(v, us) == us for v, us in now.time_index)
 
 
 def _refuse_pointer(ctx: Context, broken: BrokenPointer, dry_run: bool) -> Repaired:

@@ -45,9 +45,10 @@ from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.marker_scope import marker_may_hit
 from inlay.plan.scan.scan import plan_scan
 
-# A marker sits in the pointer at every commit until it rolls; design section 4: at most 10 KB.
+# A marker sits in the pointer at every commit until it rolls: at most 10 KB (docs/design/design.md,
+# section 4).
 MAX_PREDICATE_BYTES = 8 * 1024
-# Design section 4: marker files stay at or below 32 MB.
+# Marker objects stay at or below 32 MB (docs/design/design.md, section 4).
 MAX_MARKER_OBJECT_BYTES = 32 * 1024 * 1024
 # Keys up to this many go as an IN list.
 INLINE_KEYS = 64
@@ -189,8 +190,7 @@ def key_markers(ctx: Context, loaded: Loaded, keys: pa.Table) -> Iterator[Marker
     if len(fields) == 1 and keys.num_rows <= INLINE_KEYS:
         field_id, kind = fields[0]
         values = {to_physical(v, kind) for v in keys.column(0)}
-        ordered = tuple(sorted(v for v in values if v is not None))
-        listed = In(field_id, kind, ordered)
+        listed = In(field_id, kind, tuple(v for v in values if v is not None))
         if not kind.is_float and _stored_bytes(listed) <= MAX_PREDICATE_BYTES:
             yield marker_of(ctx, loaded, listed)
             return

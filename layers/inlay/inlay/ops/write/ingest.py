@@ -2,7 +2,7 @@
 
 Promise: however often an object's event is delivered, in whatever order and to however many functions
 at once, its rows enter the table once; a source that cannot be ingested is told from the others by its
-own outcome and harms none of them; one commit serves the whole batch (docs/FORMAT.md, "Ledger").
+own outcome and harms none of them; one commit serves the whole batch (docs/FORMAT.md, section 9).
 
 The copy is made on the server, byte for byte, pinned to the ETag that was looked at. Copies whose
 event turns out to be a duplicate are orphans: garbage collection takes them.
@@ -11,8 +11,8 @@ A content is read at the version that its event names, so that it counts althoug
 overwritten or deleted since. Of an event without a version id the content is gone by then: `Superseded`.
 
 Where the table is published, or `ingest.field_ids` is `stamp`, the copy gets a footer with the table's
-field ids (`parquet.stamp`), unless it has them. An object in a layout that cannot be stamped is written
-anew, up to `ingest.split_bytes`; a larger one, or one that is adopted, stays as it is.
+field ids (`parquet.surgery.stamp`), unless it has them. An object in a layout that cannot be stamped is
+written anew, up to `ingest.split_bytes`; a larger one, or one that is adopted, stays as it is.
 
 Of a partitioned table, an object whose footer shows that its rows lie in one partition becomes a file of
 that partition. One that spans several, or does not tell, is read and written anew, a file for each
@@ -43,7 +43,7 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.entry import DataFile
-from inlay.format.properties import Properties
+from inlay.format.properties import Properties, is_published
 from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import Committed, Skipped, expect_committed
 from inlay.ops.commit.group import commit_together
@@ -54,11 +54,14 @@ from inlay.ops.data.data_files import write_batches
 from inlay.ops.metadata.load import Loaded, load_pointer
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
+from inlay.parquet.arrow.declared import Declared
+from inlay.parquet.footer.decoded_size import largest_group
 from inlay.parquet.footer.footer import Footer
 from inlay.parquet.read.describe import describe, entry_of, partition_in, read_tail
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import Wanted, read_file
-from inlay.parquet.stamp import stamp_object, stamped
+from inlay.parquet.read.reader import Wanted, open_file, read_file
+from inlay.parquet.surgery.residue import unused_entries
+from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import Change, Request
 from inlay.plan.pruning.partitions import current_spec
 from inlay.plan.scan.scan import FileTask
@@ -69,6 +72,9 @@ T = TypeVar("T")
 
 # Fresh uploads after the GC boundary overtook this batch's copies.
 MAX_UPLOADS = 3
+# What a decoded row group of an object that is read may take, in `ingest.split_bytes`: columns are
+# commonly stored in a quarter of what they take decoded.
+DECODED_SHARE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,8 @@ class Source:
 
     @property
     def identity(self) -> str:
-        """Bucket, key and content: with versioning the version id, else the ETag (design section 8)."""
+        """Bucket, key and content: with versioning the version id, else the ETag (docs/design/design.md,
+        section 8)."""
         return f"{self.location.uri}@{self.version_id or self.etag}"
 
     @property
@@ -165,6 +172,7 @@ class _Seen:
         None  # the footer it has, and the one with the table's ids
     )
     recode: bool = False  # it should be stamped and cannot
+    group_bytes: int = 0  # its largest row group, decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +262,8 @@ def _ingest(
 
     entries: dict[int, tuple[DataFile, ...]] = {}
     # Copies cost no memory here; what has to be cut is read, so one by one.
-    cut = {p for p, seen in batch.seen.items() if _is_cut(seen, adopt, loaded.snapshot)}
+    reads = _policy(loaded.snapshot) != "keep"
+    cut = {p for p, seen in batch.seen.items() if reads or _is_cut(seen, adopt, loaded.snapshot)}
     copied = ctx.map(take, [item for item in batch.seen.items() if item[0] not in cut])
     rewritten = _within(ctx, budget, [(p, batch.seen[p]) for p in sorted(cut)], take)
     for position, taken in chain(copied, rewritten):
@@ -405,6 +414,7 @@ def _look(
     if None not in (source.version_id, got.version_id) and got.version_id != source.version_id:
         return Superseded(source)
     described = describe(got.body, size=got.size)
+    Declared.of(snapshot).check_file(described.arrow)
     is_wider = extend and brings_columns(described.arrow, snapshot.schema)
     entry = entry_of(
         described,
@@ -436,6 +446,7 @@ def _look(
         spans=partition is None,
         stamp=stamp,
         recode=recode,
+        group_bytes=largest_group(described.footer),
     )
 
 
@@ -453,6 +464,8 @@ def _take(
     if seen.entry.rows == 0:
         return ()
     in_place = replace(seen.entry, key=seen.source.location.uri, adopted=True, etag=seen.etag)
+    if _has_unused_entries(ctx, in_place, adopt, loaded, seen.source):
+        seen = replace(seen, recode=True)
     if adopt:
         return (in_place,)
     if _is_cut(seen, adopt, loaded.snapshot):
@@ -472,16 +485,47 @@ def _take(
             return (replace(seen.entry, key=key),)
 
 
+def _policy(snapshot: Snapshot) -> str:
+    return Properties(snapshot.properties).text("ingest.unused_dictionary_entries")
+
+
+def _has_unused_entries(
+    ctx: Context, whole: DataFile, adopt: bool, loaded: Loaded, source: Source
+) -> bool:
+    """Whether the file is to be written anew for what only its dictionaries name. Raises `UnsupportedFile`
+    where the table refuses such files."""
+    policy = _policy(loaded.snapshot)
+    if policy == "keep" or (policy == "reencode" and adopt):
+        return False
+    task = FileTask(file=whole, schema=loaded.snapshot.schema)
+    wanted = Wanted(schema=loaded.snapshot.schema, columns=())
+    opened = open_file(_outside(ctx, whole, source), task, wanted, ctx.executor)
+    _, column = next(unused_entries(opened, ctx.executor), (0, None))
+    if column is not None and policy == "refuse":
+        raise UnsupportedFile(
+            f"the dictionary of column {column} has entries that no row of their row group has",
+            next_step="Write it as plain values, or set ingest.unused_dictionary_entries to reencode",
+        )
+    return column is not None
+
+
+def _outside(ctx: Context, whole: DataFile, source: Source) -> Objects:
+    """The store, without the cache: unlike the table's own objects, this one may be overwritten."""
+    versions = {} if source.version_id is None else {whole.key: source.version_id}
+    return Objects(ctx.store, ctx.root, versions=versions)
+
+
 def _is_cut(seen: _Seen, adopt: bool, snapshot: Snapshot) -> bool:
     limit = Properties(snapshot.properties).number("ingest.split_bytes")
-    return (seen.spans or seen.recode) and not adopt and seen.entry.size <= limit
+    # Some KB may be a GB once decoded, and row groups are decoded whole.
+    fits = seen.entry.size <= limit and seen.group_bytes <= DECODED_SHARE * limit
+    return (seen.spans or seen.recode) and not adopt and fits
 
 
 def stamps_ids(snapshot: Snapshot) -> bool:
     """Whether landed files get the table's field ids."""
-    properties = Properties(snapshot.properties)
-    wanted = properties.text("ingest.field_ids")
-    return wanted == "stamp" or (wanted == "auto" and properties.text("publish.format") != "none")
+    wanted = Properties(snapshot.properties).text("ingest.field_ids")
+    return wanted == "stamp" or (wanted == "auto" and is_published(snapshot.properties))
 
 
 def _stamp(
@@ -510,9 +554,7 @@ def _split(
     """The rows of a landing object as files of their partitions."""
     schema = loaded.snapshot.schema
     columns = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
-    # Without the cache: unlike the table's own objects, this one may be overwritten.
-    versions = {} if source.version_id is None else {whole.key: source.version_id}
-    objects = Objects(ctx.store, ctx.root, versions=versions)
+    objects = _outside(ctx, whole, source)
     rows = read_file(objects, FileTask(file=whole, schema=schema), columns, ctx.executor)
     try:
         files = tuple(write_batches(ctx, loaded.snapshot, rows, time_us=loaded.date_us))

@@ -92,21 +92,21 @@ def evaluate(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> p
             array = _column(field_id, batch, columns)
             return _constant(True, batch.num_rows) if array is None else array.is_null()
         case Comparison(field_id, op, literal):
-            return _on_values(
+            return on_values(
                 _column(field_id, batch, columns),
                 literal.type,
                 lambda values: _compare(values, op, literal),
                 batch.num_rows,
             )
         case In(field_id, kind, _):
-            return _on_values(
+            return on_values(
                 _column(field_id, batch, columns),
                 kind,
                 lambda values: _in(values, predicate),
                 batch.num_rows,
             )
         case Like(field_id, pattern):
-            return _on_values(
+            return on_values(
                 _column(field_id, batch, columns),
                 _STRING,
                 lambda values: _like(values, pattern),
@@ -150,10 +150,10 @@ def _storage(array: pa.Array) -> pa.Array:
     return array.storage if isinstance(array, pa.ExtensionArray) else array
 
 
-def _on_values(
+def on_values(
     array: pa.Array | None, kind: Primitive, test: Callable[[pa.Array], pa.Array], rows: int
 ) -> pa.BooleanArray:
-    """`test` on the values in an Arrow type that literals of `kind` compare with."""
+    """`test` on the values in an Arrow type that literals of `kind` compare with; null without a column."""
     if array is None or pa.types.is_null(array.type):
         return _constant(None, rows)
     array = _storage(array)

@@ -18,6 +18,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+from pyroaring import BitMap, BitMap64
 
 # One value as a struct code, little-endian (Arrow columnar format, "Fixed-Size Primitive Layout").
 _CODES: dict[pa.DataType, str] = {
@@ -52,6 +53,13 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     nulls = sum(value is None for value in values)
     validity = _bits([value is not None for value in values]) if nulls else None
     return pa.Array.from_buffers(kind, len(values), [validity, *buffers], nulls)
+
+
+def positions_array(positions: BitMap | BitMap64) -> pa.Array:
+    """The numbers of a bitmap, ascending, as int64: no Python integer is made of any of them."""
+    held = positions.to_array()
+    narrow = pa.uint64() if held.itemsize == 8 else pa.uint32()
+    return pa.Array.from_buffers(narrow, len(held), [None, pa.py_buffer(held)]).cast(pa.int64())
 
 
 def _buffers(values: Sequence[Any], kind: pa.DataType) -> list[pa.Buffer] | None:

@@ -36,8 +36,8 @@ from inlay.parquet.footer.thrift import (
 )
 
 DICTIONARY_ENCODINGS = frozenset({Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY})
-# A header may claim any size up to 2 GiB, and a decoder allocates what it claims. More than this for one
-# page is believed only where the footer, too, says that the chunk is as large.
+# A header may claim any size up to 2 GiB, and a decoder allocates what it claims. More than this for the
+# pages of one chunk is believed only where the footer, too, says that the chunk is as large.
 MAX_DOUBTFUL_PAGE_BYTES = 64 * 1024 * 1024
 
 
@@ -72,15 +72,16 @@ def profile_chunk(
     encodings: Counter[int] = Counter()
     dictionary_bytes: int | None = None
     version_2 = checksums = False
-    page_bytes = page_values = 0
+    page_bytes = page_values = all_bytes = 0
     while at < end:
         header, at = page_header(body, at, end)
         kind, size = header[Page.TYPE], header[Page.COMPRESSED]
         uncompressed = header[Page.UNCOMPRESSED]
         if size < 0 or uncompressed < 0 or at + size > end:
             raise UnreadableFile("a page reaches past its column chunk")
-        if uncompressed > max(MAX_DOUBTFUL_PAGE_BYTES, chunk.uncompressed_size):
-            raise UnreadableFile("a page claims to be larger than its column chunk")
+        all_bytes += uncompressed
+        if all_bytes > max(MAX_DOUBTFUL_PAGE_BYTES, chunk.uncompressed_size):
+            raise UnreadableFile("pages claim to be larger than their column chunk")
         at += size
         checksums = checksums or Page.CRC in header
         if kind == PageType.DICTIONARY:

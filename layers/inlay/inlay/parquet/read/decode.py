@@ -30,7 +30,7 @@ from inlay.parquet.read.single_pages import SparseColumn, index_range, sparse_co
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import ByteRange
 
-# Rows of a batch: FACTS, "Batches of 64k-131k rows are best".
+# Rows of a batch: the best in docs/design/measurements.md, "Spark 4.3 Python data source".
 BATCH_ROWS = 131_072
 
 

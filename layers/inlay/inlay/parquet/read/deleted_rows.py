@@ -38,6 +38,7 @@ from inlay.format.schema import Primitive, Schema
 from inlay.parquet.arrow.evaluate import cast_or_null, columns_of, selected
 from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.arrow.types import arrow_primitive
+from inlay.parquet.read.deleted_ranges import DeletedRanges, merge_predicates
 from inlay.parquet.read.ranges import Objects, fetch
 from inlay.parquet.read.read_ahead import Job
 from inlay.plan.pruning.prune import all_match, may_match
@@ -46,6 +47,7 @@ from inlay.storage.base import ByteRange
 
 # A bitmap in memory, measured against its blob.
 _BITMAP_FACTOR = 2
+_FALSE = to_scalar(False, pa.bool_())
 
 
 @dataclass(frozen=True)
@@ -130,16 +132,18 @@ class GroupDeletes:
 
     positions: pa.Array | None = None
     predicates: tuple[Predicate, ...] = ()
+    ranges: tuple[DeletedRanges, ...] = ()
     keys: tuple[KeySet, ...] = ()
 
     @property
     def any(self) -> bool:
-        return self.positions is not None or bool(self.predicates) or bool(self.keys)
+        return self.positions is not None or bool(self.predicates or self.ranges or self.keys)
 
     @property
     def fields(self) -> frozenset[int]:
         """Fields one must look at to tell which rows are deleted."""
         found = frozenset[int]().union(*(field_ids(p) for p in self.predicates))
+        found |= {each.field_id for each in self.ranges}
         return found.union(*(keys.fields for keys in self.keys))
 
     def keep_positions(self, rows: int) -> pa.BooleanArray | None:
@@ -158,6 +162,10 @@ class GroupDeletes:
         `schema` and has every column of `fields`."""
         columns = columns_of(schema)
         deleted = [selected(predicate, batch, columns) for predicate in self.predicates]
+        for each in self.ranges:
+            path = columns.get(each.field_id)
+            column = None if path is None else _column(batch, path)
+            deleted.append(each.matches(column, batch.num_rows).fill_null(_FALSE))
         for keys in self.keys:
             deleted.append(keys.matches([_column(batch, columns[f]) for f in keys.field_ids]))
         if not deleted:
@@ -180,11 +188,12 @@ class FileDeletes:
     groups: frozenset[int] = frozenset()
     positions: BitMap64 | None = None
     predicates: tuple[Predicate, ...] = ()
+    ranges: tuple[DeletedRanges, ...] = ()
     keys: tuple[KeySet, ...] = ()
 
     @property
     def fields(self) -> frozenset[int]:
-        return GroupDeletes(predicates=self.predicates, keys=self.keys).fields
+        return GroupDeletes(predicates=self.predicates, ranges=self.ranges, keys=self.keys).fields
 
     def of_group(
         self, ordinal: int, first_row: int, rows: int, stats: Mapping[int, ColumnStats]
@@ -194,12 +203,15 @@ class FileDeletes:
             return None
         if any(all_match(predicate, stats, rows) for predicate in self.predicates):
             return None
+        if any(each.cover(stats, rows) for each in self.ranges):
+            return None
         positions = self._positions_in(first_row, rows)
         if positions is not None and len(positions) == rows:
             return None
         return GroupDeletes(
             positions,
             tuple(p for p in self.predicates if may_match(p, stats, rows)),
+            tuple(left for each in self.ranges if (left := each.within(stats)) is not None),
             tuple(near for keys in self.keys if (near := keys.within(stats)) is not None),
         )
 
@@ -261,10 +273,12 @@ def combine_markers(
                 predicates.append(predicate)
             case _:
                 pass
+    ranges, left = merge_predicates(predicates, schema)
     return FileDeletes(
         frozenset(groups),
         BitMap64.union(*bitmaps) if len(bitmaps) > 1 else next(iter(bitmaps), None),
-        tuple(predicates),
+        left,
+        ranges,
         tuple(found for found in loaded if isinstance(found, KeySet)),
     )
 

@@ -42,7 +42,8 @@ from inlay.storage.base import ByteRange
 MIN_CHUNK_BYTES = 64 * 1024
 # Pages are read by themselves if they are at most this part of the chunk: they are more requests.
 MAX_PART = 0.5
-# Finding the indexes means decoding the footer in Python, 30 microseconds a chunk (FACTS: 500 groups
+# Finding the indexes means decoding the footer in Python, 30 microseconds a chunk
+# (docs/design/measurements.md: 500 groups
 # of 50 columns take 0.7 s). Above this the bytes saved do not make up for it.
 MAX_CHUNKS = 4096
 

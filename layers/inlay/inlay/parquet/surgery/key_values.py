@@ -1,27 +1,45 @@
 """What a file's own key-values tell of its rows, and what is left of them when rows are erased.
 
-Promise: `erased_pairs` keeps every pair byte for byte, but for those known to hold values of rows; of
-these it drops what a removed row may have set, and nothing that a reader needs. Members are dropped and
-not computed anew: all of them are optional, and a reader without them only prunes less.
+Promise: `erased_pairs` keeps every pair byte for byte, but for those known to hold values of rows, and
+those that name what is erased; of these it drops what a removed row may have set, and nothing that a reader
+needs. Members are dropped and not computed anew: all of them are optional, and a reader without them only
+prunes less.
 
 - `geo` (GeoParquet): `bbox` of each column, the extremes of its coordinates. The rest stays: encoding,
   geometry types, reference system (whose own `bbox` is the area it is made for).
 - Hudi: the smallest and largest record key of the file, and a Bloom filter of all record keys.
+- `pandas`: that a column is a category of so many values, once a row group has been written anew:
+  fastparquet takes one group's dictionary for that of all. `attributes` (`df.attrs`), where they name it.
+- `ARROW:schema` and Spark's schema: metadata of the schema and its fields that names it (ML attributes
+  list the values of a column).
+- Any other pair that names it goes as a whole.
 
-What other writers put into pairs of their own is not known here; docs/LIMITS.md says so.
+A pair *names* something when one of the given texts is in it, as it is, escaped in JSON, or in Base64.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
 
 from inlay.parquet.footer.fields import KeyValue
 from inlay.parquet.footer.thrift import Struct, unpack
 
 GEO = b"geo"
+PANDAS = b"pandas"
+FASTPARQUET = b"fastparquet.cats"
+SCHEMAS = frozenset(
+    {
+        b"ARROW:schema",
+        b"org.apache.spark.sql.parquet.row.metadata",
+        b"org.apache.spark.sql.parquet.row.metadata.v2",
+    }
+)
 HUDI = frozenset(
     {
         b"hoodie_min_record_key",
@@ -31,19 +49,88 @@ HUDI = frozenset(
     }
 )
 
+# A column's `pandas_type` and `numpy_type`.
+PandasType = tuple[str, str]
+NOTHING_PLAIN: Mapping[str, PandasType] = {}
 
-def erased_pairs(pairs: Iterable[Struct]) -> Iterator[Struct]:
-    """Key-value pairs of a footer, without what may be a value of a removed row."""
+
+def erased_pairs(
+    pairs: Iterable[Struct],
+    texts: frozenset[str] = frozenset(),
+    plain: Mapping[str, PandasType] = NOTHING_PLAIN,
+) -> Iterator[Struct]:
+    """Key-value pairs of a footer, without what may be a value of a removed row. `texts` is what is
+    erased, `plain` the columns whose dictionaries are no longer one for all row groups."""
     for pair in pairs:
-        key = pair.get(KeyValue.KEY)
-        if key in HUDI:
+        key, raw = pair.get(KeyValue.KEY), pair.get(KeyValue.VALUE)
+        if key in HUDI or (key == FASTPARQUET and plain):
             continue
-        if key == GEO and pair.get(KeyValue.VALUE):
-            told = _without_bounds(pair[KeyValue.VALUE])
-            if told is not None:
-                yield {**pair, KeyValue.VALUE: told}
-        else:
+        left = raw
+        if key == GEO and raw:
+            left = _without_bounds(raw)
+        elif key == PANDAS and raw:
+            left = _pandas(raw, texts, plain)
+        elif raw and names_any(raw, texts):
+            left = _without_metadata(raw, texts) if key in SCHEMAS else None
+        if left is raw:
             yield pair
+        elif left is not None:
+            yield {**pair, KeyValue.VALUE: left}
+
+
+def _pandas(raw: bytes, texts: frozenset[str], plain: Mapping[str, PandasType]) -> bytes | None:
+    """pandas' metadata without attributes that name `texts`, and without the categories of `plain`; None
+    for what pandas cannot read either."""
+    try:
+        told = json.loads(raw)
+        changed = bool(told.get("attributes")) and names_any(raw, texts)
+        if changed:
+            told["attributes"] = {}
+        for column in told["columns"]:
+            if column["pandas_type"] == "categorical" and column["name"] in plain:
+                column["pandas_type"], column["numpy_type"] = plain[column["name"]]
+                column["metadata"] = None
+                changed = True
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return None if names_any(raw, texts) else raw
+    return json.dumps(told).encode() if changed else raw
+
+
+def _without_metadata(raw: bytes, texts: frozenset[str]) -> bytes | None:
+    """A schema (Spark's JSON, or Arrow's in Base64) without metadata that names `texts`; None for one that
+    cannot be read."""
+    try:
+        if raw.lstrip()[:1] == b"{":
+            return json.dumps(_without_member("metadata", json.loads(raw), texts)).encode()
+        arrow = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(raw, validate=True)))
+    except (ValueError, RecursionError, TypeError, OSError, pa.ArrowException):
+        return None
+    fields = [_without_field_metadata(field, texts) for field in arrow]
+    # The schema's own metadata is what the other pairs are.
+    return base64.b64encode(pa.schema(fields).serialize().to_pybytes())
+
+
+def _without_field_metadata(field: pa.Field, texts: frozenset[str]) -> pa.Field:
+    metadata = field.metadata or {}
+    kept = {key: value for key, value in metadata.items() if not names_any(key + value, texts)}
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_without_field_metadata(child, texts) for child in kind])
+    return field.with_type(kind).with_metadata(kept or None)
+
+
+def _without_member(name: str, node: Any, texts: frozenset[str]) -> Any:
+    """JSON in which members of that name are empty where they name one of `texts`."""
+    if isinstance(node, list):
+        return [_without_member(name, item, texts) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: {}
+        if key == name and names_any(json.dumps(item, ensure_ascii=False).encode(), texts)
+        else _without_member(name, item, texts)
+        for key, item in node.items()
+    }
 
 
 def naming(pairs: Iterable[Struct | bytes], texts: frozenset[str]) -> Iterator[str]:

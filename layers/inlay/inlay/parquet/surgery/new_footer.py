@@ -12,13 +12,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from inlay.errors import InlayError, UnsupportedFile
-from inlay.parquet.footer.fields import Chunk, File, Group, Meta
+from inlay.parquet.footer.fields import (
+    Chunk,
+    Converted,
+    Element,
+    File,
+    Group,
+    Logical,
+    Meta,
+    Physical,
+)
 from inlay.parquet.footer.footer import MAGIC, RECODE, ColumnChunk, Footer, RowGroup
 from inlay.parquet.footer.layout import Fate, Layout, OffsetMap, Part, read_layout
 from inlay.parquet.footer.pages import move_pages
 from inlay.parquet.footer.thrift import STRUCT, Items, Struct
 from inlay.parquet.surgery.assemble import Assembly
-from inlay.parquet.surgery.key_values import erased_pairs
+from inlay.parquet.surgery.key_values import NOTHING_PLAIN, PandasType, erased_pairs
 from inlay.parquet.surgery.row_group import NewChunk, NewGroup
 from inlay.parquet.surgery.source import Source, read_spans
 from inlay.parquet.surgery.surviving_rows import Judge
@@ -211,11 +220,43 @@ def _renumber(old: RowGroup, tree: Struct, ordinal: int) -> None:
 # -- the footer -----------------------------------------------------------------------------------
 
 
-def new_tree(footer: Footer, groups: list[Struct], rows: int, *, erase: bool) -> Struct:
+def new_tree(
+    footer: Footer,
+    groups: list[Struct],
+    judge: Judge,
+    rows: int,
+    texts: frozenset[str],
+    *,
+    erase: bool,
+) -> Struct:
     tree = {**footer.tree, File.ROWS: rows, File.GROUPS: Items(STRUCT, groups)}
     if erase and File.KEY_VALUES in tree:
-        tree[File.KEY_VALUES] = Items(STRUCT, erased_pairs(tree[File.KEY_VALUES]))
+        plain = pandas_types(footer) if judge.edited else NOTHING_PLAIN
+        pairs = erased_pairs(tree[File.KEY_VALUES], texts, plain)
+        tree[File.KEY_VALUES] = Items(STRUCT, pairs)
     return tree
+
+
+_PANDAS_TYPES: Mapping[Physical, PandasType] = {
+    Physical.BOOLEAN: ("bool", "bool"),
+    Physical.INT32: ("int32", "int32"),
+    Physical.INT64: ("int64", "int64"),
+    Physical.FLOAT: ("float32", "float32"),
+    Physical.DOUBLE: ("float64", "float64"),
+}
+
+
+def pandas_types(footer: Footer) -> dict[str, PandasType]:
+    """What pandas' metadata says of each top-level column that is no category."""
+    found: dict[str, PandasType] = {}
+    for leaf in footer.leaves:
+        element = footer.schema[leaf.element]
+        is_text = element.get(Element.CONVERTED) == Converted.UTF8 or Logical.STRING in element.get(
+            Element.LOGICAL, {}
+        )
+        other = ("unicode" if is_text else "bytes", "object")
+        found[leaf.path[0]] = _PANDAS_TYPES.get(leaf.type, other)
+    return found
 
 
 def must_be_sound(result: Footer, positions: PositionMap) -> None:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from inlay.errors import InlayError, ObjectGone, SourceChanged, UnsupportedFile
+from inlay.parquet.footer.fields import File
 from inlay.parquet.footer.footer import MAGIC, TRAILER_BYTES, Footer, trailer
 from inlay.parquet.footer.layout import (
     Fate,
@@ -39,6 +40,7 @@ from inlay.parquet.footer.layout import (
 from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES, bloom_length
 from inlay.parquet.footer.thrift import encode_struct
 from inlay.parquet.surgery.assemble import SMALL_OBJECT_BYTES, Assembly
+from inlay.parquet.surgery.key_values import naming
 from inlay.parquet.surgery.new_footer import must_be_sound, new_tree, write_index
 from inlay.parquet.surgery.source import Source, Traffic, load_footer, merge_ranges, read_spans
 from inlay.parquet.surgery.surviving_rows import Judge, KeepRows, Progress
@@ -59,7 +61,8 @@ def _always() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """A new object. `positions` says where each old row went; `footer_size` has the trailer in it."""
+    """A new object. `positions` says where each old row went; `footer_size` has the trailer in it;
+    `unfinished` that row groups were left as they were because `goes_on` said no."""
 
     key: str
     etag: str
@@ -71,6 +74,7 @@ class Rewritten:
     traffic: Traffic
     date_us: int
     footer: Footer
+    unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +110,8 @@ def rewrite_object(
     columns: Collection[str] | None = None,
     executor: Executor,
     erase: bool = False,
+    recode: Collection[int] = (),
+    texts: frozenset[str] = frozenset(),
     progress: Progress = _silent,
     goes_on: Callable[[], bool] = _always,
 ) -> Outcome:
@@ -116,6 +122,10 @@ def rewrite_object(
     answers which rows stay: a boolean array without nulls, or None for no row at all. Groups in
     `drop_groups` go without being read. Everything is pinned to `etag`. `goes_on` is asked before each
     of `groups` but the first: once it says no, the others stay as they are (`positions` tells which).
+
+    Groups of `recode`, which are among `groups`, are written anew even if all of their rows stay: without
+    what is in their dictionaries, bounds and filters and in no row. With `erase`, key-values that name
+    one of `texts` lose it (`parquet.keyvalues`), though no row has to go.
 
     Raises `UnsupportedFile`, `UnreadableFile`, `SourceChanged`, `ObjectGone`, and what `keep` raises;
     then no object was written. One of the at most nine requests that editing one group takes is a
@@ -135,18 +145,30 @@ def rewrite_object(
             if not 0 <= ordinal < footer.num_row_groups:
                 raise ValueError(f"row group {ordinal} of {footer.num_row_groups}")
         judge = Judge(
-            opened, footer, layout, keep, wanted, dropped, columns, erase, progress, goes_on
+            opened,
+            footer,
+            layout,
+            keep,
+            wanted,
+            dropped,
+            columns,
+            erase,
+            progress,
+            goes_on,
+            frozenset(recode),
         )
+        pairs = footer.tree.get(File.KEY_VALUES, ())
+        names = erase and any(True for _ in naming(pairs, texts))
         describe = partial(_description, opened, erase=erase)
         with Assembly(store, opened, key, executor, describe) as new:
             kept, places = _write_body(new, judge, erase=erase)
             positions = judge.positions()
             if positions.new_rows == 0:
                 return Emptied(positions=positions, traffic=opened.traffic)
-            if not judge.kept:
+            if not judge.kept and not names:
                 return Untouched(positions=positions, traffic=opened.traffic)
             rebuilt = write_index(new, judge, OffsetMap.of(kept), places)
-            tree = new_tree(footer, rebuilt, positions.new_rows, erase=erase)
+            tree = new_tree(footer, rebuilt, judge, positions.new_rows, texts, erase=erase)
             thrift = encode_struct(tree)
             new.add(thrift + trailer(len(thrift)))
             result = Footer(tree, new.size, len(thrift) + TRAILER_BYTES, footer.leaves)
@@ -166,6 +188,7 @@ def rewrite_object(
         traffic=opened.traffic,
         date_us=written.date_us,
         footer=result,
+        unfinished=judge.is_over,
     )
 
 

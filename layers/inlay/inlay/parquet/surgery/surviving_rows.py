@@ -1,8 +1,9 @@
 """Which rows of a row group stay, and the group written anew if some do not.
 
 Promise: a `Judge` reads a row group when its fate is first asked for, holds its pages to the footer,
-asks the caller which rows stay, and keeps what an edited group became until it is placed. One group is
-in memory at a time, besides the new bytes that wait to be placed.
+asks the caller which rows stay, and keeps what an edited group became until it is placed. A group of
+`recode` is written anew even if all of its rows stay: what lies beside them is then made from them. One
+group is in memory at a time, besides the new bytes that wait to be placed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ Progress = Callable[[str, int, int | None], None]
 @dataclass(slots=True)
 class Judge:
     """Decides the fate of row groups, one at a time, when asked; holds what edited groups became
-    until they are placed. `kept` has the rows that stay of each group that lost some."""
+    until they are placed. `kept` has the rows that stay of each group that is not what it was; `is_over`
+    says that groups were left as they are for want of time."""
 
     source: Source
     footer: Footer
@@ -48,11 +50,12 @@ class Judge:
     erase: bool
     progress: Progress
     goes_on: Callable[[], bool]
+    recode: frozenset[int] = frozenset()
     kept: dict[int, BitMap] = field(default_factory=dict)
     edited: dict[int, NewGroup] = field(default_factory=dict)
     _fates: dict[int, Fate] = field(default_factory=dict)
     _begun: int = 0
-    _over: bool = False
+    is_over: bool = False
 
     def fate(self, ordinal: int) -> Fate:
         if ordinal not in self._fates:
@@ -73,8 +76,8 @@ class Judge:
         if ordinal in self.dropped:
             self.kept[ordinal] = BitMap()
             return Fate.DROPPED
-        self._over = self._over or (self._begun > 0 and not self.goes_on())
-        if self._over:
+        self.is_over = self.is_over or (self._begun > 0 and not self.goes_on())
+        if self.is_over:
             return Fate.STAYS
         self.progress("row groups", self._begun, len(self.wanted))
         self._begun += 1
@@ -92,7 +95,7 @@ class Judge:
         else:
             _must_be_mask(mask, group.num_rows)
             stays = pc.sum(mask).as_py() or 0
-        if stays == group.num_rows:
+        if stays == group.num_rows and ordinal not in self.recode:
             return Fate.STAYS
         if mask is None or stays == 0:
             self.kept[ordinal] = BitMap()

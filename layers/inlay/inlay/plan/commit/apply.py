@@ -101,7 +101,7 @@ def admit(
 
 def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:
     """The proposed snapshot with its commit time: strictly after its parent's, else the store's clock
-    (design section 2: max(previous + 1 µs, S3's Date))."""
+    (docs/design/design.md, section 2: max(previous + 1 µs, S3's Date))."""
     time_us = max(previous_us + 1, date_us)
     draft = proposal.snapshot
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from inlay.format.entry import DataFile, Marker, Where
 from inlay.format.predicate import Predicate
-from inlay.format.properties import LEDGER_SALT
+from inlay.format.properties import LEDGER_SALT, with_arrow_types
 from inlay.format.snapshot import (
     Boundary,
     Commit,
@@ -33,8 +33,14 @@ from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import current_spec, repartitioned
 from inlay.plan.pruning.prune import all_match
 from inlay.plan.refs.refs import edited_refs, net_counts, seen, shaped
-from inlay.plan.scan.marker_scope import marker_may_hit, marker_predicate, reference_may_hit
+from inlay.plan.scan.marker_scope import (
+    known_to,
+    marker_may_hit,
+    marker_predicate,
+    reference_may_hit,
+)
 from inlay.plan.schema_conflicts import evolved
+from inlay.plan.schema_evolution import field_at
 
 
 class Draft:
@@ -174,16 +180,21 @@ class Draft:
             predicate = marker_predicate(marker, self.base.schema)
             if marker.file is not None or predicate is None:
                 continue
-            covered = {f.key for f in tier.inline if self._covers(predicate, f)}
+            covered = {f.key for f in tier.inline if self._covers(marker, predicate, f)}
             self._count(f for f in tier.inline if f.key in covered)
-            segments = [s for s in tier.segments if not self._drops_whole(s, predicate)]
+            segments = [
+                s
+                for s in tier.segments
+                # What many files have in common may be the word of another writer.
+                if marker.erasure is not None or not self._drops_whole(s, predicate)
+            ]
             tier = Tier(tuple(segments), tuple(f for f in tier.inline if f.key not in covered))
             dead: dict[str, list[int]] = {}
             for leaf, contents in self._at_hand(tier):
                 if not reference_may_hit(marker, leaf, self.evidence):
                     continue
                 for ordinal, entry in live_files(leaf, contents):
-                    if self._covers(predicate, entry):
+                    if self._covers(marker, predicate, entry):
                         dead.setdefault(leaf.id, []).append(ordinal)
                         self._count((entry,))
             tier = Tier(self._bury(tier, dead), tier.inline)
@@ -209,8 +220,9 @@ class Draft:
     def _bury(self, tier: Tier[Any], dead: Mapping[str, Iterable[int]]) -> tuple[Segment, ...]:
         return bury(tier.segments, self.state.contents.nodes, dead)
 
-    def _covers(self, predicate: Predicate, entry: DataFile) -> bool:
-        return entry.rows > 0 and all_match(predicate, self.evidence.of(entry), entry.rows)
+    def _covers(self, marker: Marker, predicate: Predicate, entry: DataFile) -> bool:
+        known = known_to(marker, entry, self.evidence)
+        return entry.rows > 0 and all_match(predicate, known, entry.rows)
 
     def _worth_keeping(
         self, files: Tier[DataFile], markers: tuple[Marker, ...]
@@ -245,14 +257,14 @@ class Draft:
         # A restamped file keeps its key and loses the markers it was found clean of.
         settled = {i for u in self.units for i in u.applied}
         asked = set(self.change.drop_markers)
-        closed = _without_predicate(self.change.edit)
+        closed = self.change.edit.forgotten
         if not removed and not settled and not asked and not closed:
             return tier
 
         def goes(marker: Marker) -> bool:
             if marker.id in settled or (marker.file is not None and marker.file in removed):
                 return True
-            if marker.id not in asked and (closed is None or marker.erasure != closed):
+            if marker.id not in asked and marker.erasure not in closed:
                 return False
             if marker.file is not None:
                 return not _is_live(self.state, files, marker.file)
@@ -307,28 +319,27 @@ class Draft:
                 objects, rows = erased.get(name, (0, 0))
                 erased[name] = (objects + more_objects, rows + more_rows)
         found: list[Erasure] = []
+        moved = {e.id: e for e in edit.erasures}
         for erasure in self.base.erasures:
             objects, rows = erased.get(erasure.id, (0, 0))
             current = dataclasses.replace(
                 erasure, objects=erasure.objects + objects, rows=erasure.rows + rows
             )
-            if edit.erasure is not None and edit.erasure.id == erasure.id:
+            if erasure.id in moved:
                 # Counts are the base's: whoever planned this may not have seen the last ones.
                 found.append(
                     dataclasses.replace(
-                        edit.erasure,
+                        moved.pop(erasure.id),
                         objects=current.objects,
                         rows=current.rows,
                         phase_version=self.base.version + 1,
                     )
                 )
-            elif edit.close_erasure != erasure.id:
+            elif erasure.id not in edit.close_erasures:
                 found.append(current)
-        if edit.erasure is not None and all(e.id != edit.erasure.id for e in found):
-            opened = self.base.version + 1
-            found.append(
-                dataclasses.replace(edit.erasure, opened_version=opened, phase_version=opened)
-            )
+        version = self.base.version + 1
+        for opened in moved.values():
+            found.append(dataclasses.replace(opened, opened_version=version, phase_version=version))
         return tuple(found)
 
     def _edit(self, snapshot: Snapshot) -> Snapshot:
@@ -366,6 +377,10 @@ class Draft:
         schemas, schema_id, last = snapshot.schemas, snapshot.schema_id, snapshot.last_field_id
         if edit.schema is not None:
             schema = evolved(self.base, edit.schema)
+            declared = edit.schema.evolution.declared
+            properties = with_arrow_types(
+                properties, {field_at(schema, path).id: text for path, text in declared}
+            )
             schemas = (*schemas, schema)
             schema_id, last = schema.id, max(last, schema.max_id())
         if edit.spec is not None:
@@ -398,13 +413,6 @@ class Draft:
 def _rows_and_columns(snapshot: Snapshot) -> tuple[object, ...]:
     shape = (snapshot.schema_id, snapshot.spec_id, snapshot.primary_key, snapshot.sort_by)
     return (*shape, snapshot.files, snapshot.markers)
-
-
-def _without_predicate(edit: Edit) -> str | None:
-    """The erasure whose markers go, because it no longer has its predicate."""
-    if edit.erasure is not None and edit.erasure.predicate is None:
-        return edit.erasure.id
-    return edit.close_erasure
 
 
 def _is_live(state: State, files: Tier[DataFile], key: str) -> bool:

@@ -23,7 +23,8 @@ from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import current_spec, is_uncut
 from inlay.plan.scan.scan import FileTask, plan_scan
 
-# A row group that has lost more than this share of its rows is rewritten (design section 9).
+# A row group that has lost more than this share of its rows is rewritten (docs/design/design.md,
+# section 9).
 DELETED_SHARE = 0.5
 # What a delete that must be evaluated costs every scan, in files: small next to a file to open.
 EVALUATED_DELETE = 0.25

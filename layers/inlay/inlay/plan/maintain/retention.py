@@ -4,7 +4,8 @@ Promise: a version is expired only when it is older than what must be kept by ag
 current version never is. As of any time within the kept age the table can still be read, so the newest
 version older than that age stays too: it was the current one when that age began.
 
-An expired version is a root of garbage collection until its grace has passed (design section 9), and
+An expired version is a root of garbage collection until its grace has passed (docs/design/design.md,
+section 9), and
 for as long as a ref names it.
 """
 

@@ -121,12 +121,14 @@ class Tally:
 @dataclass(frozen=True, slots=True)
 class GarbagePlan:
     """`doomed` may be deleted, `unknown` is none of ours: at most MAX_NAMES names of `unknown_count`.
-    `young` counts what is unreachable but not yet behind the boundary."""
+    `young` counts what is unreachable but not yet behind the boundary. `newest_archive` is the highest
+    version of which an archive was seen, 0 without any."""
 
     doomed: tuple[Listed, ...]
     unknown: tuple[str, ...] = ()
     unknown_count: int = 0
     young: int = 0
+    newest_archive: int = 0
 
     def by_kind(self) -> Mapping[str, Tally]:
         found: dict[str, Tally] = {}
@@ -152,7 +154,7 @@ def plan_garbage(
     """
     doomed: list[Listed] = []
     unknown: list[str] = []
-    unknown_count = young = 0
+    unknown_count = young = newest_archive = 0
     for item in objects:
         match classify(item.key):
             case ObjectKind.POINTER | ObjectKind.RECEIPT:
@@ -164,8 +166,9 @@ def plan_garbage(
                 continue
             case ObjectKind.ARCHIVE:
                 version = archive_version(item.key)
+                newest_archive = max(newest_archive, version or 0)
                 is_needed = version is None or version > gone_through or version in kept_versions
-            case ObjectKind.SEGMENT | ObjectKind.DATA | ObjectKind.TOMBSTONE:
+            case ObjectKind.SEGMENT | ObjectKind.DATA | ObjectKind.TOMBSTONE | ObjectKind.PUBLISHED:
                 is_needed = item.key in needed
         if is_needed:
             continue
@@ -173,7 +176,7 @@ def plan_garbage(
             doomed.append(item)
         else:
             young += 1
-    return GarbagePlan(tuple(doomed), tuple(unknown), unknown_count, young)
+    return GarbagePlan(tuple(doomed), tuple(unknown), unknown_count, young, newest_archive)
 
 
 def named_until(older: Snapshot, newer: Snapshot, *, since_us: int) -> frozenset[int]:

@@ -2,7 +2,8 @@
 
 Promise: whoever asks what a predicate or a delete can do to a file asks here, never `entry.stats`: those
 are written under the schema the entry records, and say nothing of the file's partition. A field's
-statistics are worked out when they are asked for; most files are ruled out by one or two fields.
+statistics are worked out when they are asked for; most files are ruled out by one or two fields. Whoever
+must not be misled by another writer's statistics, as an erasure must not, asks for what is `sure`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from inlay.plan.pruning.prune import Stats, combine
 REFERENCE_TEXT = 16
 # Bytes of a fixed-width bound: digests have up to 64.
 MAX_FIXED_BOUND = 64
+# No partition spec has it.
+_NO_SPEC = -1
 
 
 class Evidence:
@@ -46,6 +49,13 @@ class Evidence:
     def of(self, entry: DataFile) -> Stats:
         """What is known of a file's columns, by field id."""
         return _Known(self, entry)
+
+    def sure(self, entry: DataFile) -> Stats:
+        """What is known without believing another writer's footer: of a foreign file no bounds, no null
+        counts, and not its partition, which came from them."""
+        if entry.is_foreign:
+            entry = replace(entry, stats={}, spec_id=_NO_SPEC, partition=())
+        return self.of(entry)
 
     def column(self, entry: DataFile, field_id: int) -> ColumnStats | None:
         """What is known of a column, in the type that `schema` gives it."""

@@ -10,7 +10,7 @@ from inlay.format.predicate import Predicate
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Segment
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.prune import keys_may_match, may_match, range_predicate
+from inlay.plan.pruning.prune import Stats, keys_may_match, may_match, range_predicate
 
 
 def marker_predicate(marker: Marker, schema: Schema) -> Predicate | None:
@@ -36,13 +36,20 @@ def reference_may_hit(marker: Marker, segment: Segment, evidence: Evidence) -> b
 
 
 def marker_may_hit(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
-    """By file, sequence (design section 2: a table-wide marker at S hits sequence < S) and evidence."""
+    """By file, sequence (docs/design/design.md, section 2: a table-wide marker at S hits sequence < S)
+    and evidence."""
     if marker.file is not None:
         return marker.file == entry.key
     committed_later = marker.sequence is None or (entry.sequence or 0) < marker.sequence
     if not committed_later:
         return False
+    known = known_to(marker, entry, evidence)
     if isinstance(marker.body, Keys):
-        return keys_may_match(marker.body, evidence.of(entry), entry.rows)
+        return keys_may_match(marker.body, known, entry.rows)
     predicate = marker_predicate(marker, evidence.schema)
-    return predicate is None or may_match(predicate, evidence.of(entry), entry.rows)
+    return predicate is None or may_match(predicate, known, entry.rows)
+
+
+def known_to(marker: Marker, entry: DataFile, evidence: Evidence) -> Stats:
+    """What a marker may rely on: an erasure leaves nothing out on another writer's word."""
+    return evidence.of(entry) if marker.erasure is None else evidence.sure(entry)

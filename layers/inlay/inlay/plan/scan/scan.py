@@ -32,7 +32,7 @@ from inlay.format.snapshot import Segment
 from inlay.format.values import is_nan
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.prune import Stats, all_match, may_match
-from inlay.plan.scan.marker_scope import marker_may_hit, marker_predicate
+from inlay.plan.scan.marker_scope import known_to, marker_may_hit, marker_predicate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class FileTask:
     `schema` is the one its entry records: the file's names mean what they meant there. `predicate` is
     what must still be checked on its rows; `row_groups` None is all of them. `only`, unless empty,
     leaves just the rows that at least one of these markers deletes (`plan.feed.feed` asks what a commit
-    deleted).
+    deleted). `by_rows`: `predicate`, too, is judged by the rows alone, whatever the file's statistics say.
     """
 
     file: DataFile
@@ -51,6 +51,15 @@ class FileTask:
     only: tuple[Marker, ...] = ()
     predicate: Predicate = TRUE
     row_groups: tuple[int, ...] | None = None
+    by_rows: bool = False
+
+    @property
+    def judges_rows(self) -> bool:
+        """Whether its deletes are decided by its rows alone: an erasure believes no other writer's
+        statistics."""
+        markers = (*self.markers, *self.only)
+        erases = any(marker.erasure is not None for marker in markers)
+        return self.by_rows or (self.file.is_foreign and erases)
 
     @property
     def whole(self) -> bool:
@@ -112,7 +121,11 @@ def plan_scan(
         hits = tuple(
             marker
             for marker in (
-                *(found.marker for found in of_table if found.may_touch(stats)),
+                *(
+                    found.marker
+                    for found in of_table
+                    if found.marker.erasure is not None or found.may_touch(stats)
+                ),
                 *of_file.get(entry.key, ()),
             )
             if marker_may_hit(marker, entry, evidence)
@@ -227,4 +240,5 @@ def _deletes_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
             return len(positions) == entry.rows
         case _:
             predicate = marker_predicate(marker, evidence.schema)
-            return predicate is not None and all_match(predicate, evidence.of(entry), entry.rows)
+            known = known_to(marker, entry, evidence)
+            return predicate is not None and all_match(predicate, known, entry.rows)

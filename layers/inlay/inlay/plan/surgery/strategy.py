@@ -5,7 +5,8 @@ anything is done (`--explain`). It never changes which rows are left, only what 
 What surgery takes comes from the file's own layout (`parquet.surgery.surgery.plan_edit`), not from here.
 
 The model is coarse on purpose: seconds of one worker, requests in sequence. Weights are of S3 in one
-region and of this library on one core (FACTS, "Parquet row-group surgery": 251 MiB decoded, filtered
+region and of this library on one core (docs/design/measurements.md, "Parquet row-group surgery": 251
+MiB decoded, filtered
 and encoded in 3.5 s; time to the first byte about 30 ms).
 """
 

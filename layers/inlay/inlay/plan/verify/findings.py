@@ -46,8 +46,8 @@ RULES = {
     "pointer_corrupt": Rule(Severity.ERROR, "`inlay repair` rebuilds it from the newest archive"),
     "pointer_behind": Rule(
         Severity.ERROR,
-        "Stop writing: the pointer was put back by hand. Put back the newest one, or delete the archives "
-        "beyond it if going back was wanted",
+        "Stop writing: the pointer was put back by hand, or archives of another table are left. "
+        "`inlay repair` says how it would go on; to go back on purpose, restore the older version",
     ),
     "archive_missing": Rule(Severity.ERROR, _FROM_VERSIONS),
     "archive_corrupt": Rule(Severity.ERROR, _FROM_VERSIONS),

@@ -75,10 +75,7 @@ def drop_if_none_match(stack: ExitStack) -> None:
 def skip_the_archive(stack: ExitStack) -> None:
     """The base is not archived before the swap."""
 
-    def put_once(ctx: Any, relative: str, data: bytes) -> int:
-        return 0 if "/v" in relative else original(ctx, relative, data)
-
-    original = swap_in(stack, commit_module, "_put_once", put_once)
+    swap_in(stack, commit_module, "_archive", lambda ctx, loaded, effort: loaded.date_us)
 
 
 @mutation()

@@ -1,8 +1,10 @@
-"""A Spark session on this machine, for tests, the demo and small jobs.
+"""Spark sessions: the one there is, or one on this machine for tests, the demo and small jobs.
 
-Promise: works where only Python and the packages of `inlay[spark]` are (Java from `inlay.spark.java`),
-binds to 127.0.0.1 only, keeps its files in a temporary folder, and knows the format "inlay". On a
-cluster, use the session the cluster gives you: nothing here is needed for reading or writing tables.
+Promise of `session`: whoever calls it, first or again, gets a session in which tables are read, written
+and named in SQL; one that is there (of spark-submit, a notebook, a service) is used as it is.
+
+Promise of `local_session`: works where only Python and the packages of `inlay-tables[spark]` are (Java from
+`inlay.spark.java`), binds to 127.0.0.1 only, keeps its files in a temporary folder.
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from inlay.errors import InvalidRequest
 from inlay.spark.java import java_home
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 # Two task slots; a task may fail twice: without the second number a local session never retries.
@@ -28,8 +32,6 @@ _SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.log.level": "ERROR",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Off in Spark unless set: without it only `where` and `columns` prune.
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     # Columns of a time of day: Spark 4.3 has the type, but refuses it unless this is set.
@@ -37,9 +39,41 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+# What spark-submit tells the driver's Python of the JVM it has started.
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
 # Less compiling for a JVM that lives a minute: a session starts in half the time, heavy queries are
 # slower.
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def context_of(spark: SparkSession, verb: str) -> SparkContext:
+    """The context by which a session runs tasks of ours. Raises `InvalidRequest`, naming the verb, for a
+    client of Spark Connect, which has none."""
+    # PySpark's own error for it is an AttributeError.
+    context: SparkContext | None = getattr(spark, "sparkContext", None)
+    if context is None:
+        raise InvalidRequest(
+            f"{verb} does not run through Spark Connect: it hands tasks to executors itself",
+            next_step="Run it in a session on the cluster, as the jobs in pipelines do with spark-submit",
+        )
+    return context
+
+
+def session(*, app: str = "inlay", master: str | None = None) -> SparkSession:
+    """The session of this process, knowing Inlay: the one there is, that of spark-submit, or else a new one
+    on this machine (`local_session`), whose workers are this Python even where its environment is not
+    activated."""
+    from pyspark.sql import SparkSession
+
+    there = SparkSession.getActiveSession() is not None or _SUBMITTED in os.environ
+    if not there:
+        return local_session(app=app, master=master or "local[*,3]", quick_start=False)
+    from inlay.spark.api import register
+
+    found = SparkSession.builder.getOrCreate()
+    # Sources that came with --py-files are not always found by themselves.
+    register(found)
+    return found
 
 
 def local_session(
@@ -71,4 +105,8 @@ def local_session(
     builder = SparkSession.builder.appName(app).master(master)
     for name, value in chosen.items():
         builder = builder.config(name, str(value))
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    from inlay.spark.sql import register_function
+
+    register_function(session)
+    return session

@@ -16,36 +16,29 @@ what is found there alone is not certain (`Residue.certain`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from inlay.errors import SchemaMismatch, UnreadableFile, UnsupportedFile
 from inlay.format.entry import DataFile
-from inlay.format.predicate import Predicate, field_ids
+from inlay.format.predicate import TRUE, Predicate, field_ids
 from inlay.format.schema import Schema
 from inlay.parquet.arrow.evaluate import selected
-from inlay.parquet.bloom import may_hold, plain_bytes
+from inlay.parquet.footer.bloom import may_hold, plain_bytes, xxh64
 from inlay.parquet.footer.fields import (
-    Chunk,
     Codec,
     ColumnIndex,
-    DataPage,
     DictionaryPage,
-    Element,
-    Encoding,
     File,
-    Group,
     Meta,
     Page,
     PageType,
     Physical,
-    Repetition,
     Stats,
 )
 from inlay.parquet.footer.footer import (
@@ -55,7 +48,6 @@ from inlay.parquet.footer.footer import (
     Footer,
     Leaf,
     decode_footer,
-    trailer,
 )
 from inlay.parquet.footer.pages import (
     BLOOM_HEADER_BYTES,
@@ -65,22 +57,17 @@ from inlay.parquet.footer.pages import (
     page_header,
 )
 from inlay.parquet.footer.thrift import (
-    BINARY,
-    I32,
-    STRUCT,
-    Items,
     Struct,
     ThriftError,
     decode_struct,
-    encode_struct,
 )
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.deleted_rows import normalised
 from inlay.parquet.read.ranges import Objects, RangeFile
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.surgery.key_values import naming
-from inlay.parquet.surgery.physical_view import translate_errors
-from inlay.plan.literals import condition_on, equal_values, texts_of
+from inlay.parquet.surgery.single_column import read_chunk, read_plain
+from inlay.plan.pruning.literals import condition_on, equal_values, texts_of
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import ByteRange
 
@@ -106,12 +93,14 @@ class Residue:
 @dataclass(frozen=True, slots=True)
 class Searched:
     """What was found in one file, and what looking cost. `rows_read` are row groups of which a column was
-    read, because what lies beside the rows named a value that they might have."""
+    read, because what lies beside the rows named a value that they might have. `key_values` are the names
+    of the pairs that the file keeps in its footer, whatever they say."""
 
     residues: tuple[Residue, ...] = ()
     requests: int = 0
     bytes: int = 0
     rows_read: int = 0
+    key_values: tuple[str, ...] = ()
 
     @property
     def row_groups(self) -> frozenset[int]:
@@ -162,7 +151,29 @@ def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> S
     for column in columns:
         residues += column.confirm(held)
     rows_read = len({g for column in columns for g in column.suspects})
-    return Searched(tuple(residues), held.requests, held.bytes, rows_read)
+    kept = tuple(sorted(name.decode("utf-8", "replace") for name in footer.key_values))
+    return Searched(tuple(residues), held.requests, held.bytes, rows_read, kept)
+
+
+def unused_entries(
+    opened: OpenFile, executor: Executor, groups: Iterable[int] | None = None
+) -> Iterator[tuple[int, str]]:
+    """The row groups (of `groups`, or of all) with a dictionary that has an entry which none of their rows
+    has, each with the first such column. Reads all chunks with a dictionary, a row group at a time; who
+    only wants to know whether there is one stops at the first."""
+    footer = decode_footer(opened.tail, file_size=opened.task.file.size)
+    columns = [
+        _Column(footer, leaf, 0, TRUE)
+        for leaf in footer.leaves
+        if leaf.type is not Physical.BOOLEAN
+    ]
+    for ordinal in range(footer.num_row_groups) if groups is None else sorted(groups):
+        held = _Held(opened, executor)
+        coded = [c for c in columns if c.chunk(ordinal).dictionary() is not None]
+        held.fetch([c.chunk(ordinal).place for c in coded])
+        name = next((c.name for c in coded if c.has_unused(held, ordinal)), None)
+        if name is not None:
+            yield ordinal, name
 
 
 def _in_key_values(footer: Footer, texts: frozenset[str]) -> Iterator[Residue]:
@@ -239,6 +250,17 @@ class _Column:
         default_factory=lambda: defaultdict(list)
     )
 
+    # The values that the condition allows, if it names each of them, in PLAIN encoding; with their hashes.
+    plain: tuple[bytes, ...] = ()
+    hashes: Mapping[bytes, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        named = equal_values(self.condition) or ()
+        found = (plain_bytes(self.leaf.type, kind, value) for kind, value in named)
+        self.plain = tuple(raw for raw in found if raw)
+        if any(group.column(self.leaf.index).bloom_offset for group in self.footer.row_groups):
+            self.hashes = {raw: xxh64(raw) for raw in self.plain}
+
     @property
     def name(self) -> str:
         return ".".join(self.leaf.path)
@@ -252,13 +274,12 @@ class _Column:
 
     def ranges(self) -> Iterator[ByteRange]:
         limit = self.footer.start
-        wants_bloom = equal_values(self.condition) is not None
         for chunk in map(self.chunk, self.ordinals()):
             index = chunk.chunk.column_index
             for place in (
                 chunk.dictionary(),
                 None if index is None else ByteRange(*index),
-                chunk.bloom() if wants_bloom else None,
+                chunk.bloom() if self.plain else None,
             ):
                 if place is not None and place.end <= limit:
                     yield place
@@ -282,15 +303,26 @@ class _Column:
             self._look_at_bloom(held, ordinal, chunk)
         self._look_at_bounds(bounds)
 
-    def _look_at_dictionary(self, held: _Held, ordinal: int, chunk: _Chunk) -> None:
+    def has_unused(self, held: _Held, ordinal: int) -> bool:
+        """Whether the dictionary of a row group has an entry that none of its rows has."""
+        entries = self._entries(held, self.chunk(ordinal))
+        if entries is None:
+            return False
+        rows = normalised(self._read_rows(held, ordinal))
+        return not pc.all(pc.is_in(normalised(entries), value_set=rows)).as_py()
+
+    def _entries(self, held: _Held, chunk: _Chunk) -> pa.Array | None:
         page = _dictionary_page(held, chunk)
         if page is None:
-            return
+            return None
         header, body = page
         count = header[Page.DICTIONARY][DictionaryPage.VALUES]
-        entries = self._decode(body, count, chunk.chunk.codec, header[Page.UNCOMPRESSED])
-        hits = entries.filter(self._hits(entries))
-        if len(hits):
+        return self._decode(body, count, chunk.chunk.codec, header[Page.UNCOMPRESSED])
+
+    def _look_at_dictionary(self, held: _Held, ordinal: int, chunk: _Chunk) -> None:
+        entries = self._entries(held, chunk)
+        hits = None if entries is None else entries.filter(self._hits(entries))
+        if hits is not None and len(hits):
             self.suspects[ordinal].append(("dictionary", hits, ()))
 
     def _look_at_bounds(self, bounds: Sequence[tuple[int, Where, bytes]]) -> None:
@@ -304,28 +336,23 @@ class _Column:
         page = b"".join(len(raw).to_bytes(4, "little") * is_text + raw for *_, raw in whole)
         values = self._decode(page, len(whole), Codec.UNCOMPRESSED, len(page))
         hits = self._hits(values).to_pylist()
-        literals = self._literal_bytes() if is_text else ()
+        cut = _Cut(self.plain if is_text else ())
         for (ordinal, where, raw), value, hit in zip(whole, values, hits, strict=True):
             if hit:
                 self.suspects[ordinal].append((where, pa.array([value.as_py()], values.type), ()))
-            elif any(is_cut_of(raw, literal) for literal in literals):
+            elif cut.is_one(raw):
                 self.suspects[ordinal].append((where, None, (raw,)))
 
     def _look_at_bloom(self, held: _Held, ordinal: int, chunk: _Chunk) -> None:
-        place, values = chunk.bloom(), equal_values(self.condition)
-        if place is None or values is None or place.end > self.footer.start:
+        place = chunk.bloom()
+        if place is None or not self.plain or place.end > self.footer.start:
             return
         header, bits = bloom_length(held.read(place)[:BLOOM_HEADER_BYTES])
         end = min(place.start + header + bits, self.footer.start)
         bitset = held.read(ByteRange(place.start, end))[header:]
-        plain = [plain_bytes(self.leaf.type, kind, value) for kind, value in values]
-        claimed = tuple(raw for raw in plain if raw is not None and may_hold(bitset, raw))
+        claimed = tuple(raw for raw, hashed in self.hashes.items() if may_hold(bitset, hashed))
         if claimed:
             self.suspects[ordinal].append(("bloom", None, claimed))
-
-    def _literal_bytes(self) -> tuple[bytes, ...]:
-        found = (plain_bytes(self.leaf.type, k, v) for k, v in equal_values(self.condition) or ())
-        return tuple(raw for raw in found if raw)
 
     def _hits(self, values: pa.Array) -> pa.BooleanArray:
         """Which values the condition is TRUE for; all of them where that cannot be told."""
@@ -368,111 +395,11 @@ class _Column:
         if not chunk.chunk.compressed_size:
             return self._decode(b"", 0, Codec.UNCOMPRESSED, 0)
         body = held.read(chunk.place)
-        meta = {k: v for k, v in chunk.chunk.meta.items() if k not in _NOT_FOR_DECODING}
-        moved = len(MAGIC) - chunk.chunk.start
-        for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
-            if key in meta and chunk.chunk.start <= meta[key] < chunk.chunk.end:
-                meta[key] += moved
-            elif key != Meta.DATA_PAGE:
-                meta.pop(key, None)
-        array = _read_leaf(body, self.footer, _chain(self.footer, self.leaf), meta, chunk.rows)
-        return array.unique().drop_null()
+        values = read_chunk(self.footer, self.leaf, chunk.chunk, chunk.rows, body)
+        return values.unique().drop_null()
 
     def _decode(self, body: bytes, count: int, codec: Codec, uncompressed: int) -> pa.Array:
-        """PLAIN values of this column as Arrow reads them: the page of a required column of one level."""
-        element = {**self.footer.schema[self.leaf.element], Element.REPETITION: Repetition.REQUIRED}
-        inner = {
-            DataPage.VALUES: count,
-            DataPage.ENCODING: int(Encoding.PLAIN),
-            3 << 4 | I32: int(Encoding.RLE),
-            4 << 4 | I32: int(Encoding.RLE),
-        }
-        header = encode_struct(
-            {
-                Page.TYPE: int(PageType.DATA),
-                Page.UNCOMPRESSED: uncompressed,
-                Page.COMPRESSED: len(body),
-                Page.DATA: inner,
-            }
-        )
-        meta = {
-            Meta.TYPE: int(self.leaf.type),
-            Meta.ENCODINGS: Items(I32, [int(Encoding.PLAIN)]),
-            Meta.PATH: Items(BINARY, [element[Element.NAME]]),
-            Meta.CODEC: int(codec),
-            Meta.VALUES: count,
-            Meta.UNCOMPRESSED: uncompressed + len(header),
-            Meta.COMPRESSED: len(body) + len(header),
-            Meta.DATA_PAGE: len(MAGIC),
-        }
-        return _read_leaf(MAGIC + header + body, self.footer, [element], meta, count)
-
-
-_NOT_FOR_DECODING = frozenset({Meta.STATISTICS, Meta.SIZES, Meta.BLOOM, Meta.BLOOM_LENGTH})
-
-
-def _chain(footer: Footer, leaf: Leaf) -> list[Struct]:
-    """The schema elements from the top to a leaf, each with the next as its only child."""
-    chain: list[Struct] = []
-    at = 1
-    for depth in range(len(leaf.path)):
-        name = leaf.path[depth].encode("utf-8", "surrogateescape")
-        while True:
-            element = footer.schema[at]
-            end = _subtree_end(footer.schema, at)
-            if at <= leaf.element < end:
-                break
-            at = end
-        assert element[Element.NAME] == name
-        is_leaf = depth == len(leaf.path) - 1
-        chain.append(element if is_leaf else {**element, Element.CHILDREN: 1})
-        at += 1
-    return chain
-
-
-def _subtree_end(elements: Sequence[Struct], at: int) -> int:
-    left = 1
-    while left:
-        left += elements[at].get(Element.CHILDREN, 0) - 1
-        at += 1
-    return at
-
-
-def _read_leaf(
-    body: bytes, footer: Footer, chain: Sequence[Struct], meta: Mapping[int, object], rows: int
-) -> pa.Array:
-    """One column chunk, at offset 4 of `body`, as one array; of nested ones the innermost values."""
-    meta = {**meta, Meta.PATH: Items(BINARY, [element[Element.NAME] for element in chain])}
-    group: Struct = {
-        Group.COLUMNS: Items(STRUCT, [{Chunk.FILE_OFFSET: 0, Chunk.META: meta}]),
-        Group.BYTES: meta[Meta.UNCOMPRESSED],
-        Group.ROWS: rows,
-    }
-    tree: Struct = {
-        File.VERSION: footer.tree.get(File.VERSION, 1),
-        File.SCHEMA: Items(STRUCT, [{**footer.schema[0], Element.CHILDREN: 1}, *chain]),
-        File.ROWS: rows,
-        File.GROUPS: Items(STRUCT, [group]),
-    }
-    if File.CREATED_BY in footer.tree:
-        tree[File.CREATED_BY] = footer.tree[File.CREATED_BY]
-    thrift = encode_struct(tree)
-
-    def decode() -> pa.Array:
-        metadata = pq.read_metadata(pa.BufferReader(MAGIC + thrift + trailer(len(thrift))))
-        with pq.ParquetFile(
-            pa.BufferReader(body),
-            metadata=metadata,
-            arrow_extensions_enabled=False,
-            pre_buffer=False,
-        ) as file:
-            array = file.read(use_threads=False).column(0).combine_chunks()
-        while pa.types.is_struct(array.type):
-            array = pc.struct_field(array, [0])
-        return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-
-    found: pa.Array = translate_errors(decode)
-    return found
+        return read_plain(self.footer, self.leaf, body, count, codec, uncompressed)
 
 
 def _dictionary_page(held: _Held, chunk: _Chunk) -> tuple[Struct, bytes] | None:
@@ -525,6 +452,22 @@ def is_cut_of(bound: bytes, literal: bytes) -> bool:
         return False
     head, last = bound[:-1], bound[-1]
     return literal.startswith(head) and last in (literal[len(head)], literal[len(head)] + 1)
+
+
+class _Cut:
+    """Many literals, asked whether a bound may be one of them cut short."""
+
+    def __init__(self, literals: Sequence[bytes]) -> None:
+        self._literals = literals
+        self._heads: dict[int, dict[bytes, list[bytes]]] = {}
+
+    def is_one(self, bound: bytes) -> bool:
+        size = len(bound) - 1
+        if size not in self._heads:
+            heads = self._heads[size] = defaultdict(list)
+            for literal in self._literals:
+                heads[literal[:size]].append(literal)
+        return any(is_cut_of(bound, literal) for literal in self._heads[size].get(bound[:-1], ()))
 
 
 # A bound of fewer bytes names nobody.

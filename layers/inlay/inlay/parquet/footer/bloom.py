@@ -47,12 +47,11 @@ def plain_bytes(physical: Physical, kind: Primitive, value: Value) -> bytes | No
     return None
 
 
-def may_hold(bitset: bytes, plain: bytes) -> bool:
-    """Whether the filter with these bits may hold the value of this PLAIN encoding."""
+def may_hold(bitset: bytes, hashed: int) -> bool:
+    """Whether the filter with these bits may hold the value whose PLAIN encoding has this `xxh64`."""
     blocks = len(bitset) // _BLOCK_BYTES
     if not blocks:
         return False
-    hashed = xxh64(plain)
     block = ((hashed >> 32) * blocks) >> 32
     words = struct.unpack_from("<8I", bitset, block * _BLOCK_BYTES)
     return all(

@@ -1,0 +1,184 @@
+"""JSON: rows from objects, one after the other or in one array.
+
+Promise: a file is read as a stream, twice: once for the names it has, which are the columns of the data,
+and once for the rows. Numbers are taken exactly as they are written.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from inlay.cli.delimited import INFER_ROWS, TextFormat
+from inlay.cli.text_types import Misread, from_json, plain_json, type_of_json
+from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
+
+BATCH_ROWS = 16_384
+# Read at a time, and the most that one object may take.
+CHUNK = 1 << 20
+MAX_OBJECT = 64 << 20
+
+_BETWEEN = re.compile(r"[\s,]*")
+_BLANK = re.compile(r"\s*")
+
+
+class JsonFile:
+    """One file; `open_bytes` gives its content from the start each time. `ragged` is (row, name) of the
+    first object that lacks a name which others have, or None."""
+
+    def __init__(self, path: str, open_bytes: Any, text: TextFormat) -> None:
+        self._path = path
+        self._open = open_bytes
+        self._encoding = (
+            "utf-8-sig" if text.encoding.lower() in ("utf-8", "utf8") else text.encoding
+        )
+        names: dict[str, int] = {}
+        rows = 0
+        first: set[str] = set()
+        self.ragged: tuple[int, str] | None = None
+        for row in self._objects():
+            rows += 1
+            if rows == 1:
+                first = set(row)
+            if self.ragged is None and row.keys() != first:
+                gained = sorted(row.keys() - first)
+                self.ragged = (1, gained[0]) if gained else (rows, sorted(first - row.keys())[0])
+            for name in row.keys() - names.keys():
+                names[name] = rows
+        self.names = tuple(sorted(names, key=lambda name: names[name]))
+        if rows:
+            order = list(next(iter(self._objects())))
+            self.names = (*order, *(n for n in self.names if n not in set(order)))
+
+    def _objects(self) -> Iterator[dict[str, Any]]:
+        with io.TextIOWrapper(self._open(), encoding=self._encoding) as source:
+            for rows, found in enumerate(_values(source, self._path), 1):
+                if not isinstance(found, dict):
+                    raise UnreadableFile(
+                        f"{self._path}: value {rows:,} is no object",
+                        next_step='Rows are objects: {"id": 1, "name": "Ada"}',
+                    )
+                yield found
+
+    def check_even(self) -> None:
+        """For upserts, where a column that a row lacks cannot be told from NULL. Raises
+        `SchemaMismatch`."""
+        if self.ragged is not None:
+            row, name = self.ragged
+            raise SchemaMismatch(
+                f"{self._path}: object {row:,} lacks {name[:80]!r}, which others have",
+                next_step="An upsert keeps columns that all rows lack: write null where NULL is meant, and "
+                "upsert rows that lack other columns by a command of their own",
+            )
+
+    def reader(self, schema: pa.Schema) -> pa.RecordBatchReader:
+        """The rows, columns that `schema` has in its types, others as their values tell."""
+        known = set(schema.names)
+        others = [name for name in self.names if name not in known]
+        told = dict(self.infer(others)[0]) if others else {}
+        wanted = pa.schema(
+            [
+                pa.field(name, schema.field(name).type if name in known else told[name])
+                for name in self.names
+            ]
+        )
+        return pa.RecordBatchReader.from_batches(wanted, self._batches(wanted))
+
+    def _batches(self, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+        rows: list[dict[str, Any]] = []
+        done = 0
+        for row in self._objects():
+            rows.append(row)
+            if len(rows) == BATCH_ROWS:
+                yield self._batch(rows, wanted, done)
+                done += len(rows)
+                rows = []
+        if rows:
+            yield self._batch(rows, wanted, done)
+
+    def _batch(self, rows: list[dict[str, Any]], wanted: pa.Schema, done: int) -> pa.RecordBatch:
+        arrays = []
+        for field in wanted:
+            try:
+                arrays.append(from_json([row.get(field.name) for row in rows], field.type))
+            except Misread as error:
+                raise UnreadableFile(
+                    f"{self._path}: object {done + error.row + 1:,}: {field.name!r} {error.what}",
+                    next_step="Objects are counted from 1",
+                ) from None
+        return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+    def infer(
+        self, names: Sequence[str] | None = None
+    ) -> tuple[list[tuple[str, pa.DataType]], int]:
+        """Types of columns, and how many rows they were told from."""
+        wanted = self.names if names is None else names
+        values: dict[str, list[Any]] = {name: [] for name in wanted}
+        rows = 0
+        for row in self._objects():
+            rows += 1
+            for name in wanted:
+                values[name].append(row.get(name))
+            if rows >= INFER_ROWS:
+                break
+        found = []
+        for name in wanted:
+            try:
+                found.append((name, type_of_json(values[name])))
+            except ValueError as error:
+                raise InvalidRequest(
+                    f"{self._path}: no type can be told for {name[:80]!r}: {error}",
+                    next_step='Give the columns as text: --schema "id bigint not null, name string"',
+                ) from None
+        return found, rows
+
+
+def _values(source: io.TextIOWrapper, path: str) -> Iterator[Any]:
+    """The values of a text: one after the other, or those of one array."""
+    decoder = plain_json()
+    text, at, seen = "", 0, 0
+    listed: bool | None = None
+    ended = False
+    while True:
+        at = (_BETWEEN if listed else _BLANK).match(text, at).end()  # type: ignore[union-attr]
+        if at < len(text) and listed is None:
+            listed = text[at] == "["
+            at += listed
+            continue
+        if at < len(text) and listed and text[at] == "]":
+            return
+        error: ValueError | None = None
+        if at < len(text):
+            try:
+                found, at = decoder.raw_decode(text, at)
+                yield found
+                continue
+            except json.JSONDecodeError as caught:
+                error = caught
+            except ValueError as caught:
+                raise _broken(path, text, at, seen, str(caught)) from None
+        if ended:
+            if error is None and not listed:
+                return
+            raise _broken(
+                path, text, at, seen, "it does not parse" if error else "it ends too early"
+            )
+        if len(text) - at > MAX_OBJECT:
+            raise _broken(path, text, at, seen, "it does not parse")
+        more = source.read(max(CHUNK, len(text) - at))
+        ended = not more
+        seen += text.count("\n", 0, at)
+        text, at = text[at:] + more, 0
+
+
+def _broken(path: str, text: str, at: int, seen: int, why: str) -> UnreadableFile:
+    line = seen + text.count("\n", 0, at) + 1
+    return UnreadableFile(
+        f"{path}: what begins in line {line:,} is no JSON value: {why}",
+        next_step="Rows are JSON objects, one after the other or in one array",
+    )

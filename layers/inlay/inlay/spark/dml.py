@@ -1,0 +1,478 @@
+"""UPDATE, DELETE and MERGE of SQL, in Python: Spark has no such statements for sources in Python.
+
+::
+
+    events = InlayTable(spark, "s3://bucket/tables/events")
+    events.update({"status": "'closed'"}, "day < DATE '2026-01-01'")
+    (
+        events.alias("t").merge(changes.alias("s"), "t.id = s.id")
+        .whenMatchedDelete("s.op = 'D'")
+        .whenMatchedUpdateAll()
+        .whenNotMatchedInsertAll("s.op <> 'D'")
+        .execute(request_id="2026-01-31")
+    )
+
+Promise: conditions and values are Spark's, with Spark's meaning, evaluated on executors against one version
+of the table; rows that others change or bring meanwhile make it be evaluated again, so the one commit is of
+the version it follows. For each row the first clause of its kind whose condition is TRUE counts. A row of
+the table that several rows of the source would change is refused, and nothing is changed. With `request_id`
+it is done once.
+
+Rows are deleted by position (vectors), and new rows are written beside them. Only entries and positions
+come to the driver.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
+from inlay.format.entry import DataFile
+from inlay.format.predicate import TRUE
+from inlay.format.schema import Field, Primitive, Schema
+from inlay.ops.commit.driver import Committed, Conflicted, commit
+from inlay.ops.commit.idempotency import already_applied
+from inlay.ops.data.data_files import layout_of, target_of
+from inlay.ops.data.vectors import vector_markers
+from inlay.ops.metadata.load import Loaded, load_entries
+from inlay.parquet.arrow.conform import conform
+from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.parquet.write.writer import write_files
+from inlay.plan.change import Change, Reads, Request
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.scan.scan import plan_scan
+from inlay.spark.api import read
+from inlay.spark.batches import gathered
+from inlay.spark.conditions import quoted, value_of
+from inlay.spark.connect import at_ref, connect, load_writable
+from inlay.spark.options import PARTITION_BYTES
+from inlay.spark.partitions import plan_partitions
+from inlay.spark.sessions import context_of
+from inlay.spark.slim import bare
+from inlay.spark.types import arrow_for, spark_schema, spelled, to_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+# A change whose rows others changed meanwhile is evaluated again this often.
+MAX_PLANS = 5
+
+# Columns beside the table's own: where a row of the table is, whether the source has it, and which clause
+# is applied to it.
+_FILE = "__inlay_file"
+_POSITION = "__inlay_position"
+_SOURCE = "__inlay_source"
+_CLAUSE = "__inlay_clause"
+
+Kind = Literal["matched", "not matched", "not matched by source"]
+Action = Literal["update", "delete", "insert"]
+Values = Mapping[str, "str | Column"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """`values` None: all columns, from those of the same name in the source."""
+
+    kind: Kind
+    action: Action
+    condition: Any = None
+    values: Values | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DmlResult:
+    """`committed` False: there was nothing to do, or this request was applied before. Rows by what became
+    of them."""
+
+    committed: bool
+    version: int
+    updated: int = 0
+    deleted: int = 0
+    inserted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one task did: files it wrote, rows of others that go, and how many by clause."""
+
+    files: tuple[DataFile, ...]
+    gone: Mapping[str, BitMap64]
+    counts: Mapping[int, int]
+    twice: bool  # a row of the table came up more than once
+
+
+class InlayTable:
+    """The table at `uri`, or a branch of it, for changes from Spark."""
+
+    def __init__(self, spark: SparkSession, uri: str, *, ref: str | None = None) -> None:
+        self._spark = spark
+        self._uri = at_ref(uri, ref)
+        self._alias: str | None = None
+        load_writable(self._uri)  # found missing here, it is an error of its own type
+
+    def alias(self, name: str) -> InlayTable:
+        """What conditions call the table's rows."""
+        found = InlayTable.__new__(InlayTable)
+        found._spark, found._uri, found._alias = self._spark, self._uri, name
+        return found
+
+    def toDF(self) -> DataFrame:  # noqa: N802 - as Spark's own names; so below
+        """The newest version, as `read` reads it."""
+        frame = read(self._spark, self._uri)
+        return frame if self._alias is None else frame.alias(self._alias)
+
+    def update(
+        self, set: Values, condition: Any = None, *, request_id: str | None = None
+    ) -> DmlResult:
+        """Set columns of the rows for which `condition` is TRUE (None: all), to SQL or Columns."""
+        clause = _Clause("not matched by source", "update", condition, set)
+        return self._run(None, None, [clause], request_id)
+
+    def delete(self, condition: Any = None, *, request_id: str | None = None) -> DmlResult:
+        """Delete the rows for which `condition` is TRUE (None: all). `Table.delete` does it in constant
+        time, by the SQL of this package."""
+        clause = _Clause("not matched by source", "delete", condition)
+        return self._run(None, None, [clause], request_id)
+
+    def merge(self, source: DataFrame, condition: Any) -> Merge:
+        """Bring the rows of `source` in, those that match a row of the table by `condition` and others."""
+        return Merge(partial(self._run, source, condition))
+
+    def _run(
+        self,
+        source: DataFrame | None,
+        condition: Any,
+        clauses: Sequence[_Clause],
+        request_id: str | None,
+    ) -> DmlResult:
+        request = None
+        if request_id is not None:
+            shape = [(c.kind, c.action, str(c.condition), str(c.values)) for c in clauses]
+            request = Request.of(request_id, body=f"dml:{condition}:{shape}")
+        for _ in range(MAX_PLANS):
+            ctx, loaded = load_writable(self._uri)
+            loaded, before = already_applied(ctx, loaded, request)
+            if before is not None:
+                return DmlResult(committed=False, version=before.version or loaded.snapshot.version)
+            loaded = replace(loaded, state=load_entries(ctx, loaded.state))
+            rows = _actions(
+                self._target(loaded), source, condition, clauses, loaded.snapshot.schema
+            )
+            parts = _write(rows, self._uri, loaded, clauses)
+            change = _change(self._uri, loaded, parts, clauses, request)
+            told = _result(loaded.snapshot.version, parts, clauses)
+            if change.request is None and not change.add and not told.deleted:
+                return told
+            outcome = commit(ctx, change, base=loaded)
+            if not isinstance(outcome, Conflicted):
+                committed = isinstance(outcome, Committed)
+                return replace(told, committed=committed, version=outcome.loaded.snapshot.version)
+        raise ConcurrentChange(
+            f"rows of the table changed {MAX_PLANS} times while they were being changed",
+            table=self._uri,
+        )
+
+    def _target(self, loaded: Loaded) -> DataFrame:
+        """The live rows, each with its place."""
+        context = context_of(self._spark, "update, delete and merge")
+        state = loaded.state
+        evidence = Evidence.of_snapshot(loaded.snapshot)
+        plan = plan_scan(state.files(), state.markers(), TRUE, evidence=evidence)
+        parts = plan_partitions(
+            plan.tasks, partition_bytes=PARTITION_BYTES, parallelism=context.defaultParallelism
+        )
+        pieces = context.parallelize([(pickle.dumps(p.tasks),) for p in parts], max(1, len(parts)))
+        shape = _placed(loaded.snapshot.schema)
+        read_part = partial(_read_part, self._uri, loaded.snapshot.schema)
+        tasks = self._spark.createDataFrame(pieces, "tasks binary")
+        # Spark takes no strange names where Python hands it rows.
+        plain = _plain(shape)
+        rows = tasks.mapInArrow(read_part, plain).toDF(*shape.names)
+        return rows if self._alias is None else rows.alias(self._alias)
+
+
+class Merge:
+    """The clauses of a MERGE, as `DeltaTable` calls them; `execute` carries them out."""
+
+    def __init__(self, run: Callable[[Sequence[_Clause], str | None], DmlResult]) -> None:
+        self._run = run
+        self._clauses: list[_Clause] = []
+
+    def _with(self, clause: _Clause) -> Merge:
+        found = Merge(self._run)
+        found._clauses = [*self._clauses, clause]
+        return found
+
+    def whenMatchedUpdate(self, condition: Any = None, *, set: Values) -> Merge:  # noqa: N802
+        return self._with(_Clause("matched", "update", condition, set))
+
+    def whenMatchedUpdateAll(self, condition: Any = None) -> Merge:  # noqa: N802
+        """Every column of the table that the source has."""
+        return self._with(_Clause("matched", "update", condition))
+
+    def whenMatchedDelete(self, condition: Any = None) -> Merge:  # noqa: N802
+        return self._with(_Clause("matched", "delete", condition))
+
+    def whenNotMatchedInsert(self, condition: Any = None, *, values: Values) -> Merge:  # noqa: N802
+        """Columns that are not named have their default, else NULL."""
+        return self._with(_Clause("not matched", "insert", condition, values))
+
+    def whenNotMatchedInsertAll(self, condition: Any = None) -> Merge:  # noqa: N802
+        return self._with(_Clause("not matched", "insert", condition))
+
+    def whenNotMatchedBySourceUpdate(  # noqa: N802
+        self, condition: Any = None, *, set: Values
+    ) -> Merge:
+        return self._with(_Clause("not matched by source", "update", condition, set))
+
+    def whenNotMatchedBySourceDelete(self, condition: Any = None) -> Merge:  # noqa: N802
+        return self._with(_Clause("not matched by source", "delete", condition))
+
+    def execute(self, *, request_id: str | None = None) -> DmlResult:
+        if not self._clauses:
+            raise InvalidRequest(
+                "the merge says nothing of what is to be done",
+                next_step="Add whenMatched…, whenNotMatched… or whenNotMatchedBySource…",
+            )
+        return self._run(self._clauses, request_id)
+
+
+# -- what is to be done, in Spark -----------------------------------------------------------------
+
+
+def _actions(
+    target: DataFrame,
+    source: DataFrame | None,
+    condition: Any,
+    clauses: Sequence[_Clause],
+    schema: Schema,
+) -> DataFrame:
+    """Rows that something is done with: clause, file, position, and the values that they get."""
+    from pyspark.sql import functions as f
+
+    rows = target
+    if source is not None:
+        kinds = {clause.kind for clause in clauses}
+        how = {
+            (False, False): "inner",
+            (True, False): "right",
+            (False, True): "left",
+            (True, True): "full",
+        }["not matched" in kinds, "not matched by source" in kinds]
+        on = f.expr(condition) if isinstance(condition, str) else condition
+        # Columns are added to the joined rows only, so that the names of both sides stay what they are.
+        rows = target.join(source.select("*", f.lit(True).alias(_SOURCE)), on, how)
+    has_target = f.col(_FILE).isNotNull()
+    has_source = f.lit(False) if source is None else f.col(_SOURCE).isNotNull()
+    of_kind = {
+        "matched": has_target & has_source,
+        "not matched": ~has_target,
+        "not matched by source": ~has_source,
+    }
+    chosen: Any = f
+    for number, clause in enumerate(clauses):
+        applies = of_kind[clause.kind]
+        if clause.condition is not None:
+            applies = applies & _column(clause.condition)
+        chosen = chosen.when(applies, f.lit(number))
+    rows = rows.select("*", chosen.otherwise(f.lit(None)).cast("int").alias(_CLAUSE))
+    rows = rows.where(f.col(_CLAUSE).isNotNull())
+    values = [_values(clause, schema, source) for clause in clauses]
+    asked = spark_schema(schema)
+    named = []
+    for place, field in enumerate(asked):
+        value: Any = f
+        for number, clause in enumerate(clauses):
+            if clause.action == "delete":
+                continue
+            given = values[number].get(field.name)
+            if given is None:
+                given = _kept(clause, target, schema.fields[place])
+            value = value.when(f.col(_CLAUSE) == number, _column(given).cast(field.dataType))
+        value = f.lit(None).cast(field.dataType) if value is f else value
+        named.append(value.alias(f"c{place}"))
+    return rows.select(_CLAUSE, _FILE, _POSITION, *named)
+
+
+def _column(given: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    return f.expr(given) if isinstance(given, str) else given
+
+
+def _values(clause: _Clause, schema: Schema, source: DataFrame | None) -> dict[str, Any]:
+    """What a clause gives the table's columns."""
+    if clause.action == "delete":
+        return {}
+    if clause.values is None:
+        assert source is not None
+        names = {found: spelled(found, source.columns) for found in schema.names}
+        found = {name: source[quoted(own)] for name, own in names.items() if own is not None}
+        if not found:
+            raise SchemaMismatch("the source has none of the table's columns")
+        return found
+    given = {}
+    for name, value in clause.values.items():
+        column = spelled(name.rpartition(".")[2], schema.names)
+        if column is None:
+            raise SchemaMismatch(
+                f"the table has no column {name[:100]!r}",
+                next_step=f"It has: {', '.join(schema.names)[:500]}",
+            )
+        given[column] = value
+    return given
+
+
+def _kept(clause: _Clause, target: DataFrame, field: Field) -> Any:
+    """What a column is that the clause does not name."""
+    from pyspark.sql import functions as f
+
+    if clause.action == "update":
+        return target[quoted(field.name)]
+    if field.default is not None and isinstance(field.type, Primitive):
+        return value_of(field.type, field.default)
+    return f.lit(None)
+
+
+def _write(rows: DataFrame, uri: str, loaded: Loaded, clauses: Sequence[_Clause]) -> list[_Part]:
+    actions = tuple(clause.action for clause in clauses)
+    write = partial(_write_part, uri, bare(loaded), actions)
+    # Partitions of a size worth a file, whatever the join has left.
+    found = rows.hint("rebalance").mapInArrow(write, "part binary").collect()
+    return [pickle.loads(row[0]) for row in found]
+
+
+def _change(
+    uri: str,
+    loaded: Loaded,
+    parts: Sequence[_Part],
+    clauses: Sequence[_Clause],
+    request: Request | None,
+) -> Change:
+    gone: dict[str, BitMap64] = {}
+    marked = 0
+    for part in parts:
+        for key, positions in part.gone.items():
+            marked += len(positions)
+            gone[key] = gone.get(key, BitMap64()) | positions
+    twice = any(part.twice for part in parts) or marked > sum(map(len, gone.values()))
+    only_deletes = [(c.action, c.condition) for c in clauses if c.kind == "matched"] == [
+        ("delete", None)
+    ]
+    if twice and not only_deletes:
+        raise InvalidRequest(
+            "several rows of the source match one row of the table",
+            next_step="Keep one row of the source for each key, the newest for instance",
+            table=uri,
+        )
+    sizes = {file.key: file.rows for file in loaded.state.files()}
+    emptied = tuple(key for key, positions in gone.items() if len(positions) == sizes[key])
+    ctx = connect(uri)
+    vectors = vector_markers(ctx, loaded, {k: p for k, p in gone.items() if k not in emptied})
+    return Change(
+        operation="merge",
+        request=request,
+        add=tuple(file for part in parts for file in part.files),
+        add_markers=tuple(vectors),
+        remove=emptied,
+        uploaded_us=loaded.date_us,
+        deleted_rows=sum(map(len, gone.values())),
+        reads=Reads(TRUE, loaded.snapshot.version, frozenset(gone)),
+        whole=True,
+    )
+
+
+def _result(version: int, parts: Sequence[_Part], clauses: Sequence[_Clause]) -> DmlResult:
+    counts = {"update": 0, "delete": 0, "insert": 0}
+    for part in parts:
+        for number, rows in part.counts.items():
+            counts[clauses[number].action] += rows
+    return DmlResult(
+        committed=False,
+        version=version,
+        updated=counts["update"],
+        deleted=counts["delete"],
+        inserted=counts["insert"],
+    )
+
+
+def _placed(schema: Schema) -> StructType:
+    found = spark_schema(schema)
+    return found.add(_FILE, "string", nullable=False).add(_POSITION, "long", nullable=False)
+
+
+def _plain(shape: StructType) -> StructType:
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType(
+        [
+            StructField(f"c{place}", field.dataType, field.nullable)
+            for place, field in enumerate(shape)
+        ]
+    )
+
+
+# -- on the executors -----------------------------------------------------------------------------
+
+
+def _read_part(
+    uri: str, schema: Schema, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    ctx = connect(uri)
+    ids = tuple(field.id for field in schema.fields)
+    wanted = Wanted(schema=schema, columns=ids, position=True, file=True)
+    arrow = arrow_for(_plain(_placed(schema)))
+    width = len(ids)
+    for batch in batches:
+        for tasks in batch.column(0).to_pylist():
+            for piece in gathered(
+                read_tasks(ctx.objects, pickle.loads(tasks), wanted, ctx.executor)
+            ):
+                position, file = piece.columns[width:]
+                columns = [
+                    *piece.columns[:width],
+                    file.cast(pa.string()),
+                    position.cast(pa.int64()),
+                ]
+                yield to_spark(pa.RecordBatch.from_arrays(columns, names=arrow.names), arrow)
+
+
+def _write_part(
+    uri: str, loaded: Loaded, actions: Sequence[Action], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Write a task's new rows, and note where rows go that they replace."""
+    ctx = connect(uri)
+    schema = loaded.snapshot.schema
+    writing = pa.array([n for n, action in enumerate(actions) if action != "delete"], pa.int32())
+    gone: dict[str, BitMap64] = {}
+    counts: dict[int, int] = {}
+    noted = 0
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        nonlocal noted
+        for batch in batches:
+            clause, file, position = batch.columns[:3]
+            for row in pc.value_counts(clause).to_pylist():
+                counts[row["values"]] = counts.get(row["values"], 0) + row["counts"]
+            for key in pc.unique(file.drop_null()).to_pylist():
+                places = position.filter(pc.equal(file, key))
+                noted += len(places)
+                gone.setdefault(key, BitMap64()).update(places.to_pylist())
+            kept = batch.filter(pc.is_in(clause, value_set=writing))
+            values = pa.RecordBatch.from_arrays(kept.columns[3:], names=list(schema.names))
+            yield conform(values, schema, schema, by_value=True)
+
+    files = tuple(
+        write_files(target_of(ctx, loaded.date_us), rows(), schema, layout_of(loaded.snapshot))
+    )
+    twice = noted > reduce(lambda total, found: total + len(found), gone.values(), 0)
+    yield pa.record_batch({"part": [pickle.dumps(_Part(files, gone, counts, twice))]})

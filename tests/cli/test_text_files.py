@@ -1,0 +1,339 @@
+"""Rows in text files: what stands for what, both ways, compressed or not."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import sys
+import uuid
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.cli.conftest import Run
+
+from inlay.cli.data import read_file, read_schema, write_file
+from inlay.cli.delimited import TextFormat
+from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
+
+TEXT = pa.schema([("id", pa.int64()), ("name", pa.string()), ("note", pa.string())])
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def written(name: str, content: str | bytes) -> str:
+    Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return name
+
+
+def rows(path: str, schema: pa.Schema, **options: object) -> list[dict[str, object]]:
+    return read_file(path, schema, TextFormat(**options)).read_all().to_pylist()  # type: ignore[arg-type]
+
+
+# -- NULL and the empty text ----------------------------------------------------------------------
+
+
+def test_an_empty_field_is_null_and_a_quoted_one_an_empty_text() -> None:
+    path = written("a.csv", 'id,name,note\n1,,x\n2,"",y\n3,"a ""b""","c\nd"\n')
+    assert [row["name"] for row in rows(path, TEXT)] == [None, "", 'a "b"']
+
+
+def test_null_and_empty_stay_apart_through_the_command_line(inlay: Run) -> None:
+    inlay("create", "t", "--schema", "id bigint, name string, n int")
+    written("a.csv", 'id,name,n\n1,,1\n2,"",\n3,NA,3\n4,"NA",4\n')
+    inlay("append", "t", "a.csv", "--null", "NA")
+    inlay("scan", "t", "-o", "b.csv")
+    assert Path("b.csv").read_text() == 'id,name,n\n1,,1\n2,"",\n3,,3\n4,NA,4\n'
+    inlay("scan", "t", "-o", "c.csv.gz", "--null", "NA", "--delimiter", ";", "--encoding", "utf-16")
+    inlay("create", "u", "--schema", "id bigint, name string, n int")
+    inlay("append", "u", "b.csv")
+    inlay("append", "u", "c.csv.gz", "--null", "NA", "--delimiter", ";", "--encoding", "utf-16")
+    once = inlay("scan", "t", "--json").lines
+    assert inlay("scan", "u", "--json").lines == once + once
+    assert [row["name"] for row in once] == [None, "", None, "NA"]
+
+
+def test_in_a_file_of_one_column_an_empty_line_is_a_row() -> None:
+    schema = pa.schema([("name", pa.string())])
+    path = written("a.csv", 'name\na\n\n""\n')
+    assert rows(path, schema) == [{"name": "a"}, {"name": None}, {"name": ""}]
+
+
+# -- what arrives how -----------------------------------------------------------------------------
+
+
+def test_compressed_files_are_told_by_their_content() -> None:
+    content = b"id,name,note\n1,a,b\n"
+    written("a.csv.gz", gzip.compress(content))
+    written("b.csv", gzip.compress(content))
+    written("c.csv.zst", pa.compress(content, "zstd", asbytes=True))
+    written("d.jsonl.gz", gzip.compress(b'{"id": 1, "name": "a", "note": "b"}'))
+    for path in ("a.csv.gz", "b.csv", "c.csv.zst", "d.jsonl.gz"):
+        assert rows(path, TEXT) == [{"id": 1, "name": "a", "note": "b"}], path
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_standard_input_is_a_dash(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b"id,name,note\n1,a,\n" if kind == "csv" else b'{"id":1,"name":"a","note":null}'
+    for given_bytes in (content, gzip.compress(content)):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given_bytes)))
+        found = rows("-", TEXT, format=kind if kind != "csv" else None)
+        assert found == [{"id": 1, "name": "a", "note": None}]
+
+
+def test_text_in_another_encoding() -> None:
+    path = written("a.csv", "id;name;note\n1;Zoë;x\n".encode("latin-1"))
+    assert rows(path, TEXT, delimiter=";", encoding="latin-1")[0]["name"] == "Zoë"
+    with pytest.raises(UnreadableFile, match="encoding"):
+        rows(path, TEXT, delimiter=";")
+
+
+def test_another_delimiter_is_told() -> None:
+    path = written("a.csv", "id;name\n1;a\n")
+    with pytest.raises(UnreadableFile, match="--delimiter"):
+        rows(path, TEXT)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"delimiter": "ab"}, {"encoding": "klingon"}, {"format": "xlsx"}, {"delimiter": '"'}],
+)
+def test_options_without_a_meaning_are_refused(options: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest):
+        rows(written("a.csv", "id\n1\n"), TEXT, **options)
+
+
+def test_a_value_of_another_type_is_refused_at_its_row() -> None:
+    path = written("a.csv", "id,name\n" + "".join(f"{n},x\n" for n in range(500)) + "0x10,y\n")
+    with pytest.raises(UnreadableFile, match=r"row 501: column 'id'"):
+        rows(path, TEXT)
+    path = written("a.jsonl", '{"id": 1}\n{"id": "2"}\n')
+    with pytest.raises(UnreadableFile, match=r"object 2: 'id'"):
+        rows(path, TEXT)
+
+
+def test_whole_numbers_written_by_pandas_and_others() -> None:
+    path = written("a.csv", "id,name\n 5 ,x\n7.0,y\n+8,z\n,w\n")
+    assert [row["id"] for row in rows(path, TEXT)] == [5, 7, 8, None]
+
+
+def test_a_time_without_a_zone_is_utc_in_a_column_of_instants() -> None:
+    schema = pa.schema([("at", pa.timestamp("ms", "UTC"))])
+    texts = [
+        "2013-01-01T10:00:00.120000",
+        "2013-01-01 11:00:00.12+01:00",
+        "2013-01-01T10:00:00.12Z",
+    ]
+    found = rows(written("a.csv", "at\n" + "\n".join(texts) + "\n2013-01-01\n"), schema)
+    assert {str(row["at"]) for row in found[:3]} == {"2013-01-01 10:00:00.120000+00:00"}
+    assert str(found[3]["at"]) == "2013-01-01 00:00:00+00:00"
+
+
+# -- JSON -----------------------------------------------------------------------------------------
+
+
+def test_objects_in_an_array_over_several_lines_or_one_by_one() -> None:
+    expected = [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
+    for content in (
+        '[{"id": 1, "name": "a"}, {"id": 2, "name": null}]',
+        '{"id": 1, "name": "a"}{"id": 2, "name": null}',
+        '\n {\n "id": 1,\n "name": "a"}\n\n{"id": 2,\n"name": null\n}\n',
+        "[\n]",
+        "",
+    ):
+        found = rows(written("a.json", content), TEXT)
+        assert found == (expected if "id" in content else [])
+
+
+def test_many_objects_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    from inlay.cli import json_objects
+
+    monkeypatch.setattr(json_objects, "CHUNK", 7)
+    monkeypatch.setattr(json_objects, "BATCH_ROWS", 3)
+    content = "\n".join(f'{{"id": {n}, "name": "é{n}"}}' for n in range(20))
+    for text in (content, "[" + content.replace("\n", ",\n") + "]"):
+        assert [r["id"] for r in rows(written("a.json", text), TEXT)] == list(range(20))
+    with pytest.raises(UnreadableFile, match="line 20"):
+        rows(written("a.json", content[:-3]), TEXT)
+
+
+@pytest.mark.parametrize(
+    "content", ["5", '[{"id": 1}', '{"id": 1}, {"id": 2}', '{"id": 1, "id": 2}']
+)
+def test_what_is_no_row_is_refused(content: str) -> None:
+    with pytest.raises(UnreadableFile):
+        rows(written("a.json", content), TEXT)
+
+
+def test_columns_that_a_json_file_lacks_are_no_columns_of_null(inlay: Run) -> None:
+    inlay(
+        "create",
+        "t",
+        "--schema",
+        "id bigint not null, name string, mail string",
+        "--primary-key",
+        "id",
+    )
+    written("a.jsonl", '{"id": 1, "name": "Ada", "mail": "a@x"}\n{"id": 2, "name": "Bob"}\n')
+    inlay("append", "t", "a.jsonl")
+    written("b.jsonl", '{"id": 1, "name": "Eve"}\n')
+    inlay("upsert", "t", "b.jsonl")
+    assert inlay("scan", "t", "--where", "id = 1", "--json").lines == [
+        {"id": 1, "name": "Eve", "mail": "a@x"}
+    ]
+    assert "lacks 'mail'" in inlay("upsert", "t", "a.jsonl", code=2).err
+    written("c.csv", "id,name\n1,Fay\n")
+    inlay("upsert", "t", "c.csv")
+    assert inlay("scan", "t", "--where", "id = 1", "--json").lines[0]["mail"] == "a@x"
+
+
+def test_a_nested_field_that_the_table_lacks_is_not_dropped() -> None:
+    schema = pa.schema([("s", pa.struct([("x", pa.int64())]))])
+    with pytest.raises(UnreadableFile, match="'y'"):
+        rows(written("a.jsonl", '{"s": {"x": 1, "y": 2}}'), schema)
+
+
+# -- inferred types -------------------------------------------------------------------------------
+
+
+def test_types_are_told_from_text(inlay: Run) -> None:
+    content = (
+        "i,f,b,d,t,ts,tz,zip,big,none,s,mixed\n"
+        "1,1.5,true,2013-01-01,10:00:00,2013-01-01T10:00:00,2013-01-01T10:00:00Z,01234,99999999999999999999,,a,1\n"
+        ",2,FALSE,2013-01-02,11:00,2013-01-01 10:00:00.5,2013-01-01T10:00:00+01:00,00501,1,,2,x\n"
+    )
+    inlay("create", "t", "--like", written("a.csv", content))
+    told = inlay("create", "u", "--like", "a.csv", "--json").json["inferred"]
+    assert {each["column"]: each["type"] for each in told} == {
+        "i": "int64",
+        "f": "double",
+        "b": "bool",
+        "d": "date",
+        "t": "time(us)",
+        "ts": "timestamp(us)",
+        "tz": "timestamptz(us)",
+        "zip": "string",
+        "big": "string",
+        "none": "string",
+        "s": "string",
+        "mixed": "string",
+    }
+    inlay("append", "u", "a.csv")
+    assert inlay("scan", "u", "--json").lines[0]["zip"] == "01234"
+
+
+def test_types_are_told_from_json() -> None:
+    written(
+        "a.jsonl",
+        '{"i": 1, "f": 1, "b": true, "d": "2013-01-01", "l": [1, null], "s": {"x": 1}, "n": null}\n'
+        '{"i": null, "f": 1.5, "b": false, "d": "2013-01-02", "l": [], "s": {"y": "z"}, "n": null}\n',
+    )
+    found = read_schema("a.jsonl")
+    assert found.rows == 2
+    assert found.schema == pa.schema(
+        [
+            ("i", pa.int64()),
+            ("f", pa.float64()),
+            ("b", pa.bool_()),
+            ("d", pa.date32()),
+            ("l", pa.list_(pa.int64())),
+            ("s", pa.struct([("x", pa.int64()), ("y", pa.string())])),
+            ("n", pa.string()),
+        ]
+    )
+    with pytest.raises(InvalidRequest, match="several kinds"):
+        read_schema(written("b.jsonl", '{"a": 1}{"a": "x"}'))
+
+
+# -- every value, there and back ------------------------------------------------------------------
+
+LEAVES = {
+    pa.int8(): st.integers(-128, 127),
+    pa.uint64(): st.integers(0, 2**64 - 1),
+    pa.float32(): st.floats(width=32, allow_nan=False),
+    pa.float64(): st.floats(allow_nan=False),
+    pa.bool_(): st.booleans(),
+    pa.decimal128(12, 10): st.decimals(-99, 99, places=10),
+    pa.string(): st.text(st.characters(codec="utf-8", exclude_characters="\0"))
+    | st.sampled_from(["", "NA", " x ", "a,b", 'q"q', "x\ny", "x\r\ny", "null", "\ufeff"]),
+    pa.binary(): st.binary(max_size=4),
+    pa.binary(2): st.binary(min_size=2, max_size=2),
+    pa.date32(): st.dates(),
+    pa.time32("ms"): st.times().map(lambda t: t.replace(microsecond=t.microsecond // 1000 * 1000)),
+    pa.time64("us"): st.times(),
+    pa.time64("ns"): st.times(),
+    pa.timestamp("s"): st.datetimes().map(lambda d: d.replace(microsecond=0)),
+    pa.timestamp("us"): st.datetimes(datetime(1000, 1, 1)),
+    pa.timestamp("us", "UTC"): st.datetimes(datetime(1000, 1, 1), timezones=st.just(UTC)),
+    pa.timestamp("ns", "UTC"): st.integers(0, 2**62),
+}
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> pa.Table:
+    kinds = draw(st.lists(st.sampled_from(list(LEAVES)), min_size=1, max_size=4))
+    columns, fields = [], []
+    count = draw(st.integers(0, 4))
+    for n, leaf in enumerate(kinds):
+        value = st.none() | LEAVES[leaf]
+        shape = draw(st.sampled_from(["leaf", "list", "struct", "map"]))
+        kind = leaf
+        if shape == "list":
+            kind, value = pa.list_(leaf), st.none() | st.lists(value, max_size=2)
+        elif shape == "struct":
+            kind = pa.struct([("x", leaf), ("y", pa.string())])
+            value = st.none() | st.fixed_dictionaries({"x": value, "y": st.none() | st.just("")})
+        elif shape == "map":
+            kind = pa.map_(pa.string(), leaf)
+            value = st.none() | st.lists(st.tuples(st.text("ab", max_size=1), value), max_size=2)
+        columns.append(pa.array([draw(value) for _ in range(count)], kind))
+        fields.append(pa.field(f"c{n}", kind))
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    tables(),
+    st.sampled_from(["csv", "tsv", "jsonl", "csv.gz", "json.zst"]),
+    st.sampled_from([(), ("NA",)]),
+)
+def test_rows_come_back_as_they_were(table: pa.Table, suffix: str, null: tuple[str, ...]) -> None:
+    path = f"{uuid.uuid4().hex}.{suffix}"
+    text = TextFormat(null=null)
+    assert write_file(table.to_reader(), path, text) == table.num_rows
+    found = read_file(path, table.schema, text).read_all()
+    Path(path).unlink()
+    if "json" in suffix and not table.num_rows:
+        return  # a file without an object has no names
+    assert found.schema.types == table.schema.types
+    assert found.equals(table)
+
+
+def test_numbers_that_are_none_come_back() -> None:
+    values = [math.nan, math.inf, -math.inf, -0.0, None]
+    table = pa.table(
+        {
+            "x": pa.array(values),
+            "d": pa.array([Decimal("1.50")] * 5),
+            "t": [time(1)] * 5,
+            "y": [date(1, 1, 1)] * 5,
+        }
+    )
+    for path in ("a.csv", "a.jsonl"):
+        write_file(table.to_reader(), path)
+        assert str(read_file(path, table.schema).read_all()["x"]) == str(table["x"])
+
+
+def test_a_ragged_file_may_be_appended_but_not_upserted() -> None:
+    path = written("a.jsonl", '{"id": 1, "name": "x"}\n{"id": 2}\n')
+    assert rows(path, TEXT)[1] == {"id": 2, "name": None}
+    with pytest.raises(SchemaMismatch, match="object 2 lacks 'name'"):
+        read_file(path, TEXT, even=True)

@@ -1,0 +1,444 @@
+"""Archives of another history than the pointer's are found, refused by name, and mended by `repair`.
+
+What an operator may do to a table by hand: delete its pointer, put an older one back, create a table where
+one was. None of it may make a version read other rows than it had, or an acknowledged row come twice.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from inlay.errors import (
+    AccessDenied,
+    CorruptTable,
+    ForeignArchives,
+    InlayError,
+    NewerFormat,
+    OutcomeUnknown,
+    TableNotFound,
+    TableReplaced,
+)
+from inlay.format import keys
+from inlay.format.codec import decode_snapshot, encode_snapshot
+from inlay.ops.collect_garbage import collect_garbage
+from inlay.ops.commit.driver import Committed, commit
+from inlay.ops.metadata.load import load_entries, load_version
+from inlay.ops.schema.create import create
+from inlay.ops.verify.repair import repair
+from inlay.ops.verify.table import verify
+from inlay.plan.metadata.state import State
+from inlay.storage.base import Got
+from inlay.storage.faults import Fate, Killed, once
+
+from .conftest import POINTER, ROOT, append_of, at
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+def archive(version):
+    return f"{ROOT}/{keys.archive_key(version)}"
+
+
+def files_at(world, version):
+    current = world.pointer().snapshot
+    state = State(load_version(world.ctx, current, version))
+    return sorted(f.key for f in load_entries(world.ctx, state).files())
+
+
+def broken(world):
+    """What `verify` finds; these tests commit names of files that were never written."""
+    found = verify(world.ctx, depth="metadata").errors
+    return [f for f in found if f.kind != "file_missing"]
+
+
+def mended(world):
+    """What was mended, when nothing but the missing files is left."""
+    done = repair(world.ctx, dry_run=False)
+    left = [f for f in done.refused if f.kind != "file_missing"]
+    assert not left
+    return done
+
+
+def go_back_to(world, version):
+    world.store.put(POINTER, world.store.get(archive(version)).body)
+
+
+def leave_another_table(world):
+    """A pointer of a new table where archives of an older one are: what creating used to make."""
+    for name in ("x", "y", "z"):
+        world.append(name)
+    first = decode_snapshot(world.store.get(archive(1)).body, key=archive(1))
+    commit_ = replace(first.commit, id=world.ctx.new_id())
+    other = replace(first, table_id=world.ctx.new_id(), commit=commit_)
+    world.store.put(POINTER, encode_snapshot(other))
+
+
+# -- creating -------------------------------------------------------------------------------------
+
+
+def test_nothing_is_created_over_the_archives_of_a_table_whose_pointer_is_gone(world):
+    world.append("a")
+    world.append("b")
+    world.store.delete([POINTER])
+    before = {o.key: o.etag for o in world.store.list("")}
+    with pytest.raises(ForeignArchives) as told:
+        create(world.ctx, SCHEMA)
+    assert "v00000001" in str(told.value) and "inlay repair" in str(told.value)
+    assert {o.key: o.etag for o in world.store.list("")} == before
+    repair(world.ctx, dry_run=False)
+    assert world.files() == ["a"]  # what only the pointer had is lost
+
+
+def test_where_everything_was_removed_a_table_is_created(world):
+    world.append("a")
+    world.store.delete([o.key for o in world.store.list(ROOT)])
+    create(world.ctx, SCHEMA)
+    assert world.append("b").snapshot.version == 2
+
+
+# -- archives of another table --------------------------------------------------------------------
+
+
+def test_a_commit_beside_another_tables_archive_is_refused_and_nothing_swapped(world):
+    leave_another_table(world)
+    before = world.pointer().raw
+    with pytest.raises(ForeignArchives) as told:
+        commit(world.ctx, append_of("a"))
+    assert told.value.key == archive(1)
+    assert world.pointer().raw == before
+
+
+def test_repair_takes_the_table_past_another_tables_archives(world):
+    leave_another_table(world)
+    others = {v: world.store.get(archive(v)).body for v in (1, 2, 3)}
+    dry = repair(world.ctx)
+    assert [m.kind for m in dry.mends] == ["pointer_behind"]
+    mended(world)
+    assert world.pointer().snapshot.version == 4
+    assert world.pointer().snapshot.oldest_version == 4
+    for name in ("a", "b", "c"):
+        world.append(name)
+    assert world.files() == ["a", "b", "c"]
+    assert [files_at(world, v) for v in (5, 6)] == [["a"], ["a", "b"]]
+    assert not broken(world)
+    assert {v: world.store.get(archive(v)).body for v in (1, 2, 3)} == others
+
+
+def test_a_lost_answer_is_not_judged_by_another_tables_archive(world):
+    """The swap landed, others went on, and where the archive should be is one of another table."""
+
+    def others() -> None:
+        world.append("b")
+        found = decode_snapshot(world.store.get(archive(2)).body, key=archive(2))
+        foreign = replace(found, table_id="another", commit=replace(found.commit, id="another"))
+        world.store.put(archive(2), encode_snapshot(foreign))
+
+    ctx = world.faulty(once(Fate.LOST, verb="put", key=POINTER), at("get", POINTER, others, nth=2))
+    with pytest.raises(OutcomeUnknown) as told:
+        commit(ctx, append_of("a"))
+    assert "another table" in str(told.value)
+    assert world.files() == ["a", "b"]
+
+
+# -- a pointer that went back ---------------------------------------------------------------------
+
+
+def test_a_pointer_that_went_back_is_found_by_the_next_commit(world):
+    for name in ("a", "b", "c", "d"):
+        world.append(name)  # versions 2 to 5
+    go_back_to(world, 3)
+    before = world.pointer().raw
+    with pytest.raises(ForeignArchives) as told:
+        world.append("e")
+    assert told.value.version == 3 and "inlay repair" in str(told.value)
+    assert world.pointer().raw == before
+    assert "pointer_behind" in {f.kind for f in verify(world.ctx, depth="metadata").errors}
+    mended(world)
+    # The newest archive is that of version 4; what made 5 was in the pointer alone.
+    assert world.files() == ["a", "b", "c"]
+    assert world.pointer().snapshot.version == 5
+    world.append("e")
+    abc = ["a", "b", "c"]
+    assert [files_at(world, v) for v in (2, 3, 4, 5)] == [["a"], ["a", "b"], abc, abc]
+
+
+def test_where_the_bucket_keeps_versions_nothing_is_lost_by_going_back(world):
+    world.store.enable_versioning()
+    for name in ("a", "b", "c", "d"):
+        world.append(name)
+    go_back_to(world, 3)
+    mended(world)
+    assert world.files() == ["a", "b", "c", "d"]
+    assert world.pointer().snapshot.version == 6
+
+
+def test_a_pointer_that_went_back_and_on_keeps_what_it_holds(world):
+    """The archives that would have told were gone: commits landed on the older pointer before one of the
+    numbers was taken."""
+    for name in ("a", "b", "c", "d", "e"):
+        world.append(name)  # versions 2 to 6, archives 1 to 5
+    body = world.store.get(archive(2)).body
+    world.store.delete([archive(2), archive(3)])
+    world.store.put(POINTER, body)
+    world.append("f")  # another version 3
+    world.append("g")  # another version 4
+    with pytest.raises(ForeignArchives):
+        world.append("h")
+    mended(world)
+    assert world.files() == ["a", "f", "g"]
+    assert world.append("h").snapshot.version == 7
+    assert not broken(world)
+
+
+def test_nothing_is_collected_under_a_pointer_that_went_back(world):
+    for name in ("a", "b", "c", "d"):
+        world.append(name)
+    body = world.store.get(archive(2)).body
+    # What would make the collector's own commit find out is gone, too.
+    world.store.delete([archive(2), archive(3)])
+    world.store.put(POINTER, body)
+    world.now_us[0] += 100 * 86_400_000_000
+    before = {o.key for o in world.store.list("")}
+    for dry_run in (True, False):
+        with pytest.raises(ForeignArchives):
+            collect_garbage(world.ctx, dry_run=dry_run)
+    assert {o.key for o in world.store.list("")} == before
+
+
+def test_a_pointer_that_goes_back_under_a_writer_whose_swap_was_lost_is_unknown(world):
+    """Its row may be there or not, by what an operator does next."""
+    base = world.append("a")
+    world.append("b")
+    first = world.store.get(archive(1)).body
+
+    ctx = world.faulty(
+        once(Fate.LOST, verb="put", key=POINTER),
+        at("get", POINTER, lambda: world.store.put(POINTER, first), nth=2),
+    )
+    with pytest.raises(OutcomeUnknown) as told:
+        commit(ctx, append_of("c"))
+    assert isinstance(told.value.__cause__, ForeignArchives)
+    assert base.snapshot.version == 2
+
+
+def test_the_same_bytes_put_again_are_not_another_history(world):
+    """A copy of the bucket or a restored object version gives the pointer another ETag on some stores."""
+    base = world.append("a")
+    commit(world.ctx, append_of("b"), base=base)
+    stale = replace(base, etag="another")
+    assert isinstance(commit(world.ctx, append_of("c"), base=stale), Committed)
+    assert world.files() == ["a", "b", "c"]
+
+
+# -- repair and stalled writers -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["before the repair", "after the repair"])
+def test_a_writer_stalled_since_before_the_loss_plants_no_lost_version(world, when):
+    """It read version 3, whose pointer is then lost, and archives it when it wakes."""
+    world.append("a")
+    lost = world.append("b")
+
+    def loss() -> None:
+        world.store.delete([POINTER])
+        if when == "after the repair":
+            repair(world.ctx, dry_run=False)
+
+    ctx = world.faulty(before=at("put", archive(3), loss))
+    with pytest.raises(TableReplaced):
+        commit(ctx, append_of("c"), base=lost)
+    repair(world.ctx, dry_run=False)
+    rows = ["a"] if when == "after the repair" else ["a", "b"]
+    assert world.files() == rows
+    version = world.append("d").snapshot.version
+    assert files_at(world, version - 1) == rows
+    assert not broken(world)
+
+
+def test_a_repair_that_dies_between_archive_and_pointer_is_taken_up_again(world):
+    world.append("a")
+    world.append("b")
+    world.store.delete([POINTER])
+    with pytest.raises(Killed):
+        repair(world.faulty(once(Fate.KILLED_BEFORE, verb="put", key=POINTER)), dry_run=False)
+    repair(world.ctx, dry_run=False)
+    assert world.files() == ["a"]
+    world.append("c")
+    assert not broken(world)
+
+
+# -- what the look meets --------------------------------------------------------------------------
+
+
+class _Denied:
+    """The pointer may no longer be read once it was written."""
+
+    def __init__(self, inner, error):
+        self._inner, self._error, self._written = inner, error, False
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def put(self, key, body, **how):
+        self._written |= key == POINTER
+        return self._inner.put(key, body, **how)
+
+    def get(self, key, **how):
+        if self._written:
+            raise self._error
+        return self._inner.get(key, **how)
+
+
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.REFUSED])
+@pytest.mark.parametrize("error", [AccessDenied("you may not"), OSError("no route"), KeyError("x")])
+def test_whatever_keeps_the_look_from_looking_the_outcome_is_unknown(world, error, fate):
+    ctx = world.faulty(once(fate, verb="put", key=POINTER))
+    with pytest.raises(OutcomeUnknown) as told:
+        commit(replace(ctx, store=_Denied(ctx.store, error)), append_of("a"))
+    assert told.value.__cause__ is error
+    assert type(error).__name__ in str(told.value)
+    assert world.files() == ["a"]
+
+
+def _newer(body):
+    return body.replace(b'{"inlay":1', b'{"inlay":9', 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"), [(lambda b: b[:-9], CorruptTable), (_newer, NewerFormat)]
+)
+def test_a_look_that_cannot_decode_what_is_there_knows_nothing(world, change, cause):
+    def spoil() -> None:
+        snapshot = decode_snapshot(world.store.get(POINTER).body, key=POINTER)
+        plain = encode_snapshot(snapshot)
+        world.store.put(POINTER, change(plain))
+
+    ctx = world.faulty(once(Fate.LOST, verb="put", key=POINTER), at("get", POINTER, spoil, nth=2))
+    with pytest.raises(OutcomeUnknown) as told:
+        commit(ctx, append_of("a"))
+    assert isinstance(told.value.__cause__, cause)
+    assert cause.__name__ in str(told.value)
+
+
+def test_a_swap_that_is_denied_after_one_that_was_not_answered_is_unknown(world):
+    denied = AccessDenied("no longer", key=POINTER)
+    fates = iter([Fate.UNSENT, denied])
+
+    class Expiring(_Denied):
+        def put(self, key, body, **how):
+            if key == POINTER and isinstance(fate := next(fates), InlayError):
+                raise fate
+            return self._inner.put(key, body, **how)
+
+    ctx = world.faulty(once(Fate.UNSENT, verb="put", key=POINTER))
+    with pytest.raises(OutcomeUnknown) as told:
+        commit(replace(ctx, store=Expiring(ctx.store, denied)), append_of("a"))
+    assert told.value.__cause__ is denied
+
+
+# -- what it costs --------------------------------------------------------------------------------
+
+
+def test_an_archive_of_a_racer_costs_three_reads_and_only_then(world):
+    base = world.pointer()
+    world.store.put(archive(1), base.raw)
+    assert isinstance(commit(world.faulty(), append_of("a"), base=base), Committed)
+    assert [verb for verb, _ in world.sent] == ["put", "get", "get", "head", "put"]
+
+
+def test_a_base_that_is_superseded_is_found_out_before_the_swap(world):
+    base = world.pointer()
+    world.append("b")
+    assert isinstance(commit(world.faulty(), append_of("a"), base=base), Committed)
+    # The archive that was there, the pointer that had moved on; then the archive and the swap.
+    assert [verb for verb, _ in world.sent] == ["put", "get", "get", "put", "put"]
+
+
+# -- an operator among writers --------------------------------------------------------------------
+
+
+class Story:
+    """Random commits, also on bases long past, and operators. `told` is what each version held when it
+    was first seen; `lost` is what stood in a pointer alone that an operator took away."""
+
+    def __init__(self, world, seed):
+        self.world, self.rng = world, random.Random(seed)
+        self.told = {1: []}
+        self.acknowledged, self.lost = set(), set()
+        self.bases = [world.pointer()]
+        self.refused = 0
+        self.number = 0
+
+    def commit(self):
+        self.number += 1
+        name = f"file-{self.number:03}"
+        fate = self.rng.choice([Fate.DONE] * 4 + [Fate.LOST, Fate.REFUSED, Fate.RACE, Fate.UNSENT])
+        key = self.rng.choice(
+            [POINTER, archive(self.rng.randrange(1, max(self.told, default=1) + 1))]
+        )
+        base = self.rng.choice(self.bases[-3:])
+        try:
+            done = commit(
+                self.world.faulty(once(fate, verb="put", key=key)), append_of(name), base=base
+            )
+        except (TableReplaced, TableNotFound):
+            self.refused += 1
+        except OutcomeUnknown:
+            pass
+        else:
+            assert isinstance(done, Committed)
+            self.acknowledged.add(name)
+            self.bases.append(done.loaded)
+
+    def operator(self):
+        world, top = self.world, self.world.pointer().snapshot.version
+        archives = [v for v in self.told if isinstance(world.store.get(archive(v)), Got)]
+        if top not in archives:
+            self.lost |= set(self.told.pop(top)) - set(self.told.get(top - 1, []))
+        act = self.rng.choice(["back", "back", "delete", "create"])
+        if act == "back" and archives:
+            go_back_to(world, self.rng.choice(archives[-4:]))
+        else:
+            world.store.delete([POINTER])
+        if act == "create" and archives:
+            with pytest.raises(ForeignArchives):
+                create(world.ctx, SCHEMA)
+        if not archives:
+            self.told = {}
+            create(world.ctx, SCHEMA)
+            self.bases = [world.pointer()]
+        # Others work on, whatever has become of the table; then somebody calls for a repair.
+        for _ in range(self.rng.randrange(3)):
+            self.commit()
+        mended(world)
+        self.bases.append(world.pointer())
+
+    def check(self):
+        world = self.world
+        if broken(world):
+            # A writer from before the operator's deed has archived a version that is no more.
+            assert {f.kind for f in broken(world)} <= {"archive_differs", "pointer_behind"}
+            mended(world)
+        assert not broken(world)
+        current, files = world.pointer().snapshot, world.files()
+        assert len(files) == len(set(files)), "a file is there twice"
+        missing = self.acknowledged - set(files) - self.lost
+        assert not missing, f"acknowledged and gone: {missing}"
+        for version in range(current.oldest_version, current.version + 1):
+            held = files_at(world, version)
+            assert held == self.told.setdefault(version, held), f"version {version} has changed"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_an_operator_does_versions_stay_what_they_were(world, seed):
+    story = Story(world, seed)
+    for _ in range(14):
+        if story.rng.random() < 0.2:
+            story.operator()
+        else:
+            story.commit()
+        story.check()

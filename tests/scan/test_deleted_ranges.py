@@ -1,0 +1,104 @@
+"""Many deletes of one column, merged: the rows they select are those that each by itself selects."""
+
+from __future__ import annotations
+
+import sys
+from functools import reduce
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inlay.format.entry import ColumnStats
+from inlay.format.predicate import And, Comparison, In, IsNull, Literal
+from inlay.format.schema import Field, Primitive, Schema
+from inlay.parquet.arrow.evaluate import columns_of, selected
+from inlay.parquet.arrow.types import schema_to_arrow, to_arrow_array
+from inlay.parquet.read.deleted_ranges import merge_predicates
+from inlay.parquet.read.deleted_rows import FileDeletes, GroupDeletes
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "predicate"))
+from predicate_strategies import TYPES, values
+
+ID = 7
+
+
+def literals(kind: Primitive) -> st.SearchStrategy[Literal]:
+    return values(kind).map(lambda value: Literal(kind, value))
+
+
+def deletes(kind: Primitive) -> st.SearchStrategy:
+    comparison = st.builds(
+        Comparison, st.just(ID), st.sampled_from(["=", "<", "<=", ">", ">=", "!="]), literals(kind)
+    )
+    between = st.tuples(comparison, comparison).map(And)
+    listed = st.lists(values(kind), min_size=1, max_size=5).map(lambda v: In(ID, kind, tuple(v)))
+    return st.lists(comparison | between | listed | st.just(IsNull(ID)), max_size=8)
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+def test_merged_deletes_select_what_each_selects(kind: Primitive) -> None:
+    schema = Schema(0, (Field(ID, "c", kind, True),))
+    arrow = schema_to_arrow(schema)
+    columns = columns_of(schema)
+
+    @given(deletes(kind), st.lists(st.none() | values(kind), max_size=12))
+    def check(predicates, rows):
+        batch = pa.record_batch([to_arrow_array(kind, rows)], schema=arrow)
+        ranges, left = merge_predicates(predicates, schema)
+        keep = GroupDeletes(predicates=left, ranges=ranges).keep_values(batch, schema)
+        found = [False] * len(rows) if keep is None else pc.invert(keep).to_pylist()
+        each = [selected(predicate, batch, columns).to_pylist() for predicate in predicates]
+        assert found == reduce(
+            lambda one, other: [a or b for a, b in zip(one, other, strict=True)],
+            each,
+            [False] * len(rows),
+        )
+
+    check()
+
+
+@given(
+    deletes(Primitive("int64")),
+    st.lists(st.integers(-4, 4), min_size=1),
+    st.integers(0, 2),
+    st.integers(0, 2),
+)
+def test_statistics_settle_only_what_holds_for_every_row(predicates, rows, below, above) -> None:
+    """Bounds may be loose: a group is dropped, or an interval left out, only where no row is against it."""
+    kind = Primitive("int64")
+    schema = Schema(0, (Field(ID, "c", kind, True),))
+    batch = pa.record_batch([pa.array(rows)], schema=schema_to_arrow(schema))
+    columns = columns_of(schema)
+    stats = {ID: ColumnStats(min(rows) - below, max(rows) + above, 0, kind=kind)}
+    ranges, left = merge_predicates(predicates, schema)
+    deleted = [
+        any(at)
+        for at in zip(*(selected(p, batch, columns).to_pylist() for p in predicates), strict=True)
+    ]
+    deleted = deleted or [False] * len(rows)
+    group = FileDeletes(predicates=left, ranges=ranges).of_group(0, 0, len(rows), stats)
+    if group is None:
+        assert all(deleted)
+        return
+    keep = group.keep_values(batch, schema)
+    found = [False] * len(rows) if keep is None else pc.invert(keep).to_pylist()
+    assert found == deleted
+
+
+def test_ten_thousand_ranges_are_one_pass() -> None:
+    kind = Primitive("int64")
+    schema = Schema(0, (Field(ID, "c", kind, True),))
+    predicates = [
+        And((Comparison(ID, ">=", Literal(kind, at)), Comparison(ID, "<", Literal(kind, at + 2))))
+        for at in range(0, 40_000, 4)
+    ]
+    ranges, left = merge_predicates(predicates, schema)
+    assert left == ()
+    assert [len(each.starts) for each in ranges] == [10_000]
+    near = ranges[0].within({ID: ColumnStats(100, 107, 0, kind=kind)})
+    assert near is not None
+    assert (near.starts, near.ends) == ((100, 104), (101, 105))

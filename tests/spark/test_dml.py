@@ -1,0 +1,208 @@
+"""UPDATE, DELETE and MERGE from Spark, against DuckDB's of the same statements."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import inlay
+from inlay.errors import InvalidRequest, SchemaMismatch
+from inlay.spark import InlayTable
+
+from .conftest import sorted_rows
+
+pytestmark = pytest.mark.spark
+
+NewTable = Callable[..., inlay.Table]
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("name", pa.string()),
+        pa.field("amount", pa.float64()),
+    ]
+)
+
+
+def made(new_table: NewTable, number: int = 100) -> inlay.Table:
+    table = new_table(SCHEMA, primary_key="id")
+    for start in range(0, number, 40):
+        found = range(start, min(number, start + 40))
+        names = [None if n % 7 == 0 else f"name {n % 5}" for n in found]
+        part = {"id": found, "name": names, "amount": [n / 4 for n in found]}
+        table.append(pa.table(part, schema=SCHEMA))
+    table.delete("id = 3")
+    return table
+
+
+def content(table: inlay.Table) -> list[dict[str, Any]]:
+    return sorted_rows(table.refresh().scan().to_arrow(), "id")
+
+
+def by_duckdb(before: list[dict[str, Any]], *statements: str, **sources: pa.Table) -> list[Any]:
+    """What the statements make of the table `t`."""
+    judge = duckdb.connect()
+    judge.register("before", pa.Table.from_pylist(before, schema=SCHEMA))
+    judge.execute("CREATE TABLE t AS FROM before")
+    for name, rows in sources.items():
+        judge.register(name, rows)
+    for statement in statements:
+        judge.execute(statement)
+    found = judge.sql("FROM t ORDER BY id").to_arrow_table().to_pylist()
+    judge.close()
+    return found
+
+
+def test_an_update_and_a_delete_are_those_of_sql(spark: Any, new_table: NewTable) -> None:
+    table = made(new_table)
+    before = content(table)
+    target = InlayTable(spark, table.uri)
+    told = target.update({"Amount": "amount + length(name)", "name": "upper(name)"}, "id % 3 = 0")
+    assert (told.committed, told.updated, told.version) == (True, 33, table.version + 1)
+    told = target.delete("name LIKE 'NAME%' AND amount > 9")
+    assert told.deleted > 5
+    assert content(table) == by_duckdb(
+        before,
+        "UPDATE t SET amount = amount + length(name), name = upper(name) WHERE id % 3 = 0",
+        "DELETE FROM t WHERE name LIKE 'NAME%' AND amount > 9",
+    )
+    version = table.version
+    assert target.delete("id < 0").committed is False  # no row, no commit
+    assert table.refresh().version == version
+    assert target.delete().deleted == table.count()
+    assert table.refresh().count() == 0
+
+
+def test_a_merge_is_that_of_sql(spark: Any, new_table: NewTable) -> None:
+    table = made(new_table)
+    before = content(table)
+    changes = pa.table(
+        {
+            "id": pa.array([*range(90, 110), 5, 7], pa.int64()),
+            "op": ["D" if n % 4 == 0 else "U" for n in range(22)],
+            "amount": [float(n) for n in range(22)],
+            "name": [None if n == 21 else "new" for n in range(22)],
+        }
+    )
+    source = spark.createDataFrame(changes).alias("s")
+    merge = (
+        InlayTable(spark, table.uri)
+        .alias("t")
+        .merge(source, "t.id = s.id")
+        .whenMatchedDelete("s.op = 'D'")
+        .whenMatchedUpdate("t.amount > 1.5", set={"amount": "t.amount + s.amount"})
+        .whenMatchedUpdateAll()
+        .whenNotMatchedInsert("s.id % 2 = 0", values={"id": "s.id", "name": "concat('in ', s.id)"})
+        .whenNotMatchedInsertAll("op <> 'D'")
+        .whenNotMatchedBySourceUpdate("t.id < 10", set={"name": "'gone'"})
+        .whenNotMatchedBySourceDelete("t.id BETWEEN 20 AND 30")
+    )
+    told = merge.execute(request_id="night 1")
+    expected = by_duckdb(
+        before,
+        """MERGE INTO t USING s ON t.id = s.id
+           WHEN MATCHED AND s.op = 'D' THEN DELETE
+           WHEN MATCHED AND t.amount > 1.5 THEN UPDATE SET amount = t.amount + s.amount
+           WHEN MATCHED THEN UPDATE SET name = s.name, amount = s.amount
+           WHEN NOT MATCHED AND s.id % 2 = 0 THEN INSERT (id, name) VALUES (s.id, concat('in ', s.id))
+           WHEN NOT MATCHED AND s.op <> 'D' THEN INSERT (id, name, amount)
+             VALUES (s.id, s.name, s.amount)
+           WHEN NOT MATCHED BY SOURCE AND t.id < 10 THEN UPDATE SET name = 'gone'
+           WHEN NOT MATCHED BY SOURCE AND t.id BETWEEN 20 AND 30 THEN DELETE""",
+        s=changes,
+    )
+    assert content(table) == expected
+    assert (told.committed, told.deleted > 10, told.inserted > 5) == (True, True, True)
+    again = merge.execute(request_id="night 1")
+    assert (again.committed, again.version) == (False, table.version)
+    assert content(table) == expected
+
+
+def test_a_row_that_two_rows_of_the_source_match_is_refused(
+    spark: Any, new_table: NewTable
+) -> None:
+    table = made(new_table)
+    before = content(table)
+    twice = spark.createDataFrame([(1, "a"), (1, "b"), (2, "c")], "id long, name string").alias("s")
+    merge = InlayTable(spark, table.uri).alias("t").merge(twice, "t.id = s.id")
+    with pytest.raises(InvalidRequest, match="several rows of the source match"):
+        merge.whenMatchedUpdateAll().execute()
+    assert content(table) == before
+    merge.whenMatchedDelete().execute()  # whichever it is, the row goes
+    assert len(content(table)) == len(before) - 2
+    with pytest.raises(InvalidRequest, match="says nothing"):
+        merge.execute()
+    with pytest.raises(SchemaMismatch, match="no column 'nothing'"):
+        merge.whenMatchedUpdate(set={"nothing": "1"}).execute()
+
+
+def test_rows_that_come_while_a_merge_runs_are_merged_too(
+    spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from inlay.spark import dml
+
+    table = made(new_table, 10)
+    write, runs = dml._write, []
+
+    def write_late(*given: Any) -> Any:
+        found = write(*given)
+        if not runs:
+            table.append(pa.table({"id": [50], "name": ["late"], "amount": [0.0]}, schema=SCHEMA))
+        runs.append(found)
+        return found
+
+    monkeypatch.setattr(dml, "_write", write_late)
+    source = spark.createDataFrame([(50, "merged")], "id long, name string").alias("s")
+    merge = InlayTable(spark, table.uri).alias("t").merge(source, "t.id = s.id")
+    told = merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    assert (len(runs), told.updated, told.inserted) == (2, 1, 0)
+    assert [row["name"] for row in content(table) if row["id"] == 50] == ["merged"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_random_merges_are_those_of_sql(spark: Any, new_table: NewTable, seed: int) -> None:
+    chance = random.Random(seed)
+    table = made(new_table, chance.randrange(1, 120))
+    for _ in range(4):
+        before = content(table)
+        ids = sorted(chance.sample(range(-20, 140), chance.randrange(1, 60)))
+        changes = pa.table(
+            {
+                "id": pa.array(ids, pa.int64()),
+                "name": [chance.choice(["x", "y", None]) for _ in ids],
+                "amount": [chance.choice([None, 0.0, 1.0, 99.0]) for _ in ids],
+            }
+        )
+        target = InlayTable(spark, table.uri).alias("t")
+        merge = target.merge(spark.createDataFrame(changes).alias("s"), "t.id = s.id")
+        sql = "MERGE INTO t USING s ON t.id = s.id"
+        for _ in range(chance.randrange(1, 4)):
+            test = chance.choice(["s.amount > 0", "s.name = 'x'", "s.amount IS NULL"])
+            own = chance.choice(["t.amount > 5", "t.name IS NULL", "t.id % 2 = 0"])
+            clause = chance.randrange(5)
+            if clause == 0:
+                merge = merge.whenMatchedUpdate(f"{test} AND {own}", set={"name": "s.name"})
+                sql += f" WHEN MATCHED AND {test} AND {own} THEN UPDATE SET name = s.name"
+            elif clause == 1:
+                merge = merge.whenMatchedDelete(test)
+                sql += f" WHEN MATCHED AND {test} THEN DELETE"
+            elif clause == 2:
+                merge = merge.whenNotMatchedInsertAll(test)
+                sql += f" WHEN NOT MATCHED AND {test} THEN INSERT (id, name, amount)"
+                sql += " VALUES (s.id, s.name, s.amount)"
+            elif clause == 3:
+                merge = merge.whenNotMatchedBySourceDelete(own)
+                sql += f" WHEN NOT MATCHED BY SOURCE AND {own} THEN DELETE"
+            else:
+                merge = merge.whenNotMatchedBySourceUpdate(own, set={"amount": "t.amount + 1"})
+                sql += (
+                    f" WHEN NOT MATCHED BY SOURCE AND {own} THEN UPDATE SET amount = t.amount + 1"
+                )
+        merge.execute()
+        assert content(table) == by_duckdb(before, sql, s=changes), sql
