@@ -42,6 +42,7 @@ ARGS ?=
 
 READY := .venv/.ready
 TOOLS := .tools/sam/.ready
+ENGINES := .tools/engines/.ready
 
 ##@ Try it
 demo: $(READY) $(TOOLS) ## run the whole product on this machine and check every answer (SCALE=0.1)
@@ -57,14 +58,14 @@ pipeline: $(READY) ## run the change-data pipeline on TPC-H orders through Spark
 ##@ Work on it
 test: test-python test-spark ## run the tests, without the slow ones
 
-test-python: $(READY) $(TOOLS) ## run the tests that need no Java, without the slow ones
+test-python: $(READY) $(TOOLS) $(ENGINES) ## run the tests that need no Java, without the slow ones
 	$(BIN)/python -m pytest tests --ignore=tests/spark -m "not slow" \
 		-n $(JOBS) --dist loadfile $(ARGS)
 
 test-spark: $(READY) ## run the Spark tests, without the slow ones
 	$(BIN)/python -m pytest tests/spark -m "not slow" $(ARGS)
 
-test-all: $(READY) $(TOOLS) ## run every test, however long it takes
+test-all: $(READY) $(TOOLS) $(ENGINES) ## run every test, however long it takes
 	$(BIN)/python -m pytest tests --ignore=tests/spark -n $(JOBS) --dist loadfile $(ARGS)
 	$(BIN)/python -m pytest tests/spark $(ARGS)
 
@@ -118,9 +119,16 @@ sam-local: build ## run one function in a container on the local AWS (FUNCTION=i
 		$(SAM_LOCAL_ARGS) $(LOGICAL_$(FUNCTION))
 
 ##@ Set it up
-setup: $(READY) $(TOOLS) ## install everything the other targets need
+setup: $(READY) $(TOOLS) $(ENGINES) ## install everything the other targets need
 
 tools: $(TOOLS) ## install the SAM CLI and its Lambda emulator into .tools/sam
+
+engines: $(ENGINES) ## install DuckDB, pyiceberg and Polars into .tools/engines, for tests/interop
+
+engines-lock: $(UV) ## pin those engines again, from .ci/engines-requirements.in
+	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
+		--custom-compile-command "make engines-lock" .ci/engines-requirements.in \
+		-o .ci/engines-requirements.txt
 
 sam-lock: $(UV) ## pin the SAM CLI's dependencies again, from .ci/sam-requirements.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
@@ -178,5 +186,12 @@ $(TOOLS): .ci/sam-requirements.txt | $(UV)
 	@$(UV) pip sync --quiet --python .tools/sam/bin/python .ci/sam-requirements.txt
 	@touch $@
 
+# The project's own environment has a DuckDB that no Iceberg extension is built for.
+$(ENGINES): .ci/engines-requirements.txt | $(UV)
+	@echo "installing engines of other makers into .tools/engines"
+	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/engines
+	@$(UV) pip sync --quiet --python .tools/engines/bin/python .ci/engines-requirements.txt
+	@touch $@
+
 .PHONY: demo up pipeline simulate interleavings model mutations test test-python test-spark test-all lint types bench-metadata format docs build deploy sam-local setup tools \
-	sam-lock layer-lock sbom audit clean distclean help
+	engines engines-lock sam-lock layer-lock sbom audit clean distclean help

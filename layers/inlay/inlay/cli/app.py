@@ -17,6 +17,7 @@ from inlay.cli import (
     partitioning,
     reading,
     refs,
+    serving,
     writing,
 )
 from inlay.cli.verb import reflowed
@@ -70,6 +71,7 @@ for verbs in (
     maintenance,
     operating,
     checking,
+    serving,
     local,
 ):
     verbs.register(app)
