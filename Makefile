@@ -31,6 +31,7 @@ ARGS ?=
 
 READY := .venv/.ready
 TOOLS := .tools/sam/.ready
+ENGINES := .tools/engines/.ready
 
 ##@ Try it
 demo: $(READY) $(TOOLS) ## run the whole product on this machine and check every answer (SCALE=0.1)
@@ -46,14 +47,14 @@ pipeline: $(READY) ## run the change-data pipeline on TPC-H orders through Spark
 ##@ Work on it
 test: test-python test-spark ## run the tests, without the slow ones
 
-test-python: $(READY) $(TOOLS) ## run the tests that need no Java, without the slow ones
+test-python: $(READY) $(TOOLS) $(ENGINES) ## run the tests that need no Java, without the slow ones
 	$(BIN)/python -m pytest tests --ignore=tests/spark -m "not slow" \
 		-n $(JOBS) --dist loadfile $(ARGS)
 
 test-spark: $(READY) ## run the Spark tests, without the slow ones
 	$(BIN)/python -m pytest tests/spark -m "not slow" $(ARGS)
 
-test-all: $(READY) $(TOOLS) ## run every test, however long it takes
+test-all: $(READY) $(TOOLS) $(ENGINES) ## run every test, however long it takes
 	$(BIN)/python -m pytest tests --ignore=tests/spark -n $(JOBS) --dist loadfile $(ARGS)
 	$(BIN)/python -m pytest tests/spark $(ARGS)
 
@@ -71,6 +72,9 @@ simulate: $(READY) ## run SEEDS=1000 random schedules of the real operations aga
 
 interleavings: $(READY) ## run every pair of operations at every order of their requests
 	$(BIN)/python -m inlay.testing.interleavings --jobs $(JOBS)
+
+model: $(READY) ## visit every state of the model of commits, in its large bounds
+	$(BIN)/python docs/design/commit_model.py --large --most 3000000
 
 mutations: $(READY) ## break the protocol rule by rule and see the simulator catch each
 	$(BIN)/python -m inlay.testing.mutations
@@ -96,9 +100,16 @@ deploy: build ## deploy what was built, asking for parameters (needs AWS credent
 	$(SAM) deploy --guided
 
 ##@ Set it up
-setup: $(READY) $(TOOLS) ## install everything the other targets need
+setup: $(READY) $(TOOLS) $(ENGINES) ## install everything the other targets need
 
 tools: $(TOOLS) ## install the SAM CLI and its Lambda emulator into .tools/sam
+
+engines: $(ENGINES) ## install DuckDB, pyiceberg and Polars into .tools/engines, for tests/interop
+
+engines-lock: $(UV) ## pin those engines again, from .ci/engines-requirements.in
+	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
+		--custom-compile-command "make engines-lock" .ci/engines-requirements.in \
+		-o .ci/engines-requirements.txt
 
 sam-lock: $(UV) ## pin the SAM CLI's dependencies again, from .ci/sam-requirements.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
@@ -143,5 +154,12 @@ $(TOOLS): .ci/sam-requirements.txt | $(UV)
 	@$(UV) pip sync --quiet --python .tools/sam/bin/python .ci/sam-requirements.txt
 	@touch $@
 
-.PHONY: demo up pipeline simulate interleavings mutations test test-python test-spark test-all lint types bench-metadata format docs build deploy setup tools \
-	sam-lock layer-lock clean distclean help
+# The project's own environment has a DuckDB that no Iceberg extension is built for.
+$(ENGINES): .ci/engines-requirements.txt | $(UV)
+	@echo "installing engines of other makers into .tools/engines"
+	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/engines
+	@$(UV) pip sync --quiet --python .tools/engines/bin/python .ci/engines-requirements.txt
+	@touch $@
+
+.PHONY: demo up pipeline simulate interleavings model mutations test test-python test-spark test-all lint types bench-metadata format docs build deploy setup tools \
+	engines engines-lock sam-lock layer-lock clean distclean help

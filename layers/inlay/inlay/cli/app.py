@@ -16,6 +16,7 @@ from inlay.cli import (
     partitioning,
     reading,
     refs,
+    serving,
     writing,
 )
 from inlay.cli.verb import reflowed
@@ -33,9 +34,9 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from inlay import __version__
 
-        typer.echo(version("inlay"))
+        typer.echo(__version__)
         raise typer.Exit
 
 
@@ -68,6 +69,7 @@ for verbs in (
     comparing,
     maintenance,
     checking,
+    serving,
     local,
 ):
     verbs.register(app)

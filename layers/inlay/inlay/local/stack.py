@@ -319,7 +319,14 @@ class LocalStack:
             {
                 "QueueArn": self._queue_arn(each.queue),
                 "Events": list(each.events),
-                "Filter": {"Key": {"FilterRules": [{"Name": "prefix", "Value": each.prefix}]}},
+                "Filter": {
+                    "Key": {
+                        "FilterRules": [
+                            {"Name": "prefix", "Value": each.prefix},
+                            {"Name": "suffix", "Value": each.suffix},
+                        ]
+                    }
+                },
             }
             for each in self.template.bucket.notifications
         ]
@@ -378,7 +385,8 @@ class LocalStack:
         self._pump.start()
 
     def _start_watch(self, started: contextlib.ExitStack) -> None:
-        (notification,) = self.template.bucket.notifications
+        # Pointers are left to the schedule: listing all tables would cost more than it gives.
+        (notification,) = [n for n in self.template.bucket.notifications if not n.suffix]
         watch = self._watch = LandingWatch(
             s3=self.s3,
             sqs=self.sqs,
