@@ -106,12 +106,13 @@ class Template:
 
 
 def find_template(start: Path | None = None) -> Path:
-    """`template.yaml` of the checkout: `INLAY_TEMPLATE`, else upwards from the working directory,
-    else upwards from this file."""
+    """`template.yaml`: `INLAY_TEMPLATE`, else upwards from the working directory, else upwards from this
+    file, else what was installed with the package."""
     named = os.environ.get("INLAY_TEMPLATE")
     if named:
         return Path(named)
-    for place in (start or Path.cwd(), Path(__file__).parent):
+    here = Path(__file__).parent
+    for place in (start or Path.cwd(), here, here / "deployment"):
         for folder in (place, *place.parents):
             if (folder / "template.yaml").is_file() and (folder / "functions").is_dir():
                 return folder / "template.yaml"
