@@ -18,6 +18,7 @@ from pydantic import AfterValidator, ConfigDict, model_validator
 from inlay.errors import InvalidRequest
 from inlay.functions.arrivals import check_table_name
 from inlay.functions.validation import parse_json, validated
+from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 
 # The ledger keeps a digest; the bound keeps log lines and receipts readable.
 _MAX_ID = 256
@@ -133,7 +134,8 @@ class RewriteRequest(BaseModel):
 class MaintenanceRequest(BaseModel):
     """What a maintenance function is invoked with. A schedule's event names no table: all are meant.
     `dry_run` only looks. For garbage collection: `grace_days`; `erasures_only` skips tables without an
-    open erasure; `life_seconds` is the longest one read or write may take, which erasures wait for."""
+    open erasure; `life_seconds` is the longest one read or write may take, which erasures wait for;
+    `clock_margin_seconds` how far the store's LastModified may be behind its Date (60)."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -142,6 +144,7 @@ class MaintenanceRequest(BaseModel):
     dry_run: bool = False
     erasures_only: bool = False
     life_seconds: float | None = Field(None, ge=0)
+    clock_margin_seconds: float = Field(CLOCK_MARGIN_SECONDS, ge=0)
 
 
 def read_delete(text: str) -> DeleteRequest:

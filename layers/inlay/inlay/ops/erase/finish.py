@@ -17,7 +17,7 @@ from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.commit.driver import Conflicted, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import clear_landing, look_at_landing
-from inlay.ops.maintain.roots import Roots, refuse_foreign_archives
+from inlay.ops.maintain.roots import Roots, check_deletable
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import Loaded, load_pointer
 from inlay.ops.refs.refs import each_content
@@ -34,13 +34,13 @@ from inlay.plan.erasure import (
     predicate_digest,
     unclean_files,
 )
-from inlay.plan.maintain.roots import Listed
+from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS, Listed, surely_before
 from inlay.plan.metadata.state import Contents
 from inlay.storage.base import DeleteFailure, Got, ObjectVersion, Upload
 
 # Steps of one run: three phases for as many erasures as a pointer can hold, and lost races.
 MAX_STEPS = 400
-# With a life below this the waits are waited out: the store's clock tells whole seconds.
+# With a life below this the waits are waited out, a second for the store's clock and the clock margin.
 SHORT_WAIT_SECONDS = 2.0
 
 
@@ -58,10 +58,12 @@ class SweepResult:
 class _Sweeper:
     ctx: Context
     life_us: int
+    margin_us: int
     hmac_key: bytes | None
     landing: str | None
     deleted: int = 0
     failures: tuple[DeleteFailure, ...] = ()
+    left_us: int = 0  # what is left of the time it waits for
 
     # -- one step -----------------------------------------------------------------------------
 
@@ -156,7 +158,9 @@ class _Sweeper:
 
     def _last_sweep(self, loaded: Loaded, erasure: Erasure) -> str | list[Waiting] | None:
         reason = "a writer from before the opening may still be at work"
-        wait = self._wait(loaded, erasure.swept_us or 0, reason)
+        # What such a writer uploaded may look younger than it is, by the margin; what looks younger than
+        # that is from after its life.
+        wait = self._wait(loaded, (erasure.swept_us or 0) + self.margin_us, reason)
         if wait is not None:
             return [wait]
         loaded = self._move_boundary(loaded)
@@ -178,6 +182,7 @@ class _Sweeper:
         left_us = since_us + self.life_us - loaded.date_us
         if left_us < 0:
             return None
+        self.left_us = left_us
         return Waiting("time", f"{left_us / 1e6 + 1:.0f} s", reason)
 
     # -- deleting -----------------------------------------------------------------------------
@@ -200,7 +205,7 @@ class _Sweeper:
         """Everything that may hold an erased byte and that nothing needs: unreachable objects, whatever
         they hold, what took their place in a bucket with versioning, and unfinished uploads."""
         ctx = self.ctx
-        boundary_us = loaded.snapshot.boundary.time_us or 0
+        before_us = surely_before(loaded.snapshot.boundary.time_us or 0, self.margin_us)
         prefix = ctx.key("")
         versions = list(ctx.store.list_versions(prefix))
         current = [
@@ -210,17 +215,17 @@ class _Sweeper:
         ]
         roots = Roots(ctx, loaded.date_us - self.life_us)
         roots.add(loaded.state)
-        plan = roots.plan(current, boundary_us)
-        refuse_foreign_archives(ctx, loaded.snapshot, plan.newest_archive)
+        plan = roots.plan(current, before_us)
+        check_deletable(ctx, loaded.snapshot, plan.seen, self.margin_us)
         unneeded = {ctx.key(i.key) for i in plan.doomed}
 
         def goes(version: ObjectVersion) -> bool:
             ours = classify(version.key[len(prefix) :]) is not ObjectKind.UNKNOWN
             superseded = version.marker or not version.is_latest
-            behind = version.modified_us < boundary_us
+            behind = version.modified_us < before_us
             return version.key in unneeded or (ours and superseded and behind)
 
-        uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us < boundary_us]
+        uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us < before_us]
         return [v for v in versions if goes(v)], uploads
 
     # -- the end ------------------------------------------------------------------------------
@@ -277,10 +282,12 @@ def finish_erasures(
     ctx: Context,
     *,
     life_seconds: float,
+    margin_us: int = int(CLOCK_MARGIN_SECONDS * 1_000_000),
     hmac_key: bytes | None = None,
     landing: str | None = None,
 ) -> SweepResult:
-    """Take every open erasure as far as it goes without rewriting files."""
+    """Take every open erasure as far as it goes without rewriting files. `margin_us` is how far an
+    object's LastModified may be behind the `Date` of answers."""
     receipts: list[str] = []
     waiting: dict[str, list[Waiting]] = {}
     deleted = 0
@@ -292,7 +299,7 @@ def finish_erasures(
         open_ = [e for e in loaded.snapshot.erasures if e.id not in waiting]
         if not open_:
             break
-        sweeper = _Sweeper(ctx, int(life_seconds * 1_000_000), hmac_key, landing)
+        sweeper = _Sweeper(ctx, int(life_seconds * 1_000_000), margin_us, hmac_key, landing)
         found = sweeper.step(loaded, open_[0])
         deleted += sweeper.deleted
         failures += sweeper.failures
@@ -301,7 +308,7 @@ def finish_erasures(
         elif found is not None:
             only_time = all(w.what == "time" for w in found)
             if only_time and life_seconds < SHORT_WAIT_SECONDS:
-                ctx.clock.sleep(1.0)
+                ctx.clock.sleep(1.0 + sweeper.left_us / 1e6)
             else:
                 waiting[open_[0].id] = found
     return SweepResult(
