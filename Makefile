@@ -40,7 +40,8 @@ up: $(READY) $(TOOLS) ## keep the local AWS running: S3, SQS, the functions, the
 	$(BIN)/inlay local up
 
 pipeline: $(READY) ## run the change-data pipeline on TPC-H orders through Spark, checked step by step
-	$(BIN)/python -m pipelines.orders_demo
+	@echo "loading Spark's and Inlay's libraries"
+	$(BIN)/python -m pipelines.orders_demo $(ARGS)
 
 ##@ Work on it
 test: test-python test-spark ## run the tests, without the slow ones
@@ -70,6 +71,9 @@ simulate: $(READY) ## run SEEDS=1000 random schedules of the real operations aga
 
 interleavings: $(READY) ## run every pair of operations at every order of their requests
 	$(BIN)/python -m inlay.testing.interleavings --jobs $(JOBS)
+
+model: $(READY) ## visit every state of the model of commits, in its large bounds
+	$(BIN)/python docs/design/commit_model.py --large --most 3000000
 
 mutations: $(READY) ## break the protocol rule by rule and see the simulator catch each
 	$(BIN)/python -m inlay.testing.mutations
@@ -142,5 +146,5 @@ $(TOOLS): .ci/sam-requirements.txt | $(UV)
 	@$(UV) pip sync --quiet --python .tools/sam/bin/python .ci/sam-requirements.txt
 	@touch $@
 
-.PHONY: demo up pipeline simulate interleavings mutations test test-python test-spark test-all lint types bench-metadata format docs build deploy setup tools \
+.PHONY: demo up pipeline simulate interleavings model mutations test test-python test-spark test-all lint types bench-metadata format docs build deploy setup tools \
 	sam-lock layer-lock clean distclean help

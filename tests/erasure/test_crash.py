@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from inlay.errors import RetryError
+from inlay.ops.erase.receipt import verify_receipt
 from inlay.ops.maintain.compact import compact
 from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
 
@@ -74,6 +75,8 @@ def _holds(people: People) -> None:
     assert [o.key for o in people.store.list("tables/people/erasure/")] == [
         "tables/people/erasure/case-1.json"
     ]
+    checked = verify_receipt(people.ctx, "case-1")
+    assert (checked.problems, checked.still_gone > 0) == ((), True)
     assert list(people.store.list("ingest/")) == []
 
 

@@ -16,7 +16,7 @@ from inlay.ops.write.ingest import Ingested, Superseded
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.fields import Chunk, Element, File, Group, Meta
 from inlay.parquet.footer.footer import decode_footer, trailer
-from inlay.parquet.stamp import FOREIGN_IDS, stamped
+from inlay.parquet.surgery.stamp import FOREIGN_IDS, stamped
 
 NESTED = pa.schema(
     [

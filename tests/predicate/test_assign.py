@@ -156,3 +156,40 @@ def test_a_column_is_assigned_once():
 def test_an_update_needs_an_assignment():
     with pytest.raises(InvalidPredicate, match="without"):
         parse_assignments({}, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("score", "-0.0", -0.0),
+        ("ratio", "-0.0", -0.0),
+        ("score", "-(0.0)", -0.0),
+        ("score", "-0", -0.0),
+        ("score", "-1e-400", -0.0),
+        ("score", "- -0.0", 0.0),
+        ("score", "+0.0", 0.0),
+        ("score", "0.0", 0.0),
+        ("score", "0 - 0.0", 0.0),
+        ("score", "score * -0.0", -0.0),
+        ("score", "-(id * 0.0 * score)", -0.0),
+        ("price", "-0.00", Decimal("0.00")),
+        ("big", "-0.0", 0),
+        ("big", "-9223372036854775808", -(2**63)),
+        ("big", "-(9223372036854775807) - 1", -(2**63)),
+        ("price", "-9999999.99", Decimal("-9999999.99")),
+        ("score", "-4.9e-324", -5e-324),
+        ("score", "-1.7976931348623157e308", -1.7976931348623157e308),
+        ("ratio", "-3.4028234663852886e38", -3.4028234663852886e38),
+    ],
+)
+def test_signs_and_ends_of_types_are_kept(name, text, expected):
+    found = after(**{name: text})[0]
+    # repr tells -0.0 from 0.0.
+    assert repr(found) == repr(expected)
+
+
+def test_the_opposite_of_zero_keeps_its_sign():
+    zeros = pa.record_batch({"x": [0.0, -0.0, 1.0, float("inf"), None]})
+    schema = schema_from_arrow(zeros.schema)
+    found = assign(parse_assignments({"x": "-x"}, schema), zeros, schema)
+    assert repr(found.column(0).to_pylist()) == "[-0.0, 0.0, -1.0, -inf, None]"

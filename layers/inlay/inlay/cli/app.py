@@ -33,9 +33,9 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from inlay import __version__
 
-        typer.echo(version("inlay"))
+        typer.echo(__version__)
         raise typer.Exit
 
 

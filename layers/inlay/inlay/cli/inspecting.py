@@ -170,7 +170,18 @@ def tombstones(
 _DAY_US = 86_400 * 1_000_000
 
 
-def erase_status(table: TableUri, as_json: AsJson = False) -> None:
+def erase_status(
+    table: TableUri,
+    verify: Annotated[
+        str | None,
+        typer.Option(
+            "--verify",
+            metavar="RECEIPT",
+            help="Hold a receipt to the bucket instead: the erasure's id, or the receipt's key.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """List the erasures that are under way: their phase, and what each waits for.
 
     An erasure ends with a receipt under erasure/ in the table; then it is no longer listed. `inlay
@@ -180,6 +191,9 @@ def erase_status(table: TableUri, as_json: AsJson = False) -> None:
     from inlay.ops.erase import request as erase
     from inlay.ops.metadata.load import load_pointer
 
+    if verify is not None:
+        _verify_receipt(table, verify, as_json)
+        return
     with connected(table) as context:
         open_ = erase.erase_status(context)
         now_us = load_pointer(context).date_us if open_ else 0
@@ -210,6 +224,32 @@ def erase_status(table: TableUri, as_json: AsJson = False) -> None:
         print_record({**facts, **waiting}, as_json=False)
 
 
+def _verify_receipt(table: str, name: str, as_json: bool) -> None:
+    """Ends with 1 when the bucket contradicts the receipt."""
+    from inlay.cli.runs import plain
+    from inlay.ops.erase.receipt import verify_receipt
+
+    with connected(table) as context:
+        found = verify_receipt(context, name)
+    if as_json:
+        print_lines([plain(found)])
+    else:
+        facts = {
+            "receipt": found.id,
+            "said gone": f"{counted(found.still_gone, 'object version')}, still gone",
+            "said left": f"{found.unchanged:,} as they were, {found.deleted_since:,} deleted since",
+            "came since": counted(found.came_since, "object version"),
+        }
+        print_record(facts, as_json=False)
+        out = console()
+        for line in found.named:
+            out.print(f"  {line}", markup=False, highlight=False)
+        for problem in found.problems:
+            out.print(f"! {problem}", markup=False, highlight=False)
+    if found.problems:
+        raise typer.Exit(1)
+
+
 def register(app: typer.Typer) -> None:
     add_verb(app, show, Example("show s3://lake/tables/people", "the newest version"), panel=PANEL)
     add_verb(
@@ -237,5 +277,6 @@ def register(app: typer.Typer) -> None:
         app,
         erase_status,
         Example("erase-status ./people", "what is still being erased"),
+        Example("erase-status ./people --verify case-7", "whether a receipt still holds"),
         panel=PANEL,
     )

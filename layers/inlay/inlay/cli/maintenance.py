@@ -176,6 +176,40 @@ def _seconds(duration: str | None) -> float | None:
     return None if duration is None else parse_duration(duration).total_seconds()
 
 
+def publish(
+    table: TableUri,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", help="v3 or v2 of Apache Iceberg; kept as the property."),
+    ] = None,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Start afresh, whatever is published.")
+    ] = False,
+    withdraw: Annotated[
+        bool, typer.Option("--withdraw", help="Take the published table away instead.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the newest version to engines that read Apache Iceberg, by metadata beside the table.
+
+    They read the same data files and deletion vectors. Deletes are settled into vectors first. What cannot
+    be shown exactly is not published, and the last publication stays.
+    """
+    import inlay
+
+    with connected(table) as context:
+        found = inlay.open(table, context=context)
+        if withdraw:
+            from inlay.ops.publish.publish import withdraw as take_away
+
+            found.set_properties(publish__format="none")
+            take_away(context)
+            note("withdrawn: collect-garbage deletes what is left")
+            return
+        result = found.publish(format=format, rebuild=rebuild)
+    print_run(found, "publish", result, as_json=as_json)
+
+
 def register(app: typer.Typer) -> None:
     add_verb(
         app,
@@ -205,6 +239,14 @@ def register(app: typer.Typer) -> None:
         gc,
         Example("gc ./people --dry-run", "what would be deleted"),
         Example("gc ./people --grace 2d", "keep what is younger than two days"),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
+        publish,
+        Example("publish ./people", "as an Iceberg table, from now on"),
+        Example("publish ./people --format v2", "for engines without deletion vectors"),
+        Example("publish ./people --rebuild", "start afresh, whatever is published"),
         panel=PANEL,
     )
     add_verb(

@@ -9,6 +9,7 @@ Encoding is deterministic: equal values give equal bytes (docs/FORMAT.md, "Frame
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable
 from hashlib import blake2b
@@ -21,6 +22,9 @@ from inlay.format.snapshot import FORMAT_VERSION
 PLAIN_MAX_BYTES = 2_048
 # No honest metadata object is larger; a bomb is refused before it fills memory.
 MAX_FRAME_BYTES = 256 * 1024 * 1024
+# Up to this size a text is parsed before its digest is looked at, so that an error says more.
+EASY_BYTES = 1024 * 1024
+_PIECE_BYTES = 64 * 1024
 
 T = TypeVar("T")
 
@@ -29,6 +33,7 @@ _OBJECTS = ("snapshot", "head", "erasure")
 _GZIP_MAGIC = b"\x1f\x8b"
 _DIGEST_BYTES = 8
 _TAIL_BYTES = len(',"digest":""}\n') + 2 * _DIGEST_BYTES
+_VERSION = re.compile(rb'\{"inlay":(\d{1,9})[,}]')
 
 
 def encode_frame(kind: str, body: dict[str, Any]) -> bytes:
@@ -40,7 +45,7 @@ def encode_frame(kind: str, body: dict[str, Any]) -> bytes:
         allow_nan=False,
     )
     head = text[:-1].encode("utf-8")
-    plain = head + f',"digest":"{_digest(head)}"}}\n'.encode("ascii")
+    plain = head + _ending(_digest(head))
     if len(plain) <= PLAIN_MAX_BYTES:
         return plain
     # Columns of numbers gain from Huffman codes; the short matches that digits have by chance cost more
@@ -68,22 +73,15 @@ def decode_frame(kind: str, data: bytes, *, key: str) -> dict[str, Any]:
         raise CorruptTable(f"{key} is not an object of an Inlay table", key=key)
     # The version comes first: a later format may well have another digest or other kinds.
     if body["inlay"] > FORMAT_VERSION:
-        raise NewerFormat(
-            f"{key} has format version {body['inlay']}; this library reads up to {FORMAT_VERSION}",
-            key=key,
-        )
+        raise _newer(key, body["inlay"])
     if body["inlay"] < 1:
         raise CorruptTable(
             f"{key} has format version {body['inlay']}, from before the format was frozen",
             key=key,
             next_step="Read the table with the library that wrote it, and write its rows anew",
         )
-    if tail != f',"digest":"{_digest(head)}"}}\n'.encode("ascii"):
-        raise CorruptTable(
-            f"{key} does not match its own digest: it was edited or damaged",
-            key=key,
-            next_step="Restore the object from a backup or an earlier object version",
-        )
+    if tail != _ending(_digest(head)):
+        raise _damaged(key)
     if body.get("kind") != kind:
         raise CorruptTable(f"{key} is a {body.get('kind')!r}, expected a {kind!r}", key=key)
     for name in ("inlay", "kind", "digest"):
@@ -96,14 +94,62 @@ def _digest(head: bytes) -> str:
 
 
 def _inflate(data: bytes, key: str) -> bytes:
+    """The text of a compressed frame. What is larger than `EASY_BYTES` is inflated piece by piece first
+    and kept only if it is a frame: a bomb costs time, and no memory."""
+    size = _check_pieces(data, key)
     try:
-        inflater = zlib.decompressobj(wbits=31)
-        plain = inflater.decompress(data, MAX_FRAME_BYTES)
+        return zlib.decompress(data, wbits=31, bufsize=max(size, 1))
+    except zlib.error as error:
+        raise CorruptTable(f"{key} is damaged gzip", key=key) from error
+
+
+def _check_pieces(data: bytes, key: str) -> int:
+    """The size of the text. Raises `CorruptTable` or `NewerFormat` unless it is small, or ends in the
+    digest of all before it."""
+    digest = blake2b(digest_size=_DIGEST_BYTES)
+    opening, held, size = b"", b"", 0
+    inflater = zlib.decompressobj(wbits=31)
+    left = data
+    try:
+        while not inflater.eof and (left or size == 0):
+            piece = inflater.decompress(left, _PIECE_BYTES)
+            if not piece and not inflater.eof and not inflater.unconsumed_tail:
+                break  # cut short
+            left = inflater.unconsumed_tail
+            size += len(piece)
+            if size > MAX_FRAME_BYTES:
+                break
+            opening = opening or piece[:100]
+            held += piece
+            digest.update(held[:-_TAIL_BYTES])
+            held = held[-_TAIL_BYTES:]
     except zlib.error as error:
         raise CorruptTable(f"{key} is damaged gzip", key=key) from error
     if not inflater.eof or inflater.unused_data:
         raise CorruptTable(f"{key} was cut short, is too large or has a tail", key=key)
-    return plain
+    if size <= EASY_BYTES or held == _ending(digest.hexdigest()):
+        return size
+    if (said := _VERSION.match(opening)) and int(said[1]) > FORMAT_VERSION:
+        raise _newer(key, int(said[1]))
+    raise _damaged(key)
+
+
+def _ending(digest: str) -> bytes:
+    return f',"digest":"{digest}"}}\n'.encode("ascii")
+
+
+def _newer(key: str, version: int) -> NewerFormat:
+    return NewerFormat(
+        f"{key} has format version {version}; this library reads up to {FORMAT_VERSION}", key=key
+    )
+
+
+def _damaged(key: str) -> CorruptTable:
+    return CorruptTable(
+        f"{key} does not match its own digest: it was edited or damaged",
+        key=key,
+        next_step="Restore the object from a backup or an earlier object version",
+    )
 
 
 def guarded(key: str, decode: Callable[[], T]) -> T:

@@ -18,9 +18,20 @@ SEGMENTS = "manifest/segments/"
 DATA = "data/"
 TOMBSTONES = "tombstone/"
 RECEIPTS = "erasure/"
+# Lists that receipts name: a library that knows of none takes them for unknown objects, and lets them be.
+EVIDENCE = "evidence/"
+# Beside the format: what other engines read (`inlay.iceberg`). All of it can be made again.
+PUBLISHED = "metadata/"
+# What a REST catalog answers to loadTable: the one object that a publication swaps.
+PUBLISHED_POINTER = "metadata/latest.json"
+VERSION_HINT = "metadata/version-hint.text"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ARCHIVE = re.compile(r"manifest/v(\d{8,})\.json")
+# By name, not by folder: whatever else lies there is not ours to delete.
+_PUBLISHED = re.compile(
+    r"metadata/(latest\.json|version-hint\.text|v\d+\.metadata\.json|inlay-[^/]+)"
+)
 
 
 class ObjectKind(Enum):
@@ -30,6 +41,7 @@ class ObjectKind(Enum):
     DATA = "data"
     TOMBSTONE = "tombstone"
     RECEIPT = "receipt"
+    PUBLISHED = "published"
     UNKNOWN = "unknown"
 
 
@@ -74,6 +86,20 @@ def receipt_key(erasure_id: str) -> str:
     return f"{RECEIPTS}{quote(erasure_id, safe='')}.json"
 
 
+def published_key(name: str) -> str:
+    """A manifest, a list or position deletes of a publication."""
+    return f"{PUBLISHED}inlay-{name}"
+
+
+def published_metadata_key(version: int) -> str:
+    """The table metadata of a published version, as readers find it that go by `VERSION_HINT`.
+
+    >>> published_metadata_key(12)
+    'metadata/v12.metadata.json'
+    """
+    return f"{PUBLISHED}v{version}.metadata.json"
+
+
 def classify(key: str) -> ObjectKind:
     if key == POINTER:
         return ObjectKind.POINTER
@@ -84,7 +110,8 @@ def classify(key: str) -> ObjectKind:
         (DATA, ObjectKind.DATA),
         (TOMBSTONES, ObjectKind.TOMBSTONE),
         (RECEIPTS, ObjectKind.RECEIPT),
+        (EVIDENCE, ObjectKind.RECEIPT),
     ):
         if key.startswith(prefix) and len(key) > len(prefix):
             return kind
-    return ObjectKind.UNKNOWN
+    return ObjectKind.PUBLISHED if _PUBLISHED.fullmatch(key) else ObjectKind.UNKNOWN

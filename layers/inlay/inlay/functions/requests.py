@@ -134,8 +134,9 @@ class RewriteRequest(BaseModel):
 class MaintenanceRequest(BaseModel):
     """What a maintenance function is invoked with. A schedule's event names no table: all are meant.
     `dry_run` only looks. For garbage collection: `grace_days`; `erasures_only` skips tables without an
-    open erasure; `life_seconds` is the longest one read or write may take, which erasures wait for;
-    `clock_margin_seconds` how far the store's LastModified may be behind its Date (60)."""
+    open erasure; `landing_only` looks for landed files that no event told of; `life_seconds` is the
+    longest one read or write may take, which erasures wait for; `clock_margin_seconds` how far the
+    store's LastModified may be behind its Date (60)."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -143,6 +144,7 @@ class MaintenanceRequest(BaseModel):
     grace_days: float | None = Field(None, ge=0)
     dry_run: bool = False
     erasures_only: bool = False
+    landing_only: bool = False
     life_seconds: float | None = Field(None, ge=0)
     clock_margin_seconds: float = Field(CLOCK_MARGIN_SECONDS, ge=0)
 

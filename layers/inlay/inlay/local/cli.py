@@ -17,7 +17,7 @@ from inlay.local.demo.command import demo
 
 app = typer.Typer(
     name="local",
-    help="Run S3, SQS and the five functions on this machine.",
+    help="Run S3, SQS and the six functions on this machine.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -25,7 +25,7 @@ app = typer.Typer(
 
 @app.callback()
 def local() -> None:
-    """Run S3, SQS and the five functions on this machine."""
+    """Run S3, SQS and the six functions on this machine."""
 
 
 @app.command()

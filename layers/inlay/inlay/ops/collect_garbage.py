@@ -152,12 +152,14 @@ def collect_garbage(
     life_seconds: float = LIFE_SECONDS,
     clock_margin_seconds: float = CLOCK_MARGIN_SECONDS,
     landing: str | None = None,
+    retention_days: Mapping[str, float] | None = None,
 ) -> CollectResult:
     """Delete what has been unneeded for `grace_seconds` (property `gc.grace_days` unless given).
 
     Open erasures are taken as far as they go (`ops.erase.finish`): `hmac_key` signs their receipts,
     `life_seconds` is the longest that one read or write may take, `landing` where objects land (by
-    default `ingest/<table>/` beside `tables/<table>`). `hands` list and delete (this process).
+    default `ingest/<table>/` beside `tables/<table>`), `retention_days` how long queues, logs and the like
+    last, for the receipts (`ops.erase.receipt.OUT_OF_REACH`). `hands` list and delete (this process).
     `clock_margin_seconds` is how far LastModified may be behind `Date` (docs/FORMAT.md, section 2): what is
     younger by that is not deleted, whatever the grace, and the last sweep of an erasure waits for it. 0 is
     right only for a store that takes both from one clock.
@@ -188,6 +190,7 @@ def collect_garbage(
             margin_us=margin_us,
             hmac_key=hmac_key,
             landing=prefix,
+            retention_days=retention_days,
         )
         loaded = load_pointer(ctx, carried=loaded.state.contents)
     result = _collect(ctx, loaded, hands or Here(ctx), grace_seconds, margin_us, dry_run)

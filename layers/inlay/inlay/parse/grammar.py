@@ -142,7 +142,8 @@ class _Build(Transformer[Token, Any]):
     def negative(self, sign: Token, operand: Syntax) -> Syntax:
         if isinstance(operand, Given) and isinstance(operand.value, Number):
             return Given(Number(operand.value.value.copy_negate()), _at(sign))
-        return Calculation("-", Given(Number(Decimal(0)), _at(sign)), operand, _at(sign))
+        # From minus zero, not from zero: 0.0 - 0.0 is 0.0, and the opposite of 0.0 is -0.0.
+        return Calculation("-", Given(Number(Decimal("-0")), _at(sign)), operand, _at(sign))
 
     def positive(self, sign: Token, operand: Syntax) -> Syntax:
         return operand

@@ -7,6 +7,7 @@ the one it is assigned to, arithmetic takes numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import cast
 
@@ -100,6 +101,9 @@ class _Setter:
             raise self.error(
                 node, f"this value does not fit column {self.column.name!r} of type {kind}"
             )
+        if isinstance(near.below, float) and near.below == 0 and isinstance(written, Number):
+            # To a comparison the zeros are one; a column keeps the one it is given.
+            return math.copysign(0.0, written.value)
         return near.below
 
     def assignable(self, node: Name) -> Field:

@@ -118,9 +118,11 @@ class Edit:
     boundary_at_commit: bool = False  # erasure: whatever began before this commit landed
     expire_through: int | None = None
     forget_expired_before_us: int | None = None
-    erasure: Erasure | None = None  # opened or moved on
-    erasure_phase: str | None = None  # ... from this phase; None: it must not be open
-    close_erasure: str | None = None
+    erasures: tuple[Erasure, ...] = ()  # opened or moved on
+    erasure_phase: str | None = None  # ... from this phase; None: they must not be open
+    close_erasures: tuple[str, ...] = ()
+    searched: frozenset[str] | None = None  # files that the last look opened; None: it was not one
+    leaves_deletes: bool = False  # of phase purge: what came since is not waited for any more
     expire_all: bool = False  # every version before this commit; branches lose what they came from
     refs: Mapping[str, Ref | None] = field(default_factory=dict)
     refs_were: Mapping[str, Ref | None] = field(default_factory=dict)  # when this was planned
@@ -134,6 +136,16 @@ class Edit:
     changed_was: int | None = None  # the content's `changed` that this was planned on
     stream: tuple[str, int] | None = None
     recount: bool = False  # repair: totals from the live entries, not from the base's totals
+
+    @property
+    def forgotten(self) -> tuple[str, ...]:
+        """Erasures whose markers go with this: they have no predicate any more."""
+        without = (e.id for e in self.erasures if e.predicate is None)
+        return (*without, *self.close_erasures)
+
+    @property
+    def ends_rewriting(self) -> bool:
+        return any(e.predicate is None for e in self.erasures)
 
 
 NO_EDIT = Edit()

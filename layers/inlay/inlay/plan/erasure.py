@@ -12,7 +12,9 @@ rewrite  readers no longer see the rows, and whatever is made    no file may hol
                                                                  does: predicate, markers, all
                                                                  older versions go in one commit
 purge    no current object or metadata holds a row; old ones     after the life of a reader: every
-         do, and nothing needs them                              old one is deleted
+         do, and nothing needs them                              old one is deleted; deletes that
+                                                                 came since are carried out and
+                                                                 forgotten as well
 sweep    nothing holds a row but what a writer from before the   after the life of a writer: such
          opening may still upload, for nothing: it cannot        uploads are deleted; nothing is
          commit (boundary)                                       found any more: receipt, end
@@ -43,6 +45,8 @@ Phase = Literal["rewrite", "purge", "sweep"]
 REWRITE: Phase = "rewrite"
 PURGE: Phase = "purge"
 SWEEP: Phase = "sweep"
+# In these there may be files to rewrite: in `purge` for deletes that came since.
+REWRITES = (REWRITE, PURGE)
 
 # AWS: a Lambda lives at most 15 minutes. The longest life of a writer and of a reader must be told
 # where others take part (Spark jobs, notebooks).
@@ -113,18 +117,28 @@ def find_erasure(snapshot: Snapshot, erasure_id: str) -> Erasure | None:
 
 
 def concerns(marker: Marker, erasure: Erasure) -> bool:
-    """Whether a marker must be gone before the erasure forgets its predicate: its own, and every
-    older one, because those name values of rows too, and hide rows that are still there."""
+    """Whether a marker must be gone before the erasure goes on: its own, and every older one, because
+    those name values of rows too, and hide rows that are still there. In phase `purge` it is told by
+    nothing any more which rows a delete that came since may name: every one is held to the erasure."""
     if marker.erasure is not None:
         return marker.erasure == erasure.id
-    return (marker.sequence or 0) <= erasure.opened_version
+    return erasure.phase == PURGE or (marker.sequence or 0) <= erasure.opened_version
 
 
-def unclean_files(state: State, erasure: Erasure) -> list[DataFile]:
-    """Files that may still hold rows of the erasure, or rows that older deletes hide."""
+def unclean_files(state: State, erasures: Iterable[Erasure]) -> dict[str, dict[str, DataFile]]:
+    """By erasure and key: files that may still hold rows of it, or rows that deletes hide which it is
+    concerned with. Each pair of a file and a marker is looked at once, however many erasures there are."""
     evidence = Evidence.of_snapshot(state.snapshot)
-    markers = [m for m in state.markers() if concerns(m, erasure)]
-    return [f for f in state.files() if any(marker_may_hit(m, f, evidence) for m in markers)]
+    found: dict[str, dict[str, DataFile]] = {e.id: {} for e in erasures}
+    open_ = tuple(erasures)
+    held = [(m, [e.id for e in open_ if concerns(m, e)]) for m in state.markers()]
+    held = [(marker, ids) for marker, ids in held if ids]
+    for entry in state.files() if held else ():
+        for marker, ids in held:
+            if marker_may_hit(marker, entry, evidence):
+                for erasure_id in ids:
+                    found[erasure_id][entry.key] = entry
+    return found
 
 
 def on_ref(name: str | None) -> str:
@@ -150,19 +164,26 @@ def holds(snapshot: Snapshot) -> list[str]:
 def validate_erasure(state: State, edit: Edit) -> Conflict | None:
     """Whether an edit of an erasure fits this base. A step that was taken already, by another process
     or before a crash, is a conflict: whoever planned looks again."""
-    moved = edit.erasure
-    if moved is None and edit.close_erasure is None:
+    if not edit.erasures and not edit.close_erasures:
         return None
-    erasure_id = moved.id if moved is not None else str(edit.close_erasure)
-    before = find_erasure(state.snapshot, erasure_id)
-    if (before.phase if before is not None else None) != edit.erasure_phase:
-        return Conflict(f"erasure {erasure_id} is not in phase {edit.erasure_phase} any more")
-    if moved is None or before is None or before.predicate is None or moved.predicate is not None:
+    were: list[Erasure] = []
+    for erasure_id in (*(e.id for e in edit.erasures), *edit.close_erasures):
+        before = find_erasure(state.snapshot, erasure_id)
+        if (before.phase if before is not None else None) != edit.erasure_phase:
+            return Conflict(f"erasure {erasure_id} is not in phase {edit.erasure_phase} any more")
+        if before is not None:
+            were.append(before)
+    if not edit.ends_rewriting or edit.leaves_deletes:
+        return None
+    for erasure_id, files in unclean_files(state, were).items():
+        if files:
+            return Conflict(f"files still have to be rewritten for erasure {erasure_id}")
+    if edit.erasure_phase != REWRITE:
         return None
     if dict(edit.refs_were) != dict(state.snapshot.refs):
-        return Conflict(f"branches or tags changed since they were found clean of {erasure_id}")
+        return Conflict("branches or tags changed since they were found clean")
     if holds(state.snapshot):
-        return Conflict(f"a legal hold keeps erasure {erasure_id} from ending")
-    if unclean_files(state, before):
-        return Conflict(f"files still have to be rewritten for erasure {erasure_id}")
+        return Conflict("a legal hold keeps erasures from ending")
+    if edit.searched is not None and any(f.key not in edit.searched for f in state.files()):
+        return Conflict("files came since the last look")
     return None

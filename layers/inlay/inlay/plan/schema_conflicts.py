@@ -67,8 +67,9 @@ def validate_schema(state: State, change: Change) -> Conflict | None:
             return Conflict(error.message)
     schema = snapshot.schema
     needed: frozenset[int] = frozenset().union(*map(spoken_of, change.add_markers))
-    if change.edit.erasure is not None and change.edit.erasure.predicate is not None:
-        needed |= field_ids(change.edit.erasure.predicate)
+    for erasure in change.edit.erasures:
+        if erasure.predicate is not None:
+            needed |= field_ids(erasure.predicate)
     if needed and not needed <= {field.id for _, field in schema.walk()}:
         return Conflict("a column that this delete speaks of was dropped")
     for entry in change.add:

@@ -370,7 +370,13 @@ class DirectoryStore:
     def list_versions(self, prefix: str) -> Iterator[ObjectVersion]:
         for info in self.list(prefix):
             yield ObjectVersion(
-                info.key, NULL_VERSION, info.size, info.modified_us, is_latest=True, marker=False
+                info.key,
+                NULL_VERSION,
+                info.size,
+                info.modified_us,
+                is_latest=True,
+                marker=False,
+                etag=info.etag,
             )
 
     def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:

@@ -14,6 +14,7 @@ from pyroaring import BitMap64
 
 from inlay.format import keys
 from inlay.format.entry import Marker, Rows, Vector
+from inlay.format.properties import is_published
 from inlay.format.puffin import encode_puffin
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Loaded
@@ -25,19 +26,39 @@ INLINE_POSITIONS = 64
 def vector_markers(
     ctx: Context, loaded: Loaded, positions: Mapping[str, BitMap64]
 ) -> Iterator[Marker]:
-    """Row markers: in the marker itself when few, else one Puffin object for all files."""
-    large = {k: p for k, p in positions.items() if len(p) > INLINE_POSITIONS}
+    """Row markers: in the marker itself when few, else one Puffin object for all files. Other engines read
+    Puffin objects alone, so for a published table all go there."""
+    few = 0 if is_published(loaded.snapshot.properties) else INLINE_POSITIONS
+    large = {k: p for k, p in positions.items() if len(p) > few}
     for file, rows in positions.items():
         if file not in large:
             yield Marker(id=ctx.new_id(), body=Rows(tuple(rows)), file=file)
-    if not large:
-        return
+    yield from puffin_markers(ctx, loaded, large)
+
+
+def puffin_markers(
+    ctx: Context, loaded: Loaded, positions: Mapping[str, BitMap64]
+) -> Iterator[Marker]:
+    """Vectors in one new Puffin object for all files; of a published table, one for each: DuckDB 1.5 takes
+    the vector of one file for that of another where they share an object (duckdb-iceberg, pull request
+    1182)."""
+    if is_published(loaded.snapshot.properties):
+        alone = [{file: rows} for file, rows in positions.items()]
+        for written in ctx.map(lambda one: _write(ctx, loaded, one), alone):
+            yield from written
+    elif positions:
+        yield from _write(ctx, loaded, positions)
+
+
+def _write(ctx: Context, loaded: Loaded, positions: Mapping[str, BitMap64]) -> list[Marker]:
     key = keys.tombstone_key(loaded.date_us, ctx.new_id(), "puffin")
-    data, blobs = encode_puffin([(ctx.location(file), rows) for file, rows in large.items()])
+    data, blobs = encode_puffin([(ctx.location(file), rows) for file, rows in positions.items()])
     ctx.write_once(key, data)
-    for file, blob in zip(large, blobs, strict=True):
-        yield Marker(
+    return [
+        Marker(
             id=ctx.new_id(),
-            body=Vector(key, blob.offset, blob.length, len(large[file])),
+            body=Vector(key, blob.offset, blob.length, len(positions[file])),
             file=file,
         )
+        for file, blob in zip(positions, blobs, strict=True)
+    ]

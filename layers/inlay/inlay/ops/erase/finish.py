@@ -1,25 +1,41 @@
-"""Sweep: the deleting half of an erasure, and its end (docs/ERASURE.md).
+"""Sweep: the deleting half of erasures, and their end (docs/ERASURE.md).
 
 Promise: each step can be repeated after a crash at any request. Phases change by commits that name the
 phase they leave; what is deleted was unreachable before; the receipt is written once and last, when a
-look after the deletions found nothing.
+look after the deletions found nothing. Erasures in one phase take its step together: one listing, one look
+at the files, one commit, however many they are.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from inlay.errors import KeyTaken, RefNotFound
 from inlay.format import keys
-from inlay.format.frame import decode_frame, encode_frame
+from inlay.format.entry import Marker, Where
+from inlay.format.frame import decode_frame
 from inlay.format.keys import ObjectKind, classify
-from inlay.format.snapshot import Erasure, Snapshot
+from inlay.format.snapshot import Commit, Erasure, Snapshot
 from inlay.ops.commit.driver import Conflicted, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import clear_landing, look_at_landing
+from inlay.ops.erase.last_look import LastLook, begin_look, search_files
+from inlay.ops.erase.receipt import (
+    RECEIPT_KIND,
+    Facts,
+    check_retention,
+    encode_receipt,
+    load_lists,
+    receipt_of,
+    write_gone,
+    write_left,
+    write_look,
+)
 from inlay.ops.maintain.roots import Roots, check_deletable
 from inlay.ops.maintain.units import with_entries
-from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.ops.metadata.load import Loaded, find_version, load_pointer
+from inlay.ops.publish.erased import publication_waits
 from inlay.ops.refs.refs import each_content
 from inlay.plan.change import Change, Edit
 from inlay.plan.erasure import (
@@ -42,6 +58,14 @@ from inlay.storage.base import DeleteFailure, Got, ObjectVersion, Upload
 MAX_STEPS = 400
 # With a life below this the waits are waited out, a second for the store's clock and the clock margin.
 SHORT_WAIT_SECONDS = 2.0
+# How long deletes that come in phase `purge` are waited for, in lives and at least in seconds: a table in
+# which there is always a delete that is not carried out yet must end its erasures all the same.
+PATIENCE_LIVES = 4
+PATIENCE_SECONDS = 3_600
+# Names of files that an erasure waits for; their number is no news.
+MAX_WAITING = 100
+
+Waits = dict[str, list[Waiting]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,133 +80,281 @@ class SweepResult:
 
 @dataclass(slots=True)
 class _Sweeper:
+    """One run over all open erasures. `look` is the last that was begun, for the erasures `looked_for`."""
+
     ctx: Context
     life_us: int
     margin_us: int
     hmac_key: bytes | None
     landing: str | None
+    retention_days: Mapping[str, float]
     deleted: int = 0
     failures: tuple[DeleteFailure, ...] = ()
-    left_us: int = 0  # what is left of the time it waits for
+    receipts: list[str] = field(default_factory=list)
+    look: LastLook | None = None
+    looked_for: tuple[str, ...] = ()
+    left_us: int = 0  # what is left of the time that it waits for, at most
 
     # -- one step -----------------------------------------------------------------------------
 
-    def step(self, loaded: Loaded, erasure: Erasure) -> str | list[Waiting] | None:
-        """What the erasure waits for; the receipt's key at its end; None when it moved on."""
-        if erasure.phase == REWRITE:
-            return self._purge(loaded, erasure)
-        if erasure.phase == PURGE:
-            return self._first_sweep(loaded, erasure)
-        return self._last_sweep(loaded, erasure)
+    def step(self, loaded: Loaded, erasures: Sequence[Erasure]) -> Waits:
+        """Take erasures of one phase a step further: what those wait for that did not move. None of them
+        is in it when there is more to do at once."""
+        match erasures[0].phase:
+            case phase if phase == REWRITE:
+                return self._purge(loaded, erasures)
+            case phase if phase == PURGE:
+                return self._first_sweep(loaded, erasures)
+        return self._last_sweep(loaded, erasures)
 
-    def _purge(self, loaded: Loaded, erasure: Erasure) -> list[Waiting] | None:
-        """No file and no landing object holds a row any more: forget the predicate, every marker as
+    # -- to purge -----------------------------------------------------------------------------
+
+    def _purge(self, loaded: Loaded, erasures: Sequence[Erasure]) -> Waits:
+        """No file and no landing object holds a row any more: forget the predicates, every marker as
         old, every older version, and every segment that a dead entry's statistics are in."""
         refs, held = loaded.snapshot.refs, holds(loaded.snapshot)
         contents = [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
-        waiting = [
-            Waiting("file", f.key, "the rewrite function has to rewrite it" + on_ref(name))
-            for name, each in contents
-            for f in unclean_files(each.state, erasure)
-        ]
-        waiting += [Waiting("hold", name, "a legal hold keeps old versions") for name in held]
+        reason = "the rewrite function has to rewrite it"
+        waits = _waits_for_files(contents, erasures, reason)
+        for erasure in erasures:
+            waits[erasure.id] += [
+                Waiting("hold", n, "a legal hold keeps old versions") for n in held
+            ]
         if self.landing is not None:
-            found = look_at_landing(self.ctx, loaded, erasure, self.landing)
-            cleared = clear_landing(self.ctx, found)
+            found = look_at_landing(self.ctx, loaded, erasures, self.landing)
+            cleared = clear_landing(self.ctx, found.values())
             self.deleted += cleared.deleted
             self.failures += cleared.failures
-            waiting += found.waiting
-            waiting += [Waiting("landing", f.key, f.reason) for f in cleared.failures]
-        if waiting or erasure.predicate is None:
-            return waiting
+            for erasure_id, landing in found.items():
+                waits[erasure_id] += landing.waiting
+                waits[erasure_id] += [Waiting("landing", f.key, f.reason) for f in cleared.failures]
+        waits = {name: found for name, found in waits.items() if found}
+        ready = [e for e in erasures if e.id not in waits]
+        if not ready:
+            return waits
+        searched = self._look_at_files(loaded, contents, ready)
+        if self._mark_residue(loaded, contents, ready, searched):
+            return {}
         for name, each in contents:
-            if name is not None and not is_purged(each.state, refs[name], erasure):
-                self._purge_ref(name, each, erasure)
-                return None
-        old = tuple(
-            m.id
-            for m in loaded.state.markers()
-            if m.erasure is None and (m.sequence or 0) <= erasure.opened_version
-        )
-        edit = Edit(
-            erasure=replace(
+            clean = name is None or all(is_purged(each.state, refs[name], e) for e in ready)
+            if not clean:
+                assert name is not None
+                self._purge_ref(name, each, ready)
+                return {}
+        write_look(self.ctx, searched, [e.id for e in ready])
+        moved = tuple(
+            replace(
                 erasure,
                 phase=PURGE,
                 predicate=None,
                 text="",
-                digest=predicate_digest(erasure.predicate, self.hmac_key),
+                digest=predicate_digest(erasure.predicate, self.hmac_key)
+                if erasure.predicate is not None
+                else None,
                 deleted=erasure.deleted + self.deleted,
-            ),
-            erasure_phase=REWRITE,
-            expire_all=True,
-            refs_were=refs,
+            )
+            for erasure in ready
         )
         change = Change(
             operation="erase",
-            drop_markers=old,
+            drop_markers=_plain_markers(loaded, ready),
             compact_metadata=True,
             forget_contents=True,
-            edit=edit,
+            edit=Edit(
+                erasures=moved,
+                erasure_phase=REWRITE,
+                expire_all=True,
+                refs_were=refs,
+                searched=frozenset(searched.files),
+            ),
         )
         # A conflict is no failure: a file or a hold came, or another process was faster. Look again.
         commit(self.ctx, change, base=loaded)
-        return None
+        return waits
 
-    def _purge_ref(self, name: str, loaded: Loaded, erasure: Erasure) -> None:
-        """What a branch or tag holds in a head of its own, which tells nothing of the erasure."""
-        old = tuple(m.id for m in loaded.state.markers() if concerns(m, erasure))
+    def _look_at_files(
+        self,
+        loaded: Loaded,
+        contents: Sequence[tuple[str | None, Loaded]],
+        ready: Sequence[Erasure],
+    ) -> LastLook:
+        """Every file that is left is searched for what the erasures name."""
+        names = tuple(e.id for e in ready)
+        if self.look is None or self.looked_for != names:
+            self.look, self.looked_for = begin_look(ready), names
+        search_files(self.ctx, self.look, contents, loaded)
+        return self.look
+
+    def _mark_residue(
+        self,
+        loaded: Loaded,
+        contents: Sequence[tuple[str | None, Loaded]],
+        ready: Sequence[Erasure],
+        look: LastLook,
+    ) -> bool:
+        """Mark files that still name what was erased, beside rows that are all older: whoever rewrites
+        writes them anew. No row of theirs is hit by the mark."""
+        doomed = {f.key for f in look.to_write_anew()}
+        marked = False
+        for name, each in contents if doomed else ():
+            there = [f for f in each.state.files() if f.key in doomed]
+            markers = tuple(
+                Marker(id=f"{e.id}:{f.key}", body=Where(e.predicate), file=f.key, erasure=e.id)
+                for f in there
+                for e in ready
+                if e.predicate is not None
+            )
+            if markers:
+                change = Change(operation="erase", add_markers=markers, deleted_rows=0)
+                commit(replace(self.ctx, branch=name), change, base=each)
+                marked = True
+        return marked
+
+    def _purge_ref(self, name: str, loaded: Loaded, erasures: Iterable[Erasure]) -> None:
+        """What a branch or tag holds in a head of its own, which tells nothing of the erasures."""
+        old = tuple(m.id for m in loaded.state.markers() if any(concerns(m, e) for e in erasures))
         change = Change(operation="erase", drop_markers=old, compact_metadata=True)
         try:
             commit(replace(self.ctx, branch=name), change, base=loaded)
         except RefNotFound:
             return  # dropped meanwhile: look again
 
-    def _first_sweep(self, loaded: Loaded, erasure: Erasure) -> list[Waiting] | None:
-        # The expiry of this erasure, not a later one: each later one would begin the wait anew.
-        through = erasure.phase_version - 1
-        expired = [e for e in loaded.snapshot.expired if e.through >= through]
-        seen_us = min((e.time_us or 0 for e in expired), default=0)
-        wait = self._wait(loaded, seen_us, "readers of old versions may still be at work")
-        if wait is not None:
+    # -- to sweep -----------------------------------------------------------------------------
+
+    def _first_sweep(self, loaded: Loaded, erasures: Sequence[Erasure]) -> Waits:
+        stale = publication_waits(self.ctx, loaded.snapshot.oldest_version)
+        if stale is not None:
+            return {e.id: [stale] for e in erasures}
+        waits: Waits = {}
+        since: dict[str, int] = {}
+        for erasure in erasures:
+            # The expiry of this erasure, not a later one: each later one would begin the wait anew.
+            through = erasure.phase_version - 1
+            expired = [e for e in loaded.snapshot.expired if e.through >= through]
+            since[erasure.id] = min((e.time_us or 0 for e in expired), default=0)
+            reason = "readers of old versions may still be at work"
+            wait = self._wait(loaded, since[erasure.id], reason)
+            if wait is not None:
+                waits[erasure.id] = [wait]
+        due = [e for e in erasures if e.id not in waits]
+        if not due:
             if loaded.has_open_times:
                 # The wait begins when a commit writes down that the expiry was seen.
                 self._move_boundary(loaded)
-            return [wait]
-        self._delete_all(self._move_boundary(loaded))
+            return waits
+        refs, held = loaded.snapshot.refs, holds(loaded.snapshot)
+        contents = [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
+        reason = "a delete that came since has to be carried out"
+        late = {n: w for n, w in _waits_for_files(contents, due, reason).items() if w}
+        patience_us = max(PATIENCE_LIVES * self.life_us, PATIENCE_SECONDS * 1_000_000)
+        patient = [e for e in due if loaded.date_us <= since[e.id] + patience_us]
+        waits |= {e.id: late[e.id] for e in patient if e.id in late}
+        due = [e for e in due if e.id not in waits]
+        if not due:
+            return waits
+        # What came since the purge may name the person: its versions go, and what they say of it.
+        names_more = bool(self._deletes_since(loaded, min(e.phase_version for e in due)))
+        for name, each in contents if names_more else ():
+            if name is not None and not is_purged(each.state, refs[name], due[0]):
+                if late:
+                    continue  # not all of it was carried out, and it is not waited for any more
+                self._purge_ref(name, each, due)
+                return {}
+        self._delete_all(self._move_boundary(loaded), due)
         if self.failures:
-            return [Waiting("object", f.key, f.reason) for f in self.failures]
-        swept = replace(erasure, phase=SWEEP, swept_us=0, deleted=erasure.deleted + self.deleted)
-        change = Change(operation="erase", edit=Edit(erasure=swept, erasure_phase=PURGE))
+            return waits | {e.id: self._undeleted() for e in due}
+        swept = tuple(
+            replace(e, phase=SWEEP, swept_us=0, deleted=e.deleted + self.deleted) for e in due
+        )
+        edit = Edit(
+            erasures=swept,
+            erasure_phase=PURGE,
+            leaves_deletes=bool(late),
+            expire_all=names_more,
+        )
+        change = Change(
+            operation="erase",
+            drop_markers=_plain_markers(loaded, due) if names_more else (),
+            compact_metadata=names_more,
+            forget_contents=names_more,
+            edit=edit,
+        )
         commit(self.ctx, change)
-        return None
+        return waits
 
-    def _last_sweep(self, loaded: Loaded, erasure: Erasure) -> str | list[Waiting] | None:
+    def _deletes_since(self, loaded: Loaded, since_version: int) -> list[tuple[int, str]]:
+        """(version, operation) of deletes that came with `since_version` or later, and of those that were
+        not carried out by then. One GET for each version since."""
+        current = loaded.snapshot
+        found: list[tuple[int, str]] = []
+        versions = range(max(since_version, current.oldest_version), current.version)
+        archived = list(self.ctx.map(lambda v: find_version(self.ctx, v), versions))
+        for snapshot in [s for s in archived if s is not None] + [current]:
+            if _names_rows(snapshot, first=snapshot.version == since_version):
+                found.append((snapshot.version, snapshot.commit.operation))
+        return found
+
+    # -- to the end ---------------------------------------------------------------------------
+
+    def _last_sweep(self, loaded: Loaded, erasures: Sequence[Erasure]) -> Waits:
         reason = "a writer from before the opening may still be at work"
-        # What such a writer uploaded may look younger than it is, by the margin; what looks younger than
-        # that is from after its life.
-        wait = self._wait(loaded, (erasure.swept_us or 0) + self.margin_us, reason)
-        if wait is not None:
-            return [wait]
+        waits: Waits = {}
+        for erasure in erasures:
+            # What such a writer uploaded may look younger than it is, by the margin; what looks younger
+            # than that is from after its life.
+            wait = self._wait(loaded, (erasure.swept_us or 0) + self.margin_us, reason)
+            if wait is not None:
+                waits[erasure.id] = [wait]
+        due = [e for e in erasures if e.id not in waits]
+        if not due:
+            return waits
         loaded = self._move_boundary(loaded)
-        self._delete_all(loaded)
+        self._delete_all(loaded, due)
         if self.failures:
-            return [Waiting("object", f.key, f.reason) for f in self.failures]
+            return waits | {e.id: self._undeleted() for e in due}
+        stale = publication_waits(self.ctx, loaded.snapshot.oldest_version)
+        if stale is not None:
+            return waits | {e.id: [stale] for e in due}
         # Look again, rather than trust what was just done.
-        versions, uploads = self._doomed(loaded)
-        left = [*(v.key for v in versions), *(u.key for u in uploads)]
+        versions, doomed, uploads = self._doomed(loaded)
+        left = [*(v.key for v in doomed), *(u.key for u in uploads)]
         if left:
-            return [Waiting("object", name, "it is still there") for name in left]
-        key = self._write_receipt(loaded, erasure)
-        change = Change(operation="erase", edit=Edit(close_erasure=erasure.id, erasure_phase=SWEEP))
-        outcome = commit(self.ctx, change)
-        return None if isinstance(outcome, Conflicted) else key
+            there = [Waiting("object", name, "it is still there") for name in left]
+            return waits | {e.id: there for e in due}
+        names = [e.id for e in due]
+        version = loaded.snapshot.version
+        facts = Facts(
+            versions=versions,
+            left=write_left(self.ctx, version, names, versions),
+            lists=load_lists(self.ctx, min(e.opened_version for e in due)),
+            later=self._deletes_since(loaded, min(e.phase_version for e in due)),
+            pending=[m.id for m in loaded.state.markers() if m.erasure is None],
+            landing=self._left_in_landing(max(e.opened_us for e in due)),
+            retention_days=self.retention_days,
+            deleted=self.deleted,
+        )
+        made = [self._write_receipt(loaded, erasure, facts) for erasure in due]
+        edit = Edit(close_erasures=tuple(names), erasure_phase=SWEEP)
+        outcome = commit(self.ctx, Change(operation="erase", edit=edit))
+        if not isinstance(outcome, Conflicted):
+            self.receipts += made
+        return waits
+
+    def _left_in_landing(self, opened_us: int) -> int | None:
+        if self.landing is None:
+            return None
+        found = self.ctx.store.list_versions(self.landing)
+        return sum(v.modified_us <= opened_us for v in found)
+
+    def _undeleted(self) -> list[Waiting]:
+        return [Waiting("object", f.key, f.reason) for f in self.failures]
 
     def _wait(self, loaded: Loaded, since_us: int, reason: str) -> Waiting | None:
         """Whether `life` has passed since a time: strictly, because times are cut to seconds."""
         left_us = since_us + self.life_us - loaded.date_us
         if left_us < 0:
             return None
-        self.left_us = left_us
+        self.left_us = max(self.left_us, left_us)
         return Waiting("time", f"{left_us / 1e6 + 1:.0f} s", reason)
 
     # -- deleting -----------------------------------------------------------------------------
@@ -192,8 +364,13 @@ class _Sweeper:
         change = Change(operation="erase", edit=Edit(boundary_us=loaded.date_us))
         return expect_committed(self.ctx, commit(self.ctx, change, base=loaded)).loaded
 
-    def _delete_all(self, loaded: Loaded) -> None:
-        versions, uploads = self._doomed(loaded)
+    def _delete_all(self, loaded: Loaded, due: Sequence[Erasure]) -> None:
+        _, versions, uploads = self._doomed(loaded)
+        if not versions and not uploads:
+            return
+        # First what will have gone: a crash in between must not leave it untold.
+        names = [e.id for e in due]
+        write_gone(self.ctx, loaded.snapshot.version, names, versions, len(uploads))
         named = [(v.key, v.version_id) for v in versions]
         failures = tuple(self.ctx.store.delete_versions(named)) if named else ()
         for upload in uploads:
@@ -201,9 +378,12 @@ class _Sweeper:
         self.failures += failures
         self.deleted += len(named) + len(uploads) - len(failures)
 
-    def _doomed(self, loaded: Loaded) -> tuple[list[ObjectVersion], list[Upload]]:
-        """Everything that may hold an erased byte and that nothing needs: unreachable objects, whatever
-        they hold, what took their place in a bucket with versioning, and unfinished uploads."""
+    def _doomed(
+        self, loaded: Loaded
+    ) -> tuple[list[ObjectVersion], list[ObjectVersion], list[Upload]]:
+        """All that is there; and of it everything that may hold an erased byte and that nothing needs:
+        unreachable objects, whatever they hold, what took their place in a bucket with versioning, and
+        unfinished uploads."""
         ctx = self.ctx
         before_us = surely_before(loaded.snapshot.boundary.time_us or 0, self.margin_us)
         prefix = ctx.key("")
@@ -226,13 +406,13 @@ class _Sweeper:
             return version.key in unneeded or (ours and superseded and behind)
 
         uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us < before_us]
-        return [v for v in versions if goes(v)], uploads
+        return versions, [v for v in versions if goes(v)], uploads
 
     # -- the end ------------------------------------------------------------------------------
 
-    def _write_receipt(self, loaded: Loaded, erasure: Erasure) -> str:
+    def _write_receipt(self, loaded: Loaded, erasure: Erasure, facts: Facts) -> str:
         key = keys.receipt_key(erasure.id)
-        body = encode_frame("erasure", receipt(loaded, erasure, deleted=self.deleted))
+        body = encode_receipt(receipt_of(self.ctx, loaded, erasure, facts))
         try:
             self.ctx.write_once(key, body)
         except KeyTaken:
@@ -244,38 +424,54 @@ class _Sweeper:
         return key
 
 
+def _waits_for_files(
+    contents: Iterable[tuple[str | None, Loaded]], erasures: Sequence[Erasure], reason: str
+) -> Waits:
+    waits: Waits = {e.id: [] for e in erasures}
+    for name, each in contents:
+        for erasure_id, files in unclean_files(each.state, erasures).items():
+            told = waits[erasure_id]
+            for key in list(files)[: MAX_WAITING - len(told)]:
+                told.append(Waiting("file", key, reason + on_ref(name)))
+    return waits
+
+
+def _plain_markers(loaded: Loaded, erasures: Sequence[Erasure]) -> tuple[str, ...]:
+    """Markers of deletes that must be forgotten with the step; those that may still hit a file stay."""
+    return tuple(
+        m.id
+        for m in loaded.state.markers()
+        if m.erasure is None and any(concerns(m, e) for e in erasures)
+    )
+
+
+def _names_rows(snapshot: Snapshot, *, first: bool) -> bool:
+    """Whether a version, or the commit that made it, may say of a row what a delete asked for. Of the
+    `first` only what it has: its commit was the step itself."""
+    markers = snapshot.markers
+    holds_some = any(m.erasure is None for m in markers.inline) or any(
+        s.live for s in markers.segments
+    )
+    return holds_some or (not first and _is_delete(snapshot.commit))
+
+
+def _is_delete(commit_: Commit) -> bool:
+    removes = commit_.added_markers > 0 or commit_.operation in (
+        "delete",
+        "update",
+        "upsert",
+        "merge",
+    )
+    return removes and commit_.operation != "erase"
+
+
 # What two receipts of one erasure have in common, whoever wrote them and when.
 _IDENTITY = ("table", "id", "predicate_hmac_sha256", "opened_version", "opened_us")
 
 
 def _of_one_erasure(one: bytes, other: bytes, key: str) -> bool:
-    first, second = (decode_frame("erasure", data, key=key) for data in (one, other))
+    first, second = (decode_frame(RECEIPT_KIND, data, key=key) for data in (one, other))
     return all(first.get(name) == second.get(name) for name in _IDENTITY)
-
-
-def receipt(loaded: Loaded, erasure: Erasure, *, deleted: int) -> dict[str, object]:
-    """What the receipt says: nothing that was erased."""
-    snapshot: Snapshot = loaded.snapshot
-    return {
-        "table": snapshot.table_id,
-        "id": erasure.id,
-        "predicate_hmac_sha256": erasure.digest,
-        "opened_version": erasure.opened_version,
-        "opened_us": erasure.opened_us,
-        "swept_us": erasure.swept_us,
-        "ended_version": snapshot.version,
-        "ended_us": loaded.date_us,
-        "rewritten_objects": erasure.objects,
-        "removed_rows": erasure.rows,
-        "deleted_objects": erasure.deleted + deleted,
-        "oldest_version": snapshot.oldest_version,
-        "checks": [
-            "every file was judged by its rows, hidden ones included",
-            "no metadata older than the erasure is left",
-            "no unreachable object, old object version or unfinished upload is left",
-            "no ingested landing object older than the erasure is left",
-        ],
-    }
 
 
 def finish_erasures(
@@ -285,35 +481,35 @@ def finish_erasures(
     margin_us: int = int(CLOCK_MARGIN_SECONDS * 1_000_000),
     hmac_key: bytes | None = None,
     landing: str | None = None,
+    retention_days: Mapping[str, float] | None = None,
 ) -> SweepResult:
-    """Take every open erasure as far as it goes without rewriting files. `margin_us` is how far an
-    object's LastModified may be behind the `Date` of answers."""
-    receipts: list[str] = []
-    waiting: dict[str, list[Waiting]] = {}
-    deleted = 0
-    failures: tuple[DeleteFailure, ...] = ()
+    """Take every open erasure as far as it goes without rewriting files. `retention_days`: how long what no
+    table can delete lasts, by the names of `receipt.OUT_OF_REACH`; `margin_us`: how far an object's
+    LastModified may be behind the `Date` of answers."""
+    waiting: Waits = {}
     contents: Contents | None = None
+    days = check_retention(retention_days or {})
+    sweeper = _Sweeper(ctx, int(life_seconds * 1_000_000), margin_us, hmac_key, landing, days)
+    deleted, failures = 0, ()
     for _ in range(MAX_STEPS):
         loaded = with_entries(ctx, load_pointer(ctx, carried=contents))
         contents = loaded.state.contents
         open_ = [e for e in loaded.snapshot.erasures if e.id not in waiting]
         if not open_:
             break
-        sweeper = _Sweeper(ctx, int(life_seconds * 1_000_000), margin_us, hmac_key, landing)
-        found = sweeper.step(loaded, open_[0])
+        together = [e for e in open_ if e.phase == open_[0].phase]
+        sweeper.deleted, sweeper.failures, sweeper.left_us = 0, (), 0
+        found = sweeper.step(loaded, together)
         deleted += sweeper.deleted
         failures += sweeper.failures
-        if isinstance(found, str):
-            receipts.append(found)
-        elif found is not None:
-            only_time = all(w.what == "time" for w in found)
-            if only_time and life_seconds < SHORT_WAIT_SECONDS:
-                ctx.clock.sleep(1.0 + sweeper.left_us / 1e6)
-            else:
-                waiting[open_[0].id] = found
+        only_time = all(w.what == "time" for each in found.values() for w in each)
+        if found and only_time and life_seconds < SHORT_WAIT_SECONDS:
+            ctx.clock.sleep(1.0 + sweeper.left_us / 1e6)
+        else:
+            waiting |= found
     return SweepResult(
         deleted=deleted,
-        receipts=tuple(receipts),
+        receipts=tuple(sweeper.receipts),
         waiting=tuple((name, w) for name, found in waiting.items() for w in found),
         failures=failures,
     )

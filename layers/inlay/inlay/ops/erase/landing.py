@@ -10,11 +10,11 @@ waits for, if it holds any. Nothing is ever rewritten in place: that would raise
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from inlay.errors import InlayError, Kind
-from inlay.format.predicate import Predicate
+from inlay.format.predicate import Or, Predicate
 from inlay.format.snapshot import Erasure
 from inlay.ops.commit.idempotency import known_requests
 from inlay.ops.context import Context, InlineExecutor
@@ -51,16 +51,20 @@ class Cleared:
     failures: tuple[DeleteFailure, ...] = field(default=())
 
 
-def look_at_landing(ctx: Context, loaded: Loaded, erasure: Erasure, prefix: str) -> Landing:
-    """What of the objects under `prefix` concerns the erasure. Objects that the ledger does not know
-    are judged by their rows, which takes the predicate."""
+def look_at_landing(
+    ctx: Context, loaded: Loaded, erasures: Sequence[Erasure], prefix: str
+) -> dict[str, Landing]:
+    """What of the objects under `prefix` concerns each erasure; listed and read once for all of them.
+    Objects that the ledger does not know are judged by their rows, which takes the predicates: one that
+    holds rows of any of the erasures keeps each that was opened after it came."""
+    newest_us = max(e.opened_us for e in erasures)
     ours = _adopted(ctx, loaded)
     old = [
         v
         for v in ctx.store.list_versions(prefix)
-        if v.modified_us <= erasure.opened_us and not (v.is_latest and v.key in ours)
+        if v.modified_us <= newest_us and not (v.is_latest and v.key in ours)
     ]
-    uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us <= erasure.opened_us]
+    uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us <= newest_us]
     taken_back = {v.key for v in old if v.marker and v.is_latest}
     # What was overwritten without a version id is out of its event's reach.
     dead = {
@@ -71,10 +75,11 @@ def look_at_landing(ctx: Context, loaded: Loaded, erasure: Erasure, prefix: str)
     contents = [v for v in old if v not in dead]
     known = _known(ctx, loaded, contents)
     ingested = [v for v in contents if v in known]
-    pending = [v for v in contents if v not in known]
-    waiting: list[Waiting] = []
-    predicate = erasure.predicate
-    if predicate is not None:
+    waiting: list[tuple[ObjectVersion, Waiting]] = []
+    asked = tuple(e.predicate for e in erasures if e.predicate is not None)
+    if asked:
+        predicate = asked[0] if len(asked) == 1 else Or(asked)
+        pending = [v for v in contents if v not in known]
         judged = ctx.map(lambda version: _judge(ctx, loaded, version, predicate), pending)
         for version, reason in zip(pending, judged, strict=True):
             # What is older than the ledger was ingested long since, or is refused for good.
@@ -83,20 +88,26 @@ def look_at_landing(ctx: Context, loaded: Loaded, erasure: Erasure, prefix: str)
                 ingested.append(version)
             elif reason is not None:
                 which = "" if version.is_latest else f" (its version {version.version_id})"
-                waiting.append(Waiting("landing", version.key, reason + which))
-    return Landing(
-        dead=tuple(v for v in old if v in dead),
-        uploads=tuple(uploads),
-        ingested=tuple(ingested),
-        waiting=tuple(waiting),
-    )
+                waiting.append((version, Waiting("landing", version.key, reason + which)))
+
+    def of(erasure: Erasure) -> Landing:
+        opened_us = erasure.opened_us
+        return Landing(
+            dead=tuple(v for v in old if v in dead and v.modified_us <= opened_us),
+            uploads=tuple(u for u in uploads if u.started_us <= opened_us),
+            ingested=tuple(v for v in ingested if v.modified_us <= opened_us),
+            waiting=tuple(w for v, w in waiting if v.modified_us <= opened_us),
+        )
+
+    return {erasure.id: of(erasure) for erasure in erasures}
 
 
-def clear_landing(ctx: Context, found: Landing) -> Cleared:
+def clear_landing(ctx: Context, found: Iterable[Landing]) -> Cleared:
     """Delete what can go, versions for good."""
-    gone = [(v.key, v.version_id) for v in (*found.dead, *found.ingested)]
+    each = tuple(found)
+    gone = list({(v.key, v.version_id): None for f in each for v in (*f.dead, *f.ingested)})
     failures = tuple(ctx.store.delete_versions(gone)) if gone else ()
-    for upload in found.uploads:
+    for upload in {u: None for f in each for u in f.uploads}:
         ctx.store.abort_multipart(upload.key, upload.upload_id)
     return Cleared(len(gone) - len(failures), failures)
 

@@ -35,6 +35,7 @@ from inlay.plan.change import Change, Edit, Request
 from inlay.plan.erasure import (
     PURGE,
     REWRITE,
+    REWRITES,
     SWEEP,
     Waiting,
     find_erasure,
@@ -138,7 +139,7 @@ def open_erasure(
         add_markers=(marker,),
         deleted_rows=None,
         # In flight are writers that read the rows before: what they upload can no longer be committed.
-        edit=Edit(boundary_at_commit=True, erasure=erasure),
+        edit=Edit(boundary_at_commit=True, erasures=(erasure,)),
     )
     return expect_committed(ctx, commit(ctx, change, base=loaded))
 
@@ -230,7 +231,7 @@ def is_dropped(ctx: Context) -> bool:
 
 
 def _is_rewriting(snapshot: Snapshot) -> bool:
-    return any(erasure.phase == REWRITE for erasure in snapshot.erasures)
+    return any(erasure.phase in REWRITES for erasure in snapshot.erasures)
 
 
 def _advance(ctx: Context, loaded: Loaded, budget: Budget, means: Means) -> AdvanceResult:
@@ -279,8 +280,8 @@ def _together(one: AdvanceResult, other: AdvanceResult) -> AdvanceResult:
 
 def plan_advance(state: State, only: frozenset[str]) -> Sequence[FileWork]:
     """The files that open erasures concern, each with every delete that may hit it."""
-    open_ = [e for e in state.snapshot.erasures if e.phase == REWRITE]
-    unclean = {f.key: f for e in open_ for f in unclean_files(state, e) if f.key in only}
+    found = unclean_files(state, [e for e in state.snapshot.erasures if e.phase in REWRITES])
+    unclean = {key: f for files in found.values() for key, f in files.items() if key in only}
     tasks = live_tasks(state, unclean.values(), state.markers())
     return [FileWork(tasks.get(key), entry) for key, entry in unclean.items()]
 
@@ -329,13 +330,15 @@ def _waiting(
         case phase if phase == REWRITE:
             held = holds(loaded.snapshot)
             for name, each in each_content(ctx, loaded):
-                for entry in unclean_files(each.state, erasure) if name not in held else ():
-                    reason = failures.get(entry.key, "it has to be rewritten" + on_ref(name))
-                    yield Waiting("file", entry.key, reason)
+                for key in (
+                    unclean_files(each.state, [erasure])[erasure.id] if name not in held else ()
+                ):
+                    reason = failures.get(key, "it has to be rewritten" + on_ref(name))
+                    yield Waiting("file", key, reason)
             for name in held:
                 yield Waiting("hold", name, "a legal hold keeps old versions")
             if prefix:
-                found = look_at_landing(ctx, loaded, erasure, prefix)
+                found = look_at_landing(ctx, loaded, [erasure], prefix)[erasure.id]
                 yield from found.waiting
                 for version in (*found.ingested, *found.dead):
                     yield Waiting("landing", version.key, "collect_garbage has to delete it")
@@ -343,5 +346,9 @@ def _waiting(
                     yield Waiting("landing", upload.key, "collect_garbage has to abort the upload")
         case phase if phase == PURGE:
             yield Waiting("time", "collect_garbage", "readers of old versions may still be at work")
+            for name, each in each_content(ctx, loaded):
+                for key in unclean_files(each.state, [erasure])[erasure.id]:
+                    reason = "a delete that came since has to be carried out" + on_ref(name)
+                    yield Waiting("file", key, failures.get(key, reason))
         case phase if phase == SWEEP:
             yield Waiting("time", "collect_garbage", "writers from before may still be at work")

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from inlay.errors import ClocksDisagree, CorruptTable, ForeignArchives, SnapshotGone
 from inlay.format import keys
 from inlay.format.content import view
+from inlay.format.properties import is_published
 from inlay.format.snapshot import HeadObject, Segment, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import find_version, load_head, load_segments, read_main
+from inlay.ops.metadata.publication import Reached, reach
 from inlay.plan.change import NeedSegments
 from inlay.plan.maintain.retention import gone_through
 from inlay.plan.maintain.roots import (
@@ -96,12 +98,16 @@ class Roots:
         self._heads: set[str] = set()
         self._newest: Snapshot | None = None
         self._needed: frozenset[str] = frozenset()
+        self._published: frozenset[str] = frozenset()
         self._promised: set[str] = set()  # segments of versions that can still be opened
 
     def add(self, state: State) -> None:
         """Make the current snapshot and all that it keeps roots."""
         current = state.snapshot
         self._held = named(current)
+        # Of a table that is not to be published any more, what was published is garbage.
+        published = reach(self.ctx) if is_published(current.properties) else Reached()
+        self._published = published.objects
         self.gone_through = gone_through(current, before_us=self.since_us + 1)
         between = range(self.gone_through + 1, current.version)
         bearers: dict[HeadObject, Snapshot] = {}
@@ -114,7 +120,7 @@ class Roots:
         self._promise(current)
         bearers |= dict.fromkeys(heads(current), current)
         self._take_heads(current, bearers)
-        self.kept |= self._held
+        self.kept |= self._held | published.versions
         for snapshot in self._load(current, sorted(self.kept - self._seen)):
             self._take(snapshot)
             if self._can_be_opened(current, snapshot.version):
@@ -216,9 +222,9 @@ class Roots:
         self._contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
         # An adopted file may lie within the table's own prefix: there it is listed by its key.
         inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
-        self._needed = frozenset(
+        self._needed = self._published | {
             name.removeprefix(inside) for name in self._reach.resolve(self._contents)
-        )
+        }
 
     def _load_nodes(self, state: State, contents: Contents) -> Contents:
         nodes = self._reach.nodes

@@ -11,8 +11,8 @@ A content is read at the version that its event names, so that it counts althoug
 overwritten or deleted since. Of an event without a version id the content is gone by then: `Superseded`.
 
 Where the table is published, or `ingest.field_ids` is `stamp`, the copy gets a footer with the table's
-field ids (`parquet.stamp`), unless it has them. An object in a layout that cannot be stamped is written
-anew, up to `ingest.split_bytes`; a larger one, or one that is adopted, stays as it is.
+field ids (`parquet.surgery.stamp`), unless it has them. An object in a layout that cannot be stamped is
+written anew, up to `ingest.split_bytes`; a larger one, or one that is adopted, stays as it is.
 
 Of a partitioned table, an object whose footer shows that its rows lie in one partition becomes a file of
 that partition. One that spans several, or does not tell, is read and written anew, a file for each
@@ -43,7 +43,7 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.entry import DataFile
-from inlay.format.properties import Properties
+from inlay.format.properties import Properties, is_published
 from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import Committed, Skipped, expect_committed
 from inlay.ops.commit.group import commit_together
@@ -54,12 +54,14 @@ from inlay.ops.data.data_files import write_batches
 from inlay.ops.metadata.load import Loaded, load_pointer
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
+from inlay.parquet.arrow.declared import Declared
+from inlay.parquet.footer.decoded_size import largest_group
 from inlay.parquet.footer.footer import Footer
 from inlay.parquet.read.describe import describe, entry_of, partition_in, read_tail
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, open_file, read_file
-from inlay.parquet.stamp import stamp_object, stamped
 from inlay.parquet.surgery.residue import unused_entries
+from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import Change, Request
 from inlay.plan.pruning.partitions import current_spec
 from inlay.plan.scan.scan import FileTask
@@ -70,6 +72,9 @@ T = TypeVar("T")
 
 # Fresh uploads after the GC boundary overtook this batch's copies.
 MAX_UPLOADS = 3
+# What a decoded row group of an object that is read may take, in `ingest.split_bytes`: columns are
+# commonly stored in a quarter of what they take decoded.
+DECODED_SHARE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +172,7 @@ class _Seen:
         None  # the footer it has, and the one with the table's ids
     )
     recode: bool = False  # it should be stamped and cannot
+    group_bytes: int = 0  # its largest row group, decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,6 +414,7 @@ def _look(
     if None not in (source.version_id, got.version_id) and got.version_id != source.version_id:
         return Superseded(source)
     described = describe(got.body, size=got.size)
+    Declared.of(snapshot).check_file(described.arrow)
     is_wider = extend and brings_columns(described.arrow, snapshot.schema)
     entry = entry_of(
         described,
@@ -439,6 +446,7 @@ def _look(
         spans=partition is None,
         stamp=stamp,
         recode=recode,
+        group_bytes=largest_group(described.footer),
     )
 
 
@@ -509,14 +517,15 @@ def _outside(ctx: Context, whole: DataFile, source: Source) -> Objects:
 
 def _is_cut(seen: _Seen, adopt: bool, snapshot: Snapshot) -> bool:
     limit = Properties(snapshot.properties).number("ingest.split_bytes")
-    return (seen.spans or seen.recode) and not adopt and seen.entry.size <= limit
+    # Some KB may be a GB once decoded, and row groups are decoded whole.
+    fits = seen.entry.size <= limit and seen.group_bytes <= DECODED_SHARE * limit
+    return (seen.spans or seen.recode) and not adopt and fits
 
 
 def stamps_ids(snapshot: Snapshot) -> bool:
     """Whether landed files get the table's field ids."""
-    properties = Properties(snapshot.properties)
-    wanted = properties.text("ingest.field_ids")
-    return wanted == "stamp" or (wanted == "auto" and properties.text("publish.format") != "none")
+    wanted = Properties(snapshot.properties).text("ingest.field_ids")
+    return wanted == "stamp" or (wanted == "auto" and is_published(snapshot.properties))
 
 
 def _stamp(

@@ -4,7 +4,9 @@ Promise: of metadata from `parse_metadata` every statistic can be asked for. pya
 bounds when it is asked whether there are any, and where they are shorter than a value it does not raise but
 aborts. DataFusion cuts the bounds of fixed-width binary columns short (at 64 bytes, unless told otherwise):
 of such chunks the statistics are left out. Bounds of other types are never cut, so a footer with such is
-damaged, and `check_bounds` refuses it when a file comes into the table.
+damaged. It aborts, too, when it is asked for a chunk whose type is not its column's, or whose histograms of
+levels have another length than the column has levels. `check_chunks` refuses these when a file comes into
+the table.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inlay.errors import UnreadableFile
-from inlay.parquet.footer.fields import Meta, Physical, Stats
+from inlay.parquet.footer.fields import Meta, Physical, Sizes, Stats
 from inlay.parquet.footer.footer import ColumnChunk, Footer, Leaf, decode_footer, trailer
-from inlay.parquet.footer.thrift import encode_struct
+from inlay.parquet.footer.thrift import encode_struct, unpack
 
 _WIDTHS = {
     Physical.BOOLEAN: 1,
@@ -49,13 +51,37 @@ def parse_metadata(tail: bytes, *, file_size: int, foreign: bool = True) -> pq.F
     return pq.read_metadata(pa.BufferReader(thrift + trailer(len(thrift))))
 
 
-def check_bounds(footer: Footer) -> None:
-    """Raises `UnreadableFile` where statistics have fewer bytes than a value."""
+def check_chunks(footer: Footer) -> None:
+    """Raises `UnreadableFile` where what a chunk says of itself contradicts its column."""
+    for group in footer.row_groups:
+        for leaf in footer.leaves:
+            fault = _chunk_fault(leaf, group.column(leaf.index))
+            if fault:
+                raise UnreadableFile(f"column {'.'.join(leaf.path)!a}: {fault}")
     for leaf, _ in _too_short(footer):
         if leaf.type in _WIDTHS:
             raise UnreadableFile(
-                f"the statistics of column {'.'.join(leaf.path)} are shorter than a value of it"
+                f"the statistics of column {'.'.join(leaf.path)!a} are shorter than a value of it"
             )
+
+
+def _chunk_fault(leaf: Leaf, chunk: ColumnChunk) -> str | None:
+    if chunk.meta[Meta.TYPE] != leaf.type:
+        return "a chunk has another type than the column"
+    told = chunk.meta.get(Meta.SIZES)
+    if told is None:
+        return None
+    sizes = unpack(told)
+    for key, level in (
+        (Sizes.REPETITION_LEVELS, leaf.repetition_level),
+        (Sizes.DEFINITION_LEVELS, leaf.definition_level),
+    ):
+        # Empty where nobody counted.
+        if key in sizes and len(sizes[key]) not in (0, level + 1):
+            return f"a histogram of {len(sizes[key])} levels, of {level + 1}"
+    if Sizes.TEXT_BYTES in sizes and leaf.type is not Physical.BYTE_ARRAY:
+        return "a length of texts, though its values are none"
+    return None
 
 
 def _too_short(footer: Footer) -> Iterator[tuple[Leaf, ColumnChunk]]:

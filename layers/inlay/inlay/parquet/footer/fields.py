@@ -176,6 +176,14 @@ class Meta:
     SIZES = nested(16)
 
 
+class Sizes:
+    """SizeStatistics."""
+
+    TEXT_BYTES = i64(1)
+    REPETITION_LEVELS = items(2)
+    DEFINITION_LEVELS = items(3)
+
+
 class Stats:
     """Statistics. The first two are deprecated: they compare signed, whatever the type."""
 

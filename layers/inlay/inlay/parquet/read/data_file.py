@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from inlay.errors import InlayError, UnreadableFile, UnsupportedFile
+from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.parquet.footer.arrow_metadata import parse_metadata
 from inlay.parquet.footer.columns import FileColumns, locate_columns
 from inlay.parquet.footer.footer import Footer, decode_footer
@@ -138,7 +138,8 @@ class reading:  # noqa: N801 - reads as a statement: `with reading(key):`
                 key=self.key,
                 next_step="Write it again with types and codecs that pyarrow reads",
             ) from error
-        if isinstance(error, pa.ArrowException | OSError) and not isinstance(error, InlayError):
+        # Arrow raises ValueErrors of its own, and Python's, for a name that is no Unicode.
+        if isinstance(error, pa.ArrowException | OSError | ValueError | OverflowError):
             raise UnreadableFile(
                 f"the file is broken: {_first_line(error)}", key=self.key
             ) from error

@@ -19,9 +19,10 @@ from inlay.format.partition import Partition
 from inlay.format.schema import Schema
 from inlay.format.snapshot import PartitionSpec
 from inlay.parquet.arrow.conform import check_fits
-from inlay.parquet.footer.arrow_metadata import check_bounds, parse_metadata
+from inlay.parquet.footer.arrow_metadata import check_chunks, parse_metadata
 from inlay.parquet.footer.columns import locate_columns
 from inlay.parquet.footer.footer import Footer, decode_footer, footer_length
+from inlay.parquet.read.data_file import reading
 from inlay.parquet.read.statistics import describe as describe_metadata
 from inlay.parquet.read.statistics import total_rows, whole_stats
 from inlay.plan.pruning.partitions import partition_from_stats
@@ -52,6 +53,7 @@ def describe(tail: bytes, *, size: int) -> Described:
     Raises `UnreadableFile` or `UnsupportedFile`."""
     footer = decode_footer(tail, file_size=size)
     footer_bytes = size - footer.start
+    check_chunks(footer)
     try:
         parsed = pq.ParquetFile(pa.BufferReader(tail[-footer_bytes:]))
         metadata = parse_metadata(tail, file_size=size)
@@ -63,7 +65,6 @@ def describe(tail: bytes, *, size: int) -> Described:
                 raise UnreadableFile(
                     "a column chunk lies outside the file: it was cut short or damaged"
                 )
-    check_bounds(footer)
     return Described(footer, footer_bytes, metadata, parsed.schema_arrow)
 
 
@@ -79,16 +80,17 @@ def entry_of(
 ) -> DataFile:
     """The entry of an object whose columns fit `schema`. Raises `SchemaMismatch`, for columns that the
     table lacks unless `extra_columns`."""
-    columns = locate_columns(described.arrow, schema)
-    entry = describe_metadata(
-        described.metadata,
-        key=key,
-        size=size,
-        schema=schema,
-        # Columns the file does not have are of use as well: they are all NULL.
-        stats_columns={*columns.leaves, *stats_columns},
-        footer_size=described.footer_bytes,
-    )
+    with reading(key):
+        columns = locate_columns(described.arrow, schema)
+        entry = describe_metadata(
+            described.metadata,
+            key=key,
+            size=size,
+            schema=schema,
+            # Columns the file does not have are of use as well: they are all NULL.
+            stats_columns={*columns.leaves, *stats_columns},
+            footer_size=described.footer_bytes,
+        )
     check_fits(described.arrow, schema, evidence=entry.stats.get, extra_columns=extra_columns)
     stats = {i: entry.stats[i] for i in stats_columns if i in entry.stats}
     return replace(entry, stats=stats, event=event)
@@ -97,9 +99,10 @@ def entry_of(
 def partition_in(described: Described, schema: Schema, spec: PartitionSpec) -> Partition | None:
     """The one partition of `spec` in which all rows of an object lie, by its footer; None when they lie
     in several, or when the footer does not tell."""
-    columns = locate_columns(described.arrow, schema)
-    sources = {field.source for field in spec.fields}
-    stats = whole_stats(described.metadata, columns, schema, sources)
+    with reading(""):
+        columns = locate_columns(described.arrow, schema)
+        sources = {field.source for field in spec.fields}
+        stats = whole_stats(described.metadata, columns, schema, sources)
     return partition_from_stats(spec, schema, stats, described.rows)
 
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow.parquet as pq
+
 from inlay.format.entry import ColumnStats
 from inlay.format.predicate import TRUE
+from inlay.parquet.footer.decoded_size import check_memory, chunk_bytes
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.deleted_rows import NO_DELETES, GroupDeletes
 from inlay.parquet.read.selection import PredicateFilter, RowFilter, Wanted, top_columns
@@ -19,6 +22,8 @@ from inlay.plan.pruning.absent_columns import Absent
 
 # Units that fit the budget side by side, so that one is fetched while another is decoded.
 UNITS_IN_BUDGET = 4
+# Values of a chunk from which on it is asked how long its texts are: fewer take no memory to speak of.
+MANY_VALUES = 10_000
 # What a value takes once decoded, when the footer cannot tell because of a dictionary; others 8.
 _DECODED_BYTES = {"BYTE_ARRAY": 24, "FIXED_LEN_BYTE_ARRAY": 16}
 
@@ -111,6 +116,18 @@ def _plan_group(
     return Group(ordinal, first_row, rows, tuple(left), deletes, only)
 
 
+def _may_repeat_texts(chunk: pq.ColumnChunkMetaData) -> bool:
+    """Whether a dictionary may hide how long the values are; then Inlay's own decoder is asked, which
+    knows what Arrow does not show of a footer."""
+    stored: int = chunk.total_uncompressed_size
+    return bool(
+        chunk.physical_type == "BYTE_ARRAY"
+        and chunk.has_dictionary_page
+        and chunk.num_values >= MANY_VALUES
+        and stored < 8 * chunk.num_values
+    )
+
+
 def in_units(
     file: OpenFile, wanted: Wanted, *, unit_bytes: int, budget_bytes: int
 ) -> Iterator[tuple[int, tuple[Group, ...]]]:
@@ -123,10 +140,16 @@ def in_units(
         tops = (*wanted.columns, *top_columns(wanted.schema, group.fields))
         chunks = file.chunks(group.ordinal, tops)
         stored_here = sum(c.total_compressed_size for c in chunks)
-        cost_here = stored_here + sum(
+        decoded_here = sum(
             max(c.total_uncompressed_size, c.num_values * _DECODED_BYTES.get(c.physical_type, 8))
             for c in chunks
         )
+        if any(_may_repeat_texts(c) for c in chunks) and file.footer is not None:
+            columns = file.footer.row_groups[group.ordinal].columns
+            told = sum(chunk_bytes(columns[leaf]) for leaf in file.leaves(tops))
+            decoded_here = max(decoded_here, told)
+        check_memory(decoded_here, key=file.task.file.key)
+        cost_here = stored_here + decoded_here
         if run and (stored + stored_here > unit_bytes or cost + cost_here > most):
             yield cost, tuple(run)
             run, stored, cost = [], 0, 0

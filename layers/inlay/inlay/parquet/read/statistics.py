@@ -195,7 +195,7 @@ def _leaf(ordinal: int, metadata: pq.FileMetaData, kind: Primitive) -> Leaf:
     column = metadata.schema.column(ordinal)
     # Some writers cut the bounds of byte arrays and say so in a field Arrow does not show. Arrow
     # itself never cuts them.
-    cut = column.physical_type == "BYTE_ARRAY" and "cpp-arrow" not in (metadata.created_by or "")
+    cut = column.physical_type == "BYTE_ARRAY" and "cpp-arrow" not in _writer(metadata)
     return Leaf(
         ordinal,
         kind,
@@ -203,6 +203,13 @@ def _leaf(ordinal: int, metadata: pq.FileMetaData, kind: Primitive) -> Leaf:
         _reader(column, kind, upwards=True),
         exact=not cut,
     )
+
+
+def _writer(metadata: pq.FileMetaData) -> str:
+    try:
+        return metadata.created_by or ""
+    except UnicodeDecodeError:  # anybody may write there what he likes
+        return ""
 
 
 def _reader(

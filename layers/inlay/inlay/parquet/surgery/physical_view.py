@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inlay.errors import UnreadableFile, UnsupportedFile
+from inlay.parquet.footer.decoded_size import check_memory, chunk_bytes
 from inlay.parquet.footer.fields import (
     Chunk,
     Converted,
@@ -169,7 +170,9 @@ def read_view(
     offsets of that chunk to find it in `body`.
     """
     chunks = []
-    for leaf in range(len(footer.leaves)) if leaves is None else leaves:
+    leaves = range(len(footer.leaves)) if leaves is None else leaves
+    check_memory(sum(chunk_bytes(group.column(leaf)) for leaf in leaves))
+    for leaf in leaves:
         chunk = group.column(leaf)
         meta = {
             key: value

@@ -11,7 +11,7 @@ from typing import Any
 
 from inlay.format.entry import DataFile, Marker, Where
 from inlay.format.predicate import Predicate
-from inlay.format.properties import LEDGER_SALT
+from inlay.format.properties import LEDGER_SALT, with_arrow_types
 from inlay.format.snapshot import (
     Boundary,
     Commit,
@@ -40,6 +40,7 @@ from inlay.plan.scan.marker_scope import (
     reference_may_hit,
 )
 from inlay.plan.schema_conflicts import evolved
+from inlay.plan.schema_evolution import field_at
 
 
 class Draft:
@@ -256,14 +257,14 @@ class Draft:
         # A restamped file keeps its key and loses the markers it was found clean of.
         settled = {i for u in self.units for i in u.applied}
         asked = set(self.change.drop_markers)
-        closed = _without_predicate(self.change.edit)
+        closed = self.change.edit.forgotten
         if not removed and not settled and not asked and not closed:
             return tier
 
         def goes(marker: Marker) -> bool:
             if marker.id in settled or (marker.file is not None and marker.file in removed):
                 return True
-            if marker.id not in asked and (closed is None or marker.erasure != closed):
+            if marker.id not in asked and marker.erasure not in closed:
                 return False
             if marker.file is not None:
                 return not _is_live(self.state, files, marker.file)
@@ -318,28 +319,27 @@ class Draft:
                 objects, rows = erased.get(name, (0, 0))
                 erased[name] = (objects + more_objects, rows + more_rows)
         found: list[Erasure] = []
+        moved = {e.id: e for e in edit.erasures}
         for erasure in self.base.erasures:
             objects, rows = erased.get(erasure.id, (0, 0))
             current = dataclasses.replace(
                 erasure, objects=erasure.objects + objects, rows=erasure.rows + rows
             )
-            if edit.erasure is not None and edit.erasure.id == erasure.id:
+            if erasure.id in moved:
                 # Counts are the base's: whoever planned this may not have seen the last ones.
                 found.append(
                     dataclasses.replace(
-                        edit.erasure,
+                        moved.pop(erasure.id),
                         objects=current.objects,
                         rows=current.rows,
                         phase_version=self.base.version + 1,
                     )
                 )
-            elif edit.close_erasure != erasure.id:
+            elif erasure.id not in edit.close_erasures:
                 found.append(current)
-        if edit.erasure is not None and all(e.id != edit.erasure.id for e in found):
-            opened = self.base.version + 1
-            found.append(
-                dataclasses.replace(edit.erasure, opened_version=opened, phase_version=opened)
-            )
+        version = self.base.version + 1
+        for opened in moved.values():
+            found.append(dataclasses.replace(opened, opened_version=version, phase_version=version))
         return tuple(found)
 
     def _edit(self, snapshot: Snapshot) -> Snapshot:
@@ -377,6 +377,10 @@ class Draft:
         schemas, schema_id, last = snapshot.schemas, snapshot.schema_id, snapshot.last_field_id
         if edit.schema is not None:
             schema = evolved(self.base, edit.schema)
+            declared = edit.schema.evolution.declared
+            properties = with_arrow_types(
+                properties, {field_at(schema, path).id: text for path, text in declared}
+            )
             schemas = (*schemas, schema)
             schema_id, last = schema.id, max(last, schema.max_id())
         if edit.spec is not None:
@@ -409,13 +413,6 @@ class Draft:
 def _rows_and_columns(snapshot: Snapshot) -> tuple[object, ...]:
     shape = (snapshot.schema_id, snapshot.spec_id, snapshot.primary_key, snapshot.sort_by)
     return (*shape, snapshot.files, snapshot.markers)
-
-
-def _without_predicate(edit: Edit) -> str | None:
-    """The erasure whose markers go, because it no longer has its predicate."""
-    if edit.erasure is not None and edit.erasure.predicate is None:
-        return edit.erasure.id
-    return edit.close_erasure
 
 
 def _is_live(state: State, files: Tier[DataFile], key: str) -> bool:

@@ -32,8 +32,7 @@ def needed(state: State, change: Change, *, resolved: int = 0) -> NeedSegments |
 def _files(state: State, change: Change, resolved: int) -> tuple[Segment, ...]:
     edit = change.edit
     shrinks = edit.schema is not None and looks_at(state.snapshot, edit.schema)[0]
-    ends_rewriting = edit.erasure is not None and edit.erasure.predicate is None
-    if edit.recount or shrinks or ends_rewriting:
+    if edit.recount or shrinks or edit.ends_rewriting:
         return state.missing_files()
     named = named_files(state, change)
     if not named and change.reads is None:
@@ -80,9 +79,7 @@ def _markers(state: State, change: Change) -> tuple[Segment, ...]:
     edit = change.edit
     replaces_files = bool(change.units or change.remove)
     drops = edit.schema is not None and looks_at(state.snapshot, edit.schema)[1]
-    ends_rewriting = edit.erasure is not None and edit.erasure.predicate is None
-    ends = ends_rewriting or edit.close_erasure is not None
-    if replaces_files or change.drop_markers or edit.recount or drops or ends:
+    if replaces_files or change.drop_markers or edit.recount or drops or edit.forgotten:
         return state.missing_markers()
     reads = change.reads
     if reads is None:

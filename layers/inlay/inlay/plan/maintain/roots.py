@@ -217,7 +217,7 @@ def plan_garbage(
                 version = archive_version(item.key)
                 newest_archive = max(newest_archive, version or 0)
                 is_needed = version is None or version > gone_through or version in kept_versions
-            case ObjectKind.SEGMENT | ObjectKind.DATA | ObjectKind.TOMBSTONE:
+            case ObjectKind.SEGMENT | ObjectKind.DATA | ObjectKind.TOMBSTONE | ObjectKind.PUBLISHED:
                 is_needed = item.key in needed
         if is_needed:
             continue

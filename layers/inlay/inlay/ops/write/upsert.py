@@ -36,6 +36,7 @@ from inlay.ops.data.data_files import reader_of, write_batches
 from inlay.ops.metadata.load import Loaded, load_matching
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.conform import check_names, conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import is_list, plain_type, schema_to_arrow, to_physical
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.plan.change import Change, Reads, Request
@@ -82,12 +83,18 @@ def upsert(
         [conform(batch, schema, given, by_value=True) for batch in reader],
         schema=schema_to_arrow(given),
     )
+    declared = Declared.of(loaded.snapshot)
+    for batch in rows.to_batches():
+        declared.check(batch)
     rows = _one_of_each_key(rows, names, on_duplicate, order, ctx.uri)
     if rows.num_rows == 0 and request is None:
         return Skipped(loaded)
     kept = tuple(field for field in schema.fields if field.name not in given.names)
     if kept:
-        loaded = current_base(ctx, loaded)
+        named_on, loaded = loaded, current_base(ctx, loaded)
+        rows, names = _renamed(ctx, rows, names, given, named_on, loaded)
+        ids = {field.id for field in given.fields}
+        kept = tuple(field for field in loaded.snapshot.schema.fields if field.id not in ids)
     bound = loaded
 
     def plan(loaded: Loaded) -> Change | Planned:
@@ -105,6 +112,31 @@ def upsert(
         )
 
     return commit_planned(ctx, loaded, plan)
+
+
+def _renamed(
+    ctx: Context,
+    rows: pa.Table,
+    names: tuple[str, ...],
+    given: Schema,
+    named_on: Loaded,
+    loaded: Loaded,
+) -> tuple[pa.Table, tuple[str, ...]]:
+    """Rows and key columns by the names that the fields of `given` have by now. Raises `ConcurrentChange`
+    where one was dropped or has another type: what the names meant is told by the schema they were read
+    under."""
+    newest = [loaded.snapshot.schema.by_id(field.id) for field in given.fields]
+    now = [
+        field.name
+        for field, was in zip(newest, given.fields, strict=True)
+        if field is not None and field.type == was.type
+    ]
+    if len(now) < len(newest):
+        check_same_schema(ctx, named_on, loaded)
+    by_name = dict(zip(given.names, now, strict=True))
+    return rows.rename_columns([by_name[name] for name in rows.column_names]), tuple(
+        by_name[name] for name in names
+    )
 
 
 def _markers(ctx: Context, loaded: Loaded, rows: pa.Table, names: Sequence[str]) -> tuple[Any, ...]:

@@ -1,0 +1,289 @@
+"""Avro object container files, as far as Iceberg's manifests and manifest lists need them.
+
+Promise: `encode_avro` writes records by a schema so that any Avro reader gets them back; `decode_avro`
+reads files of this and of other writers, by the schema in the file. Codecs: null and deflate. Records are
+dicts by field name; a map with keys other than text is what Iceberg makes of it, an array of records of
+`key` and `value`. Damaged bytes raise `CorruptTable`. (Apache Avro 1.11, specification.)
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from inlay.errors import CorruptTable
+
+MAGIC = b"Obj\x01"
+# Records of a block: a reader holds one block at a time.
+BLOCK_RECORDS = 4_096
+# Nesting of a schema; Iceberg's have six levels.
+MAX_DEPTH = 32
+# What one block may become when it is inflated: the largest manifest written here is a tenth of it.
+MAX_BLOCK_BYTES = 256 * 1024 * 1024
+
+Writer = Callable[[bytearray, Any], None]
+Reader = Callable[["_Input"], Any]
+
+
+def encode_avro(
+    schema: Mapping[str, Any],
+    records: Iterable[Mapping[str, Any]],
+    *,
+    metadata: Mapping[str, str],
+    sync: bytes,
+) -> bytes:
+    """A container file of `records`; `sync` are 16 bytes that mark the ends of its blocks."""
+    out = bytearray(MAGIC)
+    header = {
+        "avro.schema": json.dumps(schema, separators=(",", ":")),
+        "avro.codec": "deflate",
+        **metadata,
+    }
+    _long(out, len(header))
+    for key, text in header.items():
+        _bytes(out, key.encode())
+        _bytes(out, text.encode())
+    out += b"\x00" + sync
+    write = _writer(schema)
+    block, count = bytearray(), 0
+    for record in records:
+        write(block, record)
+        count += 1
+        if count == BLOCK_RECORDS:
+            _block(out, block, count, sync)
+            block, count = bytearray(), 0
+    if count:
+        _block(out, block, count, sync)
+    return bytes(out)
+
+
+def _block(out: bytearray, block: bytearray, count: int, sync: bytes) -> None:
+    deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
+    body = deflate.compress(bytes(block)) + deflate.flush()
+    _long(out, count)
+    _bytes(out, body)
+    out += sync
+
+
+def _long(out: bytearray, value: int) -> None:
+    value = (value << 1) ^ (value >> 63)
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _bytes(out: bytearray, value: bytes) -> None:
+    _long(out, len(value))
+    out += value
+
+
+def _writer(schema: Any) -> Writer:
+    if isinstance(schema, list):
+        null, some = schema  # unions here are all of null and one type
+        assert null == "null"
+        inner = _writer(some)
+
+        def optional(out: bytearray, value: Any) -> None:
+            if value is None:
+                out.append(0)
+            else:
+                out.append(2)
+                inner(out, value)
+
+        return optional
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    match kind:
+        case "record":
+            fields = [(f["name"], _writer(f["type"])) for f in schema["fields"]]
+
+            def record(out: bytearray, value: Any) -> None:
+                for name, write in fields:
+                    write(out, value.get(name))
+
+            return record
+        case "array":
+            item = _writer(schema["items"])
+
+            def array(out: bytearray, values: Any) -> None:
+                if values:
+                    _long(out, len(values))
+                    for value in values:
+                        item(out, value)
+                out.append(0)
+
+            return array
+        case "int" | "long":
+            return _long
+        case "string":
+            return lambda out, value: _bytes(out, value.encode())
+        case "bytes":
+            return _bytes
+        case "fixed":
+            return lambda out, value: out.extend(value)
+        case "boolean":
+            return lambda out, value: out.append(1 if value else 0)
+        case "float":
+            return lambda out, value: out.extend(struct.pack("<f", value))
+        case "double":
+            return lambda out, value: out.extend(struct.pack("<d", value))
+        case dict():
+            return _writer(kind)
+    raise ValueError(f"no Avro type: {kind!r}")
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AvroFile:
+    """`metadata` is the file's own, the records are by its own schema."""
+
+    metadata: Mapping[str, str]
+    records: tuple[dict[str, Any], ...]
+
+
+@dataclass(slots=True)
+class _Input:
+    data: bytes
+    at: int = 0
+
+    def take(self, length: int) -> bytes:
+        end = self.at + length
+        if length < 0 or end > len(self.data):
+            raise CorruptTable("an Avro file is cut short")
+        found = self.data[self.at : end]
+        self.at = end
+        return found
+
+    def long(self) -> int:
+        shift = value = 0
+        while True:
+            if self.at >= len(self.data) or shift > 63:
+                raise CorruptTable("an Avro file is cut short")
+            byte = self.data[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+            shift += 7
+
+    def bytes(self) -> bytes:
+        return self.take(self.long())
+
+
+def decode_avro(data: bytes) -> AvroFile:
+    """All records of a container file. Raises `CorruptTable`."""
+    source = _Input(data)
+    if source.take(4) != MAGIC:
+        raise CorruptTable("an object is no Avro file")
+    metadata: dict[str, str] = {}
+    try:
+        for _ in _blocks(source):
+            key = source.bytes().decode()
+            metadata[key] = source.bytes().decode("utf-8", "replace")
+        sync = source.take(16)
+        read = _reader(json.loads(metadata["avro.schema"]), {}, 0)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptTable(f"an Avro file has no readable head: {error}") from None
+    codec = metadata.get("avro.codec", "null")
+    if codec not in ("null", "deflate"):
+        raise CorruptTable(
+            f"an Avro file is compressed with {codec[:20]!r}",
+            next_step="Write its manifests with the codec deflate (write.metadata.compression…)",
+        )
+    records: list[dict[str, Any]] = []
+    while source.at < len(data):
+        count, body = source.long(), source.bytes()
+        if source.take(16) != sync:
+            raise CorruptTable("an Avro file has a block that does not end where it says")
+        if codec == "deflate":
+            body = _inflate(body)
+        block = _Input(body)
+        if not 0 <= count <= len(body):
+            raise CorruptTable("an Avro block says it holds more records than it has bytes")
+        records.extend(read(block) for _ in range(count))
+    return AvroFile(metadata, tuple(records))
+
+
+def _inflate(body: bytes) -> bytes:
+    inflate = zlib.decompressobj(-15)
+    try:
+        found = inflate.decompress(body, MAX_BLOCK_BYTES)
+    except zlib.error as error:
+        raise CorruptTable(f"an Avro block is damaged: {error}") from None
+    if not inflate.eof:
+        raise CorruptTable("an Avro block is cut short or too large")
+    return found
+
+
+def _blocks(source: _Input) -> Iterable[int]:
+    """Of an array or map: one turn for each item."""
+    while count := source.long():
+        if count < 0:
+            source.long()  # bytes of the block
+            count = -count
+        if count > len(source.data):
+            raise CorruptTable("an Avro array says it holds more than there is")
+        yield from range(count)
+
+
+def _reader(schema: Any, named: dict[str, Reader], depth: int) -> Reader:
+    if depth > MAX_DEPTH:
+        raise CorruptTable("an Avro schema is nested too deeply")
+    if isinstance(schema, list):
+        branches = [_reader(s, named, depth + 1) for s in schema]
+
+        def union(source: _Input) -> Any:
+            at = source.long()
+            if not 0 <= at < len(branches):
+                raise CorruptTable("an Avro union has no such branch")
+            return branches[at](source)
+
+        return union
+    if isinstance(schema, str) and schema in named:
+        return named[schema]
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if isinstance(kind, dict | list):
+        return _reader(kind, named, depth + 1)
+    match kind:
+        case "record":
+            fields = [(f["name"], _reader(f["type"], named, depth + 1)) for f in schema["fields"]]
+            found: Reader = lambda source: {name: read(source) for name, read in fields}  # noqa: E731
+        case "array":
+            item = _reader(schema["items"], named, depth + 1)
+            found = lambda source: [item(source) for _ in _blocks(source)]  # noqa: E731
+        case "map":
+            value = _reader(schema["values"], named, depth + 1)
+            found = lambda source: {  # noqa: E731
+                source.bytes().decode(): value(source) for _ in _blocks(source)
+            }
+        case "fixed":
+            size = int(schema["size"])
+            found = lambda source: source.take(size)  # noqa: E731
+        case "null":
+            return lambda source: None
+        case "int" | "long":
+            return _Input.long
+        case "string":
+            return lambda source: source.bytes().decode("utf-8", "replace")
+        case "bytes":
+            return _Input.bytes
+        case "boolean":
+            return lambda source: source.take(1) != b"\x00"
+        case "float":
+            return lambda source: struct.unpack("<f", source.take(4))[0]
+        case "double":
+            return lambda source: struct.unpack("<d", source.take(8))[0]
+        case "enum":
+            symbols = list(schema["symbols"])
+            found = lambda source: symbols[source.long()]  # noqa: E731
+        case _:
+            raise CorruptTable(f"an Avro schema has an unknown type {str(kind)[:40]!r}")
+    if isinstance(schema, dict) and "name" in schema:
+        named[schema["name"]] = found
+    return found

@@ -1,0 +1,165 @@
+"""Table metadata: the JSON object at the root of a published table, and the pointer to it.
+
+Promise: `table_metadata` is Iceberg's table metadata (specification, "Table Metadata"), of version 2 or 3;
+snapshot ids and sequence numbers are Inlay's versions. The published pointer is the answer that a REST
+catalog gives to `loadTable`, so that a file server is a catalog; what Inlay itself has to know of the
+publication stands in the metadata's properties.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from inlay.errors import CorruptTable
+from inlay.iceberg.schema import Specs
+
+# Snapshots a published table offers to travel back to: each is some 300 bytes of every publication.
+MAX_SNAPSHOTS = 8
+MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """A published snapshot: Inlay's `version`, its manifest list, what it has."""
+
+    version: int
+    time_us: int
+    manifest_list: str
+    schema_id: int
+    parent: int | None = None
+    first_row_id: int | None = None
+    added_rows: int = 0
+    summary: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self, format_version: int) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "snapshot-id": self.version,
+            "sequence-number": self.version,
+            "timestamp-ms": self.time_us // 1000,
+            "manifest-list": self.manifest_list,
+            "schema-id": self.schema_id,
+            "summary": dict(self.summary),
+        }
+        if self.parent is not None:
+            found["parent-snapshot-id"] = self.parent
+        if format_version >= 3:
+            found |= {"first-row-id": self.first_row_id or 0, "added-rows": self.added_rows}
+        return found
+
+    @staticmethod
+    def from_json(found: Mapping[str, Any]) -> Published:
+        return Published(
+            version=found["snapshot-id"],
+            time_us=found["timestamp-ms"] * 1000,
+            manifest_list=found["manifest-list"],
+            schema_id=found["schema-id"],
+            parent=found.get("parent-snapshot-id"),
+            first_row_id=found.get("first-row-id"),
+            added_rows=found.get("added-rows", 0),
+            summary=found.get("summary", {}),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What stands in the published pointer. `versions` are Inlay's that can be read through it."""
+
+    version: int
+    table_id: str
+    format_version: int
+    root: str
+    location: str  # of the metadata file
+    snapshots: tuple[Published, ...]
+    schemas: tuple[Mapping[str, Any], ...]
+    next_row_id: int
+    fingerprint: str
+
+    @property
+    def current(self) -> Published:
+        return next(s for s in self.snapshots if s.version == self.version)
+
+
+def table_metadata(
+    *,
+    table_id: str,
+    root: str,
+    format_version: int,
+    snapshots: Sequence[Published],
+    schemas: Sequence[Mapping[str, Any]],
+    schema_id: int,
+    last_field_id: int,
+    specs: Specs,
+    spec_id: int,
+    refs: Mapping[str, int],
+    next_row_id: int,
+    properties: Mapping[str, str],
+) -> dict[str, Any]:
+    """`snapshots` oldest first, the last is current; `refs` are tags by name and version."""
+    current = snapshots[-1]
+    found: dict[str, Any] = {
+        "format-version": format_version,
+        "table-uuid": table_id,
+        "location": root,
+        "last-sequence-number": current.version,
+        "last-updated-ms": max(current.time_us // 1000, *(s.time_us // 1000 for s in snapshots)),
+        "last-column-id": last_field_id,
+        "schemas": list(schemas),
+        "current-schema-id": schema_id,
+        "partition-specs": [s.to_json() for s in specs.by_id.values()],
+        "default-spec-id": spec_id if spec_id in specs.by_id else 0,
+        "last-partition-id": specs.last_partition_id,
+        "properties": dict(properties),
+        "current-snapshot-id": current.version,
+        "snapshots": [s.to_json(format_version) for s in snapshots],
+        "snapshot-log": [
+            {"snapshot-id": s.version, "timestamp-ms": s.time_us // 1000} for s in snapshots
+        ],
+        "metadata-log": [],
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "default-sort-order-id": 0,
+        "refs": {
+            MAIN: {"snapshot-id": current.version, "type": "branch"},
+            **{
+                name: {"snapshot-id": version, "type": "tag"}
+                for name, version in refs.items()
+                if name != MAIN
+            },
+        },
+        "statistics": [],
+    }
+    if format_version >= 3:
+        found["next-row-id"] = next_row_id
+    return found
+
+
+def encode_pointer(metadata: Mapping[str, Any], location: str) -> bytes:
+    """The published pointer: what `loadTable` answers."""
+    found = {"metadata-location": location, "metadata": metadata, "config": {}}
+    return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_pointer(data: bytes) -> Publication:
+    """Raises `CorruptTable` for what no publication of Inlay wrote."""
+    try:
+        answer = json.loads(data)
+        metadata = answer["metadata"]
+        properties = metadata["properties"]
+        return Publication(
+            version=int(metadata["current-snapshot-id"]),
+            table_id=metadata["table-uuid"],
+            format_version=int(metadata["format-version"]),
+            root=metadata["location"],
+            location=answer["metadata-location"],
+            snapshots=tuple(Published.from_json(s) for s in metadata["snapshots"]),
+            schemas=tuple(metadata["schemas"]),
+            next_row_id=int(metadata.get("next-row-id", 0)),
+            fingerprint=properties["inlay.fingerprint"],
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+        raise CorruptTable(
+            f"the published pointer cannot be read: {type(error).__name__} {str(error)[:80]}",
+            next_step="`inlay publish --rebuild` publishes the table afresh",
+        ) from None

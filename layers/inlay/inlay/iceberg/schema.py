@@ -1,0 +1,466 @@
+"""Columns, values and partition specs as Iceberg has them, or the reason why a table cannot be published.
+
+Promise: a column that is translated here means the same to every reader of Iceberg: its type holds exactly
+the values that Inlay's holds, and bounds and partition values are in Iceberg's single-value form (Iceberg
+specification, appendix D). A column that some engine would read wrongly is refused by name
+(`refusals`), never bent: unsigned integers of 32 and 64 bits, decimals above 38 digits, and nanoseconds,
+which every engine tried but pyiceberg truncates without a word.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from typing import Any
+
+from inlay.format.entry import ColumnStats
+from inlay.format.partition import Transform, decode_partition, parse_transform, result_type
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
+from inlay.format.snapshot import PartitionSpec
+
+MAX_DECIMAL_DIGITS = 38
+# Iceberg's partition fields have ids of their own, from here on.
+FIRST_PARTITION_ID = 1000
+MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Enough digits for any decimal there is; the default context would round.
+_EXACT = Context(prec=100)
+_INTS = ("int8", "int16", "int32", "uint8", "uint16")
+
+
+# -- types ----------------------------------------------------------------------------------------
+
+
+def iceberg_type(kind: Primitive) -> str | None:
+    """Iceberg's name for a type; None for one that cannot be published."""
+    match kind.name:
+        case "bool":
+            return "boolean"
+        case name if name in _INTS:
+            return "int"
+        case "int64":
+            return "long"
+        case "float" | "double" | "string" | "binary" | "date":
+            return kind.name
+        case "decimal" if kind.precision <= MAX_DECIMAL_DIGITS and kind.scale >= 0:
+            return f"decimal({kind.precision}, {kind.scale})"
+        case "fixed":
+            return f"fixed[{kind.precision}]"
+        case "time" | "timestamp" | "timestamptz" if kind.unit in MICROSECONDS:
+            return kind.name
+    return None
+
+
+def refusals(schema: Schema, *, format_version: int) -> tuple[str, ...]:
+    """Why the columns of a table cannot be published, each by name; empty when they can."""
+    found: list[str] = []
+    names: dict[str, str] = {}
+    for path, field in schema.walk():
+        name = ".".join(path)
+        if name.casefold() in names:
+            found.append(
+                f"columns {names[name.casefold()]!r} and {name!r} are one to engines that ignore case"
+            )
+        names[name.casefold()] = name
+        if isinstance(field.type, Primitive) and iceberg_type(field.type) is None:
+            found.append(f"column {name!r} has type {field.type}: {_why(field.type)}")
+        if isinstance(field.type, Struct) and not field.type.fields:
+            found.append(f"column {name!r} is a struct without fields")
+        if field.default is not None and format_version < 3:
+            found.append(f"column {name!r} has a default, which Iceberg has from version 3 on")
+    return tuple(found)
+
+
+def _why(kind: Primitive) -> str:
+    if kind.name in ("uint32", "uint64"):
+        return "Iceberg has no unsigned integers, and engines would read it as signed"
+    if kind.name == "decimal":
+        return f"Iceberg's decimals have at most {MAX_DECIMAL_DIGITS} digits"
+    return "engines truncate nanoseconds without a word"
+
+
+def schema_to_iceberg(schema: Schema, *, format_version: int) -> dict[str, Any]:
+    return {
+        "type": "struct",
+        "schema-id": schema.id,
+        "fields": [_field(f, format_version) for f in schema.fields],
+    }
+
+
+def _field(field: Field, format_version: int) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "id": field.id,
+        "name": field.name,
+        "required": not field.nullable,
+        "type": _type(field.type, format_version),
+    }
+    if field.doc:
+        found["doc"] = field.doc
+    if field.default is not None and format_version >= 3:
+        assert isinstance(field.type, Primitive)
+        found["initial-default"] = found["write-default"] = json_value(field.type, field.default)
+    return found
+
+
+def _type(kind: Type, format_version: int) -> Any:
+    match kind:
+        case Primitive():
+            found = iceberg_type(kind)
+            assert found is not None, kind
+            return found
+        case Struct(fields):
+            return {"type": "struct", "fields": [_field(f, format_version) for f in fields]}
+        case ListOf(element):
+            return {
+                "type": "list",
+                "element-id": element.id,
+                "element-required": not element.nullable,
+                "element": _type(element.type, format_version),
+            }
+        case MapOf(key, value):
+            return {
+                "type": "map",
+                "key-id": key.id,
+                "key": _type(key.type, format_version),
+                "value-id": value.id,
+                "value-required": not value.nullable,
+                "value": _type(value.type, format_version),
+            }
+
+
+def name_mapping(schema: Schema) -> list[dict[str, Any]]:
+    """Iceberg's `schema.name-mapping.default`: only adopted files without ids need it."""
+
+    def mapped(field: Field) -> dict[str, Any]:
+        found: dict[str, Any] = {"field-id": field.id, "names": [field.name]}
+        match field.type:
+            case Struct(fields):
+                found["fields"] = [mapped(f) for f in fields]
+            case ListOf(element):
+                found["fields"] = [mapped(element)]
+            case MapOf(key, value):
+                found["fields"] = [mapped(key), mapped(value)]
+            case Primitive():
+                pass
+        return found
+
+    return [mapped(f) for f in schema.fields]
+
+
+# -- single values --------------------------------------------------------------------------------
+
+
+def json_value(kind: Primitive, value: Value) -> Any:
+    """A value in the JSON single-value form (appendix D): a column's default."""
+    match kind.name:
+        case "decimal":
+            assert isinstance(value, Decimal)
+            return f"{value:f}"
+        case "binary" | "fixed":
+            assert isinstance(value, bytes)
+            return value.hex()
+        case "date":
+            return _date_text(_whole(value))
+        case "time":
+            return _time_text(_whole(value) * MICROSECONDS[kind.unit])
+        case "timestamp" | "timestamptz":
+            micros = _whole(value) * MICROSECONDS[kind.unit]
+            days, rest = divmod(micros, 86_400_000_000)
+            zone = "+00:00" if kind.name == "timestamptz" else ""
+            return f"{_date_text(days)}T{_time_text(rest)}{zone}"
+    return value
+
+
+def _whole(value: Value) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _date_text(days: int) -> str:
+    # Years beyond 9999 and before 1 are no dates of Python; the calendar repeats every 400 years.
+    from datetime import date, timedelta
+
+    cycles, rest = divmod(days + 719_162, 146_097)
+    day = date(1, 1, 1) + timedelta(days=rest)
+    return f"{day.year + 400 * cycles:04d}-{day.month:02d}-{day.day:02d}"
+
+
+def _time_text(micros: int) -> str:
+    seconds, fraction = divmod(micros, 1_000_000)
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction:06d}"
+
+
+def binary_value(kind: Primitive, value: Value) -> bytes:
+    """A value in the binary single-value form (appendix D)."""
+    match kind.name:
+        case "bool":
+            return b"\x01" if value else b"\x00"
+        case name if name in _INTS or name == "date":
+            return struct.pack("<i", value)
+        case "int64":
+            return struct.pack("<q", value)
+        case "float":
+            return struct.pack("<f", value)
+        case "double":
+            return struct.pack("<d", value)
+        case "time" | "timestamp" | "timestamptz":
+            return struct.pack("<q", _whole(value) * MICROSECONDS[kind.unit])
+        case "decimal":
+            return unscaled_bytes(kind, value)
+        case "string":
+            assert isinstance(value, str)
+            return value.encode()
+    assert isinstance(value, bytes)
+    return value
+
+
+def _unscaled(kind: Primitive, value: Value) -> int:
+    assert isinstance(value, Decimal)
+    shifted: Decimal = value.scaleb(kind.scale, _EXACT)
+    return int(shifted)
+
+
+def unscaled_bytes(kind: Primitive, value: Value) -> bytes:
+    """The fewest bytes of the unscaled value, big-endian, two's complement."""
+    number = _unscaled(kind, value)
+    length = (number if number >= 0 else ~number).bit_length() // 8 + 1
+    return number.to_bytes(length, "big", signed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of one column in one file: None where nothing is known that is sure for every engine."""
+
+    lower: bytes | None = None
+    upper: bytes | None = None
+    nulls: int | None = None
+    nans: int | None = None
+
+
+def bounds_of(kind: Primitive, stats: ColumnStats) -> Bounds:
+    """A column's statistics. Floats have bounds only where there surely is no NaN: SQL engines put NaN
+    above every number, and would leave out a file by an upper bound that does not count it. Times beyond
+    64 bits of microseconds have none either."""
+    lower, upper = stats.lower, stats.upper
+    nans = None
+    if kind.is_float:
+        nans = 0 if stats.has_nan is False else None
+        if nans is None:
+            lower = upper = None
+        if lower == 0:
+            lower = -0.0
+        if upper == 0:
+            upper = 0.0
+    return Bounds(_bound(kind, lower), _bound(kind, upper), stats.null_count, nans)
+
+
+def _bound(kind: Primitive, value: Value | None) -> bytes | None:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    try:
+        return binary_value(kind, value)
+    except struct.error:
+        return None
+
+
+# -- partitions -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionColumn:
+    """One field of a published spec. `kind` is the type of its values."""
+
+    source: int
+    field_id: int
+    name: str
+    transform: Transform
+    source_kind: Primitive
+    kind: Primitive
+
+    @property
+    def avro_type(self) -> Any:
+        return avro_type(self.kind, f"p{self.field_id}")
+
+    def value(self, written: Value | None) -> Any:
+        """A partition value as it stands in an entry, as Avro has it."""
+        value = decode_partition(self.transform, self.source_kind, written)
+        return None if value is None else avro_value(self.kind, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A partition spec as published; without columns it is that of files in no one partition."""
+
+    id: int
+    columns: tuple[PartitionColumn, ...] = ()
+
+    def fields_json(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "source-id": c.source,
+                "field-id": c.field_id,
+                "name": c.name,
+                "transform": str(c.transform),
+            }
+            for c in self.columns
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"spec-id": self.id, "fields": self.fields_json()}
+
+    def avro_record(self) -> dict[str, Any]:
+        return {
+            "type": "record",
+            "name": "r102",
+            "fields": [
+                {
+                    "name": c.name,
+                    "type": ["null", c.avro_type],
+                    "default": None,
+                    "field-id": c.field_id,
+                }
+                for c in self.columns
+            ],
+        }
+
+    def values(self, partition: tuple[Value | None, ...]) -> dict[str, Any]:
+        return {c.name: c.value(v) for c, v in zip(self.columns, partition, strict=True)}
+
+
+UNPARTITIONED = Spec(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Specs:
+    """The specs of a table, as far as Iceberg can say them under the table's columns as they are. A file of
+    another spec, or whose values meant something else when it was written, is published in none."""
+
+    by_id: Mapping[int, Spec]
+    kinds: Mapping[int, Mapping[int, Primitive]]  # spec id → source → type that its values are of
+
+    def of(self, spec_id: int, partition: tuple[Any, ...], recorded: Mapping[int, Field]) -> Spec:
+        """The spec under which a file is published. `recorded` are the fields of its schema, by id."""
+        spec = self.by_id.get(spec_id)
+        if spec is None or not spec.columns or len(partition) != len(spec.columns):
+            return UNPARTITIONED
+        for column in spec.columns:
+            was = recorded.get(column.source)
+            if was is None or was.type != column.source_kind:
+                return UNPARTITIONED
+        return spec
+
+    @property
+    def last_partition_id(self) -> int:
+        ids = [c.field_id for s in self.by_id.values() for c in s.columns]
+        return max(ids, default=FIRST_PARTITION_ID - 1)
+
+
+def specs_to_iceberg(specs: Collection[PartitionSpec], schema: Schema) -> Specs:
+    """Field ids of partition columns follow from the table's specs alone: equal (source, transform) have
+    one id in all specs, as Iceberg asks, in the order in which the table came to them."""
+    fields = {f.id: f for _, f in schema.walk()}
+    taken = {name.casefold() for name in schema.names}
+    ids: dict[tuple[int, str], int] = {}
+    found: dict[int, Spec] = {0: UNPARTITIONED}
+    kinds: dict[int, dict[int, Primitive]] = {}
+    for spec in sorted(specs, key=lambda s: s.id):
+        columns: list[PartitionColumn] = []
+        for part in spec.fields:
+            field_id = ids.setdefault((part.source, part.transform), FIRST_PARTITION_ID + len(ids))
+            source = fields.get(part.source)
+            if source is None or not isinstance(source.type, Primitive):
+                break  # the column was dropped: its files are published in no partition
+            transform = parse_transform(part.transform)
+            kind = result_type(transform, source.type)
+            if kind is None or iceberg_type(kind) is None or iceberg_type(source.type) is None:
+                break
+            if kind.is_float:
+                break  # engines differ in what they make of NaN and of zeros as partition values
+            name = _partition_name(transform, part.source)
+            while name.casefold() in taken:
+                name += "_"
+            columns.append(
+                PartitionColumn(part.source, field_id, name, transform, source.type, kind)
+            )
+        if len(columns) == len(spec.fields) and columns:
+            found[spec.id] = Spec(spec.id, tuple(columns))
+            kinds[spec.id] = {c.source: c.source_kind for c in columns}
+    return Specs(found, kinds)
+
+
+def _partition_name(transform: Transform, source: int) -> str:
+    """By id: names of columns change, and need not be names in Avro."""
+    return f"p{source}_{transform.name}" + (f"_{transform.width}" if transform.width else "")
+
+
+def avro_type(kind: Primitive, name: str) -> Any:
+    match kind.name:
+        case "bool":
+            return "boolean"
+        case "date":
+            return {"type": "int", "logicalType": "date"}
+        case found if found in _INTS:
+            return "int"
+        case "int64":
+            return "long"
+        case "time":
+            return {"type": "long", "logicalType": "time-micros"}
+        case "timestamp" | "timestamptz":
+            return {
+                "type": "long",
+                "logicalType": "timestamp-micros",
+                "adjust-to-utc": kind.name == "timestamptz",
+            }
+        case "string":
+            return "string"
+        case "binary":
+            return "bytes"
+        case "fixed":
+            return {"type": "fixed", "name": name, "size": kind.precision}
+        case "decimal":
+            return {
+                "type": "fixed",
+                "name": name,
+                "size": _decimal_bytes(kind.precision),
+                "logicalType": "decimal",
+                "precision": kind.precision,
+                "scale": kind.scale,
+            }
+    raise ValueError(f"no partition value: {kind}")
+
+
+def _decimal_bytes(precision: int) -> int:
+    greatest: int = 10**precision - 1
+    return (greatest.bit_length() + 8) // 8
+
+
+def avro_value(kind: Primitive, value: Value) -> Any:
+    if kind.name == "decimal":
+        size = _decimal_bytes(kind.precision)
+        return _unscaled(kind, value).to_bytes(size, "big", signed=True)
+    if kind.name in ("time", "timestamp", "timestamptz"):
+        return _whole(value) * MICROSECONDS[kind.unit]
+    return value
+
+
+def summaries(spec: Spec, partitions: Collection[tuple[Value | None, ...]]) -> list[dict[str, Any]]:
+    """What a manifest list says of the partition values in a manifest, one record for each column."""
+
+    def each() -> Iterator[dict[str, Any]]:
+        for at, column in enumerate(spec.columns):
+            values = [
+                decode_partition(column.transform, column.source_kind, p[at]) for p in partitions
+            ]
+            known = [v for v in values if v is not None]
+            yield {
+                "contains_null": len(known) < len(values),
+                "contains_nan": False,
+                "lower_bound": binary_value(column.kind, min(known)) if known else None,
+                "upper_bound": binary_value(column.kind, max(known)) if known else None,
+            }
+
+    return list(each())

@@ -1,0 +1,211 @@
+"""The last look: every file that is left is opened, before an erasure forgets what it asked for.
+
+Promise: `search_files` searches what lies beside the rows of every live file of main, branches and tags
+(dictionaries, bounds, page indexes, Bloom filters, key-values; user metadata and tags of files that came
+from elsewhere) for values that the predicates name, once for all of them, and answers with each place it
+found and each file it could not search. What is found in a file whose rows are all older than the erasure
+is written anew; what newer files name came with newer data, and the receipt names it.
+
+Why here: after the step to `purge` nobody knows any more what to look for. Why nothing gets in afterwards:
+that step is refused on a base with a live file that was not looked at (`plan.erasure.validate_erasure`),
+and a file made from an older object bears a mark of the erasure until its rows, and what lies beside them,
+have been judged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from urllib.parse import unquote_plus
+
+from inlay.errors import InlayError, Kind
+from inlay.format.entry import DataFile
+from inlay.format.predicate import Or, Predicate
+from inlay.format.schema import Schema
+from inlay.format.snapshot import Erasure
+from inlay.ops.context import Context, InlineExecutor
+from inlay.ops.metadata.load import Loaded
+from inlay.parquet.footer.fields import File, KeyValue
+from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.footer.thrift import unpack
+from inlay.parquet.read.reader import Wanted, open_file
+from inlay.parquet.surgery.residue import Residue, search_open
+from inlay.plan.erasure import named_defaults
+from inlay.plan.pruning.literals import texts_of
+from inlay.plan.scan.scan import FileTask
+from inlay.storage.base import Head
+
+# What of a landed object's own words is told: names, never values.
+_USER = "metadata"
+_HEADER = "header"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A place that may name what was erased and stays: `kind` says which, `name` of what (a file's key, a
+    column); `detail` where in it. Never a value."""
+
+    kind: str
+    name: str
+    detail: str
+
+    @property
+    def as_json(self) -> list[str]:
+        return [self.kind, self.name, self.detail]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedFile:
+    """One live file. `how` says what told that no erased row is in it: its "rows", "bounds" that this
+    library wrote of them, or that it is "newer" than the erasures. `residues` are places in it that name an
+    erased value which no row there has; `failure` why it could not be searched."""
+
+    entry: DataFile
+    how: str
+    residues: tuple[Residue, ...] = ()
+    key_values: tuple[str, ...] = ()
+    described: tuple[str, ...] = ()
+    failure: str | None = None
+    requests: int = 0
+    bytes: int = 0
+
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        key = self.entry.key
+        found = [Kept("file", key, _told(r)) for r in self.residues]
+        found += [Kept("object", key, name) for name in self.described]
+        if self.failure is not None:
+            found.append(Kept("unsearched", key, self.failure))
+        return tuple(found)
+
+
+def _told(found: Residue) -> str:
+    where = "" if found.row_group is None else f" of row group {found.row_group}"
+    # The name of a pair may itself be a value.
+    column = "" if found.where == "key-value" else f" of column {found.column}"
+    return f"{found.where}{column}{where}" + ("" if found.certain else ", perhaps")
+
+
+@dataclass(slots=True)
+class LastLook:
+    """What was searched, on `version`. Files that were searched are not searched again when the look is
+    repeated for the same erasures on a later base."""
+
+    predicate: Predicate
+    opened_version: int
+    version: int = 0
+    date_us: int = 0
+    files: dict[str, SearchedFile] = field(default_factory=dict)
+    defaults: frozenset[str] = frozenset()
+
+    @property
+    def requests(self) -> int:
+        return sum(f.requests for f in self.files.values())
+
+    @property
+    def bytes(self) -> int:
+        return sum(f.bytes for f in self.files.values())
+
+    @property
+    def kept(self) -> list[Kept]:
+        found = [k for f in self.files.values() for k in f.kept]
+        return [*found, *(Kept("default", name, "of the column") for name in sorted(self.defaults))]
+
+    @property
+    def key_values(self) -> Mapping[str, int]:
+        """Names of key-value pairs that foreign writers left, and in how many files each is."""
+        return Counter(name for f in self.files.values() for name in f.key_values)
+
+    def to_write_anew(self) -> list[DataFile]:
+        """Files of rows that are all older than the erasures, and name what is erased beside them."""
+        return [
+            f.entry
+            for f in self.files.values()
+            if f.how != "newer" and any(r.certain for r in f.residues)
+        ]
+
+
+def begin_look(erasures: Sequence[Erasure]) -> LastLook:
+    """A look for these erasures, which have their predicates."""
+    asked = tuple(e.predicate for e in erasures if e.predicate is not None)
+    predicate = asked[0] if len(asked) == 1 else Or(asked)
+    return LastLook(predicate, min(e.opened_version for e in erasures))
+
+
+def search_files(
+    ctx: Context,
+    look: LastLook,
+    contents: Iterable[tuple[str | None, Loaded]],
+    table: Loaded,
+) -> None:
+    """Search the live files of these contents that `look` has not searched. Raises what a store that does
+    not answer raises; a file that cannot be searched is named."""
+    entries: dict[str, tuple[DataFile, Schema, Schema]] = {}
+    for _, each in contents:
+        snapshot = each.snapshot
+        for entry in each.state.files():
+            entries.setdefault(
+                entry.key, (entry, snapshot.schema_by_id(entry.schema_id), snapshot.schema)
+            )
+    look.files = {key: f for key, f in look.files.items() if key in entries}
+    missing = [found for key, found in entries.items() if key not in look.files]
+
+    def search(found: tuple[DataFile, Schema, Schema]) -> SearchedFile:
+        return _search_file(ctx, look, *found)
+
+    for searched in ctx.map(search, missing):
+        look.files[searched.entry.key] = searched
+    look.version, look.date_us = table.snapshot.version, table.date_us
+    look.defaults = named_defaults(look.predicate, table.snapshot.schemas)
+
+
+def _search_file(
+    ctx: Context, look: LastLook, entry: DataFile, recorded: Schema, schema: Schema
+) -> SearchedFile:
+    if entry.newest_rows > look.opened_version:
+        how = "newer"
+    elif entry.is_foreign or (entry.sequence or 0) > look.opened_version:
+        how = "rows"
+    else:
+        how = "bounds"
+    # This runs in a task of the executor: waiting for others of its tasks could last for ever.
+    inline = InlineExecutor()
+    found = SearchedFile(entry, how)
+    try:
+        is_cached = ctx.objects.cache.get(entry.key) is not None
+        task = FileTask(file=entry, schema=recorded)
+        opened = open_file(ctx.objects, task, Wanted(schema=schema, columns=()), inline)
+        searched = search_open(opened, look.predicate, inline)
+        fetched = 0 if is_cached else len(opened.tail if opened.body is None else opened.body)
+        found = replace(
+            found,
+            residues=searched.residues,
+            requests=searched.requests + (not is_cached),
+            bytes=searched.bytes + fetched,
+        )
+        if entry.is_foreign:
+            footer = decode_footer(opened.tail, file_size=entry.size)
+            pairs = map(unpack, footer.tree.get(File.KEY_VALUES, ()))
+            names = tuple(p.get(KeyValue.KEY, b"").decode("utf-8", "replace") for p in pairs)
+            described = _described(ctx, entry, texts_of(look.predicate))
+            requests = found.requests + 1
+            found = replace(found, key_values=names, described=described, requests=requests)
+    except InlayError as error:
+        if error.kind is Kind.RETRY:
+            raise
+        found = replace(found, failure=error.message)
+    return found
+
+
+def _described(ctx: Context, entry: DataFile, texts: frozenset[str]) -> tuple[str, ...]:
+    """User metadata, tags and headers of the object that name one of `texts`."""
+    source = ctx.objects.source(entry.key, entry.size, entry.etag)
+    head = source.store.head(source.key)
+    if not isinstance(head, Head):
+        return ()
+    said = {
+        **{f"{_USER} {name}": f"{name} {value}" for name, value in head.info.metadata.items()},
+        **{f"{_HEADER} {name}": unquote_plus(v) for name, v in head.info.headers.items()},
+    }
+    return tuple(name for name, value in said.items() if any(text in value for text in texts))

@@ -1,0 +1,1 @@
+"""Publish: an Inlay table as an Iceberg table, beside it."""

@@ -1,0 +1,251 @@
+"""What other engines would see in a file, judged before it is published.
+
+Promise: a data file passes when each of its columns bears the table's field id and is laid out in a way
+that every reader of Iceberg takes for the column's type; a vector passes when its Puffin footer names its
+data file by the URI that the table metadata gives. What fails is said by name, and whether stamping, or
+writing the vector again, mends it. One request for each object, once in its life: what was published
+before is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from inlay.errors import InlayError, Kind
+from inlay.format.entry import DataFile, Marker, Vector
+from inlay.format.puffin import decode_footer as decode_puffin
+from inlay.format.schema import Primitive, Schema
+from inlay.format.snapshot import Snapshot
+from inlay.iceberg.schema import iceberg_type
+from inlay.ops.context import Context
+from inlay.parquet.footer.fields import Converted, Element, Logical, Physical
+from inlay.parquet.footer.footer import Footer, decode_footer
+from inlay.parquet.read.describe import read_tail
+from inlay.parquet.surgery.stamp import stamped
+from inlay.storage.base import Location, Missing
+
+# The footer of a Puffin object of ten thousand vectors is some 2 MB; most have a few.
+PUFFIN_TAIL_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`stamp`: the field ids are not the table's; `reason`: it cannot be published. Neither: it passes."""
+
+    stamp: bool = False
+    reason: str = ""
+
+
+def judge_files(
+    ctx: Context, snapshot: Snapshot, entries: Iterable[DataFile]
+) -> Mapping[str, Verdict]:
+    """By key, those files that do not pass."""
+
+    def judge(entry: DataFile) -> tuple[str, Verdict]:
+        return entry.key, _judge(ctx, snapshot, entry)
+
+    return {key: v for key, v in ctx.map(judge, entries) if v != Verdict()}
+
+
+def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile) -> Verdict:
+    source = ctx.objects.source(entry.key, entry.size, entry.etag)
+    try:
+        got = read_tail(
+            source.store, Location(source.store.scheme, source.store.bucket, source.key)
+        )
+        if entry.etag is not None and got.etag != entry.etag:
+            return Verdict(reason="it is adopted, and has changed where it lies")
+        footer = decode_footer(got.body, file_size=got.size)
+        recorded = snapshot.schema_by_id(entry.schema_id)
+        wrong = _wrong_layouts(footer, recorded, snapshot.schema)
+        if wrong:
+            return Verdict(reason=wrong)
+        same = stamped(footer, recorded) is footer
+    except InlayError as error:
+        if error.kind is Kind.RETRY:
+            raise
+        return Verdict(reason=error.message)
+    if same:
+        return Verdict()
+    if entry.adopted:
+        return Verdict(
+            reason="it is adopted in place and lacks the table's field ids: ingest it by copy instead"
+        )
+    return Verdict(stamp=True)
+
+
+def _wrong_layouts(footer: Footer, recorded: Schema, current: Schema) -> str:
+    """Why some engine would misread a column of the file; empty when none would."""
+    now = {f.id: f.type for _, f in current.walk()}
+    # By the path in the schema; the middle group of lists and maps has any name.
+    by_path = dict(recorded.walk())
+    for leaf in footer.leaves:
+        field = by_path.get(_table_path(footer, leaf.path, leaf.element))
+        kind = None if field is None else now.get(field.id)
+        if field is None or not isinstance(kind, Primitive):
+            continue
+        element = footer.schema[leaf.element]
+        if not _fits(kind, leaf.type, leaf.type_length, element):
+            return (
+                f"column {field.name!r} is stored in a way that engines may not read as {kind}: "
+                "compact the table, which writes it anew"
+            )
+    return ""
+
+
+def _table_path(footer: Footer, path: tuple[str, ...], element: int) -> tuple[str, ...]:
+    """The path of a leaf as a schema has it: without the repeated groups of lists and maps, whose columns
+    are `element`, `key` and `value`."""
+    found: list[str] = []
+    at, elements = 0, footer.schema
+    after_repeated = ""
+    for name in path:
+        at = _child(elements, at, name)
+        if elements[at].get(Element.REPETITION) == 2:
+            after_repeated = "element" if elements[at].get(Element.CHILDREN, 0) == 1 else "pair"
+            siblings = elements[at].get(Element.CHILDREN, 0)
+            first = at + 1
+            continue
+        if after_repeated == "element" and siblings == 1:
+            found.append("element")
+        elif after_repeated == "pair":
+            found.append("key" if at == first else "value")
+        else:
+            found.append(name)
+        after_repeated = ""
+    return tuple(found)
+
+
+def _child(elements: list[dict[int, object]], at: int, name: str) -> int:
+    child = at + 1
+    while elements[child][Element.NAME] != name.encode("utf-8", "surrogateescape"):
+        child = _after(elements, child)
+    return child
+
+
+def _after(elements: list[dict[int, object]], at: int) -> int:
+    after = at + 1
+    count = elements[at].get(Element.CHILDREN, 0)
+    assert isinstance(count, int)
+    for _ in range(count):
+        after = _after(elements, after)
+    return after
+
+
+_PLAIN_INTS = (None, 15, 16, 17, 18, Converted.UINT_8, Converted.UINT_16)
+
+
+def _fits(
+    kind: Primitive, stored: Physical, length: int | None, element: Mapping[int, object]
+) -> bool:
+    converted = element.get(Element.CONVERTED)
+    logical = element.get(Element.LOGICAL)
+    keys = set(logical) if isinstance(logical, dict) else set()
+    match iceberg_type(kind):
+        case "boolean":
+            return stored == Physical.BOOLEAN
+        case "int":
+            return stored == Physical.INT32 and converted in _PLAIN_INTS
+        case "long":
+            return stored in (Physical.INT32, Physical.INT64) and converted in _PLAIN_INTS
+        case "float":
+            return stored == Physical.FLOAT
+        case "double":
+            return stored in (Physical.FLOAT, Physical.DOUBLE)
+        case "string":
+            return stored == Physical.BYTE_ARRAY and (
+                converted == Converted.UTF8 or keys == {Logical.STRING}
+            )
+        case "binary":
+            return stored == Physical.BYTE_ARRAY and converted is None and not keys
+        case "date":
+            return stored == Physical.INT32 and converted == Converted.DATE
+        case "time":
+            return (stored, converted) in (
+                (Physical.INT64, Converted.TIME_MICROS),
+                (Physical.INT32, Converted.TIME_MILLIS),
+            ) or _is_time(stored, logical)
+        case "timestamp" | "timestamptz":
+            return stored == Physical.INT64 and _unit(logical, converted) in ("ms", "us")
+        case str(name) if name.startswith("decimal"):
+            return (converted == Converted.DECIMAL or Logical.DECIMAL in keys) and (
+                element.get(Element.SCALE) == kind.scale
+            )
+        case str(name) if name.startswith("fixed"):
+            return (
+                stored == Physical.FIXED_LEN_BYTE_ARRAY
+                and length == kind.precision
+                and converted is None
+                and not keys
+            )
+    return False
+
+
+# parquet.thrift, LogicalType: TIME is 7, TIMESTAMP 8; in both the unit is field 2, a union of MILLIS,
+# MICROS and NANOS.
+def _time_unit(logical: object, field_id: int) -> str | None:
+    from inlay.parquet.footer.thrift import nested, unpack
+
+    if not isinstance(logical, dict) or nested(field_id) not in logical:
+        return None
+    unit = unpack(logical[nested(field_id)]).get(nested(2))
+    if unit is None:
+        return None
+    found = unpack(unit)
+    return next((name for n, name in ((1, "ms"), (2, "us"), (3, "ns")) if nested(n) in found), None)
+
+
+def _is_time(stored: Physical, logical: object) -> bool:
+    unit = _time_unit(logical, 7)
+    return (stored, unit) in ((Physical.INT64, "us"), (Physical.INT32, "ms"))
+
+
+def _unit(logical: object, converted: object) -> str | None:
+    if logical is not None:
+        return _time_unit(logical, 8)
+    names = {Converted.TIMESTAMP_MILLIS: "ms", Converted.TIMESTAMP_MICROS: "us"}
+    return names.get(converted)  # type: ignore[call-overload, no-any-return]
+
+
+# -- vectors --------------------------------------------------------------------------------------
+
+
+def puffin_sizes(ctx: Context, markers: Iterable[Marker]) -> Mapping[str, int]:
+    """By marker id the size of its Puffin object, of those vectors that every other reader finds: the only
+    one of its object (`data.vectors`), under the URI of its data file."""
+    by_object: dict[str, list[Marker]] = {}
+    for marker in markers:
+        assert isinstance(marker.body, Vector)
+        by_object.setdefault(marker.body.key, []).append(marker)
+
+    def look(item: tuple[str, list[Marker]]) -> dict[str, int]:
+        key, of_object = item
+        got = ctx.store.get_suffix(ctx.key(key), PUFFIN_TAIL_BYTES)
+        if isinstance(got, Missing):
+            return {}
+        try:
+            blobs = decode_puffin(got.body)
+        except InlayError:
+            whole = ctx.store.get_suffix(ctx.key(key), got.size)
+            if isinstance(whole, Missing):
+                return {}
+            try:
+                blobs = decode_puffin(whole.body)
+            except InlayError:
+                return {}
+        if len(blobs) != 1:
+            return {}
+        named = {(b.offset, b.length, b.data_file) for b in blobs}
+        found: dict[str, int] = {}
+        for marker in of_object:
+            body = marker.body
+            assert isinstance(body, Vector) and marker.file is not None
+            if (body.offset, body.length, ctx.location(marker.file)) in named:
+                found[marker.id] = got.size
+        return found
+
+    sizes: dict[str, int] = {}
+    for found in ctx.map(look, by_object.items()):
+        sizes |= found
+    return sizes

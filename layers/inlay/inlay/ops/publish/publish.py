@@ -1,0 +1,763 @@
+"""Publish: the newest snapshot as an Iceberg table, for engines that do not know Inlay.
+
+Promise: what is published equals the table at one version, row by row, or is not published: `Unpublishable`
+names what stands in the way, and the last good publication stays. A publication never goes back; racing
+publishers and those killed on the way are harmless. Its cost follows what changed since the last one.
+
+1. settle     every delete becomes one vector for its file, files get the table's field ids
+2. manifests  of the groups of leaves that are not as they were (`iceberg.grouping`), in parallel
+3. list       one for the snapshot
+4. metadata   `metadata/v<version>.metadata.json`
+5. swap       the published pointer, If-Match: the one object that changes
+6. hint       `metadata/version-hint.text`, for readers that go by paths
+
+Objects are written once under random names, so whoever loses the swap leaves garbage, no damage.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+
+from inlay.errors import CorruptTable, InlayError, OutcomeUnknown, SnapshotGone, Unpublishable
+from inlay.format import keys
+from inlay.format.entry import DataFile, Marker, Vector
+from inlay.format.properties import Properties
+from inlay.format.schema import Field, Primitive
+from inlay.format.snapshot import Snapshot
+from inlay.iceberg.grouping import Group, groups_of
+from inlay.iceberg.manifest import (
+    POSITION_DELETES,
+    Entry,
+    Manifest,
+    Read,
+    encode_list,
+    encode_manifest,
+)
+from inlay.iceberg.metadata import (
+    MAX_SNAPSHOTS,
+    Publication,
+    Published,
+    decode_pointer,
+    encode_pointer,
+    table_metadata,
+)
+from inlay.iceberg.schema import (
+    Bounds,
+    Spec,
+    Specs,
+    bounds_of,
+    iceberg_type,
+    refusals,
+    schema_to_iceberg,
+    specs_to_iceberg,
+)
+from inlay.ops.context import Context
+from inlay.ops.metadata.find_entry import load_file
+from inlay.ops.metadata.load import Loaded, load_entries, load_pointer, load_segments
+from inlay.ops.metadata.publication import (
+    Found,
+    load_publication,
+    read_list,
+    read_manifest,
+    relative,
+)
+from inlay.ops.publish.files import judge_files, puffin_sizes
+from inlay.ops.publish.position_deletes import write_position_deletes
+from inlay.ops.publish.settle import is_settled, refuse_open_erasure, settle
+from inlay.plan.change import NeedSegments
+from inlay.plan.metadata.state import State, live_files, live_markers
+from inlay.plan.pruning.evidence import Evidence
+from inlay.storage.base import IF_ABSENT, IfMatch, Missing, Refused, Written
+
+# Others may commit and publish meanwhile: each round starts on what is newest then.
+MAX_ROUNDS = 8
+# A publisher that takes longer gives up before it swaps: what it wrote may be collected by then.
+MAX_SECONDS = 3_600.0
+# So few entries of files that vectors are for are looked up one by one.
+FEW = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishResult:
+    """`version` is what is published now; `published` False: it was already. `behind` versions have been
+    committed since. `settled` files were settled first. `manifests` were written, `kept` taken over."""
+
+    version: int
+    published: bool
+    format: str
+    behind: int = 0
+    settled: int = 0
+    settle_commits: int = 0
+    files: int = 0
+    manifests: int = 0
+    kept: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Unfit:
+    """What settling has to mend before the snapshot can be published."""
+
+    stamp: frozenset[str] = frozenset()
+    again: frozenset[str] = frozenset()
+
+
+def publish(ctx: Context, *, rebuild: bool = False, look_into_files: bool = True) -> PublishResult:
+    """Publish the newest snapshot of main as its property `publish.format` says. `rebuild` starts afresh,
+    whatever is published. `look_into_files` False trusts that new files have the table's field ids.
+
+    Raises `Unpublishable`; `CorruptTable` for a damaged pointer, unless `rebuild`.
+    """
+    ctx = replace(ctx, branch=None)
+    started = ctx.clock.monotonic()
+    loaded = load_pointer(ctx)
+    settled = commits = 0
+    for _ in range(MAX_ROUNDS):
+        found = _found(ctx, rebuild=rebuild)
+        _check(ctx, loaded.snapshot, found.publication, rebuild=rebuild)
+        if not rebuild and _is_current(ctx, loaded.snapshot, found.publication):
+            assert found.publication is not None
+            _write_hint(ctx, found.publication.version)
+            return _result(loaded.snapshot, False, settled, commits)
+        refuse_open_erasure(loaded)
+        attempt = _Attempt(ctx, loaded, None if rebuild else found.publication, look_into_files)
+        unfit = attempt.prepare()
+        if unfit is not None:
+            done = settle(ctx, loaded, stamp=unfit.stamp, again=unfit.again)
+            settled, commits = settled + done.files, commits + done.commits
+            loaded = load_pointer(ctx, carried=done.loaded.state.contents)
+            continue
+        metadata, location = attempt.write(rebuild=rebuild)
+        if ctx.clock.monotonic() - started > MAX_SECONDS:
+            raise Unpublishable("publishing took too long to be safe", table=ctx.uri)
+        if _swap(ctx, found, encode_pointer(metadata, location), loaded.snapshot.version):
+            now = load_pointer(ctx, carried=attempt.state.contents)
+            if (now.snapshot.boundary.time_us or 0) > loaded.date_us:
+                # A collector began meanwhile: it may not have seen this publication, and have deleted
+                # what it took for garbage. From here on it does see it: once more, all of it new.
+                loaded, rebuild = now, True
+                continue
+            _write_hint(ctx, loaded.snapshot.version)
+            result = _result(loaded.snapshot, True, settled, commits)
+            return replace(
+                result,
+                files=attempt.files,
+                manifests=attempt.written,
+                kept=attempt.kept,
+                bytes=attempt.bytes,
+            )
+        loaded = load_pointer(ctx, carried=attempt.state.contents)
+    raise Unpublishable(
+        "others keep publishing or committing", next_step="Try again later", table=ctx.uri
+    )
+
+
+def _result(snapshot: Snapshot, published: bool, settled: int, commits: int) -> PublishResult:
+    return PublishResult(
+        version=snapshot.version,
+        published=published,
+        format=Properties(snapshot.properties).text("publish.format"),
+        settled=settled,
+        settle_commits=commits,
+    )
+
+
+def _found(ctx: Context, *, rebuild: bool) -> Found:
+    try:
+        return load_publication(ctx)
+    except CorruptTable:
+        if not rebuild:
+            raise
+    answer = ctx.store.head(ctx.key(keys.PUBLISHED_POINTER))
+    if isinstance(answer, Missing):
+        return Found(None, None, answer.date_us)
+    return Found(None, answer.info.etag, answer.date_us)
+
+
+def _check(
+    ctx: Context, snapshot: Snapshot, publication: Publication | None, *, rebuild: bool
+) -> None:
+    version = _format_version(snapshot)
+    if not version:
+        raise Unpublishable(
+            "the table is not to be published",
+            next_step="Set its property publish.format to v3 or v2",
+            table=ctx.uri,
+        )
+    reasons = refusals(snapshot.schema, format_version=version)
+    if reasons:
+        raise Unpublishable("; ".join(reasons), table=ctx.uri, version=snapshot.version)
+    if publication is None or rebuild:
+        return
+    same = publication.table_id == snapshot.table_id
+    if same and publication.version > snapshot.version:
+        raise Unpublishable(
+            f"version {publication.version} is published, which the table has not reached: the table or "
+            "the published pointer was put back",
+            next_step="`inlay publish --rebuild` publishes the table as it is",
+            table=ctx.uri,
+        )
+
+
+def _format_version(snapshot: Snapshot) -> int:
+    chosen = Properties(snapshot.properties).text("publish.format")
+    return {"v3": 3, "v2": 2}.get(chosen, 0)
+
+
+def _is_current(ctx: Context, snapshot: Snapshot, publication: Publication | None) -> bool:
+    return (
+        publication is not None
+        and publication.table_id == snapshot.table_id
+        and publication.version == snapshot.version
+        and publication.format_version == _format_version(snapshot)
+        and publication.root == _root(ctx)
+    )
+
+
+def _root(ctx: Context) -> str:
+    return ctx.location("").rstrip("/")
+
+
+def _fingerprint(ctx: Context, snapshot: Snapshot, specs: Specs) -> str:
+    """What every manifest depends on besides its entries. When it changes, all are written anew."""
+    types: dict[int, set[str]] = {}
+    for schema in snapshot.schemas:
+        for _, field_ in schema.walk():
+            if isinstance(field_.type, Primitive):
+                types.setdefault(field_.id, set()).add(str(iceberg_type(field_.type)))
+    now = {
+        f.id: str(iceberg_type(f.type))
+        for _, f in snapshot.schema.walk()
+        if isinstance(f.type, Primitive)
+    }
+    found = [
+        "1",
+        snapshot.table_id,
+        _format_version(snapshot),
+        _root(ctx),
+        [s.to_json() for s in specs.by_id.values()],
+        sorted((i, now.get(i, "")) for i, kinds in types.items() if len(kinds) > 1),
+    ]
+    text = json.dumps(found, sort_keys=True)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+# -- one attempt ----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """The publication of one snapshot: what is taken over from the one before, and what is new."""
+
+    ctx: Context
+    loaded: Loaded
+    previous: Publication | None
+    look_into_files: bool
+    files: int = 0
+    written: int = 0
+    kept: int = 0
+    bytes: int = 0
+    state: State = field(init=False)
+    specs: Specs = field(init=False)
+    fingerprint: str = field(init=False)
+    _manifests: dict[str, list[Manifest]] = field(default_factory=dict)  # of the last, by group
+    _known: dict[str, Entry] = field(default_factory=dict)  # entries of groups that changed
+    _data: list[tuple[Group, list[DataFile]]] = field(default_factory=list)
+    _deletes: list[tuple[Group, list[tuple[Marker, DataFile]]]] = field(default_factory=list)
+    _groups: tuple[tuple[Group, ...], tuple[Group, ...]] = ((), ())
+    _sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        snapshot = self.loaded.snapshot
+        self.state = self.loaded.state
+        self.specs = specs_to_iceberg(snapshot.specs, snapshot.schema)
+        self.fingerprint = _fingerprint(self.ctx, snapshot, self.specs)
+        same_table = self.previous is not None and self.previous.table_id == snapshot.table_id
+        if not same_table:
+            self.previous = None
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.loaded.snapshot
+
+    @property
+    def format_version(self) -> int:
+        return _format_version(self.snapshot)
+
+    # -- what is there ------------------------------------------------------------------------
+
+    def prepare(self) -> _Unfit | None:
+        """Load what is new; what has to be settled first, if anything."""
+        self.state = load_entries(self.ctx, self.state, files=False)
+        markers = list(self.state.markers())
+        if not is_settled(markers):
+            return _Unfit()
+        self._load_nodes()
+        snapshot = self.snapshot
+        data = groups_of(
+            self.state.open_files().leaves, [f.key for f in snapshot.files.inline], self.fingerprint
+        )
+        deletes = groups_of(
+            self.state.open_markers().leaves,
+            [_text(m) for m in snapshot.markers.inline],
+            self.fingerprint + "d",
+        )
+        self._groups = (data, deletes)
+        self._take_over({g.digest for g in (*data, *deletes)})
+        new = [g for g in data if g.digest not in self._manifests]
+        self._load_leaves(new)
+        for group in new:
+            self._data.append((group, list(self._entries(group))))
+        unfit = self._judge_files()
+        if unfit is not None:
+            return unfit
+        return self._prepare_deletes([g for g in deletes if g.digest not in self._manifests])
+
+    def _load_nodes(self) -> None:
+        closed = self.state.open_files().closed
+        if closed:
+            self.state = load_segments(self.ctx, self.state, NeedSegments(files=closed))
+
+    def _load_leaves(self, groups: Sequence[Group]) -> None:
+        known = self.state.contents.files
+        missing = tuple(s for g in groups for s in g.leaves if s.id not in known)
+        if missing:
+            self.state = load_segments(self.ctx, self.state, NeedSegments(files=missing))
+
+    def _entries(self, group: Group) -> Iterator[DataFile]:
+        if not group.leaves:
+            yield from self.snapshot.files.inline
+        for leaf in group.leaves:
+            for _, entry in live_files(leaf, self.state.contents.files[leaf.id]):
+                yield entry
+
+    def _markers(self, group: Group) -> Iterator[Marker]:
+        if not group.leaves:
+            yield from self.snapshot.markers.inline
+        for leaf in group.leaves:
+            for _, marker in live_markers(leaf, self.state.contents.markers[leaf.id]):
+                yield marker
+
+    def _take_over(self, digests: set[str]) -> None:
+        """Manifests of the last publication by their group, and what stood in those that go. Without it all
+        is written anew: nothing of it is needed to be right."""
+        previous = self.previous
+        if previous is None:
+            return
+        try:
+            listed = read_list(self.ctx, previous, previous.current)
+            old = [m for m in listed if _group_of(m) not in digests]
+            reads = self.ctx.map(lambda m: read_manifest(self.ctx, previous, m), old)
+            known = {_known_as(r): r.entry for found in reads for r in found}
+        except (SnapshotGone, CorruptTable):
+            self.previous = None
+            return
+        if previous.fingerprint == self.fingerprint:
+            for manifest in listed:
+                if _group_of(manifest) in digests:
+                    self._manifests.setdefault(_group_of(manifest), []).append(manifest)
+        self._known = known
+
+    def _judge_files(self) -> _Unfit | None:
+        if not self.look_into_files:
+            return None
+        new = [
+            f
+            for _, entries in self._data
+            for f in entries
+            if f.rows and self.ctx.location(f.key) not in self._known
+        ]
+        verdicts = judge_files(self.ctx, self.snapshot, new)
+        reasons = {k: v.reason for k, v in verdicts.items() if v.reason}
+        if reasons:
+            raise Unpublishable(_listed(reasons), table=self.ctx.uri, version=self.snapshot.version)
+        stamp = frozenset(k for k, v in verdicts.items() if v.stamp)
+        return _Unfit(stamp=stamp) if stamp else None
+
+    def _prepare_deletes(self, groups: Sequence[Group]) -> _Unfit | None:
+        of_group = [(g, list(self._markers(g))) for g in groups]
+        markers = [m for _, found in of_group for m in found]
+        live = self._files_of([m.file for m in markers if m.file is not None])
+        new = [
+            m for m in markers if m.file in live and _vector_text(self.ctx, m) not in self._known
+        ]
+        self._sizes = (
+            puffin_sizes(self.ctx, new) if self.look_into_files else {m.id: 1 for m in new}
+        )
+        again = frozenset(m.file for m in new if m.id not in self._sizes and m.file is not None)
+        if again:
+            return _Unfit(again=again)
+        self._deletes = [
+            (g, [(m, live[m.file]) for m in found if m.file is not None and m.file in live])
+            for g, found in of_group
+        ]
+        return None
+
+    def _files_of(self, names: Sequence[str]) -> Mapping[str, DataFile]:
+        """The live ones of these files."""
+        if names and len(names) <= FEW:
+            for name in names:
+                self.state = load_file(self.ctx, self.state, name)
+        elif names:
+            at_hand = self.state.keys_at_hand()
+            if any(n not in at_hand for n in names):
+                self.state = load_entries(self.ctx, self.state)
+        wanted = set(names)
+        return {f.key: f for f in self.state.files_at_hand() if f.key in wanted}
+
+    # -- what is written ----------------------------------------------------------------------
+
+    def write(self, *, rebuild: bool) -> tuple[Mapping[str, object], str]:
+        """Write manifests, list and metadata; the metadata and where it is."""
+        version = self.snapshot.version
+        next_row_id = self.previous.next_row_id if self.previous is not None else 0
+        first_row_id = next_row_id
+        jobs: list[tuple[str, Spec, int, list[Entry], int]] = []
+        for group, files in self._data:
+            for spec, entries in self._data_entries(files):
+                start = next_row_id
+                placed: list[Entry] = []
+                for entry in entries:
+                    if self.format_version >= 3 and entry.first_row_id is None:
+                        entry = replace(entry, first_row_id=next_row_id)
+                        next_row_id += entry.rows
+                    placed.append(entry)
+                jobs.append((group.digest, spec, 0, placed, start))
+                self.files += sum(1 for e in placed if not e.snapshot_id)
+        for group, pairs in self._deletes:
+            for spec, entries in self._delete_entries(pairs):
+                jobs.append((group.digest, spec, 1, entries, 0))
+        schema = schema_to_iceberg(self.snapshot.schema, format_version=self.format_version)
+
+        def put(job: tuple[str, Spec, int, list[Entry], int]) -> Manifest:
+            digest, spec, content, entries, start = job
+            name = f"{'d' if content else 'm'}-{digest}-{spec.id}-{self.ctx.new_id()}.avro"
+            key = keys.published_key(name)
+            data, manifest = encode_manifest(
+                entries,
+                path=self.ctx.location(key),
+                spec=spec,
+                schema=schema,
+                content=content,
+                version=version,
+                format_version=self.format_version,
+                sync=_sync(name),
+            )
+            self.ctx.write_once(key, data)
+            first = start if self.format_version >= 3 and not content else None
+            return replace(manifest, first_row_id=first)
+
+        new: dict[str, list[Manifest]] = {}
+        for job, manifest in zip(jobs, self.ctx.map(put, jobs), strict=True):
+            new.setdefault(job[0], []).append(manifest)
+            self.written += 1
+            self.bytes += manifest.size
+        manifests = [
+            m
+            for groups in self._groups
+            for g in groups
+            for m in new.get(g.digest, self._manifests.get(g.digest, ()))
+        ]
+        self.kept = len(manifests) - self.written
+        listing = self._write_list(manifests, first_row_id)
+        current = Published(
+            version=version,
+            time_us=self.snapshot.commit.time_us,
+            manifest_list=listing,
+            schema_id=self.snapshot.schema_id,
+            parent=self.previous.version if self.previous is not None else None,
+            first_row_id=first_row_id,
+            added_rows=next_row_id - first_row_id,
+            summary={
+                "operation": self._operation(),
+                "inlay.operation": self.snapshot.commit.operation,
+            },
+        )
+        metadata = self._metadata(current, schema, next_row_id)
+        return self._write_metadata(metadata, rebuild=rebuild)
+
+    def _operation(self) -> str:
+        """Iceberg's name for what happened since the last publication."""
+        if self.previous is None:
+            return "append"
+        gone = sum(not e.content for e in self._known.values()) > sum(
+            1 for _, files in self._data for f in files if self.ctx.location(f.key) in self._known
+        )
+        return "overwrite" if gone or self._deletes else "append"
+
+    def _data_entries(self, files: Iterable[DataFile]) -> Iterator[tuple[Spec, list[Entry]]]:
+        evidence = Evidence.of_snapshot(self.snapshot)
+        current = {
+            f.id: f.type for _, f in self.snapshot.schema.walk() if isinstance(f.type, Primitive)
+        }
+        by_spec: dict[int, list[Entry]] = {}
+        for file in files:
+            if not file.rows:
+                continue
+            bounds: dict[int, Bounds] = {}
+            for field_id in file.stats:
+                stats = evidence.column(file, field_id)
+                if stats is not None and field_id in current:
+                    bounds[field_id] = bounds_of(current[field_id], stats)
+            spec = self._spec_of(file)
+            path = self.ctx.location(file.key)
+            entry = Entry(
+                path=path,
+                size=file.size,
+                rows=file.rows,
+                partition=file.partition if spec.columns else (),
+                bounds=bounds,
+            )
+            by_spec.setdefault(spec.id, []).append(self._as_known(path, entry))
+        for spec_id, entries in by_spec.items():
+            yield self.specs.by_id[spec_id], entries
+
+    def _delete_entries(
+        self, pairs: Iterable[tuple[Marker, DataFile]]
+    ) -> Iterator[tuple[Spec, list[Entry]]]:
+        by_spec: dict[int, list[Entry]] = {}
+        writes: list[tuple[int, Marker, DataFile, Entry]] = []
+        for marker, file in pairs:
+            vector = marker.body
+            assert isinstance(vector, Vector)
+            spec = self._spec_of(file)
+            entry = Entry(
+                path=self.ctx.location(vector.key),
+                size=self._sizes.get(marker.id, 0),
+                rows=vector.rows,
+                content=POSITION_DELETES,
+                file_format="PUFFIN",
+                partition=file.partition if spec.columns else (),
+                referenced=self.ctx.location(file.key),
+                offset=vector.offset,
+                length=vector.length,
+            )
+            known = self._known.get(_vector_text(self.ctx, marker))
+            if known is not None:
+                entry = replace(
+                    entry,
+                    size=known.size,
+                    snapshot_id=known.snapshot_id,
+                    sequence=known.sequence,
+                )
+            writes.append((spec.id, marker, file, entry))
+        if self.format_version < 3:
+            written = self.ctx.map(
+                lambda w: write_position_deletes(self.ctx, w[1], w[2], w[3], self._known), writes
+            )
+            for (spec_id, *_), entry in zip(writes, written, strict=True):
+                by_spec.setdefault(spec_id, []).append(entry)
+        else:
+            for spec_id, _, _, entry in writes:
+                by_spec.setdefault(spec_id, []).append(entry)
+        for spec_id, entries in by_spec.items():
+            yield self.specs.by_id[spec_id], entries
+
+    def _spec_of(self, file: DataFile) -> Spec:
+        recorded: Mapping[int, Field] = {
+            f.id: f for _, f in self.snapshot.schema_by_id(file.schema_id).walk()
+        }
+        return self.specs.of(file.spec_id, file.partition, recorded)
+
+    def _as_known(self, path: str, entry: Entry) -> Entry:
+        known = self._known.get(path)
+        if known is None:
+            return entry
+        return replace(
+            entry,
+            snapshot_id=known.snapshot_id,
+            sequence=known.sequence,
+            first_row_id=known.first_row_id if self.format_version >= 3 else None,
+        )
+
+    def _write_list(self, manifests: Sequence[Manifest], first_row_id: int) -> str:
+        version = self.snapshot.version
+        name = f"l-{version}-{self.ctx.new_id()}.avro"
+        data = encode_list(
+            manifests,
+            version=version,
+            parent=self.previous.version if self.previous is not None else None,
+            first_row_id=first_row_id,
+            format_version=self.format_version,
+            sync=_sync(name),
+        )
+        key = keys.published_key(name)
+        self.ctx.write_once(key, data)
+        self.bytes += len(data)
+        return self.ctx.location(key)
+
+    def _metadata(
+        self, current: Published, schema: Mapping[str, object], next_row_id: int
+    ) -> dict[str, object]:
+        snapshot = self.snapshot
+        older: tuple[Published, ...] = ()
+        previous = self.previous
+        if (
+            previous is not None
+            and previous.format_version == self.format_version
+            and previous.root == _root(self.ctx)
+        ):
+            kept = [
+                s
+                for s in previous.snapshots
+                if snapshot.oldest_version <= s.version < snapshot.version
+            ]
+            tagged = {r.version for r in snapshot.refs.values() if r.kind == "tag"}
+            older = tuple(
+                s
+                for n, s in enumerate(kept)
+                if n > len(kept) - MAX_SNAPSHOTS or s.version in tagged
+            )
+        snapshots = (*older, current)
+        versions = {s.version for s in snapshots}
+        used = {s.schema_id for s in snapshots} - {snapshot.schema_id}
+        history = [s for s in (previous.schemas if previous else ()) if s["schema-id"] in used]
+        return table_metadata(
+            table_id=snapshot.table_id,
+            root=_root(self.ctx),
+            format_version=self.format_version,
+            snapshots=snapshots,
+            schemas=[*history, schema],
+            schema_id=snapshot.schema_id,
+            last_field_id=snapshot.last_field_id,
+            specs=self.specs,
+            spec_id=snapshot.spec_id,
+            refs={
+                name: ref.version
+                for name, ref in snapshot.refs.items()
+                if ref.kind == "tag" and ref.head is None and ref.version in versions
+            },
+            next_row_id=next_row_id,
+            properties={"inlay.fingerprint": self.fingerprint},
+        )
+
+    def _write_metadata(
+        self, metadata: dict[str, object], *, rebuild: bool
+    ) -> tuple[Mapping[str, object], str]:
+        """The metadata of a version has one name. Where another publisher wrote it, that one's is taken, if
+        it is whole: two of the same version differ in names of objects only."""
+        key = keys.published_metadata_key(self.snapshot.version)
+        location = self.ctx.location(key)
+        data = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False).encode()
+        self.bytes += len(data)
+        if not rebuild:
+            answer = self.ctx.store.put(self.ctx.key(key), data, condition=IF_ABSENT)
+            if isinstance(answer, Written):
+                return metadata, location
+            other = self._other(key, location)
+            if other is not None:
+                return other, location
+        self.ctx.store.put(self.ctx.key(key), data)
+        return metadata, location
+
+    def _other(self, key: str, location: str) -> Mapping[str, object] | None:
+        answer = self.ctx.store.get(self.ctx.key(key))
+        if isinstance(answer, Missing | Refused):
+            return None
+        try:
+            metadata: Mapping[str, object] = json.loads(answer.body)
+            found = decode_pointer(encode_pointer(metadata, location))
+            listed = read_list(self.ctx, found, found.current)
+        except (ValueError, InlayError):
+            return None
+        fits = (
+            found.version == self.snapshot.version
+            and found.table_id == self.snapshot.table_id
+            and found.fingerprint == self.fingerprint
+            and min(s.version for s in found.snapshots) >= self.snapshot.oldest_version
+            and all(
+                not isinstance(
+                    self.ctx.store.head(self.ctx.key(relative(self.ctx, found, m.path))), Missing
+                )
+                for m in listed
+            )
+        )
+        return metadata if fits else None
+
+
+def _group_of(manifest: Manifest) -> str:
+    """The digest of the group that a manifest of ours is of, by its name."""
+    parts = manifest.path.rsplit("/", 1)[-1].split("-")
+    return parts[2] if len(parts) > 3 else ""
+
+
+def _text(marker: Marker) -> str:
+    return f"{marker.id}:{marker.file}"
+
+
+def _vector_text(ctx: Context, marker: Marker) -> str:
+    assert isinstance(marker.body, Vector) and marker.file is not None
+    return f"{ctx.location(marker.body.key)}#{marker.body.offset}#{ctx.location(marker.file)}"
+
+
+def _known_as(read: Read) -> str:
+    entry = read.entry
+    return entry.path if entry.offset is None else f"{entry.path}#{entry.offset}#{entry.referenced}"
+
+
+def _sync(name: str) -> bytes:
+    return blake2b(name.encode(), digest_size=16).digest()
+
+
+def _listed(reasons: Mapping[str, str]) -> str:
+    shown = [f"{key}: {why}" for key, why in sorted(reasons.items())[:5]]
+    more = f" (and {len(reasons) - 5} more)" if len(reasons) > 5 else ""
+    return "; ".join(shown) + more
+
+
+# -- the pointer and the hint ---------------------------------------------------------------------
+
+
+def _swap(ctx: Context, found: Found, body: bytes, version: int) -> bool:
+    """Whether the pointer is this publication now. Its answer is not believed: the pointer is looked at."""
+    condition = IF_ABSENT if found.etag is None else IfMatch(found.etag)
+    failure: InlayError | None = None
+    try:
+        answer = ctx.store.put(ctx.key(keys.PUBLISHED_POINTER), body, condition=condition)
+        if isinstance(answer, Written):
+            return True
+    except InlayError as error:
+        failure = error
+    now = ctx.store.get(ctx.key(keys.PUBLISHED_POINTER))
+    if not isinstance(now, Missing | Refused) and now.body == body:
+        return True
+    if failure is not None and not isinstance(failure, OutcomeUnknown):
+        raise failure
+    return False
+
+
+def _write_hint(ctx: Context, version: int) -> None:
+    """Never back: a publisher that stalled here finds a newer hint. A damaged one is mended."""
+    for _ in range(MAX_ROUNDS):
+        now = ctx.store.get(ctx.key(keys.VERSION_HINT))
+        if isinstance(now, Missing):
+            condition = IF_ABSENT
+        else:
+            assert not isinstance(now, Refused)
+            text = now.body.strip()
+            newest = load_publication(ctx).publication if text != str(version).encode() else None
+            if newest is None:
+                return
+            version = newest.version
+            if text == str(version).encode():
+                return
+            condition = IfMatch(now.etag)  # type: ignore[assignment]
+        if isinstance(
+            ctx.store.put(ctx.key(keys.VERSION_HINT), str(version).encode(), condition=condition),
+            Written,
+        ):
+            return
+
+
+def withdraw(ctx: Context) -> bool:
+    """Take the published table away: pointer and hint first, the rest is garbage then. Whether there was
+    one. Set `publish.format` to none before, or the next publication brings it back."""
+    names = [keys.PUBLISHED_POINTER, keys.VERSION_HINT]
+    there = [n for n in names if not isinstance(ctx.store.head(ctx.key(n)), Missing)]
+    failures = ctx.store.delete([ctx.key(n) for n in there])
+    if failures:
+        raise Unpublishable(f"it cannot be withdrawn: {failures[0].reason}", table=ctx.uri)
+    return bool(there)

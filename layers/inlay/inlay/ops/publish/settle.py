@@ -1,0 +1,232 @@
+"""Settle: every delete becomes at most one vector for each file.
+
+Promise: the rows of the table are the same before and after, to every reader; afterwards each live file has
+no delete, or one vector alone, in a Puffin object whose footer names the file by its whole URI, and no
+other delete can hit it. Scans open one small range where they evaluated predicates, and Iceberg shares the
+blob. Files named in `stamp` get a copy whose footer has the table's field ids (`parquet.surgery.stamp`).
+
+A settled file keeps its name and gets the sequence of the version that was looked at (docs/FORMAT.md,
+section 8): every delete up to there is in its vector. While an erasure has its predicate nothing is
+settled: its own delete must go on hitting the files that it has to rewrite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pyroaring import BitMap64
+
+from inlay.errors import StaleUpload, Unpublishable
+from inlay.format import keys
+from inlay.format.entry import DataFile, Marker, Vector
+from inlay.ops.commit.driver import Committed, Conflicted, commit
+from inlay.ops.context import Context, InlineExecutor
+from inlay.ops.data.vectors import puffin_markers
+from inlay.ops.maintain.units import with_entries
+from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.read.describe import read_tail
+from inlay.parquet.read.reader import read_positions
+from inlay.parquet.surgery.stamp import stamp_object, stamped
+from inlay.plan.change import Change, Unit
+from inlay.plan.maintain.compaction import idle_markers, live_tasks
+from inlay.plan.metadata.state import State
+from inlay.plan.scan.scan import FileTask
+from inlay.plan.surgery.positions import PositionMap
+from inlay.storage.base import Location
+
+# Files of one commit: their vectors share a Puffin object of at most 32 MB.
+COMMIT_FILES = 256
+# Rounds: others may delete faster than this settles.
+MAX_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """`loaded` is the table afterwards."""
+
+    loaded: Loaded
+    commits: int = 0
+    files: int = 0
+
+
+def is_settled(markers: Collection[Marker]) -> bool:
+    """Whether every delete is a vector, and the only one of its file."""
+    vectors = {m.file for m in markers if isinstance(m.body, Vector)}
+    return len(vectors) == len(markers)
+
+
+def settle(
+    ctx: Context,
+    loaded: Loaded,
+    *,
+    stamp: Collection[str] = (),
+    again: Collection[str] = (),
+) -> Settled:
+    """Settle the whole table. Files of `stamp` get the table's field ids; the vectors of files of `again`
+    are written anew. Raises `Unpublishable` while an erasure is open, and when others keep deleting."""
+    commits = files = 0
+    stamp, again = set(stamp), set(again)
+    for _ in range(MAX_ROUNDS):
+        loaded = with_entries(ctx, loaded)
+        refuse_open_erasure(loaded)
+        works = list(_plan(loaded.state, stamp, again))
+        idle = _idle(loaded.state) if not works else ()
+        if not works and not idle:
+            return Settled(loaded, commits, files)
+        batch = works[:COMMIT_FILES]
+        units = tuple(_units(ctx, loaded, batch, stamp))
+        change = Change(
+            operation="rewrite",
+            units=units,
+            uploaded_us=loaded.date_us if units else None,
+            drop_markers=idle or _unnamed(loaded.state),
+            deleted_rows=0,
+        )
+        try:
+            outcome = commit(ctx, change, base=loaded)
+        except StaleUpload:
+            ctx.clock.sleep(1.0)  # store times are whole seconds
+            loaded = load_pointer(ctx, carried=loaded.state.contents)
+            continue
+        skipped = () if isinstance(outcome, Conflicted) else outcome.skipped
+        loaded = outcome.loaded
+        if isinstance(outcome, Committed):
+            commits += 1
+            files += len(units) - len(skipped)
+            done = {key for u in units if u not in skipped for key in u.inputs}
+            stamp -= done
+            again -= done
+        elif not batch:
+            return Settled(loaded, commits, files)
+    raise Unpublishable(
+        f"deletes keep coming faster than they are settled ({MAX_ROUNDS} rounds)", table=ctx.uri
+    )
+
+
+def refuse_open_erasure(loaded: Loaded) -> None:
+    for erasure in loaded.pointer.erasures:
+        if erasure.predicate is not None:
+            raise Unpublishable(
+                f"the erasure {erasure.id!r} is still being carried out",
+                next_step="It is published once every file is rewritten: run the rewrite function, then "
+                "collect_garbage",
+                version=loaded.pointer.version,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    entry: DataFile
+    task: FileTask | None  # None: no row of the file is live
+
+
+def _plan(state: State, stamp: Collection[str], again: Collection[str]) -> Iterator[_Work]:
+    entries = tuple(state.files())
+    tasks = live_tasks(state, entries, state.markers())
+    for entry in entries:
+        task = tasks.get(entry.key)
+        if task is None:
+            if entry.rows:
+                yield _Work(entry, None)
+            continue
+        wanted = entry.key in stamp or entry.key in again
+        if wanted or (task.markers and not _is_one_vector(task.markers)):
+            yield _Work(entry, task)
+
+
+def _is_one_vector(markers: Sequence[Marker]) -> bool:
+    return len(markers) == 1 and isinstance(markers[0].body, Vector)
+
+
+def _unnamed(state: State) -> tuple[str, ...]:
+    """Candidates to be idle: the commit drops those that can hit nothing any more."""
+    return tuple(m.id for m in state.markers() if m.file is None and m.erasure is None)
+
+
+def _idle(state: State) -> tuple[str, ...]:
+    markers = tuple(state.markers())
+    return tuple(idle_markers(live_tasks(state, state.files(), markers).values(), markers, ()))
+
+
+def _units(
+    ctx: Context, loaded: Loaded, works: Sequence[_Work], stamp: Collection[str]
+) -> Iterator[Unit]:
+    version = loaded.snapshot.version
+    outputs = dict(
+        zip(
+            (w.entry.key for w in works),
+            ctx.map(
+                lambda w: (
+                    _output(ctx, loaded, w) if w.entry.key in stamp and w.task else (w.entry, None)
+                ),
+                works,
+            ),
+            strict=True,
+        )
+    )
+    deleted: dict[str, BitMap64] = {}
+    for work in works:
+        if work.task is not None and work.task.markers:
+            gone = _deleted(ctx, loaded, work.task)
+            if gone:
+                deleted[work.entry.key] = gone
+    named = {
+        outputs[key][0].key: gone for key, gone in deleted.items() if len(gone) < _rows(works, key)
+    }
+    vectors = {m.file: m for m in puffin_markers(ctx, loaded, named)}
+    for work in works:
+        entry = work.entry
+        gone_here = deleted.get(entry.key)
+        if work.task is None or (gone_here is not None and len(gone_here) == entry.rows):
+            yield Unit((entry.key,), (), version)
+            continue
+        output, positions = outputs[entry.key]
+        vector = vectors.get(output.key)
+        yield Unit(
+            (entry.key,),
+            (replace(output, sequence=version, data_change=False),),
+            version,
+            positions,
+            frozenset(m.id for m in work.task.markers if m.file is not None),
+            carried=() if vector is None else (vector,),
+        )
+
+
+def _rows(works: Sequence[_Work], key: str) -> int:
+    return next(w.entry.rows for w in works if w.entry.key == key)
+
+
+def _deleted(ctx: Context, loaded: Loaded, task: FileTask) -> BitMap64:
+    """The positions of a file that any delete hits; reads the columns that deletes look at."""
+    gone = BitMap64()
+    gone.add_range(0, task.file.rows)
+    for _, live in read_positions(ctx.objects, [task], loaded.snapshot.schema, ctx.executor):
+        gone -= live
+    return gone
+
+
+def _output(ctx: Context, loaded: Loaded, work: _Work) -> tuple[DataFile, PositionMap | None]:
+    """A copy of a file with the field ids of the schema that it is recorded under."""
+    entry = work.entry
+    source = ctx.objects.source(entry.key, entry.size, entry.etag)
+    location = Location(source.store.scheme, source.store.bucket, source.key)
+    got = read_tail(source.store, location)
+    old = decode_footer(got.body, file_size=got.size)
+    new = stamped(old, loaded.snapshot.schema_by_id(entry.schema_id))
+    if new is old:
+        return entry, None
+    key = keys.data_key(loaded.date_us, ctx.new_id())
+    done = stamp_object(
+        ctx.store,
+        location,
+        ctx.key(key),
+        etag=got.etag,
+        old=old,
+        new=new,
+        executor=InlineExecutor(),  # this is a task of the executor itself
+    )
+    positions = PositionMap.of([g.num_rows for g in old.row_groups], {})
+    output = replace(entry, key=key, size=done.size, footer_size=done.footer_size, origin=entry.key)
+    return output, positions

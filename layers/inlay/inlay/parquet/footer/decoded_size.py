@@ -1,0 +1,79 @@
+"""Decoded sizes: what a row group takes in memory, told from its footer before any page is decoded.
+
+Promise: a row group that by its own footer is larger than this process may hold is refused by name
+(`UnsupportedFile`), not met by the kernel. Compressed bytes say nothing: a page of zeros, or a dictionary
+of one long text, is some KB for a GB.
+
+What a footer says: the bytes of encoded pages; the number of values, so their width where that is fixed;
+and, of writers since 2024 (`SizeStatistics`), the bytes of all texts. Texts under a dictionary of a writer
+that leaves this out are counted as references alone, for nothing says more.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+from inlay.errors import UnsupportedFile
+from inlay.parquet.footer.fields import Meta, Physical, Sizes
+from inlay.parquet.footer.footer import ColumnChunk, Footer
+from inlay.parquet.footer.thrift import unpack
+
+# A value's bytes in Arrow; of texts without their characters. What is shorter in the file is as wide.
+_WIDTHS = {Physical.BYTE_ARRAY: 8, Physical.INT96: 12}
+_WIDTH = 8
+# Of the memory that the process may have, what one row group may take once decoded: the rest is for the
+# fetched bytes, and for what is made of the rows.
+_SHARE = 0.5
+
+
+def chunk_bytes(chunk: ColumnChunk) -> int:
+    """What the values of a chunk take once decoded, at least."""
+    width = _WIDTHS.get(chunk.type, _WIDTH)
+    return max(chunk.uncompressed_size, chunk.num_values * width + _text_bytes(chunk))
+
+
+def _text_bytes(chunk: ColumnChunk) -> int:
+    told = chunk.meta.get(Meta.SIZES)
+    if told is None:
+        return 0
+    found: int = unpack(told).get(Sizes.TEXT_BYTES, 0)
+    return max(found, 0)
+
+
+def largest_group(footer: Footer) -> int:
+    """The bytes of a file's largest row group once decoded; 0 without any."""
+    groups = (sum(chunk_bytes(chunk) for chunk in group.columns) for group in footer.row_groups)
+    return max(groups, default=0)
+
+
+def check_memory(decoded_bytes: int, *, key: str | None = None) -> None:
+    """Raise `UnsupportedFile` for a row group that takes more than this process may hold."""
+    limit = memory_limit()
+    if decoded_bytes > limit:
+        raise UnsupportedFile(
+            f"a row group takes {decoded_bytes >> 20} MiB of memory once decoded, and one may take "
+            f"{limit >> 20} MiB here",
+            key=key,
+            next_step="Read fewer of its columns, do it where there is more memory, or write the file "
+            "with smaller row groups",
+        )
+
+
+@cache
+def memory_limit() -> int:
+    """Bytes one decoded row group may take: a share of what the machine, the container or the Lambda
+    function has."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    lambda_mib = os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "")
+    if lambda_mib.isdigit():
+        found.append(int(lambda_mib) << 20)
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # cgroups, version 2 and 1
+        try:
+            text = (Path("/sys/fs/cgroup") / name).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():  # not "max"
+            found.append(int(text))
+    return int(min(found) * _SHARE)

@@ -1,0 +1,340 @@
+"""Landing files that are broken in every way: each is told by its own outcome, and none harms another.
+
+Every batch holds sound files between broken ones. Whatever the broken ones are, the sound ones are
+ingested, each broken one is ingested or refused by a typed error, and no other error comes out. Seeds are
+fixed: a run is the same each time.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import random
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import inlay
+from inlay.errors import InlayError
+from inlay.ops.write.ingest import Ingested, Rejected, Source, Superseded, ingest
+from inlay.parquet.footer.fields import File
+from inlay.parquet.footer.footer import trailer
+from inlay.parquet.footer.thrift import Items, Pairs, decode_struct, encode_struct
+from inlay.storage.base import Location, Written
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("at", pa.timestamp("us", tz="UTC")),
+        pa.field("who", pa.string()),
+        pa.field("amount", pa.decimal128(20, 4)),
+        pa.field("raw", pa.binary(8)),
+        pa.field("tags", pa.list_(pa.string())),
+        pa.field("place", pa.struct([("x", pa.float64()), ("y", pa.float32())])),
+        pa.field("on", pa.bool_()),
+    ]
+)
+ROWS = 40
+SEEDS = range(12)
+# Broken files of one batch; sound ones stand before, between and behind them.
+BROKEN = 16
+
+
+def rows(first: int, days: int = 1) -> pa.Table:
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    return pa.Table.from_pylist(
+        [
+            {
+                "id": first + n,
+                "at": start + timedelta(days=n % days, hours=n % 24),
+                "who": None if n % 7 == 0 else f"who {n % 5}",
+                "amount": Decimal(n) / 4,
+                "raw": bytes([n]) * 8,
+                "tags": [f"t{k}" for k in range(n % 3)],
+                "place": {"x": n / 3, "y": float(n)},
+                "on": n % 2 == 0,
+            }
+            for n in range(ROWS)
+        ],
+        SCHEMA,
+    )
+
+
+FORMS: Sequence[dict[str, Any]] = (
+    {"compression": "none", "use_dictionary": False},
+    {"compression": "zstd", "row_group_size": 15, "write_page_index": True},
+    {"compression": "snappy", "data_page_version": "2.0", "data_page_size": 64},
+    {"compression": "gzip", "write_page_checksum": True, "store_schema": False},
+)
+
+
+def parquet(table: pa.Table, form: int) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, **FORMS[form % len(FORMS)])
+    return buffer.getvalue()
+
+
+# -- what is done to a file ----------------------------------------------------------------------
+
+Break = Callable[[bytes, random.Random], bytes]
+
+
+def footer_start(data: bytes) -> int:
+    return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+
+
+def flip_in_footer(data: bytes, rng: random.Random) -> bytes:
+    return flipped(data, rng, footer_start(data), len(data))
+
+
+def flip_in_pages(data: bytes, rng: random.Random) -> bytes:
+    return flipped(data, rng, 4, footer_start(data))
+
+
+def flipped(data: bytes, rng: random.Random, start: int, end: int) -> bytes:
+    found = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 8))):
+        found[rng.randrange(start, end)] = rng.randrange(256)
+    return bytes(found)
+
+
+def cut_short(data: bytes, rng: random.Random) -> bytes:
+    return data[: rng.choice((0, 1, 4, 8, 11, 12, rng.randrange(len(data)), len(data) - 1))]
+
+
+def hole(data: bytes, rng: random.Random) -> bytes:
+    """A footer that is whole, behind pages of which some are missing."""
+    start = rng.randrange(4, footer_start(data))
+    return data[:start] + data[start + rng.randrange(1, footer_start(data) - start + 1) :]
+
+
+def zeros(data: bytes, rng: random.Random) -> bytes:
+    start = rng.randrange(len(data))
+    end = rng.randrange(start, len(data) + 1)
+    return data[:start] + bytes(end - start) + data[end:]
+
+
+def wrong_length(data: bytes, rng: random.Random) -> bytes:
+    said = rng.choice((0, 1, len(data), 2**31 - 1, 2**32 - 1, rng.randrange(2**32)))
+    return data[:-8] + said.to_bytes(4, "little") + data[-4:]
+
+
+def other_magic(data: bytes, rng: random.Random) -> bytes:
+    return data[:-4] + rng.choice((b"PARE", b"\0\0\0\0", b"ORC1", b"par1"))
+
+
+def not_parquet(data: bytes, rng: random.Random) -> bytes:
+    return rng.choice((b"", b"id,who\n1,2\n" * 9, b"\x1f\x8b" + data[:50], rng.randbytes(300)))
+
+
+NUMBERS = (0, 1, -1, 2, 7, 127, -128, 2**15, 2**31 - 1, -(2**31), 2**40, 2**63 - 1, -(2**63))
+TEXTS = (
+    b"",
+    b"\xff\xfe",
+    b"\xc3",
+    b"\0",
+    b"a.b",
+    b"id",
+    b"parquet-mr version \xff",
+    b"\xed\xa0\x80",
+    b"x" * 999,
+)
+
+
+def edit_footer(data: bytes, rng: random.Random) -> bytes:
+    """A well-formed footer in which fields have other values than they may have."""
+    start = footer_start(data)
+    tree = copy.deepcopy(whole_tree(data))
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        change(rng, *rng.choice(list(places(tree))))
+    thrift = encode_struct(tree)
+    return data[:start] + thrift + trailer(len(thrift))
+
+
+def whole_tree(data: bytes) -> Any:
+    found = decode_struct(data[footer_start(data) : -8])
+    return found[0] if isinstance(found, tuple) else found
+
+
+def places(tree: Any) -> Iterator[tuple[Any, Any]]:
+    """Every (container, key) of a tree."""
+    held = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    for key, value in list(held):
+        yield tree, key
+        if isinstance(value, dict | Items) and not isinstance(value, Pairs):
+            yield from places(value)
+
+
+def change(rng: random.Random, holder: Any, key: Any) -> None:
+    value = holder[key]
+    if rng.random() < 0.15:
+        del holder[key]
+    elif isinstance(value, bool):
+        holder[key] = not value
+    elif isinstance(value, int):
+        holder[key] = rng.choice((*NUMBERS, value + 1, value - 1, value * 2, -value))
+    elif isinstance(value, bytes):
+        holder[key] = rng.choice((*TEXTS, value[:-1], value + b"\xff", rng.randbytes(len(value))))
+    elif isinstance(value, list):
+        rng.choice((value.clear, value.reverse, lambda: value.extend(copy.deepcopy(value[:1]))))()
+
+
+BREAKS: Sequence[Break] = (
+    flip_in_footer,
+    flip_in_footer,
+    flip_in_pages,
+    cut_short,
+    hole,
+    zeros,
+    wrong_length,
+    other_magic,
+    not_parquet,
+    edit_footer,
+    edit_footer,
+    edit_footer,
+    edit_footer,
+    edit_footer,
+)
+
+NAMES = (
+    "plain",
+    "späce d",
+    "100%25",
+    "a+b",
+    "q?x=1",
+    "日本語",
+    "tab\tnew",
+    "dots..",
+    "quote'\"",
+    "~!@#$&*()",
+)
+
+
+@dataclass
+class Lake:
+    table: inlay.Table
+    base: str
+
+    @classmethod
+    def of(cls, *partition_by: str, **properties: str) -> Lake:
+        base = f"memory://fuzz-{uuid.uuid4().hex}"
+        made = inlay.create(
+            f"{base}/tables/t", SCHEMA, partition_by=partition_by, properties=properties
+        )
+        return cls(made, base)
+
+    @property
+    def store(self) -> Any:
+        return self.table._ctx.store
+
+    def land(self, name: str, body: bytes) -> Source:
+        key = f"in/{name}.parquet"
+        put = self.store.put(key, body)
+        assert isinstance(put, Written)
+        return Source(Location("memory", self.store.bucket, key), etag=put.etag)
+
+
+def check_batch(lake: Lake, sources: Sequence[Source], sound: Sequence[int]) -> list[int]:
+    """Ingest, and see that every source had the outcome it may have; which broken ones came in."""
+    done = ingest(lake.table._ctx, sources)
+    taken = []
+    for position, outcome in enumerate(done.outcomes):
+        assert outcome.source.location == sources[position].location
+        if position in sound:
+            assert isinstance(outcome, Ingested), (position, outcome)
+            assert outcome.rows == ROWS
+        elif isinstance(outcome, Ingested):
+            taken.append(position)
+        else:
+            assert isinstance(outcome, Rejected | Superseded), outcome
+            if isinstance(outcome, Rejected):
+                assert isinstance(outcome.error, InlayError)
+                assert outcome.error.kind.value == "input", outcome.error.fields()
+                assert str(outcome.error).encode()  # and can be logged
+    return taken
+
+
+LAKES: dict[str, Callable[[], Lake]] = {
+    "whole": lambda: Lake.of(),
+    "cut": lambda: Lake.of("day(at)"),
+    "stamped": lambda: Lake.of(**{"ingest.field_ids": "stamp"}),
+}
+
+
+@pytest.mark.parametrize("kind", LAKES)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_sound_files_come_in_and_broken_ones_are_told_one_by_one(kind, seed):
+    rng = random.Random(f"{kind} {seed}")
+    lake = LAKES[kind]()
+    bodies, sound = [], []
+    for n in range(BROKEN):
+        if n % 5 == 0:
+            sound.append(len(bodies))
+            bodies.append(parquet(rows(1000 * n, days=2), rng.randrange(len(FORMS))))
+        whole = parquet(
+            rows(100_000 + 1000 * n, days=rng.choice((1, 3))), rng.randrange(len(FORMS))
+        )
+        bodies.append(rng.choice(BREAKS)(whole, rng))
+    sources = [lake.land(f"{n:02d}{rng.choice(NAMES)}", body) for n, body in enumerate(bodies)]
+    for victim in rng.sample([n for n in range(len(bodies)) if n not in sound], 3):
+        match rng.choice(("gone", "shorter", "other event")):
+            case "gone":
+                lake.store.delete([sources[victim].location.key])
+            case "shorter":  # after the event
+                lake.store.put(sources[victim].location.key, bodies[victim][:-3])
+            case "other event":
+                sources[victim] = replace(sources[victim], etag="0" * 32)
+    check_batch(lake, sources, sound)
+
+    # What came in can be read, or the file that cannot is named; the sound rows are all there.
+    table = lake.table.refresh()
+    try:
+        ids = table.scan(columns=["id"]).to_arrow()["id"].to_pylist()
+    except InlayError as error:
+        assert error.key is not None
+    else:
+        assert {1000 * n + m for n in range(0, BROKEN, 5) for m in range(ROWS)} <= set(ids)
+    # And once more: nothing comes twice.
+    done = ingest(table._ctx, [sources[n] for n in sound])
+    assert not any(isinstance(outcome, Ingested) for outcome in done.outcomes)
+
+
+def test_a_writer_that_names_itself_in_no_unicode_is_one_file():
+    lake = Lake.of()
+    whole = parquet(rows(0), 1)
+    tree = whole_tree(whole)
+    tree[File.CREATED_BY] = b"parquet-mr \xff\xfe version 1"
+    thrift = encode_struct(tree)
+    odd = whole[: footer_start(whole)] + thrift + trailer(len(thrift))
+    sources = [
+        lake.land("a", parquet(rows(100), 0)),
+        lake.land("b", odd),
+        lake.land("c", parquet(rows(200), 0)),
+    ]
+    check_batch(lake, sources, [0, 2])
+
+
+def test_the_fuzz_reaches_what_it_is_about():
+    """A fuzz whose files were all refused at the first byte, or all taken, would show nothing."""
+    rng = random.Random(1)
+    errors: dict[str, int] = {}
+    taken = 0
+    for n in range(120):
+        body = rng.choice(BREAKS)(parquet(rows(0), n), rng)
+        lake = Lake.of()
+        [outcome] = ingest(lake.table._ctx, [lake.land("x", body)]).outcomes
+        if isinstance(outcome, Ingested):
+            taken += 1
+        else:
+            name = type(outcome.error).__name__  # type: ignore[union-attr]
+            errors[name] = errors.get(name, 0) + 1
+    assert taken > 10
+    assert errors["UnreadableFile"] > 20
+    assert len(errors) >= 3

@@ -1,0 +1,59 @@
+"""Reads published tables with one engine, in an environment of its own: run as a program.
+
+`read_by_engine.py ENGINE METADATA OUT [METADATA OUT …]`: all rows of the table whose metadata file is
+METADATA, as one Arrow IPC file OUT; where the engine refuses the table, the reason as OUT with ".refused".
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+
+def by_duckdb(metadata: str) -> pa.Table:
+    import duckdb
+    import duckdb_extension_iceberg
+
+    site = Path(duckdb_extension_iceberg.__file__).parent.parent
+    con = duckdb.connect()
+    for name in ("avro", "iceberg"):
+        [found] = site.glob(f"duckdb_extension_{name}/extensions/*/{name}.duckdb_extension")
+        con.execute(f"INSTALL '{found}'")
+        con.execute(f"LOAD {name}")
+    con.execute("SET TimeZone = 'UTC'")
+    path = metadata.removeprefix("file://")
+    return con.execute(f"SELECT * FROM iceberg_scan('{path}')").to_arrow_table()
+
+
+def by_pyiceberg(metadata: str) -> pa.Table:
+    from pyiceberg.table import StaticTable
+
+    return StaticTable.from_metadata(metadata).scan().to_arrow()
+
+
+def by_polars(metadata: str) -> pa.Table:
+    import polars
+
+    return polars.scan_iceberg(metadata).collect().to_arrow()
+
+
+ENGINES: dict[str, Any] = {"duckdb": by_duckdb, "pyiceberg": by_pyiceberg, "polars": by_polars}
+
+
+def main() -> None:
+    engine, *rest = sys.argv[1:]
+    for metadata, out in zip(rest[::2], rest[1::2], strict=True):
+        try:
+            rows = ENGINES[engine](metadata)
+        except Exception as error:
+            Path(out + ".refused").write_text(f"{type(error).__name__}: {error}")
+            continue
+        with pa.OSFile(out, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+            writer.write_table(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,367 @@
+"""What is published equals the table, or is not published."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import inlay
+from inlay.errors import CorruptTable, Unpublishable
+from inlay.format.entry import Vector
+from inlay.iceberg.avro import decode_avro
+from inlay.iceberg.manifest import decode_list, decode_manifest
+
+from .conftest import ENGINES, as_multiset
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("d", pa.date32()),
+        ("x", pa.float64()),
+        ("dec", pa.decimal128(12, 2)),
+        ("tags", pa.list_(pa.string())),
+        ("pt", pa.struct([("a", pa.int32()), ("b", pa.string())])),
+        ("m", pa.map_(pa.string(), pa.int64())),
+        ("ts", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+def rows(first: int, last: int) -> pa.Table:
+    at = range(first, last)
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    return pa.table(
+        {
+            "id": list(at),
+            "name": [f"n{i % 7}" if i % 11 else None for i in at],
+            "d": [date(2024, 1, 1) + timedelta(days=i % 90) for i in at],
+            "x": [i / 3 if i % 13 else float("nan") for i in at],
+            "dec": [Decimal(i) / 4 - 50 for i in at],
+            "tags": [["t"] * (i % 3) for i in at],
+            "pt": [{"a": i, "b": str(i)} if i % 5 else None for i in at],
+            "m": [[("k", i)] for i in at],
+            "ts": [start + timedelta(minutes=i) for i in at],
+        },
+        schema=SCHEMA,
+    )
+
+
+class Shop:
+    def __init__(self, root: Path, *partition_by: str, schema: pa.Schema = SCHEMA, **more: str):
+        self.root = root / "t"
+        properties = {k.replace("__", "."): v for k, v in more.items()}
+        self.table = inlay.create(
+            f"file://{self.root}",
+            schema,
+            primary_key="id",
+            partition_by=partition_by,
+            properties=properties,
+        )
+
+    def pointer(self) -> Any:
+        return json.loads((self.root / "metadata" / "latest.json").read_text())
+
+    def manifests(self) -> list[Any]:
+        current = self.pointer()["metadata"]["snapshots"][-1]
+        path = current["manifest-list"].removeprefix("file://")
+        return list(decode_list(Path(path).read_bytes()))
+
+    def live(self) -> tuple[set[str], dict[str, int]]:
+        """Data files, and data file → rows of its vector, by the manifests alone."""
+        data: set[str] = set()
+        deletes: dict[str, int] = {}
+        for manifest in self.manifests():
+            path = manifest.path.removeprefix("file://")
+            for read in decode_manifest(Path(path).read_bytes(), manifest):
+                if manifest.content:
+                    deletes[read.entry.referenced or ""] = read.entry.rows
+                else:
+                    assert read.entry.path not in data, "a file twice"
+                    data.add(read.entry.path)
+        return data, deletes
+
+    def agree(self) -> None:
+        """The manifests name just the table's live files and vectors."""
+        data, deletes = self.live()
+        files, markers = self.table.refresh().entries()
+        assert data == {self.table._ctx.location(f.key) for f in files}
+        assert deletes == {
+            self.table._ctx.location(m.file or ""): m.body.rows
+            for m in markers
+            if isinstance(m.body, Vector)
+        }
+
+
+@pytest.mark.parametrize("format", ["v3", "v2"])
+def test_every_engine_reads_what_scan_reads(
+    format: str, tmp_path: Path, read_by: Callable[[str, Path], pa.Table]
+) -> None:
+    shop = Shop(tmp_path, "month(d)", "bucket(4, id)")
+    t = shop.table
+    t.append(rows(0, 600))
+    t.publish(format=format)
+    t.append(rows(600, 900))
+    t.delete("id < 150 OR x > 250")
+    t.delete("name = 'n3'", mode="vector")
+    t.update({"name": "'changed'"}, where="id BETWEEN 300 AND 310")
+    result = t.publish()
+    assert result.published and result.settled
+    t.alter(rename={"name": "label"}, add={"extra": pa.field("extra", pa.int32())}, drop=["tags"])
+    t.append(
+        rows(900, 950)
+        .drop(["tags"])
+        .rename_columns([*("id", "label"), *SCHEMA.names[2:5], *SCHEMA.names[6:]])
+    )
+    t.compact()
+    t.publish()
+    shop.agree() if format == "v3" else None
+    expected = as_multiset(t.refresh().scan().to_arrow())
+    for engine in ENGINES:
+        assert as_multiset(read_by(engine, shop.root)) == expected, engine
+
+
+def test_landed_files_of_other_ids_and_reused_names_read_as_in_inlay(
+    tmp_path: Path, read_by: Callable[[str, Path], pa.Table]
+) -> None:
+    flat = pa.schema([("id", pa.int64()), ("a", pa.int64()), ("b", pa.int64())])
+    shop = Shop(tmp_path, schema=flat)
+    t = shop.table
+    swapped = pa.schema(
+        [
+            pa.field(n, pa.int64(), True, {"PARQUET:field_id": str(i)})
+            for n, i in (("id", 1), ("a", 3), ("b", 2))
+        ]
+    )
+    pq.write_table(
+        pa.table({"id": [1], "a": [10], "b": [20]}, schema=swapped), tmp_path / "1.parquet"
+    )
+    pq.write_table(pa.table({"id": [2], "a": [11], "b": [21]}), tmp_path / "2.parquet")
+    t.ingest([f"file://{tmp_path}/1.parquet", f"file://{tmp_path}/2.parquet"])
+    t.delete("id = 2", mode="vector")
+    t.alter(drop=["a"])
+    t.alter(add={"a": pa.int64()})
+    t.append(pa.table({"id": [3], "a": [12], "b": [22]}))
+    t.publish()
+    expected = as_multiset(t.refresh().scan().to_arrow())
+    assert len(expected) == 2
+    for engine in ENGINES:
+        assert as_multiset(read_by(engine, shop.root)) == expected, engine
+
+
+def test_a_table_that_was_moved_is_published_where_it_is(
+    tmp_path: Path, read_by: Callable[[str, Path], pa.Table]
+) -> None:
+    shop = Shop(tmp_path)
+    shop.table.append(rows(0, 300))
+    shop.table.delete("id < 100", mode="vector")
+    shop.table.publish()
+    moved = tmp_path / "moved"
+    shop.root.rename(moved)
+    t = inlay.open(f"file://{moved}")
+    result = t.publish()
+    assert result.published and result.settled == 1, "its vector names the old place"
+    for engine in ENGINES:
+        assert as_multiset(read_by(engine, moved)) == as_multiset(t.scan().to_arrow())
+
+
+def test_vectors_that_share_an_object_are_written_apart(tmp_path: Path) -> None:
+    """DuckDB 1.5 mixes them up."""
+    shop = Shop(tmp_path)
+    t = shop.table
+    t.append(rows(0, 300))
+    t.append(rows(300, 600))
+    t.delete("id BETWEEN 200 AND 400", mode="vector")
+    assert len({m.object_key for m in t.entries()[1]}) == 1
+    assert t.publish().settled == 2
+    assert len({m.object_key for m in t.entries()[1]}) == 2
+    t.delete("id = 7 OR id = 500", mode="vector")
+    assert t.publish().settled == 2, "a second vector of a file is made one with the first"
+    shop.agree()
+
+
+def test_publishing_twice_writes_nothing_and_a_new_commit_only_what_is_new(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    t = shop.table
+    t.append(rows(0, 10))
+    t.publish()
+    before = t.usage
+    assert not t.publish().published
+    assert "put" not in (t.usage - before).requests
+    t.append(rows(10, 20))
+    before = t.usage
+    t.publish()
+    assert (t.usage - before).requests["put"] == 5, "manifest, list, metadata, pointer, hint"
+    shop.agree()
+
+
+def test_row_ids_and_sequences_of_a_file_stay_as_they_were(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    t = shop.table
+    lineage: dict[str, tuple[int, int | None]] = {}
+    taken: set[int] = set()
+    for n in range(60):
+        t.append(rows(n, n + 3))
+        t.publish()
+        for manifest in shop.manifests():
+            path = manifest.path.removeprefix("file://")
+            for read in decode_manifest(Path(path).read_bytes(), manifest):
+                entry = read.entry
+                found = (entry.sequence, entry.first_row_id)
+                assert lineage.setdefault(entry.path, found) == found
+    for _, first in lineage.values():
+        assert first is not None
+        assert not taken & set(range(first, first + 3))
+        taken |= set(range(first, first + 3))
+    assert shop.pointer()["metadata"]["next-row-id"] == len(taken)
+    shop.agree()
+
+
+def test_what_cannot_be_shown_exactly_is_refused_by_name_and_the_last_publication_stays(
+    tmp_path: Path,
+) -> None:
+    shop = Shop(tmp_path)
+    t = shop.table
+    t.append(rows(0, 10))
+    t.publish()
+    before = shop.pointer()
+    t.alter(add={"big": pa.uint64(), "nanos": pa.timestamp("ns")})
+    with pytest.raises(Unpublishable, match=r"'big'.*unsigned.*'nanos'.*nanoseconds"):
+        t.publish()
+    assert shop.pointer() == before
+    t.alter(drop=["big", "nanos"])
+    t.publish()
+    t.alter(add={"q": pa.field("q", pa.int32(), nullable=False)}, defaults={"q": 7})
+    with pytest.raises(Unpublishable, match="'q' has a default"):
+        t.publish(format="v2")
+    assert t.publish(format="v3").published
+
+
+def test_an_adopted_file_without_ids_keeps_its_table_from_being_published(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, schema=pa.schema([("id", pa.int64())]))
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "theirs.parquet")
+    shop.table.ingest([f"file://{tmp_path}/theirs.parquet"], adopt=True)
+    with pytest.raises(Unpublishable, match=r"theirs\.parquet: it is adopted"):
+        shop.table.publish()
+
+
+def test_a_damaged_pointer_stops_and_a_rebuild_starts_afresh(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    t = shop.table
+    t.append(rows(0, 10))
+    t.publish()
+    pointer = shop.root / "metadata" / "latest.json"
+    pointer.write_text(pointer.read_text()[:200])
+    with pytest.raises(CorruptTable, match="--rebuild"):
+        t.publish()
+    assert t.publish(rebuild=True).published
+    shop.agree()
+
+
+def test_a_pointer_of_a_later_version_is_not_overwritten(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    t = shop.table
+    t.append(rows(0, 10))
+    t.publish()
+    text = (shop.root / "metadata" / "latest.json").read_text()
+    t.append(rows(10, 20))
+    pointer = (shop.root / "_latest_manifest").read_bytes()
+    t.append(rows(20, 30))
+    t.publish()
+    (shop.root / "_latest_manifest").write_bytes(pointer)
+    with pytest.raises(Unpublishable, match="put back"):
+        inlay.open(f"file://{shop.root}").publish()
+    assert (shop.root / "metadata" / "latest.json").read_text() != text
+
+
+def test_lost_metadata_is_written_anew(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    t = shop.table
+    t.append(rows(0, 10))
+    t.publish()
+    for path in (shop.root / "metadata").glob("*.avro"):
+        path.unlink()
+    t.append(rows(10, 20))
+    assert t.publish().published
+    shop.agree()
+
+
+def test_the_hint_leads_to_the_newest_metadata(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    t = shop.table
+    for n in range(3):
+        t.append(rows(n, n + 1))
+        t.publish()
+        hint = (shop.root / "metadata" / "version-hint.text").read_text()
+        location = shop.pointer()["metadata-location"]
+        assert location.endswith(f"/metadata/v{hint}.metadata.json")
+        assert (
+            json.loads(Path(location.removeprefix("file://")).read_text())
+            == shop.pointer()["metadata"]
+        )
+
+
+def test_settling_changes_no_row_and_leaves_one_vector_for_each_file(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, "bucket(3, id)")
+    t = shop.table
+    t.append(rows(0, 300))
+    version = t.version
+    t.delete("id < 40")
+    t.delete("id > 290", mode="vector")
+    t.delete("id = 77", mode="vector")
+    before = as_multiset(t.scan().to_arrow())
+    done = t.settle()
+    assert done.files
+    files, markers = t.entries()
+    assert all(isinstance(m.body, Vector) for m in markers)
+    assert len({m.file for m in markers}) == len(markers) <= len(files)
+    assert as_multiset(t.scan().to_arrow()) == before
+    changed = sum(batch.num_rows for batch in t.changes(version).to_reader())
+    assert changed == 300 - len(before), "a settling is no change to who follows the table"
+    assert t.verify(depth="pages").findings == ()
+    assert t.settle().commits == 0
+
+
+def test_garbage_collection_keeps_what_is_published_and_takes_the_rest(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    t = shop.table
+    t.append(rows(0, 10))
+    t.publish()
+    t.append(rows(10, 20))
+    t.publish()
+    stray = shop.root / "metadata" / "inlay-m-stray.avro"
+    stray.write_bytes(b"x")
+    foreign = shop.root / "metadata" / "notes.txt"
+    foreign.write_bytes(b"x")
+    t.compact()
+    t.expire(days=0)
+    time.sleep(1.1)  # times of objects are whole seconds
+    t.collect_garbage(grace=timedelta(0))
+    assert not stray.exists() and foreign.exists()
+    shop_files = {f"file://{p}" for p in shop.root.rglob("*.parquet")}
+    data, _ = shop.live()
+    assert data <= shop_files, "files of the published version are kept"
+
+
+def test_avro_refuses_what_is_cut_short(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.table.append(rows(0, 10))
+    shop.table.publish()
+    [manifest] = shop.manifests()
+    data = Path(manifest.path.removeprefix("file://")).read_bytes()
+    whole = decode_avro(data)
+    assert len(whole.records) == 1
+    for cut in range(0, len(data), 97):
+        with pytest.raises(CorruptTable):
+            found = decode_avro(data[:cut])
+            assert found == whole
+            raise CorruptTable("cut behind the last block")
