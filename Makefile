@@ -24,8 +24,22 @@ SCALE ?= 0.1
 JOBS ?= 2
 # Schedules of `make simulate`.
 SEEDS ?= 1000
+# Length and seed of `make soak-commits`.
+MINUTES ?= 10
+SEED ?= 1
 # Sizes of `make bench-metadata`.
 FILES ?= 1000 10000 100000 1000000
+# Of the functions and their layer: x86_64 or arm64.
+ARCHITECTURE ?= x86_64
+# What `make sam-local` runs, and where a container finds this machine on Linux.
+FUNCTION ?= ingest
+EVENT ?= events/$(FUNCTION).normal.json
+SAM_LOCAL_ARGS ?= --add-host host.docker.internal:host-gateway
+LOGICAL_ingest := IngestFunction
+LOGICAL_delete := DeleteFunction
+LOGICAL_rewrite := RewriteFunction
+LOGICAL_compact := CompactFunction
+LOGICAL_collect_garbage := CollectGarbageFunction
 # Further arguments of pytest, such as ARGS="-k tombstone".
 ARGS ?=
 
@@ -76,6 +90,9 @@ interleavings: $(READY) ## run every pair of operations at every order of their 
 model: $(READY) ## visit every state of the model of commits, in its large bounds
 	$(BIN)/python docs/design/commit_model.py --large --most 3000000
 
+soak-commits: $(READY) ## many tables, processes, kills, faults on the wire, an operator, for MINUTES=10
+	$(BIN)/python benchmarks/soak_commits.py --minutes $(MINUTES) --seed $(SEED)
+
 mutations: $(READY) ## break the protocol rule by rule and see the simulator catch each
 	$(BIN)/python -m inlay.testing.mutations
 
@@ -94,10 +111,18 @@ docs: | $(UV) ## build the documentation site into site/, strictly: no dead link
 
 ##@ Deploy it
 build: $(READY) $(TOOLS) ## build the functions and their layer into .aws-sam/
-	UV="$(CURDIR)/$(UV)" $(SAM) build
+	UV="$(CURDIR)/$(UV)" ARCHITECTURE=$(ARCHITECTURE) $(SAM) build \
+		--parameter-overrides Architecture=$(ARCHITECTURE)
+	@du -sb .aws-sam/build/InlayLayer | awk '{ printf "the layer is %.1f MB unzipped\n", $$1 / 1e6 }'
 
 deploy: build ## deploy what was built, asking for parameters (needs AWS credentials)
 	$(SAM) deploy --guided
+
+sam-local: build ## run one function in a container on the local AWS (FUNCTION=ingest EVENT=events/ingest.normal.json)
+	@# In another terminal: .venv/bin/inlay local up --host 0.0.0.0
+	AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_REGION=us-east-1 \
+		$(SAM) local invoke --env-vars events/env.json --event $(EVENT) \
+		$(SAM_LOCAL_ARGS) $(LOGICAL_$(FUNCTION))
 
 ##@ Set it up
 setup: $(READY) $(TOOLS) $(ENGINES) ## install everything the other targets need
@@ -117,10 +142,23 @@ sam-lock: $(UV) ## pin the SAM CLI's dependencies again, from .ci/sam-requiremen
 
 layer-lock: $(UV) ## pin the layer's packages again, from uv.lock
 	@# The Lambda runtime brings boto3 and what boto3 needs.
-	$(UV) export --quiet --frozen --no-default-groups --extra functions --no-emit-project \
-		--no-hashes --no-annotate --no-header --output-file layers/inlay/requirements.txt \
-		$(foreach package,boto3 botocore s3transfer jmespath python-dateutil six urllib3,\
-			--no-emit-package $(package))
+	$(LAYER_EXPORT) --no-hashes --output-file layers/inlay/requirements.txt
+	$(LAYER_EXPORT) --output-file layers/inlay/requirements.hashes
+
+LAYER_EXPORT = $(UV) export --quiet --frozen --no-default-groups --extra functions --no-emit-project \
+	--no-annotate --no-header \
+	$(foreach package,boto3 botocore s3transfer jmespath python-dateutil six urllib3,\
+		--no-emit-package $(package))
+
+sbom: $(READY) ## write what the layer and the wheel consist of, as CycloneDX, into artifacts/
+	@mkdir -p artifacts
+	$(UV) export --quiet --frozen --no-default-groups --extra functions --format cyclonedx1.5 \
+		--output-file artifacts/sbom-layer.json
+	$(UV) export --quiet --frozen --no-default-groups --format cyclonedx1.5 \
+		--output-file artifacts/sbom-wheel.json
+
+audit: $(READY) ## look the layer's packages up among known vulnerabilities (needs a network)
+	$(UV) tool run pip-audit --requirement layers/inlay/requirements.hashes --require-hashes --disable-pip
 
 clean: ## remove what was built and measured; keep the environments
 	rm -rf .aws-sam .inlay site artifacts .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
@@ -161,5 +199,5 @@ $(ENGINES): .ci/engines-requirements.txt | $(UV)
 	@$(UV) pip sync --quiet --python .tools/engines/bin/python .ci/engines-requirements.txt
 	@touch $@
 
-.PHONY: demo up pipeline simulate interleavings model mutations test test-python test-spark test-all lint types bench-metadata format docs build deploy setup tools \
-	engines engines-lock sam-lock layer-lock clean distclean help
+.PHONY: demo up pipeline simulate interleavings model soak-commits mutations test test-python test-spark test-all lint types bench-metadata format docs build deploy sam-local setup tools \
+	engines engines-lock sam-lock layer-lock sbom audit clean distclean help
