@@ -51,7 +51,7 @@ def test_the_layer_is_compiled_and_says_whose_it_is(layer: Path) -> None:
     for found in (layer / "python").glob("*.dist-info"):
         assert found.name.split("-")[0].replace("_", "-") in notice
     if any(_runs(found) for found in _pythons()):
-        sources = [p for p in (layer / "python" / "inlay").rglob("*.py")]
+        sources = list((layer / "python" / "inlay").rglob("*.py"))
         compiled = list((layer / "python" / "inlay").rglob("*.cpython-313.pyc"))
         assert len(compiled) == len(sources)
 
