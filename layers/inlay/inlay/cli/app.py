@@ -13,9 +13,11 @@ from inlay.cli import (
     inspecting,
     local,
     maintenance,
+    operating,
     partitioning,
     reading,
     refs,
+    serving,
     writing,
 )
 from inlay.cli.verb import reflowed
@@ -67,7 +69,9 @@ for verbs in (
     inspecting,
     comparing,
     maintenance,
+    operating,
     checking,
+    serving,
     local,
 ):
     verbs.register(app)
