@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from inlay.table import Table, connect, create, open
+__version__ = "0.9.0"  # the one place; pyproject.toml reads it
 
-__all__ = ["Table", "connect", "create", "open"]
+if TYPE_CHECKING:
+    from inlay.table import Table, connect, create, exists, open
+
+__all__ = ["Table", "connect", "create", "exists", "open"]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,3 +30,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(table, name)
     raise AttributeError(f"module 'inlay' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -147,7 +147,7 @@ class DirectLine:
         )
         if status >= 300:
             raise _error(operation, status, said, content)
-        answer: dict[str, Any] = {"ResponseMetadata": {"HTTPHeaders": {"date": said.get("date")}}}
+        answer: dict[str, Any] = {"ResponseMetadata": {"HTTPHeaders": said}}
         if operation == "list_objects_v2":
             return {**answer, **_listing(content)}
         for name, header in _ANSWERED.items():
@@ -333,7 +333,7 @@ def _error(operation: str, status: int, said: Mapping[str, str], content: bytes)
         return Elsewhere()
     answer: Any = {
         "Error": {"Code": code or str(status), "Message": message},
-        "ResponseMetadata": {"HTTPStatusCode": status, "HTTPHeaders": {"date": said.get("date")}},
+        "ResponseMetadata": {"HTTPStatusCode": status, "HTTPHeaders": said},
     }
     return ClientError(answer, operation)
 
