@@ -145,8 +145,9 @@ def collect_garbage(
 
     Open erasures are taken as far as they go (`ops.erase.finish`): `hmac_key` signs their receipts,
     `life_seconds` is the longest that one read or write may take, `landing` where objects land (by
-    default `ingest/<table>/` beside `tables/<table>`), `retention_days` how long queues, logs and the like
-    last, for the receipts (`ops.erase.receipt.OUT_OF_REACH`). `hands` list and delete (this process).
+    default `ingest/<table>/` beside `tables/<table>`; "": nowhere), `retention_days` how long queues, logs
+    and the like last, for the receipts (`ops.erase.receipt.OUT_OF_REACH`). `hands` list and delete (this
+    process).
 
     The grace must be longer than the longest read and the longest upload: a reader of an expired
     version keeps its files that long, a writer slower than that must upload again.

@@ -482,7 +482,8 @@ def finish_erasures(
     waiting: Waits = {}
     contents: Contents | None = None
     days = check_retention(retention_days or {})
-    sweeper = _Sweeper(ctx, int(life_seconds * 1_000_000), hmac_key, landing, days)
+    # An empty prefix would be the whole bucket, and every table in it a landed object.
+    sweeper = _Sweeper(ctx, int(life_seconds * 1_000_000), hmac_key, landing or None, days)
     deleted, failures = 0, ()
     for _ in range(MAX_STEPS):
         loaded = with_entries(ctx, load_pointer(ctx, carried=contents))
