@@ -40,7 +40,8 @@ up: $(READY) $(TOOLS) ## keep the local AWS running: S3, SQS, the functions, the
 	$(BIN)/inlay local up
 
 pipeline: $(READY) ## run the change-data pipeline on TPC-H orders through Spark, checked step by step
-	$(BIN)/python -m pipelines.orders_demo
+	@echo "loading Spark's and Inlay's libraries"
+	$(BIN)/python -m pipelines.orders_demo $(ARGS)
 
 ##@ Work on it
 test: test-python test-spark ## run the tests, without the slow ones

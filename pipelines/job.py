@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
-import os
 import sys
 import time
 import uuid
@@ -98,6 +97,7 @@ def names(text: str) -> list[str]:
 
 def run(job: Job, asked: argparse.Namespace) -> int:
     """Run a job to its exit code."""
+    was_there = _is_there()
     spark = _session(asked)
     started = time.monotonic()
     try:
@@ -106,7 +106,8 @@ def run(job: Job, asked: argparse.Namespace) -> int:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     finally:
-        spark.stop()
+        if not was_there:  # a notebook's session is the notebook's
+            spark.stop()
     told = plain(outcome)
     told["seconds"] = round(time.monotonic() - started, 1)
     if asked.metrics:
@@ -145,19 +146,17 @@ def progress(of: str = "units") -> Callable[[str, int, int | None], None]:
     return tell
 
 
+def _is_there() -> bool:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None
+
+
 def _session(asked: argparse.Namespace) -> Any:
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        from pyspark.sql import SparkSession
+    from inlay.spark import session
 
-        from inlay.spark import register
-
-        spark = SparkSession.builder.getOrCreate()
-        # Sources that came with --py-files are not always found by themselves.
-        register(spark)
-        return spark
-    from inlay.spark import local_session
-
-    return local_session(master=asked.master or "local[*,3]", quick_start=False)
+    print("starting Spark", file=sys.stderr, flush=True)
+    return session(master=asked.master)
 
 
 def plain(outcome: Any) -> dict[str, Any]:

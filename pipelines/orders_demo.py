@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +34,10 @@ import duckdb
 import pyarrow as pa
 
 import inlay
-from inlay.spark import count, local_session, read, register
+from inlay.spark import count, explain, local_session, register, view
 from inlay.spark.maintenance import compact
 from inlay.spark.merge_sink import MergeSink
+from inlay.storage.open import open_store
 from pipelines.job import progress
 
 ORDERS = pa.schema(
@@ -52,20 +56,21 @@ FILES_PER_LANDING = 4
 
 
 class Pipeline:
-    """The tables in `folder`, and DuckDB beside them as the judge."""
+    """The tables in `lake` (`file://` or `s3://`), what feeds them in `folder`, and DuckDB beside them as
+    the judge."""
 
-    def __init__(self, spark: Any, folder: Path, *, scale: float, changes: int) -> None:
-        self.spark = spark
+    def __init__(self, folder: Path, lake: str) -> None:
+        self.spark: Any = None
         self.folder = folder
-        self.orders = f"file://{folder}/tables/orders"
-        self.changes = f"file://{folder}/tables/order_changes"
+        self.orders = f"{lake}/orders"
+        self.changes = f"{lake}/order_changes"
         self.landing = folder / "landing"
         self.landing.mkdir(parents=True)
         self.judge = duckdb.connect()
         self.random = random.Random(1)
-        self._generate(scale, changes)
+        self.told: list[tuple[str, str, float]] = []
 
-    def _generate(self, scale: float, changes: int) -> None:
+    def generate(self, scale: float, changes: int) -> str:
         program = Path(sys.executable).parent / "tpchgen-cli"
         arguments = ["parquet", "-s", str(scale), "--tables", "orders", "-o", str(self.folder)]
         subprocess.run([program, *arguments], check=True, stdout=subprocess.DEVNULL)
@@ -77,6 +82,12 @@ class Pipeline:
         self.judge.execute(f"COPY log TO '{self.folder}/initial.parquet'")
         keys = [row[0] for row in self.judge.execute("SELECT orderkey FROM log").fetchall()]
         self.stream = list(self._changes(keys, changes))
+        return f"{len(keys):,} orders, {changes:,} changes to them"
+
+    def start(self) -> str:
+        self.spark = local_session(app="inlay orders pipeline")
+        register(self.spark)
+        return f"Spark {self.spark.version} on this machine"
 
     def _changes(self, keys: list[int], number: int) -> Iterator[dict[str, Any]]:
         chance = self.random
@@ -154,9 +165,32 @@ class Pipeline:
         )
 
     def query(self) -> str:
-        frame = read(self.spark, self.orders, columns=["status", "totalprice"])
-        found = frame.groupBy("status").sum("totalprice").orderBy("status").collect()
+        view(self.spark, "orders", self.orders)
+        found = self.spark.sql(
+            "SELECT status, sum(totalprice) FROM orders GROUP BY status ORDER BY status"
+        ).collect()
         return ", ".join(f"{row[0]} {row[1]:,}" for row in found)
+
+    # -- the telling --------------------------------------------------------------------------
+
+    def step(self, name: str, run: Callable[[], str]) -> None:
+        print(f"{name:<9}  …", flush=True)
+        started = time.monotonic()
+        what = run()
+        seconds = time.monotonic() - started
+        self.told.append((name, what, seconds))
+        print(f"{'':<9}  {what}  ({seconds:.1f} s)", flush=True)
+
+    def summary(self) -> str:
+        lines = [f"{name:<9} {seconds:>6.1f} s  {what}" for name, what, seconds in self.told]
+        return "\n".join(
+            [
+                "",
+                *lines,
+                "",
+                f"read by    {explain(self.spark, self.orders)}".replace("\n", "\n           "),
+            ]
+        )
 
     # -- the judge ----------------------------------------------------------------------------
 
@@ -185,35 +219,59 @@ def main(arguments: list[str] | None = None) -> None:
     )
     asking.add_argument("--changes", type=int, default=30_000, help="change records to generate")
     asking.add_argument("--keep", type=Path, help="work in this folder, and keep it")
+    asking.add_argument(
+        "--s3", action="store_true", help="keep the tables in S3: the embedded one of this machine"
+    )
     asked = asking.parse_args(arguments)
-    folder = asked.keep or Path(tempfile.mkdtemp(prefix="inlay-orders-"))
-    spark = local_session(app="inlay orders pipeline")
-    register(spark)
-    pipeline = Pipeline(spark, folder.absolute(), scale=asked.scale, changes=asked.changes)
+    print("the change-data pipeline on TPC-H orders, every step checked against DuckDB", flush=True)
+    folder = (asked.keep or Path(tempfile.mkdtemp(prefix="inlay-orders-"))).absolute()
+    with ExitStack() as stack:
+        if asked.keep is None:
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        lake = _embedded_s3(stack) if asked.s3 else f"file://{folder}/tables"
+        _run(Pipeline(folder, lake), asked)
+    print(
+        "\nNext: python -m pipelines.orders_demo --keep here, then in Python:\n"
+        "  from inlay.spark import session, view\n"
+        "  spark = session(); view(spark, 'orders', 'here/tables/orders')\n"
+        "  spark.sql('SELECT * FROM orders').show()\n"
+        "or python -m pipelines.merge --help; docs/SPARK.md has the rest",
+        flush=True,
+    )
+
+
+def _embedded_s3(stack: ExitStack) -> str:
+    """Where tables go in an S3 that runs while `stack` is open, found through the environment."""
+    from inlay.local.aws_process import AwsProcess
+
+    aws = stack.enter_context(AwsProcess(["s3"]))
+    os.environ.update(aws.env())
+    store, _ = open_store("s3://orders-demo/tables")
+    store.client.create_bucket(Bucket="orders-demo")  # type: ignore[attr-defined]
+    return "s3://orders-demo/tables"
+
+
+def _run(pipeline: Pipeline, asked: argparse.Namespace) -> None:
     try:
-        _step("load", pipeline.load)
+        pipeline.step("generate", lambda: pipeline.generate(asked.scale, asked.changes))
+        pipeline.step("start", pipeline.start)
+        pipeline.step("load", pipeline.load)
         pipeline.check()
         for turn in range(LANDINGS):
-            _step("land", lambda turn=turn: pipeline.land(turn))  # type: ignore[misc]
-            _step("ingest", pipeline.ingest)
-            _step("merge", pipeline.merge)
+            pipeline.step("land", partial(pipeline.land, turn))
+            pipeline.step("ingest", pipeline.ingest)
+            pipeline.step("merge", pipeline.merge)
             pipeline.check()
-        _step("compact", pipeline.compact)
+        pipeline.step("compact", pipeline.compact)
         pipeline.check()
-        _step("query", pipeline.query)
+        pipeline.step("query", pipeline.query)
+        print(pipeline.summary(), flush=True)
     finally:
-        spark.stop()
+        if pipeline.spark is not None:
+            pipeline.spark.stop()
         # Left to the interpreter's end, DuckDB's connection complains that it was leaked.
         pipeline.judge.close()
         del pipeline.judge
-        if asked.keep is None:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _step(name: str, run: Any) -> None:
-    started = time.monotonic()
-    told = run()
-    print(f"{name:<9}  {told}  ({time.monotonic() - started:.1f} s)", flush=True)
 
 
 if __name__ == "__main__":

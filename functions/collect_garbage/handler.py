@@ -2,7 +2,8 @@
 
 Runs by schedule on every table, or as the event says: `{"table": "orders", "grace_days": 0.5,
 "dry_run": true}`. It also brings erasures to their end, which takes some runs: `{"erasures_only": true}`
-is for those in between, and leaves other tables alone.
+is for those in between, and leaves other tables alone. `{"landing_only": true}` sends landed files that no
+event told of to be ingested.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from inlay.format.snapshot import Snapshot
 from inlay.functions import settings
+from inlay.functions.landing import sweep_landing
 from inlay.functions.observe import observed, tell_erasures, tell_work
 from inlay.functions.requests import MaintenanceRequest
 from inlay.functions.rounds import run_round
@@ -50,7 +52,10 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
             "collect_garbage": tell_work(table, "collect_garbage", collected, usage_of(ctx)),
         }
 
-    return run_round(asked.table, context, work)
+    def sweep(table: str, seconds: float) -> Mapping[str, Any]:
+        return {"landing": sweep_landing(table)}
+
+    return run_round(asked.table, context, sweep if asked.landing_only else work)
 
 
 def _grace_seconds(snapshot: Snapshot, asked: MaintenanceRequest) -> float | None:

@@ -11,6 +11,8 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
+from inlay.errors import NotAllowed
+from inlay.functions import settings
 from inlay.functions.deletes import apply_delete
 from inlay.functions.messages import (
     forward_delete,
@@ -40,6 +42,8 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 
 def delete_message(record: SQSRecord, erased: set[str]) -> None:
     asked = read_delete(record.body)
+    if asked.mode == "erase" and not settings.may_erase(record.event_source_arn):
+        raise NotAllowed("erasures are not taken from this queue", table=asked.table)
     # A redelivered message has the id and the sent time of the first delivery.
     request_id = asked.id or record.message_id
     time_us = asked.time_us(sent_time_us(record))

@@ -152,12 +152,16 @@ def test_time_that_is_over_is_over_for_branches_too(people: People) -> None:
     }
 
 
+@pytest.mark.parametrize("memory_bytes", [100, None], ids=["told", "the machine's"])
 def test_a_group_that_does_not_fit_the_memory_keeps_the_erasure_open_and_is_named(
-    people: People,
+    people: People, memory_bytes: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     people.erase()
     people.time.sleep(1)
-    result = advance_erasures(people.ctx, memory_bytes=100)
+    with monkeypatch.context() as small:
+        if memory_bytes is None:
+            small.setattr("os.sysconf", lambda name: 10)
+        result = advance_erasures(people.ctx, memory_bytes=memory_bytes)
     assert result.failures and result.files == 0
     [erasure] = result.erasures
     assert any("MiB of memory" in waiting.reason for waiting in erasure.waiting)

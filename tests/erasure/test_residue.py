@@ -93,6 +93,15 @@ def test_values_that_rows_have_are_no_residue() -> None:
     assert found.residues == () and found.rows_read == categories.GROUPS
 
 
+def test_key_values_that_name_a_value_are_found_and_all_are_listed() -> None:
+    found = search(categories.with_attributes(False), mail())
+    spark = "org.apache.spark.sql.parquet.row.metadata"
+    named = {r.column for r in found.residues if r.where == "key-value"}
+    assert named == {"ARROW:schema", "note", "pandas", spark}
+    assert found.key_values == ("ARROW:schema", "note", spark, "origin", "pandas")
+    assert found.row_groups == frozenset()
+
+
 def test_a_file_that_names_nobody_costs_its_footer_and_its_dictionaries() -> None:
     table = pa.table(
         {"id": range(200_000), "email": [f"p{n % 100}@example.org" for n in range(200_000)]}

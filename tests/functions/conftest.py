@@ -147,6 +147,10 @@ def load_handler(function: str) -> Any:
     return sys.modules[name]
 
 
+# The cached one, also while a test puts another in its place.
+_STORE = tables.store
+
+
 @contextmanager
 def fresh() -> Iterator[Functions]:
     """The functions on a bucket and queues of their own."""
@@ -158,9 +162,9 @@ def fresh() -> Iterator[Functions]:
         patch.setattr(messages, "sqs", lambda: queues)
         for name, value in VARIABLES.items():
             patch.setenv(name, value)
-        tables.store.cache_clear()
+        _STORE.cache_clear()
         yield Functions(queues, memory.MemoryStore(BUCKET, region=region), clock, patch.setenv)
-    tables.store.cache_clear()
+    _STORE.cache_clear()
 
 
 @pytest.fixture

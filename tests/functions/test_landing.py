@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from typing import Any
+from urllib.parse import quote_plus
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -37,7 +38,7 @@ def told(functions: Functions, body: bytes, key: str = KEY) -> dict[str, Any]:
     batch = event("ingest.normal")
     news = json.loads(batch["Records"][0]["body"])
     news["Records"][0]["s3"]["object"] = {
-        "key": key,
+        "key": quote_plus(key),
         "size": len(body),
         "eTag": written.etag,
         **({"versionId": written.version_id} if written.version_id else {}),
@@ -131,5 +132,100 @@ def test_every_content_that_landed_counts_once_in_any_order_of_events(
         for at in [*deliveries, *range(len(batches))]:
             if at < len(batches):
                 functions.invoke("ingest", batches[at])
+        assert functions.rows() == sum(count for _, count in lands)
+        assert functions.queues.sent == []
+
+
+# -- what no event told of ------------------------------------------------------------------------
+
+
+def sweep(functions: Functions) -> dict[str, Any]:
+    functions.set_variable("INLAY_INGEST_QUEUE", "ingest")
+    found: dict[str, Any] = functions.invoke("collect_garbage", {"landing_only": True})
+    return {table: told["landing"] for table, told in found.items()}
+
+
+def deliver(functions: Functions) -> None:
+    """What was sent to the ingest queue arrives."""
+    (record,) = event("ingest.normal")["Records"]
+    bodies = functions.queues.bodies("ingest")
+    functions.queues.sent.clear()
+    for body in bodies:
+        functions.invoke("ingest", {"Records": [{**record, "body": body}]})
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_a_file_whose_event_was_lost_is_ingested_by_the_sweep(
+    functions: Functions, versioned: bool
+) -> None:
+    functions.create_orders()
+    if versioned:
+        functions.store.enable_versioning()
+    heard = told(functions, ORDERS, "ingest/orders/heard é+.parquet")
+    functions.invoke("ingest", heard)
+    told(functions, few(10), "ingest/orders/lost é+1%.parquet")
+    told(functions, few(5, 7_000), "ingest/orders/_temporary/x.parquet")
+    told(functions, b"no Parquet", "ingest/orders/bad.parquet")
+    assert sweep(functions) == {"orders": {"ingested": 1, "pending": 1, "rejected": 1, "sent": 0}}
+    functions.clock.pass_days(0.1)
+    assert sweep(functions)["orders"]["sent"] == 1
+    deliver(functions)
+    functions.invoke("ingest", heard)
+    assert functions.rows() == 110
+    assert functions.queues.dead == []
+    assert sweep(functions) == {"orders": {"ingested": 2, "rejected": 1, "sent": 0}}
+
+
+def test_an_overwritten_version_whose_event_was_lost_is_found(functions: Functions) -> None:
+    functions.create_orders()
+    functions.store.enable_versioning()
+    told(functions, ORDERS)
+    second = told(functions, few(10))
+    functions.invoke("ingest", second)
+    functions.clock.pass_days(0.1)
+    assert sweep(functions)["orders"] == {"ingested": 1, "pending": 1, "sent": 1}
+    deliver(functions)
+    assert functions.rows() == 110
+
+
+def test_the_age_of_what_is_pending_is_a_metric(
+    functions: Functions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    functions.create_orders()
+    told(functions, ORDERS)
+    functions.clock.pass_days(0.5)
+    sweep(functions)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    [age] = [each["OldestPendingSeconds"][0] for each in lines if "OldestPendingSeconds" in each]
+    assert 43_000 < age < 43_500
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    lands=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), min_size=1, max_size=6),
+    heard=st.sets(st.integers(0, 5)),
+    versioned=st.booleans(),
+)
+def test_whatever_events_are_lost_the_sweep_brings_in_each_content_once(
+    lands: list[tuple[int, int]], heard: set[int], versioned: bool
+) -> None:
+    with fresh() as functions:
+        functions.create_orders()
+        if versioned:
+            functions.store.enable_versioning()
+        else:
+            lands = [(at, count) for at, (_, count) in enumerate(lands)]  # nothing is overwritten
+        batches = [
+            told(functions, few(count, 1_000 * at), f"ingest/orders/{name}.parquet")
+            for at, (name, count) in enumerate(lands)
+        ]
+        for at in heard & set(range(len(batches))):
+            functions.invoke("ingest", batches[at])
+        for _ in range(2):
+            functions.clock.pass_days(0.1)
+            sweep(functions)
+            deliver(functions)
+        for late in batches:
+            functions.invoke("ingest", late)
         assert functions.rows() == sum(count for _, count in lands)
         assert functions.queues.sent == []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,23 +40,43 @@ def engines_python() -> Path:
 
 
 @pytest.fixture
-def read_by(engines_python: Path, tmp_path: Path) -> Callable[[str, Path], pa.Table]:
+def read_all(
+    engines_python: Path, tmp_path: Path
+) -> Callable[[str, Sequence[str]], list[pa.Table | Refused]]:
+    """(engine, metadata files of published tables) → the rows of each, or why the engine refuses it."""
+
+    def read(engine: str, metadata: Sequence[str]) -> list[pa.Table | Refused]:
+        outs = [str(tmp_path / f"{engine}-{n}.arrow") for n in range(len(metadata))]
+        pairs = [text for pair in zip(metadata, outs, strict=True) for text in pair]
+        done = subprocess.run(
+            [engines_python, PROGRAM, engine, *pairs], capture_output=True, text=True, check=False
+        )
+        assert not done.returncode, f"{engine}: {done.stdout}\n{done.stderr}"
+        found: list[pa.Table | Refused] = []
+        for out in outs:
+            reason = Path(out + ".refused")
+            if reason.exists():
+                found.append(Refused(reason.read_text()))
+                reason.unlink()
+            else:
+                found.append(pa.ipc.open_file(out).read_all())
+        return found
+
+    return read
+
+
+@pytest.fixture
+def read_by(
+    read_all: Callable[[str, Sequence[str]], list[pa.Table | Refused]],
+) -> Callable[[str, Path], pa.Table]:
     """(engine, root of a published table on this disk) → its rows."""
 
     def read(engine: str, root: Path) -> pa.Table:
         pointer = json.loads((root / "metadata" / "latest.json").read_text())
-        out = tmp_path / f"{engine}.arrow"
-        done = subprocess.run(
-            [engines_python, PROGRAM, engine, pointer["metadata-location"], out],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode == 3:
-            raise Refused(done.stdout.strip())
-        if done.returncode:
-            raise AssertionError(f"{engine}: {done.stdout}\n{done.stderr}")
-        return pa.ipc.open_file(out).read_all()
+        [found] = read_all(engine, [pointer["metadata-location"]])
+        if isinstance(found, Refused):
+            raise found
+        return found
 
     return read
 

@@ -1,20 +1,19 @@
-"""Reads a published table with one engine, in an environment of its own: run as a program.
+"""Reads published tables with one engine, in an environment of its own: run as a program.
 
-`read_by_engine.py ENGINE METADATA OUT`: all rows of the table whose metadata file is METADATA, as one Arrow
-IPC file OUT. Prints the reason and exits with 3 where the engine refuses the table.
+`read_by_engine.py ENGINE METADATA OUT [METADATA OUT …]`: all rows of the table whose metadata file is
+METADATA, as one Arrow IPC file OUT; where the engine refuses the table, the reason as OUT with ".refused".
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 
 def by_duckdb(metadata: str) -> pa.Table:
-    from pathlib import Path
-
     import duckdb
     import duckdb_extension_iceberg
 
@@ -45,14 +44,15 @@ ENGINES: dict[str, Any] = {"duckdb": by_duckdb, "pyiceberg": by_pyiceberg, "pola
 
 
 def main() -> None:
-    engine, metadata, out = sys.argv[1:4]
-    try:
-        rows = ENGINES[engine](metadata)
-    except Exception as error:
-        print(f"{type(error).__name__}: {error}")
-        sys.exit(3)
-    with pa.OSFile(out, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
-        writer.write_table(rows)
+    engine, *rest = sys.argv[1:]
+    for metadata, out in zip(rest[::2], rest[1::2], strict=True):
+        try:
+            rows = ENGINES[engine](metadata)
+        except Exception as error:
+            Path(out + ".refused").write_text(f"{type(error).__name__}: {error}")
+            continue
+        with pa.OSFile(out, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+            writer.write_table(rows)
 
 
 if __name__ == "__main__":

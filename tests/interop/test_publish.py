@@ -174,6 +174,21 @@ def test_a_table_that_was_moved_is_published_where_it_is(
         assert as_multiset(read_by(engine, moved)) == as_multiset(t.scan().to_arrow())
 
 
+def test_vectors_that_share_an_object_are_written_apart(tmp_path: Path) -> None:
+    """DuckDB 1.5 mixes them up."""
+    shop = Shop(tmp_path)
+    t = shop.table
+    t.append(rows(0, 300))
+    t.append(rows(300, 600))
+    t.delete("id BETWEEN 200 AND 400", mode="vector")
+    assert len({m.object_key for m in t.entries()[1]}) == 1
+    assert t.publish().settled == 2
+    assert len({m.object_key for m in t.entries()[1]}) == 2
+    t.delete("id = 7 OR id = 500", mode="vector")
+    assert t.publish().settled == 2, "a second vector of a file is made one with the first"
+    shop.agree()
+
+
 def test_publishing_twice_writes_nothing_and_a_new_commit_only_what_is_new(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     t = shop.table

@@ -17,10 +17,10 @@ from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_pointer
-from inlay.ops.upsert import upsert
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete, delete_keys
 from inlay.ops.write.update import update
+from inlay.ops.write.upsert import upsert
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request
 from inlay.testing import model

@@ -288,3 +288,28 @@ def test_a_partitioned_table_gets_sorted_files_of_one_partition_each(
     for row in table.scan(columns=["half", "_file"]).to_arrow().to_pylist():
         found.setdefault(row["_file"], []).append(row["half"])
     assert all(halved == sorted(halved) for halved in found.values())
+
+
+def test_a_write_creates_the_table_and_adds_columns_when_told_to(
+    spark: Any, tmp_path: Path
+) -> None:
+    uri = f"file://{tmp_path}/made"
+    frame = spark.createDataFrame([(1, "a"), (2, "b")], "id long, p string")
+    options = {"primaryKey": "id", "partitionBy": "bucket(2, id), p", "sortBy": "id"}
+    frame.write.format("inlay").mode("append").options(**options).save(uri)
+    table = inlay.open(uri)
+    assert (ids(table), table.snapshot.primary_key) == ([1, 2], (1,))
+    assert {len(f.partition) for f in table.entries()[0]} == {2}
+    more = spark.createDataFrame(
+        [(3, "c", [1.5], "x")], "ID long, p string, l array<double>, q string"
+    )
+    with pytest.raises(Exception, match="the table lacks: 'l', 'q'"):
+        append(more, table)
+    append(more, table, mergeSchema="true")
+    [row] = table.refresh().scan(where="id = 3").to_arrow().to_pylist()
+    assert row == {"id": 3, "p": "c", "l": [1.5], "q": "x"}
+    assert table.count(where="q IS NULL") == 2
+    append(more, table, mergeSchema="true")  # nothing to add
+    assert table.count() == 4
+    with pytest.raises(Exception, match="no tag or branch 'nothing'"):
+        append(frame, table, ref="nothing")

@@ -117,7 +117,6 @@ def test_encodings_of_a_type_are_that_type(arrow, kind):
 @pytest.mark.parametrize(
     "arrow",
     [
-        pa.float16(),
         pa.duration("s"),
         pa.month_day_nano_interval(),
         pa.null(),

@@ -1,7 +1,5 @@
 """Python values laid out as Arrow by hand: what pyarrow makes of them, without what it imports."""
 
-import subprocess
-import sys
 from decimal import Decimal
 
 import pyarrow as pa
@@ -101,32 +99,3 @@ def test_positions_are_the_numbers_of_a_bitmap(numbers):
     wanted = pa.array(sorted(set(numbers)), pa.int64())
     assert positions_array(BitMap(numbers)).equals(wanted)
     assert positions_array(BitMap64(numbers)).equals(wanted)
-
-
-PROGRAM = """
-import sys
-import pyarrow as pa
-import inlay
-
-table = inlay.open(sys.argv[1])
-conditions = ["id > 990 and s = 'x995'", "d < 3.5", "s like 'x99%'", "id in (1, 5, 995)", "s is null"]
-found = [table.scan(where=each).to_arrow().num_rows for each in conditions]
-assert found == [1, 8, 11, 2, 0], found
-assert "pandas" not in sys.modules, "pandas was imported"
-"""
-
-
-def test_opening_and_filtering_a_table_with_deletes_does_not_import_pandas(tmp_path):
-    pytest.importorskip("pandas")
-    import inlay
-
-    rows = range(1000)
-    data = pa.table(
-        {"id": list(rows), "s": [f"x{i}" for i in rows], "d": [i / 3 for i in rows]},
-    )
-    table = inlay.create(tmp_path / "t", data.schema, primary_key=["id"])
-    table.append(data)
-    table.delete(keys=pa.table({"id": [5, 7]}))
-    table.delete(where="s = 'x6'")
-    program = [sys.executable, "-c", PROGRAM, str(tmp_path / "t")]
-    subprocess.run(program, check=True)

@@ -223,6 +223,23 @@ class UnsupportedFile(InputError):
     """Sound, but not something Inlay will touch: encrypted, signed, too large a footer."""
 
 
+class NotAllowed(InputError):
+    """Whoever asked may not ask for this."""
+
+    default_next_step = (
+        "Send erasures to the deployment's erase queue, which its EraserPolicy grants"
+    )
+
+
+class NotGranted(InputError):
+    """A file that a table adopted in place lies where this deployment was not given read access."""
+
+    default_next_step = (
+        "Add its place to the deployment's AdoptFrom parameter, or compact the table with credentials "
+        "that may read it (pipelines.compact): the rows are then in files of the table's own"
+    )
+
+
 class TableNotFound(InputError):
     default_next_step = "Check the name, or create the table first"
 

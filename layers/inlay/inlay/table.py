@@ -33,18 +33,11 @@ from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import DELETE_MODES, settings
 from inlay.format.snapshot import Ref, Snapshot
-from inlay.ops import collect_garbage as gc_op
+from inlay.lazy import LazyModule
 from inlay.ops import context as context_op
-from inlay.ops import inspect as inspect_op
-from inlay.ops import upsert as upsert_op
 from inlay.ops.commit.base import current_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context, Progress, no_progress
-from inlay.ops.feed.changes import Changes
-from inlay.ops.inspect import history as history_op
-from inlay.ops.maintain import compact as compact_op
-from inlay.ops.maintain import expire as expire_op
-from inlay.ops.maintain import rewrite as rewrite_op
 from inlay.ops.metadata.load import (
     Loaded,
     find_ref,
@@ -59,20 +52,9 @@ from inlay.ops.metadata.load import (
 )
 from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.scan import Scan
-from inlay.ops.refs import merge as merge_op
-from inlay.ops.refs import refs as refs_op
-from inlay.ops.refs import restore as restore_op
 from inlay.ops.result import WriteResult, write_result
-from inlay.ops.schema import alter as alter_op
 from inlay.ops.schema import create as create_op
-from inlay.ops.schema import partitioning as partition_op
-from inlay.ops.verify import repair as repair_op
-from inlay.ops.verify import table as verify_op
-from inlay.ops.write import append as append_op
-from inlay.ops.write import delete as delete_op
-from inlay.ops.write import ingest as ingest_op
-from inlay.ops.write import update as update_op
-from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.parquet.arrow.declared import Declared
 from inlay.parse import parse_assignments
 from inlay.plan.change import Change, Edit
 from inlay.plan.metadata.state import State
@@ -80,10 +62,49 @@ from inlay.plan.refs.refs import MAIN, hidden, seen
 from inlay.storage.metered import MeteredStore, Usage
 from inlay.storage.open import parse_location
 
+# Operations are imported when one is first called: a process that only reads starts sooner.
 if TYPE_CHECKING:
+    from inlay.ops import collect_garbage as gc_op
+    from inlay.ops import inspect as inspect_op
+    from inlay.ops.feed.changes import Changes
+    from inlay.ops.inspect import history as history_op
     from inlay.ops.inspect.report import Report
+    from inlay.ops.maintain import compact as compact_op
+    from inlay.ops.maintain import expire as expire_op
+    from inlay.ops.maintain import rewrite as rewrite_op
     from inlay.ops.publish.publish import PublishResult
     from inlay.ops.publish.settle import Settled
+    from inlay.ops.refs import merge as merge_op
+    from inlay.ops.refs import refs as refs_op
+    from inlay.ops.refs import restore as restore_op
+    from inlay.ops.schema import alter as alter_op
+    from inlay.ops.schema import partitioning as partition_op
+    from inlay.ops.verify import repair as repair_op
+    from inlay.ops.verify import table as verify_op
+    from inlay.ops.write import append as append_op
+    from inlay.ops.write import delete as delete_op
+    from inlay.ops.write import ingest as ingest_op
+    from inlay.ops.write import update as update_op
+    from inlay.ops.write import upsert as upsert_op
+else:
+    gc_op = LazyModule("inlay.ops.collect_garbage")
+    inspect_op = LazyModule("inlay.ops.inspect")
+    upsert_op = LazyModule("inlay.ops.write.upsert")
+    history_op = LazyModule("inlay.ops.inspect.history")
+    compact_op = LazyModule("inlay.ops.maintain.compact")
+    expire_op = LazyModule("inlay.ops.maintain.expire")
+    rewrite_op = LazyModule("inlay.ops.maintain.rewrite")
+    merge_op = LazyModule("inlay.ops.refs.merge")
+    refs_op = LazyModule("inlay.ops.refs.refs")
+    restore_op = LazyModule("inlay.ops.refs.restore")
+    alter_op = LazyModule("inlay.ops.schema.alter")
+    partition_op = LazyModule("inlay.ops.schema.partitioning")
+    repair_op = LazyModule("inlay.ops.verify.repair")
+    verify_op = LazyModule("inlay.ops.verify.table")
+    append_op = LazyModule("inlay.ops.write.append")
+    delete_op = LazyModule("inlay.ops.write.delete")
+    ingest_op = LazyModule("inlay.ops.write.ingest")
+    update_op = LazyModule("inlay.ops.write.update")
 
 R = TypeVar("R")
 
@@ -217,7 +238,7 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        return schema_to_arrow(self.snapshot.schema, with_ids=False)
+        return Declared.of(self.snapshot).arrow
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -248,7 +269,11 @@ class Table:
         where: str | Predicate | Any | None = None,
         limit: int | None = None,
     ) -> Scan:
-        """Rows of this snapshot. `where` is SQL text, a predicate or a pyarrow expression."""
+        """Rows of this snapshot. `where` is SQL text, a predicate or a pyarrow expression.
+
+        In SQL, NaN is greater than every number and equals itself, as in DuckDB, Polars and Spark:
+        `"x > 100"` finds it. A pyarrow expression keeps to pyarrow's rules: `field("x") > 100` does not.
+        """
         # Segments that cannot match the filter are never read: the scan loads what it needs.
         state = self._loaded.state if self._at is None else State(self._at)
         pinned = self._pinned()
@@ -284,6 +309,8 @@ class Table:
         if to_version is not None:
             wanted = arguments.whole_number(to_version, "to_version")
             to = load_seen(self._ctx, self._loaded.pointer, wanted)
+        from inlay.ops.feed.changes import Changes
+
         return Changes(
             self._ctx,
             self._loaded.pointer,

@@ -6,7 +6,8 @@ set, naming what would be right.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,9 @@ MAX_BYTES = 1024
 
 # Not a setting: what digests of requests are salted with (docs/FORMAT.md, "The ledger"). Commits keep it.
 LEDGER_SALT = "ledger.salt"
+# Nor is this: what Arrow says of columns besides the format's types (`parquet.arrow.declared`).
+ARROW_TYPES = "arrow.types"
+_OWN = (LEDGER_SALT, ARROW_TYPES)
 
 DELETE_MODES = ("tombstone", "vector", "rewrite", "surgery")
 
@@ -162,7 +166,45 @@ def is_published(values: Mapping[str, str]) -> bool:
 
 def settings(values: Mapping[str, str]) -> dict[str, str]:
     """The properties that somebody has set."""
-    return {name: value for name, value in values.items() if name != LEDGER_SALT}
+    return {name: value for name, value in values.items() if name not in _OWN}
+
+
+def arrow_types(values: Mapping[str, str]) -> dict[int, str]:
+    """Field id → declared Arrow type. The property is a JSON object of declarations, each with its field
+    ids: `{"zone:Europe/Zurich": "3 7-9"}`. A text that is none declares nothing."""
+    try:
+        listed = json.loads(values.get(ARROW_TYPES) or "{}")
+        found: dict[int, str] = {}
+        for text, ids in listed.items():
+            for part in ids.split():
+                first, _, last = part.partition("-")
+                found.update(dict.fromkeys(range(int(first), int(last or first) + 1), text))
+        return found
+    except (ValueError, AttributeError):
+        return {}
+
+
+def with_arrow_types(values: Mapping[str, str], added: Mapping[int, str]) -> dict[str, str]:
+    """The properties with more declarations. Those of columns that were dropped stay: tags and versions
+    may have them."""
+    by_text: dict[str, list[int]] = {}
+    for field_id, text in sorted({**arrow_types(values), **added}.items()):
+        by_text.setdefault(text, []).append(field_id)
+    if not by_text:
+        return dict(values)
+    listed = {text: " ".join(_runs(ids)) for text, ids in by_text.items()}
+    written = json.dumps(listed, separators=(",", ":"), ensure_ascii=False)
+    return {**values, ARROW_TYPES: written}
+
+
+def _runs(ids: list[int]) -> Iterator[str]:
+    first = last = ids[0]
+    for each in [*ids[1:], -1]:
+        if each == last + 1:
+            last = each
+            continue
+        yield f"{first}" if first == last else f"{first}-{last}"
+        first = last = each
 
 
 def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
@@ -171,6 +213,11 @@ def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in values.items():
         text = str(value)
+        if name in _OWN and text:
+            raise InvalidRequest(
+                f"property {name} is kept by the library itself",
+                next_step="It can be removed, but not set",
+            )
         if max(_size(name), _size(text)) > MAX_BYTES:
             raise InvalidRequest(
                 f"property {name[:50]!r} is no text of at most {MAX_BYTES} bytes of UTF-8",

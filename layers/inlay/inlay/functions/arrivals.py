@@ -25,11 +25,13 @@ from urllib.parse import unquote_plus
 from aws_lambda_powertools.utilities.parser import BaseModel, Field
 
 from inlay.errors import InvalidRequest
+from inlay.functions import settings
+from inlay.functions.tables import LANDING
 from inlay.functions.validation import validated
 from inlay.ops.write.ingest import Source
+from inlay.ops.write.landing import is_data
 from inlay.storage.base import Location
 
-LANDING = "ingest/"
 _TABLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # A key is at most 1,024 bytes; the table's name is a part of every key of the table.
 _MAX_TABLE = 128
@@ -109,7 +111,7 @@ def read_arrivals(body: Any, *, scheme: str = "s3", bucket: str | None = None) -
             raise InvalidRequest(
                 "the object is in a bucket that is not this deployment's",
                 key=location.key,
-                next_step=f"Copy it to s3://{bucket}/{LANDING}<table>/",
+                next_step=f"Copy it to s3://{bucket}/{settings.prefix()}{LANDING}<table>/",
             )
     return arrivals
 
@@ -172,15 +174,16 @@ def _arrival(
     version_id: str | None,
     at: datetime,
 ) -> Sequence[Arrival]:
-    table, slash, path = key.removeprefix(LANDING).partition("/")
-    if not key.startswith(LANDING) or not slash:
+    landing = f"{settings.prefix()}{LANDING}"
+    table, slash, path = key.removeprefix(landing).partition("/")
+    if not key.startswith(landing) or not slash:
         raise InvalidRequest(
             "the object is not in a table's landing zone",
             key=key,
-            next_step=f"Put it under {LANDING}<table>/",
+            next_step=f"Put it under {landing}<table>/",
         )
     check_table_name(table)
-    if not _is_data(path):
+    if not is_data(path):
         return ()
     source = Source(
         location=Location(scheme, bucket, key),
@@ -190,13 +193,6 @@ def _arrival(
         event_time_us=_microseconds(at),
     )
     return (Arrival(table, source),)
-
-
-def _is_data(path: str) -> bool:
-    """Spark and Hadoop write `_SUCCESS`, `_temporary/…` and `.crc` files beside the data."""
-    parts = path.split("/")
-    hidden = any(part[:1] in ("_", ".") and part not in (".", "..") for part in parts)
-    return parts[-1] != "" and not hidden
 
 
 def _microseconds(at: datetime) -> int:

@@ -27,7 +27,14 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def bury(
-    sqs: SQSClient, url: str, body: str, error: InlayError, *, function: str, message_id: str
+    sqs: SQSClient,
+    url: str,
+    body: str,
+    error: InlayError,
+    *,
+    function: str,
+    message_id: str,
+    sent_us: int = 0,
 ) -> None:
     """Send `body` to the dead letters at `url`, with `error` as its reason."""
     reasons = {
@@ -38,6 +45,7 @@ def bury(
         "InlayKey": error.key or "",
         "InlayFunction": function,
         "InlayMessageId": message_id,
+        "InlaySentMicroseconds": str(sent_us) if sent_us else "",
     }
     attributes = {name: _clean(text) for name, text in reasons.items() if _clean(text)}
     if len(body.encode()) + _size(attributes) > _MAX_MESSAGE_BYTES:

@@ -82,7 +82,13 @@ def process(event: Mapping[str, Any], context: Any, work: Work) -> Mapping[str, 
                 raise Unexpected(type(error).__name__) from None
             if fate is Fate.RETRY:
                 raise
-            bury_message(record.body, error, message_id=record.message_id)
+            bury_message(
+                record.body,
+                error,
+                message_id=record.message_id,
+                sent_us=sent_time_us(record),
+                source_arn=record.event_source_arn,
+            )
 
     answer = process_partial_response(
         event=cast("dict[str, Any]", event),
@@ -100,7 +106,7 @@ def _hand_back(records: Sequence[SQSRecord]) -> None:
     they come then."""
     count(None, {"HandedBack": len(records)})
     logger.info("handed back", extra={"messages": len(records)})
-    queue = settings.source_queue_url()
+    queue = settings.source_queue_url(records[0].event_source_arn)
     if queue is None:
         return
     with suppress(Exception):
@@ -128,13 +134,16 @@ def _received(record: Mapping[str, Any]) -> int:
         return 0
 
 
-def bury_message(body: str, error: InlayError, *, message_id: str) -> None:
+def bury_message(
+    body: str, error: InlayError, *, message_id: str, sent_us: int = 0, source_arn: str = ""
+) -> None:
     """Put one message into this function's dead letters."""
     bury(
         sqs(),
-        settings.dead_letters_url(),
+        settings.dead_letters_url(source_arn),
         body,
         without_values(error),
+        sent_us=sent_us,
         function=function_name(),
         message_id=message_id,
     )
@@ -156,6 +165,11 @@ def forward_delete(table: str, request: Mapping[str, Any]) -> None:
     """Let the rewrite function carry out a delete request that has to read data. The request names its id
     and time, so that it stays the same however often it is forwarded."""
     _send(settings.rewrite_queue_url(), {"table": table, "delete": request})
+
+
+def send_to_ingest(event: Mapping[str, Any]) -> None:
+    """Tell the ingest function of a landed file."""
+    _send(settings.ingest_queue_url(), event)
 
 
 def _send(queue: str, body: Mapping[str, Any]) -> None:

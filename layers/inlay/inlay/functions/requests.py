@@ -133,7 +133,8 @@ class RewriteRequest(BaseModel):
 class MaintenanceRequest(BaseModel):
     """What a maintenance function is invoked with. A schedule's event names no table: all are meant.
     `dry_run` only looks. For garbage collection: `grace_days`; `erasures_only` skips tables without an
-    open erasure; `life_seconds` is the longest one read or write may take, which erasures wait for."""
+    open erasure; `landing_only` looks for landed files that no event told of; `life_seconds` is the
+    longest one read or write may take, which erasures wait for."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -141,6 +142,7 @@ class MaintenanceRequest(BaseModel):
     grace_days: float | None = Field(None, ge=0)
     dry_run: bool = False
     erasures_only: bool = False
+    landing_only: bool = False
     life_seconds: float | None = Field(None, ge=0)
 
 

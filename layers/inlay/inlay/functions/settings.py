@@ -27,8 +27,33 @@ def bucket_uri() -> str:
     return bucket if "://" in bucket else f"s3://{bucket}"
 
 
-def dead_letters_url() -> str:
-    return _variable("INLAY_DEAD_LETTERS")
+def prefix() -> str:
+    """What stands before tables/ and ingest/ in the bucket: empty, or ending in a slash."""
+    return os.environ.get("INLAY_PREFIX", "")
+
+
+def dead_letters_url(source_arn: str = "") -> str:
+    """Where messages of a queue are buried: those of the erase queue beside the others."""
+    own = os.environ.get("INLAY_ERASE_DEAD_LETTERS")
+    return own if own and is_erase_queue(source_arn) else _variable("INLAY_DEAD_LETTERS")
+
+
+def is_erase_queue(source_arn: str) -> bool:
+    """Whether a message came from the queue for erasures, by the queue's name."""
+    url = os.environ.get("INLAY_ERASE_QUEUE", "")
+    return bool(url) and url.rpartition("/")[2] == source_arn.rpartition(":")[2]
+
+
+def may_erase(source_arn: str) -> bool:
+    """Whether a request from this queue may erase. Where there is no queue for erasures, any may."""
+    if not os.environ.get("INLAY_ERASE_QUEUE"):
+        return True
+    anyone = os.environ.get("INLAY_ERASE_FROM_DELETE_QUEUE", "false").lower() == "true"
+    return anyone or is_erase_queue(source_arn)
+
+
+def ingest_queue_url() -> str:
+    return _variable("INLAY_INGEST_QUEUE")
 
 
 def rewrite_queue_url() -> str:
@@ -49,13 +74,27 @@ def grace_days() -> int:
     return int(_variable("INLAY_GRACE_DAYS"))
 
 
+def adopt_from() -> tuple[str, ...] | None:
+    """Patterns of `bucket/key` where adopted files may be read, beside the table's own bucket's tables and
+    landing zone; None where nothing is said, as outside of a deployment."""
+    said = os.environ.get("INLAY_ADOPT_FROM")
+    if said is None:
+        return None
+    bucket = _variable("INLAY_BUCKET").rpartition("/")[2]
+    own = (f"{bucket}/{prefix()}tables/*", f"{bucket}/{prefix()}ingest/*")
+    given = (each.strip().rpartition(":::")[2] for each in said.split(","))
+    return (*own, *(each for each in given if each))
+
+
 def table_metrics() -> bool:
     """Whether metrics are by table, and not only by function."""
     return os.environ.get("INLAY_TABLE_METRICS", "false").lower() == "true"
 
 
-def source_queue_url() -> str | None:
-    """The queue that this function's batches come from, where it may hand messages back."""
+def source_queue_url(source_arn: str = "") -> str | None:
+    """The queue that a batch came from, where its messages may be handed back."""
+    if is_erase_queue(source_arn):
+        return os.environ["INLAY_ERASE_QUEUE"]
     return os.environ.get("INLAY_SOURCE_QUEUE") or None
 
 

@@ -1,4 +1,4 @@
-"""The tables a function works on: all in one bucket, `tables/<table>`.
+"""The tables a function works on: all in one bucket, `<prefix>tables/<table>`.
 
 Promise: store, connections and threads are made once per process, when first needed; two invocations
 of one process share them, two functions share nothing.
@@ -17,6 +17,7 @@ from inlay.storage.metered import MeteredStore, Usage
 from inlay.storage.open import open_store
 
 TABLES = "tables/"
+LANDING = "ingest/"
 # Requests in flight at once. One CPU's worth of a Lambda keeps about this many busy.
 _PARALLEL = 16
 
@@ -25,10 +26,11 @@ def table_context(table: str) -> Context:
     """A context of its own for one piece of work on a table, which may not exist."""
     return Context(
         store=MeteredStore(store()),
-        root=f"{TABLES}{table}",
-        uri=f"{settings.bucket_uri()}/{TABLES}{table}",
+        root=f"{settings.prefix()}{TABLES}{table}",
+        uri=f"{settings.bucket_uri()}/{settings.prefix()}{TABLES}{table}",
         executor=_executor(),
         parallel=_PARALLEL,
+        adopt_from=settings.adopt_from(),
     )
 
 
@@ -39,9 +41,17 @@ def usage_of(ctx: Context) -> Usage:
 
 def table_names() -> Iterator[str]:
     """Every table of the bucket: the prefixes that hold a pointer."""
-    for prefix in store().list_prefixes(TABLES):
+    tables = f"{settings.prefix()}{TABLES}"
+    for prefix in store().list_prefixes(tables):
         if isinstance(store().head(f"{prefix}{POINTER}"), Head):
-            yield prefix.removeprefix(TABLES).removesuffix("/")
+            yield prefix.removeprefix(tables).removesuffix("/")
+
+
+def landing_names() -> Iterator[str]:
+    """Every name under which files landed; not each need be a table's."""
+    landing = f"{settings.prefix()}{LANDING}"
+    for prefix in store().list_prefixes(landing):
+        yield prefix.removeprefix(landing).removesuffix("/")
 
 
 @cache

@@ -33,7 +33,7 @@ from inlay.local.aws_process import AwsProcess
 from inlay.local.landing import LandingWatch
 from inlay.local.pump import Attached, Pump
 from inlay.local.runtime import FunctionPool, Invocation, find_emulator
-from inlay.local.template import Queue, Template, find_template, load_template
+from inlay.local.template import Queue, Template, find_template, load_template, read_body
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -95,7 +95,10 @@ class LocalStack:
         """Start everything; what was started is stopped again if a step fails."""
         path = self.options.template or find_template()
         emulator = find_emulator(path)
-        self.template = load_template(path, self.options.parameters)
+        # Here nobody has to be kept from erasing.
+        known = read_body(path)["Parameters"]
+        own = {n: v for n, v in {"EraseFromDeleteQueue": "true"}.items() if n in known}
+        self.template = load_template(path, {**own, **self.options.parameters})
         with contextlib.ExitStack() as started:
             try:
                 self.aws = started.enter_context(

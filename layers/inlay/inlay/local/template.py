@@ -2,8 +2,8 @@
 
 Promise: queues, event sources, schedules, environments and the bucket's notifications come from the
 template alone and mean what CloudFormation means by them. Only what the template uses is understood
-(`Ref`, `Fn::GetAtt`, `Fn::Sub`); anything else raises `InvalidRequest` by name, so that the
-template and the local AWS cannot drift apart silently.
+(`Ref`, `Fn::GetAtt`, `Fn::Sub`, `Fn::Join`, conditions); anything else raises `InvalidRequest` by name,
+so that the template and the local AWS cannot drift apart silently.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def find_template(start: Path | None = None) -> Path:
 
 def load_template(path: Path, overrides: Mapping[str, str] | None = None) -> Template:
     """Read `path`; `overrides` are parameter values, as `sam deploy --parameter-overrides` takes."""
-    body = yaml.load(path.read_text(), Loader=_Loader)
+    body = read_body(path)
     known = {name: str(spec.get("Default", "")) for name, spec in body["Parameters"].items()}
     for name in overrides or {}:
         if name not in known:
@@ -138,7 +138,86 @@ def load_template(path: Path, overrides: Mapping[str, str] | None = None) -> Tem
         **known,
         **(overrides or {}),
     }
-    return _Reader(path, body, parameters).read()
+    return _Reader(path, decided(body, parameters), parameters).read()
+
+
+def read_body(path: Path) -> dict[str, Any]:
+    """The template as written, short forms as long ones: `!Ref x` is {"Ref": "x"}."""
+    body: dict[str, Any] = yaml.load(path.read_text(), Loader=_Loader)
+    return body
+
+
+def decided(body: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
+    """The template with its conditions decided by `parameters`: `Fn::If` is what it gives, resources and
+    outputs whose condition is false are not there, and lists given by a parameter are lists."""
+    lists = {
+        name
+        for name, spec in body.get("Parameters", {}).items()
+        if spec.get("Type") == "CommaDelimitedList"
+    }
+    decider = _Decider(body.get("Conditions", {}), parameters, lists)
+    found = dict(body)
+    for section in ("Resources", "Outputs"):
+        found[section] = {
+            name: decider.value(each)
+            for name, each in body.get(section, {}).items()
+            if "Condition" not in each or decider.holds(each["Condition"])
+        }
+    found["Globals"] = decider.value(body.get("Globals", {}))
+    return found
+
+
+_NOTHING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class _Decider:
+    conditions: Mapping[str, Any]
+    parameters: Mapping[str, str]
+    lists: set[str]
+
+    def holds(self, condition: Any) -> bool:
+        """Whether a condition, by its name or as an expression, is true."""
+        if isinstance(condition, str):
+            return self.holds(self.conditions[condition])
+        ((how, given),) = condition.items()
+        match how:
+            case "Condition":
+                return self.holds(given)
+            case "Fn::Equals":
+                one, other = map(self.value, given)
+                return bool(one == other)
+            case "Fn::Not":
+                return not self.holds(given[0])
+            case "Fn::And":
+                return all(map(self.holds, given))
+            case "Fn::Or":
+                return any(map(self.holds, given))
+        raise InvalidRequest(f"cannot follow the condition {how} in the template")
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, list):
+            found = [self.value(each) for each in value]
+            return [each for each in found if each is not _NOTHING]
+        if not isinstance(value, dict):
+            return value
+        match value:
+            case {"Fn::If": [condition, then, otherwise]}:
+                return self.value(then if self.holds(condition) else otherwise)
+            case {"Ref": "AWS::NoValue"}:
+                return _NOTHING
+            case {"Ref": str(name)} if name in self.lists:
+                return [each.strip() for each in self.parameters[name].split(",") if each.strip()]
+            case {"Ref": str(name)} if name in self.parameters:
+                return self.parameters[name]
+            case {"Fn::Join": [separator, given]}:
+                return str(separator).join(
+                    _text(each, self.parameters) for each in self.value(given)
+                )
+            case {"Fn::Sub": [text, names]}:
+                return {"Fn::Sub": [text, self.value(names)]}
+        decided = {name: self.value(each) for name, each in value.items()}
+        return {name: each for name, each in decided.items() if each is not _NOTHING}
 
 
 # `rate(5 minutes)`: the only form of schedule the template uses.
@@ -167,7 +246,13 @@ class _Reader:
     def read(self) -> Template:
         for logical_id, properties in self._resources("AWS::Serverless::Function"):
             self._functions[logical_id] = self._function(logical_id, properties)
-        (bucket,) = self._resources("AWS::S3::Bucket")
+        buckets = self._resources("AWS::S3::Bucket")
+        if not buckets:
+            raise InvalidRequest(
+                "the local AWS makes its bucket itself",
+                next_step="Leave ExistingBucket out, or name the server that has it: --endpoint-url",
+            )
+        (bucket,) = buckets
         return Template(
             path=self.path,
             parameters=self.parameters,
@@ -248,7 +333,7 @@ class _Reader:
                     queue=_referred(each["Queue"]),
                     events=(each["Event"],),
                     prefix=next(
-                        rule["Value"]
+                        _text(rule["Value"], self.parameters)
                         for rule in each["Filter"]["S3Key"]["Rules"]
                         if rule["Name"] == "prefix"
                     ),
@@ -282,7 +367,10 @@ def _text(value: Any, values: Mapping[str, str]) -> str:
     if "Ref" in value:
         return _named(value["Ref"], values)
     if "Fn::Sub" in value:
-        return _PLACEHOLDER.sub(lambda found: _named(found[1], values), value["Fn::Sub"])
+        said = value["Fn::Sub"]
+        text, own = said if isinstance(said, list) else (said, {})
+        names = {**values, **{name: _text(each, values) for name, each in own.items()}}
+        return _PLACEHOLDER.sub(lambda found: _named(found[1], names), text)
     raise InvalidRequest(f"cannot resolve {value!r} in the template")
 
 
@@ -307,5 +395,6 @@ def _short_form(name: str) -> Callable[[yaml.Loader, yaml.Node], Intrinsic]:
     return construct
 
 
-for _tag in ("Ref", "Sub", "GetAtt", "Not", "Equals"):
-    _Loader.add_constructor(f"!{_tag}", _short_form("Ref" if _tag == "Ref" else f"Fn::{_tag}"))
+for _tag in ("Ref", "Condition", "Sub", "GetAtt", "Not", "Equals", "And", "Or", "If", "Join"):
+    _form = _tag if _tag in ("Ref", "Condition") else f"Fn::{_tag}"
+    _Loader.add_constructor(f"!{_tag}", _short_form(_form))

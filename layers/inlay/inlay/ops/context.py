@@ -138,6 +138,8 @@ class Context:
     branch: str | None = None
     # Contexts of one process on one table share it (`ops.commit.group`): their commits go in turns.
     turns: Turns[Any, Any, Any] = field(default_factory=Turns)
+    # Patterns of `bucket/key` that adopted files may be read from; None means wherever they are.
+    adopt_from: tuple[str, ...] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickled it is where the table is, never what a process has of it."""
@@ -146,7 +148,7 @@ class Context:
     @property
     def objects(self) -> Objects:
         """The table's immutable objects, read through this context's cache."""
-        return Objects(self.store, self.root, self.cache)
+        return Objects(self.store, self.root, self.cache, adopt_from=self.adopt_from)
 
     def key(self, relative: str) -> str:
         """The store key of an object named relative to the table root."""

@@ -14,6 +14,7 @@ What the rest of the table says against a change (keys, live deletes, open erasu
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -54,6 +55,9 @@ class Evolution:
     optional: tuple[Path, ...] = ()
     add: tuple[tuple[Path, Field], ...] = ()
     order: tuple[Path, ...] = ()
+    # What Arrow says of added fields besides their types (property `arrow.types`). It is no part of what
+    # identifies a request.
+    declared: tuple[tuple[Path, str], ...] = dataclasses.field(default=(), repr=False)
 
 
 def evolve(

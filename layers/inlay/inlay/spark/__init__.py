@@ -1,11 +1,13 @@
 """Inlay tables in Spark.
 
-`spark.read.format("inlay")` needs nothing from here: the module `pyspark_inlay` registers the format by
-itself. `read` and `count` do what Spark's source API cannot: prune columns and count by metadata.
+`session`, `read` and `view` are where to begin: they let Spark's own Parquet reader read. `InlayTable` has
+UPDATE, DELETE and MERGE. `spark.read.format("inlay")` needs nothing from here: the module `pyspark_inlay`
+registers the format by itself.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -13,7 +15,7 @@ import pyspark
 if TYPE_CHECKING:
     from inlay.spark.api import count, explain, read, register
     from inlay.spark.dml import InlayTable
-    from inlay.spark.session import local_session
+    from inlay.spark.sessions import local_session, session
     from inlay.spark.sql import view, views
 
 # The first release that runs all of it: Arrow writers, admission control of streams.
@@ -26,25 +28,34 @@ if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < OLDEST_PYSP
         "release with a newer Spark (docs/SPARK.md lists them)"
     )
 
-__all__ = ["InlayTable", "count", "explain", "local_session", "read", "register", "view", "views"]
+# What this package gives by name, and the module that has it.
+_FROM = {
+    "InlayTable": "dml",
+    "count": "api",
+    "explain": "api",
+    "local_session": "sessions",
+    "read": "api",
+    "register": "api",
+    "session": "sessions",
+    "view": "sql",
+    "views": "sql",
+}
+
+__all__ = [
+    "InlayTable",
+    "count",
+    "explain",
+    "local_session",
+    "read",
+    "register",
+    "session",
+    "view",
+    "views",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Loaded when used: Spark imports this package in a process of its own to look sources up."""
-    if name == "local_session":
-        from inlay.spark import session
-
-        return session.local_session
-    if name == "InlayTable":
-        from inlay.spark import dml
-
-        return dml.InlayTable
-    if name in ("view", "views"):
-        from inlay.spark import sql
-
-        return getattr(sql, name)
-    if name in __all__:
-        from inlay.spark import api
-
-        return getattr(api, name)
-    raise AttributeError(f"module 'inlay.spark' has no attribute {name!r}")
+    if name not in _FROM:
+        raise AttributeError(f"module 'inlay.spark' has no attribute {name!r}")
+    return getattr(import_module(f"inlay.spark.{_FROM[name]}"), name)

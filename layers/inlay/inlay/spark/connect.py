@@ -46,6 +46,11 @@ def place(uri: str) -> str:
     return uri.partition(_REF)[0]
 
 
+def ref_of(uri: str) -> str | None:
+    """The ref that `at_ref` has named."""
+    return uri.partition(_REF)[2] or None
+
+
 @lru_cache(maxsize=TABLES)
 def connect(uri: str) -> Context:
     """The context of a table in this process, on the branch that `at_ref` has named."""

@@ -55,7 +55,7 @@ from inlay.spark.conditions import quoted, value_of
 from inlay.spark.connect import at_ref, connect, load_writable
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
-from inlay.spark.session import context_of
+from inlay.spark.sessions import context_of
 from inlay.spark.slim import bare
 from inlay.spark.types import arrow_for, spark_schema, spelled, to_spark
 

@@ -32,7 +32,7 @@ from inlay.plan.erasure import LIFE_SECONDS
 from inlay.plan.maintain.roots import MAX_NAMES as MAX_UNKNOWN
 from inlay.plan.maintain.roots import Listed, Tally, plan_garbage
 from inlay.spark.connect import connect
-from inlay.spark.session import context_of
+from inlay.spark.sessions import context_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -46,7 +46,7 @@ from inlay.plan.maintain.compaction import CompactionUnit, plan_compaction, wort
 from inlay.plan.metadata.state import State
 from inlay.plan.surgery.strategy import Strategy
 from inlay.spark.connect import connect, load_writable
-from inlay.spark.session import context_of
+from inlay.spark.sessions import context_of
 from inlay.spark.slim import slim
 
 if TYPE_CHECKING:

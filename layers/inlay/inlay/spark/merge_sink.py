@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from inlay.errors import InvalidRequest
 from inlay.spark.merge import MergeResult, merge
 from inlay.spark.recent import Recent
-from inlay.spark.session import context_of
+from inlay.spark.sessions import context_of
 from inlay.spark.writer import QUERY_ID
 
 if TYPE_CHECKING:

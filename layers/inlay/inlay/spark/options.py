@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,8 @@ from typing import Literal
 from inlay.errors import InvalidRequest
 from inlay.spark.connect import at_ref
 
+# Between names, not within bucket(16, id).
+_COMMA = re.compile(r",(?![^(]*\))")
 # As `spark.sql.files.maxPartitionBytes`.
 PARTITION_BYTES = 128 * 1024 * 1024
 
@@ -29,13 +32,35 @@ _READ = (
     "partitionBytes",
     "parallelism",
     "leaveOut",
+    "table",
     "changeFeed",
     "startVersion",
     "startTime",
     "maxFilesPerTrigger",
     "maxBytesPerTrigger",
 )
-_WRITE = ("path", "ref", "requestId", "replaceWhere", "partitionOverwriteMode")
+_WRITE = (
+    "path",
+    "ref",
+    "requestId",
+    "replaceWhere",
+    "partitionOverwriteMode",
+    "mergeSchema",
+    "primaryKey",
+    "sortBy",
+    "partitionBy",
+)
+# Methods of `Table` whose answer the option `table` reads.
+METADATA = (
+    "history",
+    "snapshots",
+    "files",
+    "partitions",
+    "tombstones",
+    "segments",
+    "ledger",
+    "refs",
+)
 # What Spark adds when a table of its catalog is created. It hands a Python source none of the table's own
 # options when the table is read, so there can be no such tables.
 _OF_CATALOG = "owner"
@@ -48,9 +73,10 @@ class ReadOptions:
     """`uri` names the tag or branch as well (`connect.at_ref`). `columns` are names in the order of the
     result; `where` is SQL text. `parallelism` is how many
     tasks run side by side: small tables are cut into as many partitions. `leave_out` are keys of files
-    that someone else reads (`spark.native`). `change_feed` asks for changes, not for rows (`spark.feed`).
-    The last four are a stream's: where it starts (`start_version` is the first whose rows it sees; a
-    change feed that is no stream starts so, too) and how much of the table one micro-batch takes."""
+    that someone else reads (`spark.native`). `table` asks for metadata (`spark.metadata`), `change_feed`
+    for changes, not for rows (`spark.feed`). The last four are a stream's: where it starts (`start_version`
+    is the first whose rows it sees; a change feed that is no stream starts so, too) and how much of the
+    table one micro-batch takes."""
 
     uri: str
     columns: tuple[str, ...] | None = None
@@ -60,6 +86,7 @@ class ReadOptions:
     partition_bytes: int = PARTITION_BYTES
     parallelism: int | None = None
     leave_out: tuple[str, ...] = ()
+    table: str | None = None
     change_feed: bool = False
     start_version: int | None = None
     start_us: int | None = None
@@ -84,12 +111,18 @@ PartitionOverwrite = Literal["static", "dynamic"]
 class WriteOptions:
     """`request_id` makes the write once-only, also across runs of a job. `replace_where` is SQL text:
     with mode overwrite, the rows that the written ones replace. `partitions` says what an overwrite
-    without it replaces: all rows ("static"), or those of the partitions that are written to ("dynamic")."""
+    without it replaces: all rows ("static"), or those of the partitions that are written to ("dynamic").
+    `merge_schema` adds columns of the data that the table lacks; the last three are of a table that is
+    created because there is none."""
 
     uri: str
     request_id: str | None = None
     replace_where: str | None = None
     partitions: PartitionOverwrite | None = None
+    merge_schema: bool = False
+    primary_key: tuple[str, ...] = ()
+    sort_by: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
@@ -115,12 +148,22 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         partition_bytes=_number(found, "partitionBytes") or PARTITION_BYTES,
         parallelism=_number(found, "parallelism"),
         leave_out=_columns(found["leaveOut"]) if "leaveOut" in found else (),
+        table=_metadata(found),
         change_feed=_flag(found, "changeFeed"),
         start_version=_number(found, "startVersion"),
         start_us=_time_us(found, "startTime"),
         max_files=_number(found, "maxFilesPerTrigger"),
         max_bytes=_number(found, "maxBytesPerTrigger"),
     )
+
+
+def _metadata(options: Mapping[str, str]) -> str | None:
+    text = options.get("table")
+    if text is not None and text.lower() not in METADATA:
+        raise InvalidRequest(
+            f"the option table is {text[:100]!r}", next_step=f"Give one of {', '.join(METADATA)}"
+        )
+    return None if text is None else text.lower()
 
 
 def are_for_reading(options: Mapping[str, str]) -> bool:
@@ -138,6 +181,10 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         request_id=found.get("requestId"),
         replace_where=found.get("replaceWhere"),
         partitions=_partition_overwrite(found),
+        merge_schema=_flag(found, "mergeSchema"),
+        primary_key=_columns(found.get("primaryKey", "")),
+        sort_by=_columns(found.get("sortBy", "")),
+        partition_by=_columns(found.get("partitionBy", "")),
     )
 
 
@@ -182,7 +229,7 @@ def _uri(options: Mapping[str, str]) -> str:
 def _columns(text: str) -> tuple[str, ...]:
     """`a, b` or, for names with commas in them, a JSON list."""
     if not text.lstrip().startswith("["):
-        return tuple(name.strip() for name in text.split(",") if name.strip())
+        return tuple(name.strip() for name in _COMMA.split(text) if name.strip())
     try:
         return tuple(str(name) for name in json.loads(text))
     except ValueError:

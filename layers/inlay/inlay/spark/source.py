@@ -15,16 +15,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader
 
 # Spark looks every source up before each session's first read: what is heavy comes when it is used.
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from inlay.plan.metadata.state import State
-    from inlay.spark.feed import InlayFeedReader, InlayFeedStream
+    from inlay.spark.feed import InlayFeedStream
     from inlay.spark.options import ReadOptions
-    from inlay.spark.reader import InlayReader
     from inlay.spark.sink import InlayStreamWriter
     from inlay.spark.stream import InlayStreamReader
     from inlay.spark.writer import InlayWriter
@@ -67,16 +66,24 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
         from inlay.spark.types import spark_schema
 
         options, state = self._open()
+        if options.table is not None:
+            from inlay.spark.metadata import load_metadata, metadata_schema
+
+            return metadata_schema(load_metadata(options))
         if options.change_feed:
             from inlay.spark.feed import feed_schema, told
 
             return feed_schema(told(options, state.snapshot), options.columns)
         return spark_schema(state.snapshot.schema, options.columns)
 
-    def reader(self, schema: StructType) -> InlayReader | InlayFeedReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         from inlay.spark.reader import InlayReader
 
         options, state = self._open()
+        if options.table is not None:
+            from inlay.spark.metadata import InlayMetadataReader, load_metadata
+
+            return InlayMetadataReader(load_metadata(options), schema)
         if options.change_feed:
             from inlay.spark.feed import InlayFeedReader
 

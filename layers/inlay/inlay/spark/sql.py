@@ -25,7 +25,7 @@ from inlay.errors import InvalidRequest
 from inlay.format.keys import POINTER
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import at_ref, load_state
-from inlay.spark.session import context_of
+from inlay.spark.sessions import context_of
 from inlay.storage.base import Head
 from inlay.storage.open import open_store
 

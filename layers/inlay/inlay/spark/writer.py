@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,7 +18,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from inlay.errors import ConcurrentChange, InvalidRequest
+import inlay
+from inlay.errors import ConcurrentChange, InvalidRequest, TableExists, TableNotFound
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
@@ -34,7 +36,7 @@ from inlay.parquet.write.writer import Layout, write_files
 from inlay.parse import parse_predicate
 from inlay.plan.change import Change, Reads, Request
 from inlay.plan.metadata.state import State
-from inlay.spark.connect import connect, load_writable
+from inlay.spark.connect import connect, load_writable, place, ref_of
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import arrow_for, named_as_in
 
@@ -76,7 +78,7 @@ def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> W
         raise InvalidRequest(
             "replaceWhere replaces rows, append does not", next_step='Use mode("overwrite")'
         )
-    ctx, loaded = load_writable(options.uri)
+    ctx, loaded = _open_for(options, data)
     snapshot = loaded.snapshot
     check_fits_table(data, snapshot.schema)
     replaces = None
@@ -106,6 +108,33 @@ def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> W
         named=options.request_id is not None,
         done=before is not None,
     )
+
+
+def _open_for(options: WriteOptions, data: StructType) -> tuple[Context, Loaded]:
+    """The table, with the columns of the data. It is created, or altered, by a commit of its own before the
+    data is written: an empty table, or an empty column, is what a write that then fails leaves behind."""
+    try:
+        ctx, loaded = load_writable(options.uri)
+    except TableNotFound:
+        with suppress(TableExists):  # by another writer, just now
+            inlay.create(
+                place(options.uri),
+                arrow_for(data),
+                primary_key=options.primary_key,
+                sort_by=options.sort_by,
+                partition_by=options.partition_by,
+            )
+        return load_writable(options.uri)
+    if not options.merge_schema:
+        return ctx, loaded
+    schema = loaded.snapshot.schema
+    names = named_as_in(schema, data.names)
+    missing = [n for n, name in enumerate(names) if schema.column(name) is None]
+    if missing:
+        arrow = arrow_for(data)
+        columns = pa.schema([arrow.field(n).with_nullable(True) for n in missing])
+        inlay.open(place(options.uri), ref=ref_of(options.uri)).alter(add=columns)
+    return load_writable(options.uri)
 
 
 def append_request(identity: str) -> Request:

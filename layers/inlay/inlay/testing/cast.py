@@ -23,11 +23,11 @@ from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.read.scan import Scan
 from inlay.ops.schema.create import create
-from inlay.ops.upsert import upsert
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete, delete_keys
 from inlay.ops.write.ingest import Retry, Source, ingest
 from inlay.ops.write.update import update
+from inlay.ops.write.upsert import upsert
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request

@@ -21,9 +21,9 @@ from inlay.ops.refs.refs import branch, drop, tag
 from inlay.ops.refs.restore import restore
 from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.schema.partitioning import set_partitioning
-from inlay.ops.upsert import upsert
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
+from inlay.ops.write.upsert import upsert
 from inlay.parse import parse_predicate
 from inlay.plan.change import Request
 from inlay.testing import model

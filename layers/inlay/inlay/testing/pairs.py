@@ -27,11 +27,11 @@ from inlay.ops.refs.refs import branch, tag
 from inlay.ops.refs.restore import restore
 from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.schema.partitioning import set_partitioning
-from inlay.ops.upsert import upsert
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete, delete_keys
 from inlay.ops.write.ingest import Retry, ingest
 from inlay.ops.write.update import update
+from inlay.ops.write.upsert import upsert
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Change, Edit, Request
 from inlay.testing import model

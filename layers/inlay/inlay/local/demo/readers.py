@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import threading
 from collections.abc import Iterator
@@ -65,7 +64,7 @@ class DuckReader:
 
 
 class SparkReader:
-    """`spark.read.format("inlay")`. The session starts in the background: it takes seconds, and the
+    """`inlay.spark.read`. The session starts in the background: it takes seconds, and the
     first steps of the demo need none."""
 
     name = "Spark"
@@ -90,12 +89,9 @@ class SparkReader:
         self._thread.join()
         if self._spark is None:
             raise RuntimeError("the Spark session did not start") from self._error
-        frame = (
-            self._spark.read.format("inlay")
-            .option("columns", json.dumps(COLUMNS))
-            .option("version", version)
-            .load(uri)
-        )
+        from inlay.spark import read
+
+        frame = read(self._spark, uri, columns=COLUMNS, version=version)
         return Figures.of(frame.selectExpr(*EXPRESSIONS).collect()[0])
 
     def close(self) -> None:

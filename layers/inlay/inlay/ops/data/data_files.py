@@ -19,6 +19,7 @@ from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.parquet.arrow.conform import check_names, conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import Layout, Target, write_files
 from inlay.plan.pruning.partitions import current_spec
 
@@ -56,7 +57,14 @@ def write_data(ctx: Context, snapshot: Snapshot, data: Any, *, time_us: int) -> 
     """Data files of whatever speaks Arrow. Raises `SchemaMismatch` before the first is written when
     the data's schema does not fit."""
     reader = reader_of(data)
-    return write_batches(ctx, snapshot, fitted(reader, snapshot.schema), time_us=time_us)
+    declared = Declared.of(snapshot)
+    rows = (_checked(batch, declared) for batch in fitted(reader, snapshot.schema))
+    return write_batches(ctx, snapshot, rows, time_us=time_us)
+
+
+def _checked(batch: pa.RecordBatch, declared: Declared) -> pa.RecordBatch:
+    declared.check(batch)
+    return batch
 
 
 def fitted(reader: pa.RecordBatchReader, schema: Schema) -> Iterator[pa.RecordBatch]:

@@ -39,15 +39,26 @@ def vector_markers(
 def puffin_markers(
     ctx: Context, loaded: Loaded, positions: Mapping[str, BitMap64]
 ) -> Iterator[Marker]:
-    """Vectors in one new Puffin object for all files; none is written for no file."""
-    if not positions:
-        return
+    """Vectors in one new Puffin object for all files; of a published table, one for each: DuckDB 1.5 takes
+    the vector of one file for that of another where they share an object (duckdb-iceberg, pull request
+    1182)."""
+    if is_published(loaded.snapshot.properties):
+        alone = [{file: rows} for file, rows in positions.items()]
+        for written in ctx.map(lambda one: _write(ctx, loaded, one), alone):
+            yield from written
+    elif positions:
+        yield from _write(ctx, loaded, positions)
+
+
+def _write(ctx: Context, loaded: Loaded, positions: Mapping[str, BitMap64]) -> list[Marker]:
     key = keys.tombstone_key(loaded.date_us, ctx.new_id(), "puffin")
     data, blobs = encode_puffin([(ctx.location(file), rows) for file, rows in positions.items()])
     ctx.write_once(key, data)
-    for file, blob in zip(positions, blobs, strict=True):
-        yield Marker(
+    return [
+        Marker(
             id=ctx.new_id(),
             body=Vector(key, blob.offset, blob.length, len(positions[file])),
             file=file,
         )
+        for file, blob in zip(positions, blobs, strict=True)
+    ]

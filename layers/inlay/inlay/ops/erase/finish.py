@@ -220,7 +220,7 @@ class _Sweeper:
     # -- to sweep -----------------------------------------------------------------------------
 
     def _first_sweep(self, loaded: Loaded, erasures: Sequence[Erasure]) -> Waits:
-        stale = publication_waits(self.ctx, max(e.phase_version for e in erasures))
+        stale = publication_waits(self.ctx, loaded.snapshot.oldest_version)
         if stale is not None:
             return {e.id: [stale] for e in erasures}
         waits: Waits = {}
@@ -308,7 +308,7 @@ class _Sweeper:
         self._delete_all(loaded, due)
         if self.failures:
             return waits | {e.id: self._undeleted() for e in due}
-        stale = publication_waits(self.ctx, max(e.phase_version for e in due))
+        stale = publication_waits(self.ctx, loaded.snapshot.oldest_version)
         if stale is not None:
             return waits | {e.id: [stale] for e in due}
         # Look again, rather than trust what was just done.

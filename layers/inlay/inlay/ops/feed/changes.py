@@ -29,6 +29,7 @@ from inlay.ops.metadata.load import load_seen, load_segments, retain
 from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.scan import checked_columns, row_filter
 from inlay.ops.read.stream import ArrowStream
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.multiset import Multiset
 from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead
 from inlay.plan.feed.feed import NeedMore, Step, keeps_rows, plan_step
@@ -70,6 +71,7 @@ class Changes(ArrowStream):
         self._since = since
         self._net = net
         self._told = told_schema(to, since)
+        self._declared = Declared.of(current, self._told)
         self._columns = checked_columns(columns, self._told)
         self._predicate, self._expression = row_filter(where, self._told)
         self._read_ahead_bytes = read_ahead_bytes
@@ -132,7 +134,7 @@ class Changes(ArrowStream):
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the changes."""
-        return pa.schema([*self._rows.rows_schema, *SAID])
+        return pa.schema([*self._declared.schema_of(self._rows.rows_schema), *SAID])
 
     @cached_property
     def _rows(self) -> FeedRows:
@@ -150,6 +152,9 @@ class Changes(ArrowStream):
         return f"<Changes of {self._ctx.uri}: versions {self._since + 1} to {self._to.version}>"
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
+        return self._declared.batches(self._plain_batches(), self.schema)
+
+    def _plain_batches(self) -> Iterator[pa.RecordBatch]:
         if self._net:
             yield from self._netted()
             return

@@ -224,6 +224,8 @@ def carry_out_file(
         choice, done = None, dropped(loaded, work.entry)
     else:
         choice, done = rewrite_task(ctx, loaded, work.task, strategy=strategy, means=means)
+    if work.task is not None and not done.removed_rows:
+        return choice, done  # no erasure lost a row by it: nothing to read again
     went = None if done.whole else done.unit.positions
     erased = tuple(count_erased(ctx, loaded, work.entry, work.task, went))
     return choice, replace(done, unit=replace(done.unit, erased=erased))

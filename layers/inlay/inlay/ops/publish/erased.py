@@ -17,7 +17,8 @@ from inlay.plan.erasure import Waiting
 
 
 def publication_waits(ctx: Context, since: int) -> Waiting | None:
-    """Why published metadata may still have erased values: publishes anew where it does."""
+    """Why published metadata may still have erased values: publishes anew where it does. `since` is the
+    oldest version that nobody erased anything from, the one that the erasure left as the oldest."""
     if not is_published(load_pointer(ctx).snapshot.properties):
         return None  # what was published is garbage like any other
     try:
@@ -27,6 +28,10 @@ def publication_waits(ctx: Context, since: int) -> Waiting | None:
         return Waiting("published", "metadata/latest.json", error.message)
     try:
         publish(ctx)
+        if not _is_newer(
+            ctx, since
+        ):  # it was published already, and offers older ones to travel back to
+            publish(ctx, rebuild=True)
     except InlayError as error:
         if error.kind is Kind.RETRY:
             raise

@@ -212,7 +212,8 @@ def _unit(logical: object, converted: object) -> str | None:
 
 
 def puffin_sizes(ctx: Context, markers: Iterable[Marker]) -> Mapping[str, int]:
-    """By marker id the size of its Puffin object, of those vectors that others will find."""
+    """By marker id the size of its Puffin object, of those vectors that every other reader finds: the only
+    one of its object (`data.vectors`), under the URI of its data file."""
     by_object: dict[str, list[Marker]] = {}
     for marker in markers:
         assert isinstance(marker.body, Vector)
@@ -233,6 +234,8 @@ def puffin_sizes(ctx: Context, markers: Iterable[Marker]) -> Mapping[str, int]:
                 blobs = decode_puffin(whole.body)
             except InlayError:
                 return {}
+        if len(blobs) != 1:
+            return {}
         named = {(b.offset, b.length, b.data_file) for b in blobs}
         found: dict[str, int] = {}
         for marker in of_object:

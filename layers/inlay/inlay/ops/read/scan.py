@@ -24,6 +24,7 @@ from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_segments
 from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.stream import ArrowStream
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.expression import ExpressionFilter
 from inlay.parquet.read.reader import (
     FILE_COLUMN,
@@ -102,6 +103,7 @@ class Scan(ArrowStream):
         self._ctx = ctx
         self._state = state
         self._schema = state.snapshot.schema
+        self._declared = Declared.of(state.snapshot)
         self._evidence = Evidence.of_snapshot(state.snapshot)
         self._columns = checked_columns(columns, self._schema, hidden=_HIDDEN)
         self._limit = limit
@@ -194,7 +196,8 @@ class Scan(ArrowStream):
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
         result = self._wanted.result
-        return pa.schema([result.field(name) for name in self._columns])
+        plain = pa.schema([result.field(name) for name in self._columns])
+        return self._declared.schema_of(plain)
 
     @property
     def _wanted(self) -> Wanted:
@@ -208,6 +211,9 @@ class Scan(ArrowStream):
         )
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
+        return self._declared.batches(self._plain_batches(), self.schema)
+
+    def _plain_batches(self) -> Iterator[pa.RecordBatch]:
         left = self._limit
         if left == 0:
             return

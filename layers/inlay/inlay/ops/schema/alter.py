@@ -25,6 +25,7 @@ from inlay.ops.commit.idempotency import already_applied
 from inlay.ops.commit.retry import MAX_PLANS, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.parquet.arrow.declared import declarations
 from inlay.parquet.arrow.types import (
     is_list,
     plain_type,
@@ -45,6 +46,8 @@ from inlay.plan.schema_conflicts import (
 )
 from inlay.plan.schema_evolution import Evolution, Path, spell
 
+# A field that data brings, and what Arrow says of it and within it.
+_New = tuple[Field, tuple[tuple[Path, str], ...]]
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
 
@@ -141,10 +144,12 @@ def evolution_of(
     `UnsupportedType`."""
     given = _mapping(defaults, "defaults")
     added: list[tuple[Path, Field]] = []
+    declared: list[tuple[Path, str]] = []
     columns = {f.name: f for f in add} if isinstance(add, pa.Schema) else _mapping(add, "add")
     for name, kind in columns.items():
         path = parse_path(name, schema)
         added.append((path[:-1], _new_field(path, kind, given.get(name))))
+        declared += _declared(path, kind)
     late = [name for name in given if name not in columns]
     if late:
         raise InvalidRequest(
@@ -172,6 +177,7 @@ def evolution_of(
         optional=_paths(optional, "optional", schema),
         add=tuple(added),
         order=_paths(order, "order", schema),
+        declared=tuple(declared),
     )
 
 
@@ -212,6 +218,15 @@ def _mapping(given: Mapping[str, Any] | None, what: str) -> Mapping[str, Any]:
             f"{what} cannot be a {type(given).__name__}", next_step='Give a dict: {"column": …}'
         )
     return given
+
+
+def _declared(path: Path, kind: pa.DataType | pa.Field) -> Iterator[tuple[Path, str]]:
+    """What Arrow says of a new field, and of those within it, besides their types."""
+    field = kind if isinstance(kind, pa.Field) else pa.field(path[-1], kind)
+    arrow = pa.schema([field.with_name(path[-1])])
+    made = schema_from_arrow(arrow)
+    for field_id, text in declarations(arrow, made).items():
+        yield (*path[:-1], *(made.path_of(field_id) or ())), text
 
 
 def _new_field(path: Path, kind: Any, default: Any) -> Field:
@@ -271,13 +286,16 @@ def admit_columns(ctx: Context, loaded: Loaded, arrow: Iterable[pa.Schema]) -> L
         snapshot = loaded.snapshot
         if not adds_columns(loaded):
             return loaded
-        found: dict[Path, Field] = {}
+        found: dict[Path, _New] = {}
         for each in schemas:
-            for path, field in _unknown(list(each), snapshot.schema.fields, ()):
-                found.setdefault(path, field)
+            for path, new in _unknown(list(each), snapshot.schema.fields, ()):
+                found.setdefault(path, new)
         if not found:
             return loaded
-        evolution = Evolution(add=tuple((path[:-1], field) for path, field in found.items()))
+        evolution = Evolution(
+            add=tuple((path[:-1], field) for path, (field, _) in found.items()),
+            declared=tuple(each for _, declared in found.values() for each in declared),
+        )
         try:
             return alter(ctx, evolution, base=loaded).loaded
         except ConcurrentChange:
@@ -288,19 +306,20 @@ def admit_columns(ctx: Context, loaded: Loaded, arrow: Iterable[pa.Schema]) -> L
 
 def _unknown(
     found: Sequence[pa.Field], known: Sequence[Field], path: Path
-) -> Iterator[tuple[Path, Field]]:
+) -> Iterator[tuple[Path, _New]]:
     """Fields that data has and a table lacks, at any depth, outermost only."""
     by_name = {field.name: field for field in known}
     for field in found:
         here = (*path, field.name)
         there = by_name.get(field.name)
         if there is None:
-            yield here, _new_field(here, field.with_nullable(True), None)
+            field = field.with_nullable(True)
+            yield here, (_new_field(here, field, None), tuple(_declared(here, field)))
         else:
             yield from _unknown_within(plain_type(field.type), there, here)
 
 
-def _unknown_within(arrow: pa.DataType, field: Field, path: Path) -> Iterator[tuple[Path, Field]]:
+def _unknown_within(arrow: pa.DataType, field: Field, path: Path) -> Iterator[tuple[Path, _New]]:
     match field.type:
         case Struct(fields) if pa.types.is_struct(arrow):
             yield from _unknown([arrow.field(i) for i in range(arrow.num_fields)], fields, path)

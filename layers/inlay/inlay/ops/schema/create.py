@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from inlay.errors import ForeignArchives, InvalidRequest, TableExists
 from inlay.format.keys import ARCHIVES, POINTER
-from inlay.format.properties import check_properties
+from inlay.format.properties import check_properties, with_arrow_types
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import UNPARTITIONED, Commit, PartitionSpec, Snapshot
 from inlay.ops.commit.driver import create_pointer
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Loaded
+from inlay.parquet.arrow.declared import declarations
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parse.partitioning import partition_fields
 from inlay.plan.metadata.stats_columns import choose_stats_columns
@@ -86,7 +87,7 @@ def create(
         stats_columns=choose_stats_columns(
             typed, key_ids, sort_ids, checked, partitioned_by=tuple(f.source for f in fields)
         ),
-        properties=checked,
+        properties=with_arrow_types(checked, declarations(schema, typed)),
         time_index=((1, now.date_us),),
     )
     loaded = create_pointer(ctx, snapshot)

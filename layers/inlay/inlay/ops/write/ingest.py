@@ -54,6 +54,7 @@ from inlay.ops.data.data_files import write_batches
 from inlay.ops.metadata.load import Loaded, load_pointer
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.footer.decoded_size import largest_group
 from inlay.parquet.footer.footer import Footer
 from inlay.parquet.read.describe import describe, entry_of, partition_in, read_tail
@@ -413,6 +414,7 @@ def _look(
     if None not in (source.version_id, got.version_id) and got.version_id != source.version_id:
         return Superseded(source)
     described = describe(got.body, size=got.size)
+    Declared.of(snapshot).check_file(described.arrow)
     is_wider = extend and brings_columns(described.arrow, snapshot.schema)
     entry = entry_of(
         described,

@@ -30,6 +30,7 @@ from inlay.ops.maintain.rewrite import rewrite_file
 from inlay.ops.metadata.load import Loaded, load_matching
 from inlay.ops.write.delete import marker_of
 from inlay.parquet.arrow.assignments import assign
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parse import Assignments
 from inlay.plan.change import Change, Reads, Request
@@ -101,17 +102,20 @@ def _plan_update(
     )
     found: dict[str, BitMap64] = {}
     width = len(schema.fields)
+    declared = Declared.of(snapshot)
 
-    def changed() -> Iterator[pa.RecordBatch]:
+    def new_rows() -> Iterator[pa.RecordBatch]:
         for batch in read_tasks(ctx.objects, plan.tasks, wanted, ctx.executor):
             if batch.num_rows == 0:
                 continue
             # By place, not by name: a table may have columns that are called `_pos` or `_file`.
             positions, file = batch.columns[width:]
             found.setdefault(file[0].as_py(), BitMap64()).update(positions.to_pylist())
-            yield assign(assignments, batch.select(list(range(width))), schema)
+            changed = assign(assignments, batch.select(list(range(width))), schema)
+            declared.check(changed)
+            yield changed
 
-    added = tuple(write_batches(ctx, snapshot, changed(), time_us=loaded.date_us))
+    added = tuple(write_batches(ctx, snapshot, new_rows(), time_us=loaded.date_us))
     if not found and request is None:
         return None
     change = Change(

@@ -29,6 +29,7 @@ from inlay.parquet.arrow.types import (
     plain_type,
     primitive_from_arrow,
     schema_to_arrow,
+    storage_type,
     to_arrow_scalar,
     unsupported,
 )
@@ -245,7 +246,13 @@ def _conform_array(
     elif isinstance(field.type, Primitive):
         array = _conform_leaf(array, field, field.type, path, by_value)
     else:
-        array = _conform_nested(array, was, field, wanted, path, by_value)
+        plain = storage_type(array.type)
+        if plain is not array.type:  # Arrow takes lists of extension types apart only in part
+            array = array.cast(plain)
+        try:
+            array = _conform_nested(array, was, field, wanted, path, by_value)
+        except pa.ArrowNotImplementedError:
+            raise _mismatch(path, array.type, field) from None
     _require(array, field, path)
     return array
 
@@ -264,6 +271,10 @@ def _conform_leaf(
     wanted = arrow_primitive(target)
     if array.type == wanted:
         return array
+    if by_value and pa.types.is_float16(array.type):
+        array = array.cast(pa.float32())
+        if array.type == wanted:
+            return array
     source = primitive_from_arrow(array.type)
     if source is None:
         raise _mismatch(path, array.type, field)

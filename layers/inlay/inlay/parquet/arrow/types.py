@@ -32,6 +32,7 @@ from inlay.format.schema import (
 from inlay.format.values import physical, to_float32
 from inlay.parquet.arrow.literals import to_array, to_scalar
 
+COMMENT = b"comment"  # of a column, in Arrow's metadata of its field
 FIELD_ID = b"PARQUET:field_id"  # the key pyarrow reads and writes Parquet field ids under
 
 # Arrow nests types without a bound; every walk over one here is recursive.
@@ -133,7 +134,8 @@ def _field_from_arrow(
 ) -> Field:
     own_id = next(ids)  # before the children's: depth first
     kind = _type_from_arrow(arrow.type, path, ids)
-    return Field(own_id, arrow.name if name is None else name, kind, arrow.nullable)
+    doc = (arrow.metadata or {}).get(COMMENT, b"").decode("utf-8", "replace")
+    return Field(own_id, arrow.name if name is None else name, kind, arrow.nullable, doc)
 
 
 def _type_from_arrow(arrow: pa.DataType, path: tuple[str, ...], ids: Iterator[int]) -> Type:
@@ -154,6 +156,8 @@ def _type_from_arrow(arrow: pa.DataType, path: tuple[str, ...], ids: Iterator[in
             _field_from_arrow(arrow.key_field, (*path, "key"), ids, "key"),
             _field_from_arrow(arrow.item_field, (*path, "value"), ids, "value"),
         )
+    if pa.types.is_float16(arrow):
+        return Primitive("float")  # every half is one; `declared` gives it back
     found = primitive_from_arrow(arrow)
     if found is None:
         raise unsupported(arrow, path)
@@ -169,6 +173,33 @@ def plain_type(arrow: pa.DataType) -> pa.DataType:
             arrow = arrow.storage_type
         else:
             return arrow
+
+
+def storage_type(arrow: pa.DataType) -> pa.DataType:
+    """Without extension types around it or within lists, structs and maps (but list views, which Arrow
+    does not cast); the very same object where there is none."""
+    if isinstance(arrow, pa.BaseExtensionType):
+        return storage_type(arrow.storage_type)
+    views = pa.types.is_list_view(arrow) or pa.types.is_large_list_view(arrow)
+    nested = is_list(arrow) or pa.types.is_struct(arrow) or pa.types.is_map(arrow)
+    if views or not nested:
+        return arrow
+    fields = [arrow.field(n) for n in range(arrow.num_fields)]
+    if pa.types.is_map(arrow):
+        fields = [arrow.key_field, arrow.item_field]
+    inner = [storage_type(field.type) for field in fields]
+    if all(
+        new is field.type or new == field.type for new, field in zip(inner, fields, strict=True)
+    ):
+        return arrow
+    fields = [field.with_type(new) for field, new in zip(fields, inner, strict=True)]
+    if pa.types.is_struct(arrow):
+        return pa.struct(fields)
+    if pa.types.is_map(arrow):
+        return pa.map_(fields[0], fields[1], keys_sorted=arrow.keys_sorted)
+    if pa.types.is_fixed_size_list(arrow):
+        return pa.list_(fields[0], arrow.list_size)
+    return pa.large_list(fields[0]) if pa.types.is_large_list(arrow) else pa.list_(fields[0])
 
 
 def is_list(arrow: pa.DataType) -> bool:
@@ -199,7 +230,7 @@ def primitive_from_arrow(arrow: pa.DataType) -> Primitive | None:
 
 
 _INSTEAD = (
-    (pa.types.is_float16, "Cast it to float32"),
+    (pa.types.is_float16, "Append its rows: files with halves are not taken as they are"),
     (pa.types.is_duration, "Cast it to int64 and put the unit into the name"),
     (pa.types.is_interval, "Store months, days and nanoseconds as integers"),
     (pa.types.is_union, "Use a struct with one nullable field per variant"),

@@ -15,13 +15,14 @@ from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from inlay.errors import ObjectGone, SnapshotGone, SourceChanged, UnreadableFile
+from inlay.errors import NotGranted, ObjectGone, SnapshotGone, SourceChanged, UnreadableFile
 from inlay.storage.base import ByteRange, Got, Missing, ObjectStore, Refused
 
 # Two ranges this near are fetched by one request: the bytes between cost less than a second one.
@@ -88,10 +89,12 @@ class Objects:
     cache: Cache = field(default_factory=NoCache)
     # Names of objects that are read at one version, overwritten or not, to that version.
     versions: Mapping[str, str] = field(default_factory=dict)
+    # Patterns of `bucket/key` that adopted files may be read from; None means wherever they are.
+    adopt_from: tuple[str, ...] | None = None
 
     def source(self, name: str, size: int | None = None, etag: str | None = None) -> Source:
         """The object an entry names: relative to the table root, or, when it was adopted in place, by
-        its whole URI."""
+        its whole URI. Raises `NotGranted` for an adopted one in no place of `adopt_from`."""
         scheme, separator, rest = name.partition("://")
         if not separator:
             key = f"{self.root}/{name}" if self.root else name
@@ -103,6 +106,9 @@ class Objects:
                 key=name,
                 next_step="Ingest the file by copy instead of adopting it in place",
             )
+        granted = self.adopt_from is None or any(fnmatchcase(rest, p) for p in self.adopt_from)
+        if not granted:
+            raise NotGranted("an adopted file lies where this deployment may not read", key=name)
         store = self.store if bucket == self.store.bucket else self.store.at(bucket)
         return Source(store, key, name, size, etag, self.versions.get(name))
 

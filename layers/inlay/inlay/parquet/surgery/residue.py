@@ -93,12 +93,14 @@ class Residue:
 @dataclass(frozen=True, slots=True)
 class Searched:
     """What was found in one file, and what looking cost. `rows_read` are row groups of which a column was
-    read, because what lies beside the rows named a value that they might have."""
+    read, because what lies beside the rows named a value that they might have. `key_values` are the names
+    of the pairs that the file keeps in its footer, whatever they say."""
 
     residues: tuple[Residue, ...] = ()
     requests: int = 0
     bytes: int = 0
     rows_read: int = 0
+    key_values: tuple[str, ...] = ()
 
     @property
     def row_groups(self) -> frozenset[int]:
@@ -149,7 +151,8 @@ def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> S
     for column in columns:
         residues += column.confirm(held)
     rows_read = len({g for column in columns for g in column.suspects})
-    return Searched(tuple(residues), held.requests, held.bytes, rows_read)
+    kept = tuple(sorted(name.decode("utf-8", "replace") for name in footer.key_values))
+    return Searched(tuple(residues), held.requests, held.bytes, rows_read, kept)
 
 
 def unused_entries(

@@ -11,7 +11,7 @@ from typing import Any
 
 from inlay.format.entry import DataFile, Marker, Where
 from inlay.format.predicate import Predicate
-from inlay.format.properties import LEDGER_SALT
+from inlay.format.properties import LEDGER_SALT, with_arrow_types
 from inlay.format.snapshot import (
     Boundary,
     Commit,
@@ -40,6 +40,7 @@ from inlay.plan.scan.marker_scope import (
     reference_may_hit,
 )
 from inlay.plan.schema_conflicts import evolved
+from inlay.plan.schema_evolution import field_at
 
 
 class Draft:
@@ -376,6 +377,10 @@ class Draft:
         schemas, schema_id, last = snapshot.schemas, snapshot.schema_id, snapshot.last_field_id
         if edit.schema is not None:
             schema = evolved(self.base, edit.schema)
+            declared = edit.schema.evolution.declared
+            properties = with_arrow_types(
+                properties, {field_at(schema, path).id: text for path, text in declared}
+            )
             schemas = (*schemas, schema)
             schema_id, last = schema.id, max(last, schema.max_id())
         if edit.spec is not None:

@@ -36,6 +36,7 @@ from inlay.ops.data.data_files import reader_of, write_batches
 from inlay.ops.metadata.load import Loaded, load_matching
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.conform import check_names, conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import is_list, plain_type, schema_to_arrow, to_physical
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.plan.change import Change, Reads, Request
@@ -82,6 +83,9 @@ def upsert(
         [conform(batch, schema, given, by_value=True) for batch in reader],
         schema=schema_to_arrow(given),
     )
+    declared = Declared.of(loaded.snapshot)
+    for batch in rows.to_batches():
+        declared.check(batch)
     rows = _one_of_each_key(rows, names, on_duplicate, order, ctx.uri)
     if rows.num_rows == 0 and request is None:
         return Skipped(loaded)

@@ -1,8 +1,10 @@
-"""A Spark session on this machine, for tests, the demo and small jobs.
+"""Spark sessions: the one there is, or one on this machine for tests, the demo and small jobs.
 
-Promise: works where only Python and the packages of `inlay[spark]` are (Java from `inlay.spark.java`),
-binds to 127.0.0.1 only, keeps its files in a temporary folder, and knows the format "inlay". On a
-cluster, use the session the cluster gives you: nothing here is needed for reading or writing tables.
+Promise of `session`: whoever calls it, first or again, gets a session in which tables are read, written
+and named in SQL; one that is there (of spark-submit, a notebook, a service) is used as it is.
+
+Promise of `local_session`: works where only Python and the packages of `inlay[spark]` are (Java from
+`inlay.spark.java`), binds to 127.0.0.1 only, keeps its files in a temporary folder.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+# What spark-submit tells the driver's Python of the JVM it has started.
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
 # Less compiling for a JVM that lives a minute: a session starts in half the time, heavy queries are
 # slower.
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -53,6 +57,23 @@ def context_of(spark: SparkSession, verb: str) -> SparkContext:
             next_step="Run it in a session on the cluster, as the jobs in pipelines do with spark-submit",
         )
     return context
+
+
+def session(*, app: str = "inlay", master: str | None = None) -> SparkSession:
+    """The session of this process, knowing Inlay: the one there is, that of spark-submit, or else a new one
+    on this machine (`local_session`), whose workers are this Python even where its environment is not
+    activated."""
+    from pyspark.sql import SparkSession
+
+    there = SparkSession.getActiveSession() is not None or _SUBMITTED in os.environ
+    if not there:
+        return local_session(app=app, master=master or "local[*,3]", quick_start=False)
+    from inlay.spark.api import register
+
+    found = SparkSession.builder.getOrCreate()
+    # Sources that came with --py-files are not always found by themselves.
+    register(found)
+    return found
 
 
 def local_session(

@@ -1,0 +1,434 @@
+"""Declared types: the Arrow types that columns were created with, given back by scans.
+
+Promise: a value keeps its meaning in the format's own types; what Arrow says besides (a time zone's name, a
+dictionary, the length of a vector, a narrower width, an extension type) is kept beside the schema, by field
+id, in the property `arrow.types`, which a reader may ignore. `Declared` turns batches in the format's types
+into batches in the declared ones, exactly or not at all; `check` finds values that a declared type does not
+take before they are written. A declaration that does not fit its column any more (its type was widened) is
+left out of account.
+
+A declaration is a chain of steps, the outermost first, with spaces between: `extension:NAME:META`
+(META is base64), `dictionary:INDEX[:ordered]`, then one of `zone:NAME`, `large`, `view`, `large_view`,
+`fixed:N`, `sorted`, `date64`, `seconds`, `float16`, `decimal32` … `decimal256`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inlay.errors import SchemaMismatch, UnsupportedType
+from inlay.format.properties import arrow_types
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
+from inlay.format.snapshot import Snapshot
+from inlay.parquet.arrow.types import COMMENT, arrow_field, is_list, schema_to_arrow
+
+EXTENSION_NAME = b"ARROW:extension:name"
+EXTENSION_META = b"ARROW:extension:metadata"
+# All declarations of one table; they are in the pointer.
+MAX_TEXT = 16 * 1024
+# What values may break: the others take every value of the column's own type.
+_STRICT = ("fixed", "seconds", "float16")
+
+_LAYOUTS = {
+    pa.large_string(): "large",
+    pa.large_binary(): "large",
+    pa.string_view(): "view",
+    pa.binary_view(): "view",
+    pa.date64(): "date64",
+    pa.time32("s"): "seconds",
+    pa.float16(): "float16",
+}
+_DECIMALS = {
+    "decimal32": (9, pa.decimal32),
+    "decimal64": (18, pa.decimal64),
+    "decimal128": (38, pa.decimal128),
+    "decimal256": (76, pa.decimal256),
+}
+
+
+# -- from Arrow -----------------------------------------------------------------------------------
+
+
+def declarations(arrow: pa.Schema, schema: Schema) -> dict[int, str]:
+    """By field id what `arrow` says besides `schema`, which was made of it. Raises `UnsupportedType` for
+    what cannot be given back."""
+    found: dict[int, str] = {}
+    for source, field in zip(arrow, schema.fields, strict=True):
+        found.update(_of_field(source, field))
+    declared = Declared(schema, found)
+    for field in schema.fields:
+        try:
+            plain = pa.nulls(1, arrow_field(field).type)
+            _dress(plain, declared.field_of(field).type)
+        except (pa.ArrowException, TypeError, ValueError):
+            raise UnsupportedType(
+                f"column {field.name!r} has Arrow type {str(arrow.field(field.name).type)[:80]}, which "
+                "a table cannot give back",
+                next_step="Cast it to a plain type",
+            ) from None
+    if sum(map(len, set(found.values()))) > MAX_TEXT:
+        raise UnsupportedType(
+            "the Arrow types of the columns take too much room beside the schema",
+            next_step="Cast columns of extension types to their storage types",
+        )
+    return found
+
+
+def _of_field(source: pa.Field, field: Field) -> Iterator[tuple[int, str]]:
+    steps: list[str] = []
+    metadata = source.metadata or {}
+    if EXTENSION_NAME in metadata:  # of a type that this process has not registered
+        steps.append(_extension(metadata[EXTENSION_NAME], metadata.get(EXTENSION_META, b"")))
+    arrow = source.type
+    while True:
+        if isinstance(arrow, pa.BaseExtensionType):
+            exported = _exported_metadata(pa.field("x", arrow))
+            steps.append(_extension(exported[EXTENSION_NAME], exported.get(EXTENSION_META, b"")))
+            arrow = arrow.storage_type
+        elif pa.types.is_dictionary(arrow):
+            steps.append(f"dictionary:{arrow.index_type}{':ordered' if arrow.ordered else ''}")
+            arrow = arrow.value_type
+        else:
+            break
+    layout = _layout(arrow)
+    if layout:
+        steps.append(layout)
+    if steps:
+        yield field.id, " ".join(steps)
+    match field.type:
+        case Struct(fields):
+            for child in fields:
+                yield from _of_field(arrow.field(child.name), child)
+        case ListOf(element):
+            yield from _of_field(arrow.value_field, element)
+        case MapOf(key, value):
+            yield from _of_field(arrow.key_field, key)
+            yield from _of_field(arrow.item_field, value)
+        case _:
+            pass
+
+
+def _extension(name: bytes, meta: bytes) -> str:
+    return f"extension:{name.decode()}:{b64encode(meta).decode()}"
+
+
+def _layout(arrow: pa.DataType) -> str:
+    if pa.types.is_timestamp(arrow):
+        return "" if arrow.tz in (None, "UTC") else f"zone:{arrow.tz}"
+    if pa.types.is_decimal(arrow):
+        plain = "decimal128" if arrow.precision <= 38 else "decimal256"
+        own = f"decimal{arrow.bit_width}"
+        return "" if own == plain else own
+    if pa.types.is_fixed_size_list(arrow):
+        if not arrow.list_size:  # Arrow's own functions divide by it
+            raise UnsupportedType(
+                f"a column has Arrow type {str(arrow)[:80]}, lists of no elements",
+                next_step="Drop it: its values are all the same",
+            )
+        return f"fixed:{arrow.list_size}"
+    if is_list(arrow):
+        return {pa.LargeListType: "large", pa.ListViewType: "view"}.get(
+            type(arrow), "large_view" if pa.types.is_large_list_view(arrow) else ""
+        )
+    if pa.types.is_map(arrow):
+        return "sorted" if arrow.keys_sorted else ""
+    return _LAYOUTS.get(arrow, "")
+
+
+class _CSchema(ctypes.Structure):
+    """The start of Arrow's C data interface for a schema."""
+
+    _fields_ = (
+        ("format", ctypes.c_char_p),
+        ("name", ctypes.c_char_p),
+        ("metadata", ctypes.c_void_p),
+    )
+
+
+def _exported_metadata(field: pa.Field) -> dict[bytes, bytes]:
+    """The metadata under which a field is written: the only way to an extension type's own."""
+    capsule = field.__arrow_c_schema__()
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    at = _CSchema.from_address(pointer_of(capsule, b"arrow_schema")).metadata
+
+    def number() -> int:
+        nonlocal at
+        found = int.from_bytes(ctypes.string_at(at, 4), sys.byteorder)
+        at += 4
+        return found
+
+    def text() -> bytes:
+        nonlocal at
+        size = number()
+        found = ctypes.string_at(at, size)
+        at += size
+        return found
+
+    return {text(): text() for _ in range(number())}
+
+
+# -- to Arrow -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The declared types of the columns of a schema, `texts` by field id."""
+
+    schema: Schema
+    texts: Mapping[int, str]
+
+    @staticmethod
+    def of(snapshot: Snapshot, schema: Schema | None = None) -> Declared:
+        """Of a snapshot's columns, or of those of another schema of the same table."""
+        return Declared(schema or snapshot.schema, arrow_types(snapshot.properties))
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The schema of the batches."""
+        return pa.schema([self.field_of(field) for field in self.schema.fields])
+
+    @cached_property
+    def _changed(self) -> bool:
+        """Whether any column is other than plain."""
+        return not self.arrow.equals(
+            schema_to_arrow(self.schema, with_ids=False), check_metadata=True
+        )
+
+    def field_of(self, field: Field, name: str | None = None) -> pa.Field:
+        """The Arrow field that a field was declared as."""
+        made = self._plain(field)
+        metadata = {COMMENT: field.doc.encode()} if field.doc else {}
+        for step in reversed(self.texts.get(field.id, "").split()):
+            made, more = _applied(step, made, field.type)
+            metadata.update(more)
+        return pa.field(name or field.name, made, field.nullable, metadata or None)
+
+    def _plain(self, field: Field) -> pa.DataType:
+        match field.type:
+            case Struct(fields):
+                return pa.struct([self.field_of(child) for child in fields])
+            case ListOf(element):
+                return pa.list_(self.field_of(element, "element"))
+            case MapOf(key, value):
+                key_field = self.field_of(key, "key").with_nullable(False)
+                return pa.map_(key_field, self.field_of(value, "value"))
+            case _:
+                return arrow_field(field).type
+
+    def schema_of(self, plain: pa.Schema) -> pa.Schema:
+        """`plain` with the declared types of the columns that it shares with the table."""
+        names = set(self.schema.names)
+        return pa.schema([self.arrow.field(f.name) if f.name in names else f for f in plain])
+
+    def batches(
+        self, plain: Iterator[pa.RecordBatch], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches in the declared types, `schema` being their `schema_of`. One that has more distinct
+        values than a dictionary's index takes is cut. Raises `SchemaMismatch`."""
+        if not self._changed:
+            yield from plain
+            return
+        for batch in plain:
+            yield from self._dressed(batch, schema)
+
+    def _dressed(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        arrays = []
+        for field, column in zip(schema, batch.columns, strict=True):
+            try:
+                arrays.append(_dress(column, field.type))
+            except pa.ArrowException:
+                if batch.num_rows > 1:
+                    half = batch.num_rows // 2
+                    yield from self._dressed(batch.slice(0, half), schema)
+                    yield from self._dressed(batch.slice(half), schema)
+                    return
+                raise SchemaMismatch(
+                    f"column {field.name!r} holds a value that its declared type {field.type} does "
+                    "not take",
+                    next_step="An older version of the library may have written it; "
+                    "set_properties(arrow__types=None) goes back to plain types",
+                ) from None
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        """Raises `SchemaMismatch` for values that a declared type does not take. `batch` has columns of
+        the schema, in plain types."""
+        for field in self.schema.fields:
+            at = batch.schema.get_field_index(field.name)
+            if at < 0 or not self._is_strict(field):
+                continue
+            declared = self.arrow.field(field.name).type
+            try:
+                _dress(batch.column(at), declared)
+            except pa.ArrowException:
+                raise SchemaMismatch(
+                    f"column {field.name!r} is {declared} in the table, and the data has a value that "
+                    "is none",
+                    next_step="Look at the lengths of its lists, or at digits that would be cut",
+                ) from None
+
+    def _is_strict(self, field: Field) -> bool:
+        return any(
+            step.partition(":")[0] in _STRICT
+            for _, inner in Schema(0, (field,)).walk()
+            for step in self.texts.get(inner.id, "").split()
+        )
+
+    def check_file(self, found: pa.Schema) -> None:
+        """Raises `SchemaMismatch` for a file whose own types do not prove that its values fit."""
+        for field in self.schema.fields:
+            at = found.get_field_index(field.name)
+            declared = self.arrow.field(field.name).type
+            if at >= 0 and self._is_strict(field) and not found.field(at).type.equals(declared):
+                raise SchemaMismatch(
+                    f"column {field.name!r} is {declared} in the table and "
+                    f"{str(found.field(at).type)[:80]} in the file, whose values nobody has looked at",
+                    next_step="Append the file's rows instead: then each value is checked",
+                )
+
+
+def _applied(step: str, made: pa.DataType, kind: Any) -> tuple[pa.DataType, dict[bytes, bytes]]:
+    """`made` as the step says, and metadata of its field; unchanged where the step does not fit."""
+    name, _, rest = step.partition(":")
+    try:
+        if name == "extension":
+            return _extended(rest, made)
+        return _laid_out(name, rest, made, kind) or made, {}
+    except (pa.ArrowException, ValueError, KeyError, AttributeError, TypeError):
+        return made, {}
+
+
+def _extended(rest: str, made: pa.DataType) -> tuple[pa.DataType, dict[bytes, bytes]]:
+    name, _, meta = rest.rpartition(":")
+    metadata = {EXTENSION_NAME: name.encode(), EXTENSION_META: b64decode(meta)}
+    # Arrow makes of it the type that is registered under this name, if one is.
+    written = pa.schema([pa.field("x", made, metadata=metadata)]).serialize()
+    found = pa.ipc.read_schema(written).field(0)
+    return found.type, {} if isinstance(found.type, pa.BaseExtensionType) else metadata
+
+
+def _laid_out(name: str, rest: str, made: pa.DataType, kind: Any) -> pa.DataType | None:
+    primitive = kind.name if isinstance(kind, Primitive) else type(kind).__name__
+    match name, primitive:
+        case "dictionary", _:
+            index, _, ordered = rest.partition(":")
+            return pa.dictionary(pa.type_for_alias(index), made, ordered=bool(ordered))
+        case "zone", "timestamptz":
+            return pa.timestamp(made.unit, tz=rest)
+        case "large", "string" | "binary":
+            return pa.large_string() if primitive == "string" else pa.large_binary()
+        case "view", "string" | "binary":
+            return pa.string_view() if primitive == "string" else pa.binary_view()
+        case "date64", "date":
+            return pa.date64()
+        case "seconds", "time" if made == pa.time32("ms"):
+            return pa.time32("s")
+        case "float16", "float":
+            return pa.float16()
+        case _, "decimal":
+            most, width = _DECIMALS[name]
+            return width(made.precision, made.scale) if made.precision <= most else None
+        case "fixed", "ListOf":
+            return pa.list_(made.value_field, int(rest))
+        case "large", "ListOf":
+            return pa.large_list(made.value_field)
+        case "view", "ListOf":
+            return pa.list_view(made.value_field)
+        case "large_view", "ListOf":
+            return pa.large_list_view(made.value_field)
+        case "sorted", "MapOf":
+            return pa.map_(made.key_field, made.item_field, keys_sorted=True)
+    return None
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+def _dress(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """A plain array in a declared type. Raises pa.ArrowException for values that it does not take."""
+    if array.type.equals(wanted):
+        return array
+    if isinstance(wanted, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(wanted, _dress(array, wanted.storage_type))
+    if pa.types.is_dictionary(wanted):
+        encoded = _dress(array, wanted.value_type).dictionary_encode()
+        indices = encoded.indices.cast(wanted.index_type)
+        return pa.DictionaryArray.from_arrays(indices, encoded.dictionary, ordered=wanted.ordered)
+    if pa.types.is_struct(wanted):
+        fields = [wanted.field(n) for n in range(wanted.num_fields)]
+        children = [_dress(c, f.type) for c, f in zip(array.flatten(), fields, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
+    if pa.types.is_map(wanted):
+        return _dress_map(array, wanted)
+    if is_list(wanted):
+        return _dress_list(array, wanted)
+    if pa.types.is_float16(wanted):
+        return _halves(array)
+    return array.cast(wanted)
+
+
+def _halves(array: pa.Array) -> pa.Array:
+    found = array.cast(pa.float16())
+    back = found.cast(array.type)
+    same = pc.or_(pc.equal(back, array), pc.is_nan(array))
+    if not pc.all(same, min_count=0).as_py():
+        raise pa.ArrowInvalid("a value has more digits than a half has")
+    return found
+
+
+def _offsets(array: pa.Array) -> pa.Array:
+    lengths = pc.list_value_length(array).fill_null(0).cast(pa.int64())
+    return pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
+
+
+def _dress_list(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    kind = wanted.value_type
+    if pa.types.is_fixed_size_list(wanted):
+        values = _dress(_in_slots(array, wanted.list_size), kind)
+        return pa.FixedSizeListArray.from_arrays(values, type=wanted, mask=array.is_null())
+    values, offsets, mask = _dress(array.flatten(), kind), _offsets(array), array.is_null()
+    if pa.types.is_large_list(wanted):
+        return pa.LargeListArray.from_arrays(offsets, values, wanted, mask=mask)
+    narrow = offsets.cast(pa.int32())
+    if pa.types.is_list(wanted):
+        return pa.ListArray.from_arrays(narrow, values, wanted, mask=mask)
+    wide = pa.types.is_large_list_view(wanted)
+    made = pa.LargeListViewArray if wide else pa.ListViewArray
+    starts = (offsets if wide else narrow).slice(0, len(array))
+    sizes = pc.list_value_length(array).fill_null(0).cast(starts.type)
+    return made.from_arrays(starts, sizes, values, wanted, mask=mask)
+
+
+def _in_slots(array: pa.Array, size: int) -> pa.Array:
+    """The elements of lists that all have `size`, with as many nulls for each null list."""
+    if not pc.all(pc.equal(pc.list_value_length(array), size), min_count=0).as_py():
+        raise pa.ArrowInvalid("a list has another length")
+    values = array.flatten()
+    if not array.null_count:
+        return values
+    valid = array.is_valid()
+    place = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
+    dense = pa.FixedSizeListArray.from_arrays(values, size)
+    return dense.take(pc.if_else(valid, place, pa.scalar(None, pa.int64()))).values
+
+
+def _dress_map(array: pa.Array, wanted: pa.MapType) -> pa.Array:
+    listed = array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+    keys, items = listed.flatten().flatten()
+    return pa.MapArray.from_arrays(
+        _offsets(listed).cast(pa.int32()),
+        _dress(keys, wanted.key_type),
+        _dress(items, wanted.item_type),
+        wanted,
+        mask=array.is_null(),
+    )

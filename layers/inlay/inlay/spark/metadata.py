@@ -1,0 +1,62 @@
+"""What the library says of a table (docs/INSPECTION.md), as a DataFrame.
+
+    spark.read.format("inlay").option("table", "history").load("s3://bucket/tables/events")
+
+Promise: the rows and columns that the method of that name gives, in Spark's types, of the version, tag or
+branch that is asked for; they are read when the DataFrame is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+import inlay
+from inlay.errors import InvalidRequest
+from inlay.spark.connect import place, ref_of
+from inlay.spark.options import METADATA, ReadOptions
+from inlay.spark.types import arrow_for, to_spark
+
+
+def load_metadata(options: ReadOptions) -> pa.Table:
+    if options.columns is not None or options.where is not None or options.is_stream:
+        raise InvalidRequest(
+            "the option table takes no columns, where or options of streams",
+            next_step="Select from the DataFrame",
+        )
+    table = inlay.open(place(options.uri), version=options.version, ref=ref_of(options.uri))
+    assert options.table in METADATA
+    found: pa.Table = getattr(table, options.table)()
+    return found
+
+
+def metadata_schema(table: pa.Table) -> StructType:
+    return from_arrow_schema(table.schema)
+
+
+@dataclass(frozen=True)
+class _Rows(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
+    rows: pa.Table
+
+
+class InlayMetadataReader(DataSourceReader):  # type: ignore[misc]  # as above
+    """One partition, which carries the rows."""
+
+    def __init__(self, table: pa.Table, asked: StructType) -> None:
+        self._partition = _Rows(table.select(asked.names))
+        self._arrow = arrow_for(asked)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_arrow": self._arrow}  # the partition is sent by itself
+
+    def partitions(self) -> list[InputPartition]:
+        return [self._partition]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Rows)
+        return (to_spark(batch, self._arrow) for batch in partition.rows.to_batches())

@@ -1,0 +1,384 @@
+"""Each function may do what it does, and nothing else: its requests, recorded, against the template."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import inlay
+from inlay.functions import messages, settings, tables
+from inlay.parquet.write import upload
+from inlay.plan.maintain import compaction
+from inlay.storage.base import MIN_PART_BYTES
+from inlay.storage.memory import MemoryStore
+
+from .conftest import BUCKET, EVENTS, ORDERS, Functions, event, fresh
+from .policies import KEY_ARN, Guard, guarded, load, policies
+from .test_budgets import batch
+from .test_landing import few, told
+
+ADOPTED = "lake"
+# What the event source mapping does with the function's role, not the function.
+POLLING = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}
+QUEUES = {
+    "dead-letters": {
+        "ingest": "IngestDeadLetters",
+        "delete": "DeleteDeadLetters",
+        "rewrite": "RewriteDeadLetters",
+    },
+    "erase-dead-letters": "EraseDeadLetters",
+    "rewrite": "RewriteQueue",
+    "handover": "HandoverQueue",
+    "ingest": "IngestQueue",
+    "source": {"ingest": "IngestQueue", "delete": "DeleteQueue"},
+    "https://sqs/EraseQueue": "EraseQueue",
+}
+
+
+class Actor:
+    """Runs the functions as themselves; the test itself is bound by no policy."""
+
+    def __init__(self, functions: Functions, guard: Guard, patch: pytest.MonkeyPatch) -> None:
+        self.functions, self.guard = functions, guard
+        patch.setattr(tables, "store", lambda: guarded(functions.store, guard))
+        self.queues = functions.queues
+        patch.setattr(messages, "sqs", lambda: self)
+        key = settings.erasure_key
+
+        def erasure_key() -> bytes:
+            self._sqs("secretsmanager:GetSecretValue", "ErasureKey")
+            return key()
+
+        patch.setattr(settings, "erasure_key", erasure_key)
+
+    def _sqs(self, action: str, resource: str) -> None:
+        self.guard.ask(action, resource)
+
+    def send_message(self, **message: Any) -> None:
+        named = QUEUES[message["QueueUrl"]]
+        name = named if isinstance(named, str) else named[self.guard.acting]
+        self._sqs("sqs:SendMessage", f"arn:aws:sqs:us-east-1:123456789012:{name}")
+        self.queues.send_message(**message)
+
+    def change_message_visibility_batch(self, **request: Any) -> None:
+        named = QUEUES[request["QueueUrl"]]
+        name = named if isinstance(named, str) else named[self.guard.acting]
+        arn = f"arn:aws:sqs:us-east-1:123456789012:{name}"
+        self._sqs("sqs:ChangeMessageVisibility", arn)
+        self.queues.change_message_visibility_batch(**request)
+
+    def __call__(self, function: str, what: Any, context: Any = None) -> Any:
+        if isinstance(what, dict) and "Records" in what and function != "collect_garbage":
+            arn = what["Records"][0].get("eventSourceARN")
+            if arn:
+                for action in POLLING:
+                    self.guard.acting = function
+                    self._sqs(action, arn)
+        self.guard.acting = function
+        try:
+            return self.functions.invoke(function, what, context)
+        finally:
+            self.guard.acting = ""
+
+    def failing(self, function: str, what: Any) -> None:
+        """Run a function while no part of an upload is taken."""
+        self.guard.failing_parts = True
+        with suppress(Exception):
+            self(function, what)
+        self.guard.failing_parts = False
+
+    def sent(self, queue: str) -> Iterator[dict[str, Any]]:
+        """What was sent to a queue, as its function receives it; the queue is then empty."""
+        bodies = self.queues.bodies(queue)
+        self.queues.sent.clear()
+        for body in bodies:
+            yield from_queue(batch(json.loads(body)), "RewriteQueue")
+
+
+NAMES = itertools.count()
+
+
+def from_queue(sent: dict[str, Any], queue: str) -> dict[str, Any]:
+    for record in sent["Records"]:
+        record["messageId"] = f"message-{next(NAMES)}"
+        record["eventSourceARN"] = f"arn:aws:sqs:us-east-1:123456789012:{queue}"
+    return sent
+
+
+@pytest.fixture
+def actor(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Actor:
+    return _actor(functions, monkeypatch)
+
+
+def _actor(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Actor:
+    template = load(AdoptFrom=f"arn:aws:s3:::{ADOPTED}/raw/*", KmsKeyArn=KEY_ARN)
+    for name, value in {
+        "INLAY_ADOPT_FROM": f"arn:aws:s3:::{ADOPTED}/raw/*",
+        "INLAY_ERASE_QUEUE": "https://sqs/EraseQueue",
+        "INLAY_ERASE_DEAD_LETTERS": "erase-dead-letters",
+        "INLAY_INGEST_QUEUE": "ingest",
+    }.items():
+        functions.set_variable(name, value)
+    return Actor(functions, Guard(policies(template), kms=True), monkeypatch)
+
+
+class Late:
+    """An invocation that has no time but for its first message."""
+
+    function_name = "test"
+    memory_limit_in_mb = 128
+    invoked_function_arn = "arn:aws:lambda:us-east-1:123456789012:function:test"
+    aws_request_id = "00000000-0000-4000-8000-000000000000"
+
+    @staticmethod
+    def get_remaining_time_in_millis() -> int:
+        return 0
+
+
+def large(rows: int = 60_000) -> bytes:
+    """Orders of several row groups of more than 5 MiB: surgery copies what it leaves."""
+    import numpy as np
+
+    sample = pq.read_table(pa.BufferReader(ORDERS))
+    taken = sample.take(np.arange(rows) % sample.num_rows)
+    ids = pa.array(range(rows), sample.schema.field("order_id").type)
+    taken = taken.set_column(taken.schema.get_field_index("order_id"), "order_id", ids)
+    noise = np.random.default_rng(1).integers(0, 255, (rows, 400), dtype=np.uint8)
+    at = taken.schema.get_field_index("status")
+    words = pa.array([each.tobytes().hex() for each in noise])
+    taken = taken.set_column(at, "status", words.cast(taken.schema.field("status").type))
+    sink = io.BytesIO()
+    pq.write_table(taken, sink, row_group_size=rows // 3, compression=None)
+    return sink.getvalue()
+
+
+def schema() -> pa.Schema:
+    return pq.read_schema(pa.BufferReader(ORDERS))
+
+
+def tour(actor: Actor, *, versioned: bool) -> None:
+    """Every event of `events/` and every operation that a function carries out."""
+    functions = actor.functions
+    if versioned:
+        functions.store.enable_versioning()
+    functions.create_orders()
+    functions.land()
+    functions.store.put(
+        "ingest/orders/tagged.parquet", few(5), headers={"Tagging": "owner=somebody"}
+    )
+    for path in sorted(EVENTS.glob("*.json")):
+        function = path.stem.split(".")[0]
+        sent = event(path.stem)
+        if "Records" in sent and sent["Records"][0].get("eventSource") == "aws:sqs":
+            queue = {"ingest": "IngestQueue", "delete": "DeleteQueue", "rewrite": "RewriteQueue"}
+            sent = from_queue(sent, queue[function])
+        try:
+            actor(function, sent)
+        except Exception as error:
+            assert "cannot name a table" in str(error), (path.stem, error)
+        functions.clock.pass_days(0.01)
+    # Versions, tags, retries, the erase queue, what is handed back or forwarded.
+    first = from_queue(told(functions, few(7, 3_000)), "IngestQueue")
+    told(functions, few(8, 4_000))
+    actor("ingest", first)
+    functions.store.put("ingest/orders/t.parquet", few(3, 9_000), headers={"Tagging": "a=b"})
+    version = next(iter(functions.store.list_versions("ingest/orders/t.parquet"))).version_id
+    for named in (version, None):
+        news = json.loads(first["Records"][0]["body"])
+        news["Records"][0]["s3"]["object"] = {"key": "ingest/orders/t.parquet"}
+        if named:
+            news["Records"][0]["s3"]["object"]["versionId"] = named
+        actor("ingest", from_queue(batch(news), "IngestQueue"))
+    two = [json.loads(first["Records"][0]["body"]) for _ in range(2)]
+    two[1]["Records"][0]["s3"]["object"] = {"key": "ingest/other/x.parquet", "eTag": "x"}
+    actor("ingest", from_queue(batch(*two), "IngestQueue"), Late())
+    deletes = [{"table": "orders", "where": f"order_id = {n}"} for n in range(4, 8)]
+    actor("delete", from_queue(batch(*deletes), "DeleteQueue"), Late())
+    erase = {"table": "orders", "where": "customer_id = 3", "mode": "erase"}
+    actor("delete", from_queue(batch(erase, erase), "EraseQueue"), Late())
+    actor("delete", from_queue(batch({**erase, "where": "?"}), "EraseQueue"))
+    for mode in ("vector", "surgery", "rewrite", "erase"):
+        actor("delete", from_queue(batch({**erase, "mode": mode}), "DeleteQueue"))
+    # Keys in an object of their own.
+    keys = {"table": "orders", "keys": {"order_id": list(range(50_000, 60_000))}}
+    actor("delete", from_queue(batch(keys), "DeleteQueue"))
+    for sent in list(actor.sent("rewrite")):
+        actor("rewrite", sent)
+    # A large table with files adopted elsewhere: surgery copies ranges and carries tags over.
+    body = large()
+    functions.store.at(ADOPTED).put("raw/big.parquet", body, headers={"Tagging": "a=b"})
+    functions.store.put("ingest/large/big.parquet", body)
+    table = inlay.create(f"memory://{BUCKET}/tables/large", schema())
+    table.ingest([f"memory://{BUCKET}/ingest/large/big.parquet"])
+    [own] = table.files()["key"].to_pylist()
+    functions.store.put(f"tables/large/{own}", body, headers={"Tagging": "a=b"})
+    table.ingest([f"memory://{ADOPTED}/raw/big.parquet"], adopt=True)
+    for mode, order in (("vector", 50_001), ("surgery", 40_001)):
+        asked = {"table": "large", "where": f"order_id = {order}", "mode": mode}
+        actor("delete", from_queue(batch(asked), "DeleteQueue"))
+        for sent in list(actor.sent("rewrite")):
+            actor("rewrite", sent)
+    table.refresh().delete("order_id = 20001")
+    actor.failing("rewrite", {"table": "large"})
+    # What time does not allow is told again.
+    actor("rewrite", from_queue(batch({"table": "large"}), "RewriteQueue"), Late())
+    actor("rewrite", {})
+    # Uploads that break off are aborted.
+    inlay.create(
+        f"memory://{BUCKET}/tables/parts",
+        schema(),
+        partition_by=["bucket(2, customer_id)"],
+        properties={"compact.small_file_bytes": str(2**30)},
+    )
+    sent = told(functions, body, "ingest/parts/big.parquet")
+    actor.failing("ingest", from_queue(sent, "IngestQueue"))
+    actor("ingest", from_queue(sent, "IngestQueue"))
+    functions.store.at(ADOPTED).put("raw/small.parquet", ORDERS)
+    parts = inlay.open(f"memory://{BUCKET}/tables/parts")
+    parts.append(pq.read_table(pa.BufferReader(few(10))))
+    plain = inlay.create(f"memory://{BUCKET}/tables/plain", schema())
+    plain.ingest([f"memory://{ADOPTED}/raw/small.parquet"], adopt=True)
+    plain.append(pq.read_table(pa.BufferReader(few(10))))
+    packs = inlay.create(f"memory://{BUCKET}/tables/packs", schema())
+    for _ in range(5):
+        packs.append(pq.read_table(pa.BufferReader(large(8_000))))
+    actor.failing("compact", {"table": "packs"})
+    actor("compact", {})
+    # A backlog that no invocation has the time for goes to Spark.
+    properties = {"compact.handover_bytes": "1"}
+    many = inlay.create(f"memory://{BUCKET}/tables/many", schema(), properties=properties)
+    for start in range(5):
+        many.append(pq.read_table(pa.BufferReader(few(10, 80_000 + 100 * start))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "SECONDS_PER_MIB", 1e9)
+        actor("compact", {"table": "many"})
+    # Erasures to their end, with what lies in the landing zone, unfinished uploads and all.
+    for root in ("ingest/orders/slow.parquet", "tables/orders/data/2020/01/01/00/slow.parquet"):
+        functions.store.create_multipart(root)
+    functions.store.put("tables/orders/data/2020/01/01/00/orphan.parquet", ORDERS)
+    functions.clock.pass_days(1)
+    actor("delete", from_queue(batch({**erase, "where": "customer_id = 5"}), "EraseQueue"))
+    functions.store.put("ingest/orders/lost.parquet", few(2, 70_000))
+    functions.clock.pass_days(0.1)
+    actor("collect_garbage", {"landing_only": True})
+    for sent in functions.queues.bodies("ingest"):
+        actor("ingest", from_queue(batch(json.loads(sent)), "IngestQueue"))
+    functions.queues.sent.clear()
+    for _ in range(6):
+        functions.clock.pass_days(4)
+        actor("rewrite", {})
+        actor("collect_garbage", {})
+        actor("collect_garbage", {"erasures_only": True})
+
+
+def test_the_policies_allow_what_the_functions_do_and_nothing_else(
+    actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inlay.plan.surgery.strategy.SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr(upload, "PUT_BYTES", MIN_PART_BYTES)
+    monkeypatch.setattr(upload, "PART_BYTES", MIN_PART_BYTES)
+    tour(actor, versioned=True)
+    with fresh() as unversioned:
+        again = _actor(unversioned, monkeypatch)
+        again.guard.used = actor.guard.used
+        tour(again, versioned=False)
+        assert again.guard.denied == []
+    assert actor.guard.denied == []
+    assert sorted(actor.guard.unused()) == [], "allowed, and never asked for"
+    assert "AccessDenied" not in actor.queues.errors
+
+
+def test_a_file_adopted_from_elsewhere_is_refused_by_name_and_fails_no_round(
+    actor: Actor,
+) -> None:
+    functions = actor.functions
+    functions.create_orders()
+    functions.store.at("elsewhere").put("theirs/x.parquet", ORDERS)
+    orders = functions.orders()
+    orders.append(pq.read_table(pa.BufferReader(few(10))))
+    orders.ingest(["memory://elsewhere/theirs/x.parquet"], adopt=True)
+    orders.delete("customer_id = 7")
+    assert actor("rewrite", {})["orders"]["rewrite"]["failures"] == 1
+    actor("compact", {})
+    asked = {"table": "orders", "where": "order_id = 1", "mode": "vector"}
+    actor("delete", from_queue(batch(asked), "DeleteQueue"))
+    assert functions.queues.errors == ["NotGranted"]
+    [letter] = functions.queues.sent
+    assert "AdoptFrom" in letter["MessageAttributes"]["InlayNextStep"]["StringValue"]
+    assert actor.guard.denied == []
+
+
+def test_only_the_erase_queue_may_erase(functions: Functions) -> None:
+    functions.fill_orders()
+    functions.set_variable("INLAY_ERASE_QUEUE", "https://sqs/EraseQueue")
+    functions.set_variable("INLAY_ERASE_DEAD_LETTERS", "erase-dead-letters")
+    erase = {"table": "orders", "where": "customer_id = 7", "mode": "erase"}
+    functions.invoke("delete", from_queue(batch(erase), "DeleteQueue"))
+    functions.invoke("delete", from_queue(batch(erase), "NotTheEraseQueue"))
+    assert functions.queues.errors == ["NotAllowed", "NotAllowed"]
+    assert functions.rows() == 100
+    functions.invoke("delete", from_queue(batch({**erase, "where": "?"}), "EraseQueue"))
+    assert len(functions.queues.bodies("erase-dead-letters")) == 1
+    functions.invoke("delete", from_queue(batch(erase), "EraseQueue"))
+    assert functions.rows() == 90
+    functions.set_variable("INLAY_ERASE_FROM_DELETE_QUEUE", "true")
+    functions.invoke(
+        "delete", from_queue(batch({**erase, "where": "customer_id = 8"}), "DeleteQueue")
+    )
+    assert functions.rows() == 80
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"ExistingBucket": "ours", "Prefix": "lake/"},
+        {"KmsKeyArn": KEY_ARN, "Versioned": "false"},
+        {"SubnetIds": "subnet-1,subnet-2", "SecurityGroupIds": "sg-1", "Architecture": "arm64"},
+        {"PermissionsBoundary": "arn:aws:iam::123456789012:policy/bound"},
+        {"AdoptFrom": "arn:aws:s3:::a/*,arn:aws:s3:::b/*", "AlarmEmail": "a@example.com"},
+    ],
+)
+def test_no_grant_goes_beyond_the_deployment_whatever_its_parameters(
+    parameters: dict[str, str],
+) -> None:
+    template = load(**parameters)
+    prefix = parameters.get("Prefix", "")
+    bucket = parameters.get("ExistingBucket", BUCKET)
+    allowed = {f"arn:aws:s3:::{bucket}", KEY_ARN, "ErasureKey"}
+    allowed |= {f"arn:aws:s3:::{bucket}/{prefix}{zone}/*" for zone in ("tables", "ingest")}
+    allowed |= set(filter(None, parameters.get("AdoptFrom", "").split(",")))
+    for grants in policies(template).values():
+        for grant in grants:
+            assert "*" not in grant.action
+            assert grant.resource in allowed or grant.resource.startswith(
+                "arn:aws:sqs:us-east-1:123456789012:"
+            ), grant
+            if grant.action.startswith("s3:ListBucket"):
+                [(_, key, patterns)] = grant.conditions
+                assert key == "s3:prefix"
+                assert all(each.startswith(prefix) for each in patterns)
+    assert ("Bucket" in template["Resources"]) == ("ExistingBucket" not in parameters)
+
+
+def test_a_prefix_is_where_tables_and_landing_zone_are(functions: Functions) -> None:
+    functions.set_variable("INLAY_PREFIX", "lake/")
+    inlay.create(f"memory://{BUCKET}/lake/tables/orders", pq.read_schema(pa.BufferReader(ORDERS)))
+    functions.invoke("ingest", told(functions, ORDERS, "lake/ingest/orders/a.parquet"))
+    table = inlay.open(f"memory://{BUCKET}/lake/tables/orders")
+    assert table.count() == 100
+    functions.invoke("ingest", told(functions, ORDERS))
+    assert functions.queues.errors == ["InvalidRequest"]
+    assert set(functions.invoke("compact", {})) == {"orders"}
+
+
+def test_memory_store_has_what_the_guard_needs() -> None:
+    assert issubclass(type(guarded(MemoryStore(BUCKET), Guard({}))), MemoryStore)

@@ -1,0 +1,109 @@
+"""A reader of Iceberg tables of plain columns on this disk, by the specification alone: an oracle.
+
+It knows nothing of Inlay's metadata. It finds columns by field ids, applies deletion vectors and position
+deletes, fills in initial defaults, and checks on the way what the specification promises: that bounds
+bound, that a file is there once with one vector at most, that files lie in the partition they say.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from inlay.format.puffin import decode_footer, decode_vector
+from inlay.iceberg.avro import decode_avro
+
+
+def local(uri: str) -> Path:
+    return Path(uri.removeprefix("file://"))
+
+
+def load(metadata: str) -> Any:
+    return json.loads(local(metadata).read_text())
+
+
+def manifests_of(metadata: Any) -> list[dict[str, Any]]:
+    current = next(
+        s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"]
+    )
+    return list(decode_avro(local(current["manifest-list"]).read_bytes()).records)
+
+
+def entries_of(metadata: Any) -> list[tuple[int, int, dict[str, Any]]]:
+    """(content, data sequence, data file) of each live entry."""
+    found = []
+    for manifest in manifests_of(metadata):
+        data = local(manifest["manifest_path"]).read_bytes()
+        assert len(data) == manifest["manifest_length"]
+        records = decode_avro(data).records
+        added = [r for r in records if r["status"] == 1]
+        assert len(added) == manifest["added_files_count"]
+        assert len(records) == len(added) + manifest["existing_files_count"]
+        for record in records:
+            assert record["status"] in (0, 1)
+            assert record["sequence_number"] >= manifest["min_sequence_number"]
+            found.append((manifest["content"], record["sequence_number"], record["data_file"]))
+    return found
+
+
+def read_table(metadata_uri: str) -> list[dict[str, Any]]:
+    metadata = load(metadata_uri)
+    schema = next(s for s in metadata["schemas"] if s["schema-id"] == metadata["current-schema-id"])
+    entries = entries_of(metadata)
+    deletes: dict[str, tuple[int, set[int]]] = {}
+    for content, sequence, file in entries:
+        if content:
+            name = file["referenced_data_file"]
+            assert name not in deletes, "two vectors for one file"
+            deletes[name] = (sequence, _positions(file, name))
+    rows: list[dict[str, Any]] = []
+    seen: set[str] = set()
+    for content, sequence, file in entries:
+        path = file["file_path"]
+        if content:
+            continue
+        assert path not in seen, "a file twice"
+        seen.add(path)
+        assert local(path).stat().st_size == file["file_size_in_bytes"]
+        found = _rows(local(path), schema["fields"])
+        assert len(found) == file["record_count"]
+        deleted_at, gone = deletes.get(path, (0, set()))
+        assert not gone or deleted_at >= sequence, "the vector would not apply"
+        rows += [row for at, row in enumerate(found) if at not in gone]
+    return rows
+
+
+def _positions(file: dict[str, Any], name: str) -> set[int]:
+    body = local(file["file_path"]).read_bytes()
+    assert len(body) == file["file_size_in_bytes"]
+    if file["file_format"] == "PARQUET":
+        table = pq.read_table(pa.BufferReader(body))
+        assert set(table["file_path"].to_pylist()) == {name}
+        return set(table["pos"].to_pylist())
+    at, length = file["content_offset"], file["content_size_in_bytes"]
+    [blob] = [b for b in decode_footer(body) if (b.offset, b.length) == (at, length)]
+    assert blob.data_file == name, "pyiceberg would pass over it without a word"
+    positions = set(decode_vector(body[at : at + length]))
+    assert len(positions) == file["record_count"] == blob.cardinality
+    return positions
+
+
+def _rows(path: Path, fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    file = pq.ParquetFile(path)
+    by_id: dict[int, int] = {}
+    for at, column in enumerate(file.schema_arrow):
+        by_id[int(column.metadata[b"PARQUET:field_id"])] = at
+    table = file.read()
+    columns: dict[str, list[Any]] = {}
+    for field in fields:
+        at = by_id.get(field["id"])
+        columns[field["name"]] = (
+            [field.get("initial-default")] * table.num_rows
+            if at is None
+            else table.column(at).to_pylist()
+        )
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
