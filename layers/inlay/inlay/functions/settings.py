@@ -117,6 +117,19 @@ def table_defaults() -> Mapping[str, object]:
     return found
 
 
+def retention_days() -> Mapping[str, float]:
+    """How long queues, logs and the like last, for the receipts of erasures; {} if not told."""
+    text = os.environ.get("INLAY_RETENTION_DAYS") or "{}"
+    try:
+        found = json.loads(text)
+        return {str(name): float(days) for name, days in found.items()}
+    except (ValueError, TypeError, AttributeError):
+        raise InvalidRequest(
+            "INLAY_RETENTION_DAYS is not a JSON object of numbers",
+            next_step='Set it to one, such as {"dead letters": 14}',
+        ) from None
+
+
 def erasure_key() -> bytes:
     """The key of the receipts' HMAC: given by itself where there is no Secrets Manager, else fetched
     from the secret that is named."""
