@@ -92,7 +92,7 @@ def test_a_tables_own_grace_comes_before_the_deployments(functions: Functions) -
 def test_an_erasure_ends_with_a_receipt_that_names_nothing(
     functions: Functions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("INLAY_RETENTION_DAYS", '{"dead letters":14,"function logs":30}')
+    monkeypatch.setenv("INLAY_RETENTION_DAYS", "dead letters=14;function logs=30")
     functions.create_orders()
     functions.land()
     functions.replay("ingest.normal")

@@ -118,15 +118,14 @@ def table_defaults() -> Mapping[str, object]:
 
 
 def retention_days() -> Mapping[str, float]:
-    """How long queues, logs and the like last, for the receipts of erasures; {} if not told."""
-    text = os.environ.get("INLAY_RETENTION_DAYS") or "{}"
+    """How long queues, logs and the like last, for the receipts of erasures: `name=days;name=days`."""
+    pairs = [p.partition("=") for p in os.environ.get("INLAY_RETENTION_DAYS", "").split(";") if p]
     try:
-        found = json.loads(text)
-        return {str(name): float(days) for name, days in found.items()}
-    except (ValueError, TypeError, AttributeError):
+        return {name.strip(): float(days) for name, _, days in pairs}
+    except ValueError:
         raise InvalidRequest(
-            "INLAY_RETENTION_DAYS is not a JSON object of numbers",
-            next_step='Set it to one, such as {"dead letters": 14}',
+            "INLAY_RETENTION_DAYS is no list of name=days",
+            next_step="Set it to one, such as: dead letters=14;function logs=30",
         ) from None
 
 
