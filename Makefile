@@ -26,11 +26,23 @@ JOBS ?= 2
 SEEDS ?= 1000
 # Sizes of `make bench-metadata`.
 FILES ?= 1000 10000 100000 1000000
+# Of the functions and their layer: x86_64 or arm64.
+ARCHITECTURE ?= x86_64
+# What `make sam-local` runs, and where a container finds this machine on Linux.
+FUNCTION ?= ingest
+EVENT ?= events/$(FUNCTION).normal.json
+SAM_LOCAL_ARGS ?= --add-host host.docker.internal:host-gateway
+LOGICAL_ingest := IngestFunction
+LOGICAL_delete := DeleteFunction
+LOGICAL_rewrite := RewriteFunction
+LOGICAL_compact := CompactFunction
+LOGICAL_collect_garbage := CollectGarbageFunction
 # Further arguments of pytest, such as ARGS="-k tombstone".
 ARGS ?=
 
 READY := .venv/.ready
 TOOLS := .tools/sam/.ready
+ENGINES := .tools/engines/.ready
 
 ##@ Try it
 demo: $(READY) $(TOOLS) ## run the whole product on this machine and check every answer (SCALE=0.1)
@@ -46,14 +58,14 @@ pipeline: $(READY) ## run the change-data pipeline on TPC-H orders through Spark
 ##@ Work on it
 test: test-python test-spark ## run the tests, without the slow ones
 
-test-python: $(READY) $(TOOLS) ## run the tests that need no Java, without the slow ones
+test-python: $(READY) $(TOOLS) $(ENGINES) ## run the tests that need no Java, without the slow ones
 	$(BIN)/python -m pytest tests --ignore=tests/spark -m "not slow" \
 		-n $(JOBS) --dist loadfile $(ARGS)
 
 test-spark: $(READY) ## run the Spark tests, without the slow ones
 	$(BIN)/python -m pytest tests/spark -m "not slow" $(ARGS)
 
-test-all: $(READY) $(TOOLS) ## run every test, however long it takes
+test-all: $(READY) $(TOOLS) $(ENGINES) ## run every test, however long it takes
 	$(BIN)/python -m pytest tests --ignore=tests/spark -n $(JOBS) --dist loadfile $(ARGS)
 	$(BIN)/python -m pytest tests/spark $(ARGS)
 
@@ -71,6 +83,9 @@ simulate: $(READY) ## run SEEDS=1000 random schedules of the real operations aga
 
 interleavings: $(READY) ## run every pair of operations at every order of their requests
 	$(BIN)/python -m inlay.testing.interleavings --jobs $(JOBS)
+
+model: $(READY) ## visit every state of the model of commits, in its large bounds
+	$(BIN)/python docs/design/commit_model.py --large --most 3000000
 
 mutations: $(READY) ## break the protocol rule by rule and see the simulator catch each
 	$(BIN)/python -m inlay.testing.mutations
@@ -90,15 +105,30 @@ docs: | $(UV) ## build the documentation site into site/, strictly: no dead link
 
 ##@ Deploy it
 build: $(READY) $(TOOLS) ## build the functions and their layer into .aws-sam/
-	UV="$(CURDIR)/$(UV)" $(SAM) build
+	UV="$(CURDIR)/$(UV)" ARCHITECTURE=$(ARCHITECTURE) $(SAM) build \
+		--parameter-overrides Architecture=$(ARCHITECTURE)
+	@du -sb .aws-sam/build/InlayLayer | awk '{ printf "the layer is %.1f MB unzipped\n", $$1 / 1e6 }'
 
 deploy: build ## deploy what was built, asking for parameters (needs AWS credentials)
 	$(SAM) deploy --guided
 
+sam-local: build ## run one function in a container on the local AWS (FUNCTION=ingest EVENT=events/ingest.normal.json)
+	@# In another terminal: .venv/bin/inlay local up --host 0.0.0.0
+	AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_REGION=us-east-1 \
+		$(SAM) local invoke --env-vars events/env.json --event $(EVENT) \
+		$(SAM_LOCAL_ARGS) $(LOGICAL_$(FUNCTION))
+
 ##@ Set it up
-setup: $(READY) $(TOOLS) ## install everything the other targets need
+setup: $(READY) $(TOOLS) $(ENGINES) ## install everything the other targets need
 
 tools: $(TOOLS) ## install the SAM CLI and its Lambda emulator into .tools/sam
+
+engines: $(ENGINES) ## install DuckDB, pyiceberg and Polars into .tools/engines, for tests/interop
+
+engines-lock: $(UV) ## pin those engines again, from .ci/engines-requirements.in
+	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
+		--custom-compile-command "make engines-lock" .ci/engines-requirements.in \
+		-o .ci/engines-requirements.txt
 
 sam-lock: $(UV) ## pin the SAM CLI's dependencies again, from .ci/sam-requirements.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
@@ -106,10 +136,23 @@ sam-lock: $(UV) ## pin the SAM CLI's dependencies again, from .ci/sam-requiremen
 
 layer-lock: $(UV) ## pin the layer's packages again, from uv.lock
 	@# The Lambda runtime brings boto3 and what boto3 needs.
-	$(UV) export --quiet --frozen --no-default-groups --extra functions --no-emit-project \
-		--no-hashes --no-annotate --no-header --output-file layers/inlay/requirements.txt \
-		$(foreach package,boto3 botocore s3transfer jmespath python-dateutil six urllib3,\
-			--no-emit-package $(package))
+	$(LAYER_EXPORT) --no-hashes --output-file layers/inlay/requirements.txt
+	$(LAYER_EXPORT) --output-file layers/inlay/requirements.hashes
+
+LAYER_EXPORT = $(UV) export --quiet --frozen --no-default-groups --extra functions --no-emit-project \
+	--no-annotate --no-header \
+	$(foreach package,boto3 botocore s3transfer jmespath python-dateutil six urllib3,\
+		--no-emit-package $(package))
+
+sbom: $(READY) ## write what the layer and the wheel consist of, as CycloneDX, into artifacts/
+	@mkdir -p artifacts
+	$(UV) export --quiet --frozen --no-default-groups --extra functions --format cyclonedx1.5 \
+		--output-file artifacts/sbom-layer.json
+	$(UV) export --quiet --frozen --no-default-groups --format cyclonedx1.5 \
+		--output-file artifacts/sbom-wheel.json
+
+audit: $(READY) ## look the layer's packages up among known vulnerabilities (needs a network)
+	$(UV) tool run pip-audit --requirement layers/inlay/requirements.hashes --require-hashes --disable-pip
 
 clean: ## remove what was built and measured; keep the environments
 	rm -rf .aws-sam .inlay site artifacts .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
@@ -143,5 +186,12 @@ $(TOOLS): .ci/sam-requirements.txt | $(UV)
 	@$(UV) pip sync --quiet --python .tools/sam/bin/python .ci/sam-requirements.txt
 	@touch $@
 
-.PHONY: demo up pipeline simulate interleavings mutations test test-python test-spark test-all lint types bench-metadata format docs build deploy setup tools \
-	sam-lock layer-lock clean distclean help
+# The project's own environment has a DuckDB that no Iceberg extension is built for.
+$(ENGINES): .ci/engines-requirements.txt | $(UV)
+	@echo "installing engines of other makers into .tools/engines"
+	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/engines
+	@$(UV) pip sync --quiet --python .tools/engines/bin/python .ci/engines-requirements.txt
+	@touch $@
+
+.PHONY: demo up pipeline simulate interleavings model mutations test test-python test-spark test-all lint types bench-metadata format docs build deploy sam-local setup tools \
+	engines engines-lock sam-lock layer-lock sbom audit clean distclean help

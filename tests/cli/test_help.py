@@ -82,7 +82,7 @@ def test_without_the_extra_the_entry_point_says_how_to_get_it() -> None:
     script = "import sys; sys.modules['typer'] = None\nfrom inlay.cli import main\nmain()\n"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "pip install 'inlay[cli]'" in done.stderr
+    assert "pip install 'inlay-tables[cli]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -96,7 +96,7 @@ def test_without_the_local_extra_other_commands_work_and_local_says_how_to_get_i
 
     monkeypatch.setattr(stack.LocalStack, "start", missing)
     ran = inlay("local", "up", code=2)
-    assert "pip install 'inlay[local]'" in ran.err
+    assert "pip install 'inlay-tables[local]'" in ran.err
     assert "moto" in ran.err
 
 
@@ -108,4 +108,22 @@ def test_local_help_is_that_of_the_local_commands(inlay: Run) -> None:
 def test_the_version_is_that_of_the_package(inlay: Run) -> None:
     from importlib.metadata import version
 
-    assert inlay("--version").out.strip() == version("inlay")
+    assert inlay("--version").out.strip() == version("inlay-tables")
+
+
+@pytest.mark.parametrize(
+    "command", [["--help"], ["scan", "--help"], ["scan", "t"], ["inspect", "t"]]
+)
+@pytest.mark.parametrize("mode", ["0", "1"])
+def test_nothing_ends_in_a_traceback_where_only_ascii_is_spoken(
+    inlay: Run, tmp_path: Path, command: list[str], mode: str
+) -> None:
+    inlay("create", "t", "--schema", "id bigint, name string")
+    (tmp_path / "a.csv").write_text("id,name\n1,Zoë 🐍\n")
+    inlay("append", "t", "a.csv")
+    plain = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "PYTHONUTF8": mode, "PYTHONCOERCECLOCALE": "0"}
+    plain["PYTHONPATH"] = ":".join(path for path in sys.path if path)
+    done = subprocess.run([sys.executable, "-m", "inlay", *command], env=plain, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    if command == ["scan", "t"]:
+        assert done.stdout.decode("utf-8") == "id,name\n1,Zoë 🐍\n"

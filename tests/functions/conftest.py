@@ -1,4 +1,4 @@
-"""The five functions in this process, on a memory bucket, with queues that only record."""
+"""The six functions in this process, on a memory bucket, with queues that only record."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_every_event_file_is_replayed_by_a_test() -> None:
     told = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     unused = [
         path.stem
-        for path in EVENTS.glob("*.json")
+        for path in EVENTS.glob("*.*.json")
         if path.stem not in told and f'"{path.stem.split(".")[1]}"' not in told
     ]
     assert unused == []

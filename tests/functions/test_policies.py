@@ -174,7 +174,7 @@ def tour(actor: Actor, *, versioned: bool) -> None:
     functions.store.put(
         "ingest/orders/tagged.parquet", few(5), headers={"Tagging": "owner=somebody"}
     )
-    for path in sorted(EVENTS.glob("*.json")):
+    for path in sorted(EVENTS.glob("*.*.json")):
         function = path.stem.split(".")[0]
         sent = event(path.stem)
         if "Records" in sent and sent["Records"][0].get("eventSource") == "aws:sqs":

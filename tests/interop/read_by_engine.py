@@ -13,17 +13,23 @@ from typing import Any
 import pyarrow as pa
 
 
-def by_duckdb(metadata: str) -> pa.Table:
+def duckdb_with_iceberg(*extensions: str) -> Any:
+    """A connection with extensions out of their wheels: nothing is downloaded."""
     import duckdb
     import duckdb_extension_iceberg
 
     site = Path(duckdb_extension_iceberg.__file__).parent.parent
     con = duckdb.connect()
-    for name in ("avro", "iceberg"):
+    for name in extensions:
         [found] = site.glob(f"duckdb_extension_{name}/extensions/*/{name}.duckdb_extension")
         con.execute(f"INSTALL '{found}'")
         con.execute(f"LOAD {name}")
     con.execute("SET TimeZone = 'UTC'")
+    return con
+
+
+def by_duckdb(metadata: str) -> pa.Table:
+    con = duckdb_with_iceberg("avro", "iceberg")
     path = metadata.removeprefix("file://")
     return con.execute(f"SELECT * FROM iceberg_scan('{path}')").to_arrow_table()
 

@@ -55,7 +55,7 @@ def test_every_handler_loads_from_the_layer_on_lambdas_python(layer: Path) -> No
 import importlib.util, sys
 sys.path[:0] = [{str(layer / "python")!r}]
 sys.path.append({str(runtime)!r})
-for name in ("ingest", "delete", "rewrite", "compact", "collect_garbage"):
+for name in ("ingest", "delete", "rewrite", "compact", "collect_garbage", "publish"):
     path = {str(ROOT / "functions")!r} + "/" + name + "/handler.py"
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)

@@ -11,7 +11,7 @@ from inlay.errors import InvalidRequest
 from inlay.local.template import Template, _Loader, load_template, rate_seconds
 
 ROOT = Path(__file__).parents[2]
-FUNCTIONS = {"ingest", "delete", "rewrite", "compact", "collect_garbage"}
+FUNCTIONS = {"ingest", "delete", "rewrite", "compact", "collect_garbage", "publish"}
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,12 @@ def test_every_source_queue_has_dead_letters_and_waits_out_its_function(
 ) -> None:
     queues = {each.logical_id: each for each in template.queues}
     functions = {each.name: each for each in template.functions}
-    assert {each.function for each in template.sources} == {"ingest", "delete", "rewrite"}
+    assert {each.function for each in template.sources} == {
+        "ingest",
+        "delete",
+        "rewrite",
+        "publish",
+    }
     for source in template.sources:
         queue = queues[source.queue]
         assert queue.dead_letters in queues
@@ -41,8 +46,11 @@ def test_every_source_queue_has_dead_letters_and_waits_out_its_function(
         assert queue.visibility_seconds >= 6 * functions[source.function].timeout_seconds
 
 
-def test_only_the_landing_zone_raises_events(template: Template) -> None:
-    assert [each.prefix for each in template.bucket.notifications] == ["ingest/"]
+def test_only_the_landing_zone_and_pointers_raise_events(template: Template) -> None:
+    assert [(each.prefix, each.suffix) for each in template.bucket.notifications] == [
+        ("ingest/", ""),
+        ("tables/", "/_latest_manifest"),
+    ]
 
 
 def test_maintenance_runs_by_schedule(template: Template) -> None:
@@ -50,6 +58,7 @@ def test_maintenance_runs_by_schedule(template: Template) -> None:
         "rewrite",
         "compact",
         "collect_garbage",
+        "publish",
     }
 
 

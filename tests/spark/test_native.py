@@ -67,7 +67,7 @@ def test_each_version_gives_the_same_rows(spark: Any, with_every_delete: inlay.T
         assert sorted_rows(seen, "id") == sorted_rows(old.scan(columns=["id"]).to_arrow(), "id")
 
 
-def test_only_files_with_deletes_by_position_or_key_go_through_python(
+def test_only_files_with_deletes_by_position_go_through_python(
     spark: Any, new_table: NewTable
 ) -> None:
     table = three_files(new_table)
@@ -78,8 +78,8 @@ def test_only_files_with_deletes_by_position_or_key_go_through_python(
     table.delete("id IN (401, 402)", mode="vector")
     table.delete(keys=pa.table({"id": pa.array(range(900, 1200, 2), pa.int64())}))
     plan = explain(spark, table.uri)
-    assert (plan.native_files, plan.source_files, dict(plan.why)) == (1, 2, {"deletes": 2})
-    assert "by Python  2 files" in str(plan)
+    assert (plan.native_files, plan.source_files, dict(plan.why)) == (2, 1, {"deletes": 1})
+    assert "by Python  1 files" in str(plan)
     seen = both_ways(spark, table)
     assert seen.num_rows == table.count()
 

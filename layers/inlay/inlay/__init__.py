@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+__version__ = "0.9.0"  # the one place; pyproject.toml reads it
+
 if TYPE_CHECKING:
     from inlay.table import Table, connect, create, open
 

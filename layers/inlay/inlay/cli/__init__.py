@@ -7,6 +7,7 @@ need when they run, so that `inlay --help` answers at once.
 
 from __future__ import annotations
 
+import io
 import sys
 
 
@@ -17,5 +18,21 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("typer", "rich"):
             raise
-        sys.exit("The command line needs two more packages: pip install 'inlay[cli]'")
+        sys.exit("The command line needs two more packages: pip install 'inlay-tables[cli]'")
+    for stream in (sys.stdout, sys.stderr):
+        _speak_unicode(stream)
     app()
+
+
+def _speak_unicode(stream: object) -> None:
+    """Under LC_ALL=C a stream may take ASCII only. What programs read is UTF-8 then, never changed; a
+    terminal is shown question marks instead of a traceback."""
+    if not isinstance(stream, io.TextIOWrapper):
+        return
+    try:
+        "·…█é".encode(stream.encoding)
+    except UnicodeEncodeError:
+        if stream.isatty():
+            stream.reconfigure(errors="replace")
+        else:
+            stream.reconfigure(encoding="utf-8")

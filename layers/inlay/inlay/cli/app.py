@@ -13,9 +13,11 @@ from inlay.cli import (
     inspecting,
     local,
     maintenance,
+    operating,
     partitioning,
     reading,
     refs,
+    serving,
     writing,
 )
 from inlay.cli.verb import reflowed
@@ -33,9 +35,9 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from inlay import __version__
 
-        typer.echo(version("inlay"))
+        typer.echo(__version__)
         raise typer.Exit
 
 
@@ -67,7 +69,9 @@ for verbs in (
     inspecting,
     comparing,
     maintenance,
+    operating,
     checking,
+    serving,
     local,
 ):
     verbs.register(app)

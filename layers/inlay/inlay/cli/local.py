@@ -42,7 +42,7 @@ def missing(error: ModuleNotFoundError) -> InvalidRequest:
         raise error
     return InvalidRequest(
         f"`inlay local` needs {error.name}, which is not installed in {sys.prefix}",
-        next_step="pip install 'inlay[local]'",
+        next_step="pip install 'inlay-tables[local]'",
     )
 
 

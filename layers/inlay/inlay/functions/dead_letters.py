@@ -7,14 +7,22 @@ A queue's redrive policy alone would try such a message five times over hours fi
 nothing of why. So the function sends it to the dead letters itself and then lets the original be
 deleted. Between the two it may crash: the letter is then there twice, which is told by its
 `InlayMessageId`, and never lost.
+
+Whoever looks at the letters (`inlay dlq`) sees what they are about, and values only when asking for them.
+One that is sent again stays the request it was: a delete without an id gets that of its first message.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
-from inlay.errors import InlayError, StoreUnavailable
+from inlay.errors import InlayError, InvalidRequest, StoreUnavailable
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs.client import SQSClient
@@ -73,3 +81,145 @@ def _clean(text: str) -> str:
 
 def _size(attributes: dict[str, str]) -> int:
     return sum(len(name) + len("String") + len(text.encode()) for name, text in attributes.items())
+
+
+# -- looking after them ---------------------------------------------------------------------------
+
+# Long enough to look at all of them, short enough that a look that is broken off hides none for long.
+_LOOK_SECONDS = 60
+_SQS_BATCH = 10
+# Fields that say what a message is about without saying whom.
+_TELLING = ("id", "table", "mode", "requested_at", "hops", "left_units", "left_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One dead letter; `receipt` lasts for this look. `reasons` are the function's attributes, none where
+    SQS itself gave up."""
+
+    id: str
+    body: str
+    sent_us: int
+    reasons: Mapping[str, str]
+    receipt: str
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What the message is about, without a value: its table, mode and id, or the object it tells of."""
+        said = _json(self.body)
+        if not isinstance(said, dict):
+            return {"body": f"{len(self.body)} characters, not a JSON object"}
+        found = {name: said[name] for name in _TELLING if name in said}
+        if isinstance(said.get("delete"), dict):
+            found |= {name: v for name, v in said["delete"].items() if name in _TELLING}
+        objects = [
+            record["s3"]["object"]["key"]
+            for record in said.get("Records", ())
+            if isinstance(record, dict) and _has_key(record)
+        ]
+        return {**found, **({"objects": objects} if objects else {})}
+
+
+@contextmanager
+def connected() -> Iterator[SQSClient]:
+    """SQS, as the standard AWS environment names it."""
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield boto3.client("sqs")
+    except (BotoCoreError, ClientError) as error:
+        raise StoreUnavailable(
+            f"SQS does not do as asked: {error}",
+            next_step="Check the queue's URL, the region and the credentials",
+        ) from error
+
+
+def read_letters(sqs: SQSClient, url: str) -> Iterator[Letter]:
+    """Every letter that waits at `url`, each once. They are hidden from others for a minute: `release`."""
+    seen: set[str] = set()
+    while True:
+        got = sqs.receive_message(
+            QueueUrl=url,
+            MaxNumberOfMessages=_SQS_BATCH,
+            MessageAttributeNames=["All"],
+            MessageSystemAttributeNames=["All"],
+            VisibilityTimeout=_LOOK_SECONDS,
+            WaitTimeSeconds=1,
+        ).get("Messages", [])
+        if not got:
+            return
+        for message in got:
+            if message["MessageId"] in seen:
+                continue
+            seen.add(message["MessageId"])
+            given = message.get("MessageAttributes", {})
+            yield Letter(
+                id=message["MessageId"],
+                body=message["Body"],
+                sent_us=int(message.get("Attributes", {}).get("SentTimestamp", 0)) * 1_000,
+                reasons={
+                    name.removeprefix("Inlay"): value.get("StringValue", "")
+                    for name, value in given.items()
+                    if name.startswith("Inlay")
+                },
+                receipt=message["ReceiptHandle"],
+            )
+
+
+def release(sqs: SQSClient, url: str, letters: Sequence[Letter]) -> None:
+    """Let others see the letters again."""
+    for letter in letters:
+        sqs.change_message_visibility(
+            QueueUrl=url, ReceiptHandle=letter.receipt, VisibilityTimeout=0
+        )
+
+
+def redrive(sqs: SQSClient, letter: Letter, *, source: str, target: str) -> None:
+    """Send the letter to `target` again, and drop it from `source`. Between the two it may be in both."""
+    sqs.send_message(QueueUrl=target, MessageBody=as_sent_before(letter))
+    drop(sqs, letter, source=source)
+
+
+def drop(sqs: SQSClient, letter: Letter, *, source: str) -> None:
+    sqs.delete_message(QueueUrl=source, ReceiptHandle=letter.receipt)
+
+
+def as_sent_before(letter: Letter) -> str:
+    """The message, with the identity that it had: a delete request counts once by its id, else by the id
+    and time of its first message, which are written into it."""
+    said = _json(letter.body)
+    is_delete = isinstance(said, dict) and "table" in said and ("where" in said or "keys" in said)
+    if not is_delete or "hops" in said or "id" in said:
+        return letter.body
+    sent_us = int(letter.reasons.get("SentMicroseconds") or letter.sent_us)
+    at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=sent_us)
+    own = {"id": letter.reasons.get("MessageId") or letter.id}
+    if "requested_at" not in said:
+        own["requested_at"] = at.isoformat()
+    return json.dumps({**said, **own})
+
+
+def source_queue(sqs: SQSClient, url: str) -> str:
+    """The queue whose dead letters wait at `url`. Raises `InvalidRequest` where there is not just one."""
+    found = sqs.list_dead_letter_source_queues(QueueUrl=url).get("queueUrls", [])
+    if len(found) != 1:
+        raise InvalidRequest(
+            f"{len(found)} queues have these dead letters",
+            next_step="Say where the letters are to go: --to QUEUE-URL",
+        )
+    return found[0]
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _has_key(record: Mapping[str, Any]) -> bool:
+    try:
+        return isinstance(record["s3"]["object"]["key"], str)
+    except (KeyError, TypeError):
+        return False

@@ -8,6 +8,7 @@ does not allow to be begun is handed back to the queue at once.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -197,4 +198,5 @@ def sqs() -> SQSClient:
     """The process's SQS client, made when first needed: most invocations need none."""
     import boto3
 
-    return boto3.client("sqs")
+    # Lambda sets it; the SDK itself only looks at AWS_DEFAULT_REGION.
+    return boto3.client("sqs", region_name=os.environ.get("AWS_REGION"))

@@ -16,22 +16,27 @@ from types import TracebackType
 from typing import Final
 
 from inlay.local.aws_app import LOG_PATH, LoggedRequest
-from inlay.local.s3server import SERVICES, environment
+from inlay.local.s3server import HOST, SERVICES, environment
 
 _STOP_SECONDS: Final = 10.0
 _LOG_SECONDS: Final = 30.0
 
 
 class AwsProcess:
-    """S3 and SQS on 127.0.0.1, served by a child process."""
+    """S3 and SQS on 127.0.0.1, or another `host`, served by a child process."""
 
     def __init__(
-        self, services: Sequence[str] = SERVICES, *, port: int = 0, latency_ms: float = 0.0
+        self,
+        services: Sequence[str] = SERVICES,
+        *,
+        port: int = 0,
+        latency_ms: float = 0.0,
+        host: str = HOST,
     ) -> None:
         self._command = [
             *(sys.executable, "-m", "inlay.local.s3server"),
             *("--services", ",".join(services)),
-            *("--port", str(port), "--latency-ms", str(latency_ms)),
+            *("--port", str(port), "--latency-ms", str(latency_ms), "--host", host),
         ]
         self._child: subprocess.Popen[str] | None = None
         self._url = ""

@@ -17,7 +17,7 @@ from inlay.local.demo.command import demo
 
 app = typer.Typer(
     name="local",
-    help="Run S3, SQS and the five functions on this machine.",
+    help="Run S3, SQS and the six functions on this machine.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -25,7 +25,7 @@ app = typer.Typer(
 
 @app.callback()
 def local() -> None:
-    """Run S3, SQS and the five functions on this machine."""
+    """Run S3, SQS and the six functions on this machine."""
 
 
 @app.command()
@@ -41,6 +41,13 @@ def up(
         float, typer.Option(min=1, help="Run schedules this many times as often.")
     ] = 1.0,
     port: Annotated[int, typer.Option(help="Of S3 and SQS; 0 takes a free one.")] = 4566,
+    host: Annotated[
+        str,
+        typer.Option(
+            help="Where S3 and SQS listen. 0.0.0.0 lets containers reach them (`make sam-local`), and "
+            "whoever is on this machine's networks: they ask for no credentials."
+        ),
+    ] = "127.0.0.1",
     processes: Annotated[int, typer.Option(min=1, help="Processes of each function.")] = 2,
     grace_days: Annotated[
         int, typer.Option(min=0, help="Days that garbage collection keeps unused objects.")
@@ -59,6 +66,7 @@ def up(
         processes=processes,
         schedule_speed=speed,
         port=port,
+        host=host,
     )
     console = Console()
     stopped = threading.Event()
@@ -73,6 +81,9 @@ def up(
         table.add_row("drop files at", f"s3://{stack.bucket}/ingest/<table>/")
         table.add_row("tables are at", f"s3://{stack.bucket}/tables/<table>")
         table.add_row("delete queue", stack.queue_url("DeleteQueue"))
+        table.add_row("erase queue", stack.queue_url("EraseQueue"))
+        for queue in stack.dead_letter_queues():
+            table.add_row("dead letters", stack.queue_url(queue))
         table.add_row("logs", f"{Path(options.home).resolve()}/<function>.log")
         console.print(table)
         console.print("\nIn another terminal:")

@@ -101,9 +101,9 @@ class _Handler(MotoRequestHandler):  # type: ignore[misc]
 
 
 class _Server(ThreadedWSGIServer):
-    def __init__(self, port: int, aws: AwsApp) -> None:
+    def __init__(self, port: int, aws: AwsApp, host: str) -> None:
         self.aws = aws
-        super().__init__(HOST, port, _unused, handler=_Handler)
+        super().__init__(host, port, _unused, handler=_Handler)
 
 
 def _unused(environ: Any, start_response: Any) -> Any:
@@ -111,16 +111,24 @@ def _unused(environ: Any, start_response: Any) -> Any:
 
 
 class EmbeddedAws:
-    """S3 and SQS on 127.0.0.1; `port` 0 takes a free one, `latency_ms` delays each S3 request."""
+    """S3 and SQS on 127.0.0.1; `port` 0 takes a free one, `latency_ms` delays each S3 request. With
+    another `host`, such as 0.0.0.0, containers of this machine reach it, and so does whoever is on its
+    networks: there are no credentials to know."""
 
     def __init__(
-        self, services: Sequence[str] = SERVICES, *, port: int = 0, latency_ms: float = 0.0
+        self,
+        services: Sequence[str] = SERVICES,
+        *,
+        port: int = 0,
+        latency_ms: float = 0.0,
+        host: str = HOST,
     ) -> None:
         unknown = sorted(set(services) - set(SERVICES))
         if unknown:
             raise ValueError(f"no embedded {', '.join(unknown)}; there are {', '.join(SERVICES)}")
         self._app = AwsApp(services, latency_ms=latency_ms)
         self._wanted_port = port
+        self._host = host
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -129,7 +137,7 @@ class EmbeddedAws:
             raise RuntimeError("an embedded AWS is already running in this process")
         try:
             moto_s3.reset()
-            self._server = _Server(self._wanted_port, self._app)
+            self._server = _Server(self._wanted_port, self._app, self._host)
         except BaseException:
             _running.release()
             raise
@@ -185,6 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m inlay.local.s3server", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--latency-ms", type=float, default=0.0, help="delay of each S3 request")
+    parser.add_argument("--host", default=HOST, help="0.0.0.0 lets containers in, and others")
     parser.add_argument("--services", default=",".join(SERVICES), help="of s3 and sqs")
     options = parser.parse_args(arguments)
     done = threading.Event()
@@ -197,7 +206,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for watch in (_watch_input, _watch_parent):
         threading.Thread(target=watch, args=(done,), daemon=True).start()
     services = [name for name in options.services.split(",") if name]
-    with EmbeddedAws(services, port=options.port, latency_ms=options.latency_ms) as aws:
+    with EmbeddedAws(
+        services, port=options.port, latency_ms=options.latency_ms, host=options.host
+    ) as aws:
         print(aws.endpoint_url, flush=True)
         done.wait()
     return 0

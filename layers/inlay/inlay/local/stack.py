@@ -33,6 +33,7 @@ from inlay.local.aws_process import AwsProcess
 from inlay.local.landing import LandingWatch
 from inlay.local.pump import Attached, Pump
 from inlay.local.runtime import FunctionPool, Invocation, find_emulator
+from inlay.local.s3server import HOST
 from inlay.local.template import Queue, Template, find_template, load_template, read_body
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ class LocalOptions:
     `parameters` override the template's; `processes` bounds the processes of each function;
     `retry_seconds` is when a failed message comes back; `schedules` off means that compaction,
     rewriting and GC only run by `invoke`; `schedule_speed` 60 makes an hour a minute; `versioned`
-    None means as the template says; `port` is the embedded server's (0: any), `latency_ms` what each
-    of its S3 requests takes longer; `home` is where logs go.
+    None means as the template says; `port` is the embedded server's (0: any), `host` where it listens,
+    `latency_ms` what each of its S3 requests takes longer; `home` is where logs go.
     """
 
     template: Path | None = None
@@ -68,6 +69,7 @@ class LocalOptions:
     versioned: bool | None = None
     port: int = 0
     latency_ms: float = 0.0
+    host: str = HOST
     home: Path = Path(".inlay/local")
 
 
@@ -102,7 +104,11 @@ class LocalStack:
         with contextlib.ExitStack() as started:
             try:
                 self.aws = started.enter_context(
-                    AwsProcess(port=self.options.port, latency_ms=self.options.latency_ms)
+                    AwsProcess(
+                        port=self.options.port,
+                        latency_ms=self.options.latency_ms,
+                        host=self.options.host,
+                    )
                 )
             except RuntimeError as error:
                 raise StoreUnavailable(
@@ -195,6 +201,10 @@ class LocalStack:
                         next_step=f"Look at the functions' logs in {self.options.home}",
                     )
                 time.sleep(_DRAIN_POLL_SECONDS)
+
+    def dead_letter_queues(self) -> list[str]:
+        """The logical ids of the queues that dead letters wait in."""
+        return [each.dead_letters for each in self.template.queues if each.dead_letters]
 
     def dead_letters(self, queue: str) -> list[DeadLetter]:
         """What waits in the dead letters of `queue` (a logical id); it stays there."""
@@ -319,7 +329,14 @@ class LocalStack:
             {
                 "QueueArn": self._queue_arn(each.queue),
                 "Events": list(each.events),
-                "Filter": {"Key": {"FilterRules": [{"Name": "prefix", "Value": each.prefix}]}},
+                "Filter": {
+                    "Key": {
+                        "FilterRules": [
+                            {"Name": "prefix", "Value": each.prefix},
+                            {"Name": "suffix", "Value": each.suffix},
+                        ]
+                    }
+                },
             }
             for each in self.template.bucket.notifications
         ]
@@ -346,8 +363,8 @@ class LocalStack:
                     function,
                     emulator=emulator,
                     environment={
-                        **self.environment,
                         **self.template.environment(function, created),
+                        **self.environment,
                         "INLAY_ERASURE_KEY": erasure_key,
                     },
                     log=logs[function.name],
@@ -378,7 +395,8 @@ class LocalStack:
         self._pump.start()
 
     def _start_watch(self, started: contextlib.ExitStack) -> None:
-        (notification,) = self.template.bucket.notifications
+        # Pointers are left to the schedule: listing all tables would cost more than it gives.
+        (notification,) = [n for n in self.template.bucket.notifications if not n.suffix]
         watch = self._watch = LandingWatch(
             s3=self.s3,
             sqs=self.sqs,

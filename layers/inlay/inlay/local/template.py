@@ -72,11 +72,13 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """The bucket tells `queue` (a logical id) of objects that appear under `prefix`."""
+    """The bucket tells `queue` (a logical id) of objects that appear under `prefix`, with keys that end in
+    `suffix`."""
 
     queue: str
     events: tuple[str, ...]
     prefix: str
+    suffix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +106,13 @@ class Template:
 
 
 def find_template(start: Path | None = None) -> Path:
-    """`template.yaml` of the checkout: `INLAY_TEMPLATE`, else upwards from the working directory,
-    else upwards from this file."""
+    """`template.yaml`: `INLAY_TEMPLATE`, else upwards from the working directory, else upwards from this
+    file, else what was installed with the package."""
     named = os.environ.get("INLAY_TEMPLATE")
     if named:
         return Path(named)
-    for place in (start or Path.cwd(), Path(__file__).parent):
+    here = Path(__file__).parent
+    for place in (start or Path.cwd(), here, here / "deployment"):
         for folder in (place, *place.parents):
             if (folder / "template.yaml").is_file() and (folder / "functions").is_dir():
                 return folder / "template.yaml"
@@ -332,11 +335,10 @@ class _Reader:
                 Notification(
                     queue=_referred(each["Queue"]),
                     events=(each["Event"],),
-                    prefix=next(
-                        _text(rule["Value"], self.parameters)
+                    **{
+                        rule["Name"]: _text(rule["Value"], self.parameters)
                         for rule in each["Filter"]["S3Key"]["Rules"]
-                        if rule["Name"] == "prefix"
-                    ),
+                    },
                 )
                 for each in configured
             ),

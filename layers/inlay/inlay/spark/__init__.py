@@ -24,8 +24,8 @@ OLDEST_PYSPARK = (4, 2)
 if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < OLDEST_PYSPARK:
     raise ImportError(
         f"Inlay needs PySpark {OLDEST_PYSPARK[0]}.{OLDEST_PYSPARK[1]} or newer, and this is "
-        f"{pyspark.__version__}: install 'inlay[spark]' where there is a choice, and on a service take a "
-        "release with a newer Spark (docs/SPARK.md lists them)"
+        f"{pyspark.__version__}: install 'inlay-tables[spark]' where there is a choice, and on a service "
+        "take a release with a newer Spark (docs/SPARK.md lists them)"
     )
 
 # What this package gives by name, and the module that has it.

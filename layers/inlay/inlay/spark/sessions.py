@@ -3,7 +3,7 @@
 Promise of `session`: whoever calls it, first or again, gets a session in which tables are read, written
 and named in SQL; one that is there (of spark-submit, a notebook, a service) is used as it is.
 
-Promise of `local_session`: works where only Python and the packages of `inlay[spark]` are (Java from
+Promise of `local_session`: works where only Python and the packages of `inlay-tables[spark]` are (Java from
 `inlay.spark.java`), binds to 127.0.0.1 only, keeps its files in a temporary folder.
 """
 

@@ -65,6 +65,17 @@ _CONNECT_TIMEOUT_SECONDS: Final = 5
 _READ_TIMEOUT_SECONDS: Final = 60
 # `Context.parallel` requests of several operations at once; more than that wait for a connection.
 _CONNECTIONS: Final = 64
+# What no answer lacks.
+_ALWAYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "get_object": ("ETag", "LastModified", "ContentLength"),
+    "head_object": ("ETag", "LastModified", "ContentLength"),
+    "put_object": ("ETag",),
+    "copy_object": ("CopyObjectResult",),
+    "create_multipart_upload": ("UploadId",),
+    "upload_part": ("ETag",),
+    "upload_part_copy": ("CopyPartResult",),
+    "complete_multipart_upload": ("ETag",),
+}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -521,6 +532,8 @@ class S3Store:
                 if operation == "get_object":
                     # Read here: a connection that breaks while reading is a failed attempt too.
                     content["Body"] = content["Body"].read()
+                if _is_cut_short(operation, content):
+                    raise ConnectionError("the head of the answer was cut short")
                 return _Answer(content, _date_us(content), attempt)
             except ClientError as error:
                 status, code, message = s3_errors.parts_of(error)
@@ -607,6 +620,13 @@ def _unquoted(etag: str) -> str:
 
 def _us(when: datetime) -> int:
     return (when - _EPOCH) // timedelta(microseconds=1)
+
+
+def _is_cut_short(operation: str, content: Mapping[str, Any]) -> bool:
+    """Python's HTTP takes a head whose connection ended for a whole one."""
+    if not content.get("ResponseMetadata", {}).get("HTTPHeaders"):
+        return True
+    return any(name not in content for name in _ALWAYS.get(operation, ()))
 
 
 def _date_us(response: Mapping[str, Any]) -> int:

@@ -112,7 +112,9 @@ def _readers(options: DemoOptions, console: Console, open_: ExitStack) -> Sequen
         open_.callback(spark.close)
         readers.append(spark)
     elif options.spark:
-        console.print("Spark is left out: pyspark is not installed (pip install 'inlay[spark]')")
+        console.print(
+            "Spark is left out: pyspark is not installed (pip install 'inlay-tables[spark]')"
+        )
     return readers
 
 

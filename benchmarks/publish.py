@@ -1,0 +1,77 @@
+"""What a publication costs at so many files: requests and bytes, counted at the store.
+
+    python benchmarks/publish.py --files 1000 100000
+
+Tables of entries without data files (tests/metadata/tables.py): a cold publication, then one after each of
+20 appends of one file, and one after a delete that marks rows of a file by a vector.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+from tests.metadata.tables import Table
+
+from inlay.format.entry import Marker, Vector
+from inlay.ops.publish.publish import publish
+from inlay.plan.change import Change, Edit
+
+APPENDS = 20
+
+
+def measured(table: Table) -> tuple[int, int, int, float]:
+    """PUTs, bytes up, GETs, seconds of one publication."""
+    before, started = table.store.usage(), time.monotonic()
+    publish(table.fresh(), look_into_files=False)
+    used = table.used(before)
+    return (
+        used.requests.get("put", 0),
+        used.bytes_up,
+        used.requests.get("get", 0),
+        time.monotonic() - started,
+    )
+
+
+def table_of(files: int) -> Table:
+    table = Table()
+    table.commit(Change(operation="set_properties", edit=Edit(properties={"publish.format": "v3"})))
+    for start in range(0, files, 10_000):
+        count = min(10_000, files - start)
+        table.commit(Change(operation="ingest", add=table.files(count)))
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--files", type=int, nargs="+", default=[1_000, 10_000, 100_000])
+    for files in parser.parse_args().files:
+        table = table_of(files)
+        puts, up, gets, seconds = measured(table)
+        print(f"{files:>9,} files  cold: {puts} PUT {up / 1000:.0f} KB {gets} GET {seconds:.1f} s")
+        found = []
+        for _ in range(APPENDS):
+            table.append(table.files(1))
+            found.append(measured(table))
+        kb = [up / 1000 for _, up, *_ in found]
+        print(
+            f"{'':>9}        append: {statistics.median(p for p, *_ in found)} PUT (at most "
+            f"{max(p for p, *_ in found)}), {statistics.median(kb):.1f} KB (at most {max(kb):.1f}), "
+            f"{statistics.median(g for _, _, g, _ in found)} GET, "
+            f"{statistics.median(s for *_, s in found) * 1000:.0f} ms"
+        )
+        key = table.files(1)[0].key
+        entry = table.file()
+        table.append([entry])
+        measured(table)
+        vector = Marker(
+            id=table.ctx.new_id(), body=Vector("tombstone/x.puffin", 4, 40, 1), file=entry.key
+        )
+        table.commit(Change(operation="delete", add_markers=(vector,)))
+        puts, up, gets, seconds = measured(table)
+        print(f"{'':>9}        vector: {puts} PUT {up / 1000:.1f} KB {gets} GET", key and "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,584 @@
+"""A model of commits, archives, garbage and operators, and a checker that visits every state of it.
+
+This is a specification that runs. It is written from docs/FORMAT.md (sections 2, 10, 11, 12) and
+docs/GUARANTEES.md and imports nothing of Inlay, so that the code, its simulator and this do not share a
+mistake. What the model leaves out, and what each rule is for, stands in commit_model.md.
+
+    python docs/design/commit_model.py                  # the bounds of CI, about half a minute
+    python docs/design/commit_model.py --large          # minutes
+    python docs/design/commit_model.py --without compare_archive
+
+A state is a tuple; a step is one request to the store, or its failure. Breadth first, so what is printed
+for a broken invariant is a shortest way to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Rule(NamedTuple):
+    """What fails without it. Some rules stand behind others: these are left out with them."""
+
+    promise: str
+    behind: tuple[str, ...] = ()
+
+
+ONCE = "rows are there at most once"
+THERE = "what was acknowledged is there"
+SAME = "a version reads what was committed as it"
+REAL = "no archive tells of a version that never was"
+BACK = "a pointer that went back is not written to"
+FILES = "a file that is needed is there"
+ERASED = "nothing erased comes back"
+
+RULES = {
+    "look_after_doubt": Rule(ONCE),
+    "compare_archive": Rule(SAME),
+    "look_for_successor": Rule(BACK),
+    "compare_table_in_look": Rule(
+        ONCE, ("create_on_clean_ground", "compare_archive", "look_for_successor")
+    ),
+    "create_on_clean_ground": Rule(SAME, ("compare_archive", "look_for_successor")),
+    "repair_archives_first": Rule(REAL),
+    "archive_before_swap": Rule(SAME),
+    "swap_on_condition": Rule(THERE),
+    "refuse_old_uploads": Rule(FILES),
+    "roots_after_boundary": Rule(FILES),
+    "margin_of_clocks": Rule(FILES),
+    "erasure_moves_boundary": Rule(ERASED),
+}
+
+
+class Snapshot(NamedTuple):
+    """What the pointer or an archive holds. `lineage[n]` is the commit that made version n + 1; a commit
+    of a writer adds that writer's row, and its file. `boundary`: the garbage boundary."""
+
+    table: int
+    lineage: tuple[str, ...]
+    boundary: int = -1
+    oldest: int = 1
+    erased_at: int = -1
+
+    @property
+    def version(self) -> int:
+        return len(self.lineage)
+
+    @property
+    def commit(self) -> str:
+        return self.lineage[-1]
+
+
+class Writer(NamedTuple):
+    """An append: `at` is the next step. `file` and `date`: the upload and a time from before it."""
+
+    at: str = "load"
+    base: Snapshot | None = None
+    file: str = ""
+    date: int = -1
+    attempt: int = 0
+    tries: int = 0
+    landed: int = 0  # ghost: swaps of this writer that took effect
+
+
+class Collector(NamedTuple):
+    at: str = "boundary"
+    boundary: int = -1
+    roots: frozenset[str] = frozenset()
+
+
+class State(NamedTuple):
+    now: int
+    pointer: Snapshot | None
+    archives: tuple[tuple[int, Snapshot], ...]
+    files: tuple[tuple[str, int], ...]  # with LastModified
+    writers: tuple[Writer, ...]
+    collectors: tuple[Collector, ...]
+    operator: int = 0  # deeds left
+    repairs: int = 0
+    crashes: int = 0  # left
+    lost: int = 0  # answers that may still be lost
+    touched: bool = False  # ghost: an operator has taken acknowledged versions away
+    erased: int = -1  # ghost: the time of the erasure that is closed
+
+
+@dataclass(frozen=True)
+class Bounds:
+    name: str
+    writers: int = 0
+    collectors: int = 0
+    attempts: int = 2
+    crashes: int = 0
+    lost: int = 0
+    operator: int = 0
+    puts_back: bool = True  # the operator may put an older pointer back, not only delete it
+    repairs: int = 0
+    hours: int = 0  # the clock goes to this
+    skew: int = 0  # LastModified may be so far behind Date
+    erasure: bool = False
+    commits_before: int = 0  # versions there are at the start, beyond the first
+
+    @property
+    def promises(self) -> tuple[str, ...]:
+        """Of three writers one may have stalled since before an operator put its base back: its swap
+        fits then, and only the next commit finds it."""
+        stalled = self.operator > 0 and self.writers > 2
+        return tuple(n for n in INVARIANTS if not (stalled and n in (BACK, REAL)))
+
+
+@dataclass
+class Model:
+    bounds: Bounds
+    without: frozenset[str] = field(default_factory=frozenset)
+
+    def has(self, rule: str) -> bool:
+        return rule not in self.without
+
+    def start(self) -> State:
+        lineage = tuple(f"c{n}" for n in range(self.bounds.commits_before + 1))
+        archives = tuple(
+            (n, Snapshot(1, lineage[:n])) for n in range(1, self.bounds.commits_before + 1)
+        )
+        b = self.bounds
+        return State(
+            0,
+            Snapshot(1, lineage),
+            archives,
+            (),
+            (Writer(),) * b.writers,
+            (Collector(),) * b.collectors,
+            b.operator,
+            b.repairs,
+            b.crashes,
+            b.lost,
+        )
+
+    # -- steps --------------------------------------------------------------------------------
+
+    def steps(self, s: State) -> Iterator[tuple[str, State]]:
+        for n, writer in enumerate(s.writers):
+            if writer.at in DONE:
+                continue
+            for what, after in self.write(s, n, writer):
+                yield f"writer {n}: {what}", after
+            if s.crashes and writer.at != "load":
+                yield (
+                    f"writer {n}: dies",
+                    put(s, n, writer._replace(at="dead"))._replace(crashes=s.crashes - 1),
+                )
+        for n, collector in enumerate(s.collectors):
+            for what, after in self.collect(s, collector):
+                done = list(after.collectors)
+                done[n] = COLLECTED[0]
+                yield f"collector {n}: {what}", after._replace(collectors=tuple(done))
+        if s.now < self.bounds.hours:
+            yield "an hour passes", s._replace(now=s.now + 1)
+        yield from self.operate(s)
+        if self.bounds.erasure:
+            yield from self.erase(s)
+
+    def write(self, s: State, n: int, w: Writer) -> Iterator[tuple[str, State]]:
+        """FORMAT section 10: load, upload, archive, swap, look."""
+        match w.at:
+            case "load":
+                if s.pointer is None:
+                    yield "finds no table", put(s, n, w._replace(at="error"))
+                    return
+                known = w._replace(base=s.pointer, tries=0)
+                if w.file:
+                    yield "loads again", put(s, n, known._replace(at="plan"))
+                else:
+                    yield "loads", put(s, n, known._replace(at="upload", date=s.now))
+            case "upload":
+                name = f"w{n}.{w.attempt}"
+                for behind in range(min(self.bounds.skew, s.now) + 1):
+                    files = {**dict(s.files), name: s.now - behind}
+                    yield (
+                        f"uploads, dated {behind} back",
+                        put(
+                            s._replace(files=tuple(sorted(files.items()))),
+                            n,
+                            w._replace(at="plan", file=name),
+                        ),
+                    )
+            case "plan":
+                assert w.base is not None
+                if self.has("refuse_old_uploads") and w.date < w.base.boundary:
+                    yield "is too old: uploads again", put(s, n, self.again(w, file="", date=-1))
+                elif self.has("archive_before_swap"):
+                    yield from self.write(s, n, w._replace(at="archive"))
+                else:
+                    yield from self.write(s, n, w._replace(at="swap"))
+            case "archive":
+                assert w.base is not None
+                there = dict(s.archives).get(w.base.version)
+                if there is None:
+                    yield "archives", put(archived(s, w.base), n, w._replace(at="swap"))
+                elif not self.has("compare_archive"):
+                    yield "believes an archive", put(s, n, w._replace(at="swap"))
+                elif there != w.base:
+                    yield "finds another archive", put(s, n, w._replace(at="doubt"))
+                elif not self.has("look_for_successor"):
+                    yield "finds its archive", put(s, n, w._replace(at="swap"))
+                elif w.base.version + 1 in dict(s.archives):
+                    yield "finds its archive and the next", put(s, n, w._replace(at="doubt"))
+                else:
+                    yield "finds its archive, and no next", put(s, n, w._replace(at="swap"))
+            case "doubt":  # moved on, or archives of another history?
+                if s.pointer == w.base:
+                    yield "refuses foreign archives", put(s, n, w._replace(at="error"))
+                else:
+                    yield "sees that the table moved on", put(s, n, self.again(w))
+            case "swap":
+                yield from self.swap(s, n, w)
+            case "look":
+                yield self.look(s, n, w)
+
+    def swap(self, s: State, n: int, w: Writer) -> Iterator[tuple[str, State]]:
+        assert w.base is not None
+        mine = w.base._replace(lineage=(*w.base.lineage, f"{w.file}/{w.attempt}"))
+        fits = s.pointer is not None and s.pointer.commit == w.base.commit
+        if fits or (not self.has("swap_on_condition") and s.pointer is not None):
+            landed = s._replace(pointer=mine)
+            then = w._replace(landed=w.landed + 1)
+            yield "swaps", put(landed, n, then._replace(at="acknowledged"))
+            if s.lost:
+                yield (
+                    "swaps, and the answer is lost",
+                    put(landed._replace(lost=s.lost - 1), n, then._replace(at="look")),
+                )
+        else:
+            yield "is refused", put(s, n, w._replace(at="look"))
+        if s.lost:
+            yield "does not arrive", put(s._replace(lost=s.lost - 1), n, w._replace(at="look"))
+
+    def look(self, s: State, n: int, w: Writer) -> tuple[str, State]:
+        """Did my commit land? No answer of the swap is asked."""
+        assert w.base is not None
+        mine, version = f"{w.file}/{w.attempt}", w.base.version + 1
+        seen = s.pointer
+        if not self.has("look_after_doubt"):
+            return "believes the refusal", put(s, n, self.again(w))
+        if seen is None or seen.table != w.base.table or seen.version < w.base.version:
+            return "finds another table", put(s, n, w._replace(at="error"))
+        if seen.commit == w.base.commit:
+            if w.tries:
+                return "gives up", put(s, n, w._replace(at="unknown"))
+            return "sees the base: swaps again", put(s, n, w._replace(at="swap", tries=1))
+        if seen.version == w.base.version:
+            return "finds another commit at its base", put(s, n, w._replace(at="error"))
+        at = seen if seen.version == version else dict(s.archives).get(version)
+        if at is None or (self.has("compare_table_in_look") and at.table != w.base.table):
+            return "cannot know", put(s, n, w._replace(at="unknown"))
+        if at.commit == mine:
+            return "finds its commit", put(s, n, w._replace(at="acknowledged"))
+        # An archive of its version that does not go back to its base is of another history.
+        if self.has("compare_table_in_look") and seen.lineage[:version] != at.lineage:
+            return "cannot know", put(s, n, w._replace(at="unknown"))
+        return "has lost", put(s, n, self.again(w))
+
+    def again(self, w: Writer, **more: object) -> Writer:
+        if w.attempt + 1 >= self.bounds.attempts:
+            return w._replace(at="contended")
+        return w._replace(at="load", attempt=w.attempt + 1, **more)  # type: ignore[arg-type]
+
+    def collect(self, s: State, c: Collector) -> Iterator[tuple[str, State]]:
+        """Section 11. Its commit is one step: how commits race is what the writers are for."""
+        if s.pointer is None:
+            return
+        match c.at:
+            case "boundary":
+                if not self.has("roots_after_boundary"):
+                    COLLECTED[0] = Collector("early", roots=reached(s))
+                    yield "reads the roots", s
+                    return
+                found = self.commit(s, f"b{s.now}", boundary=max(s.now, s.pointer.boundary))
+                if found is not None:
+                    COLLECTED[0] = Collector("roots", s.now)
+                    yield "commits a boundary", found
+            case "early":
+                found = self.commit(s, f"b{s.now}", boundary=max(s.now, s.pointer.boundary))
+                if found is not None:
+                    COLLECTED[0] = c._replace(at="delete", boundary=s.now)
+                    yield "commits a boundary", found
+            case "roots":
+                COLLECTED[0] = c._replace(at="delete", roots=reached(s))
+                yield "reads the roots", s
+            case "delete":
+                margin = self.bounds.skew if self.has("margin_of_clocks") else 0
+                kept = tuple(
+                    (name, modified)
+                    for name, modified in s.files
+                    if name in c.roots or not modified < c.boundary - margin
+                )
+                COLLECTED[0] = c._replace(at="done")
+                yield "deletes", s._replace(files=kept)
+
+    def commit(self, s: State, name: str, **changes: object) -> State | None:
+        """A whole commit at once, by somebody who has just read the pointer; None when it is refused."""
+        base = s.pointer
+        if base is None:
+            return None
+        there = dict(s.archives).get(base.version)
+        after = dict(s.archives).get(base.version + 1)
+        foreign = there is not None and (there != base or after is not None)
+        if foreign and self.has("compare_archive") and self.has("look_for_successor"):
+            return None
+        held = s if there is not None else archived(s, base)
+        new = base._replace(lineage=(*base.lineage, name), **changes)  # type: ignore[arg-type]
+        return held._replace(pointer=new)
+
+    def operate(self, s: State) -> Iterator[tuple[str, State]]:
+        """An operator puts an older pointer back (by two versions or more: GUARANTEES, 1), or deletes
+        the pointer, or creates a table; and repairs."""
+        if s.operator:
+            rest = s._replace(operator=s.operator - 1, touched=True)
+            if s.pointer is not None:
+                for version, found in s.archives if self.bounds.puts_back else ():
+                    if version <= s.pointer.version - 2 and found.table == s.pointer.table:
+                        yield f"operator: puts version {version} back", rest._replace(pointer=found)
+                yield "operator: deletes the pointer", rest._replace(pointer=None)
+        if s.pointer is None and s.touched:
+            clean = not s.archives
+            if clean or not self.has("create_on_clean_ground"):
+                yield "operator: creates a table", s._replace(pointer=Snapshot(2, ("new",)))
+        if s.repairs and s.archives:
+            after = self.repair(s)
+            if after is not None:
+                yield "operator: repairs", after
+
+    def repair(self, s: State) -> State | None:
+        """Section 10, 5: a commit of its own on the newest archive that follows on the pointer."""
+        version, newest = s.archives[-1]
+        if s.pointer is not None:
+            if version <= s.pointer.version or newest.table != s.pointer.table:
+                return None
+            if newest.lineage[: s.pointer.version] != s.pointer.lineage:
+                return None
+        mended = newest._replace(lineage=(*newest.lineage, "repair"), boundary=s.now)
+        held = s._replace(pointer=mended, repairs=s.repairs - 1, touched=True)
+        return archived(held, mended) if self.has("repair_archives_first") else held
+
+    def erase(self, s: State) -> Iterator[tuple[str, State]]:
+        """Section 12, of all rows that are there: opening it moves the boundary to now; the rewrite drops
+        the rows; the collectors take the files."""
+        p = s.pointer
+        if p is None:
+            return
+        if p.erased_at < 0 and s.now > 0:
+            moved = {"boundary": s.now} if self.has("erasure_moves_boundary") else {}
+            opened = self.commit(s, "erasure", erased_at=s.now, **moved)
+            if opened is not None:
+                yield "eraser: opens", opened._replace(erased=s.now)
+
+
+DONE = frozenset({"acknowledged", "error", "unknown", "contended", "dead"})
+# What a collector becomes by the step that was yielded last.
+COLLECTED: list[Collector] = [Collector()]
+
+
+def put(s: State, n: int, writer: Writer) -> State:
+    if writer.at in DONE and writer.base is not None:
+        writer = writer._replace(base=None, date=-1, tries=0)  # not looked at any more
+    return s._replace(writers=(*s.writers[:n], writer, *s.writers[n + 1 :]))
+
+
+def archived(s: State, snapshot: Snapshot) -> State:
+    held = dict(s.archives)
+    held.setdefault(snapshot.version, snapshot)
+    return s._replace(archives=tuple(sorted(held.items())))
+
+
+def file_of(commit: str) -> str | None:
+    return commit.partition("/")[0] if "/" in commit else None
+
+
+def files_of(snapshot: Snapshot) -> set[str]:
+    return {found for commit in snapshot.lineage if (found := file_of(commit)) is not None}
+
+
+def reached(s: State) -> frozenset[str]:
+    return frozenset() if s.pointer is None else frozenset(files_of(s.pointer))
+
+
+# -- what must hold in every state ----------------------------------------------------------------
+
+
+def at_most_once(s: State, model: Model) -> bool:
+    if s.pointer is None:
+        return True
+    rows = [commit[: commit.index(".")] for commit in s.pointer.lineage if "/" in commit]
+    return len(rows) == len(set(rows))
+
+
+def acknowledged_is_there(s: State, model: Model) -> bool:
+    """And nothing is acknowledged that never landed."""
+    for n, writer in enumerate(s.writers):
+        if writer.at != "acknowledged":
+            continue
+        if not writer.landed:
+            return False
+        there = s.pointer is not None and any(
+            commit.startswith(f"w{n}.") for commit in s.pointer.lineage
+        )
+        if not there and not s.touched:
+            return False
+    return True
+
+
+def versions_read_what_they_were(s: State, model: Model) -> bool:
+    """Each version before the pointer's has its archive, and it is the one this pointer came from."""
+    if s.pointer is None:
+        return True
+    held = dict(s.archives)
+    for version in range(s.pointer.oldest, s.pointer.version):
+        found = held.get(version)
+        if found is None or found.table != s.pointer.table:
+            return False
+        if found.lineage != s.pointer.lineage[:version]:
+            return False
+    return True
+
+
+def archives_were_versions(s: State, model: Model) -> bool:
+    """No archive of a version beyond the pointer's base that its lineage does not have: a feed would
+    tell of rows that never were. (An operator's own deeds are undone by repair.)"""
+    if s.pointer is None or (s.touched and "repair" not in s.pointer.lineage):
+        return True
+    held = dict(s.archives)
+    found = held.get(s.pointer.version)
+    return found is None or found == s.pointer
+
+
+def not_written_to_when_back(s: State, model: Model) -> bool:
+    """No commit on a pointer that an operator put back, while the archives that follow it are there."""
+    p = s.pointer
+    if not s.touched or p is None or file_of(p.commit) is None:
+        return True
+    found = dict(s.archives).get(p.version)
+    return found is None or found == p
+
+
+def needed_files_are_there(s: State, model: Model) -> bool:
+    return s.pointer is None or files_of(s.pointer) <= {name for name, _ in s.files}
+
+
+def erased_stays_erased(s: State, model: Model) -> bool:
+    """No file that was uploaded before the erasure was opened is added after it."""
+    p = s.pointer
+    if p is None or "erasure" not in p.lineage:
+        return True
+    later = p.lineage[p.lineage.index("erasure") + 1 :]
+    modified = dict(s.files)
+    return all(
+        modified.get(found, p.erased_at) >= p.erased_at - model.bounds.skew
+        for commit in later
+        if (found := file_of(commit)) is not None
+    )
+
+
+INVARIANTS: dict[str, Callable[[State, Model], bool]] = {
+    ONCE: at_most_once,
+    THERE: acknowledged_is_there,
+    SAME: versions_read_what_they_were,
+    REAL: archives_were_versions,
+    BACK: not_written_to_when_back,
+    FILES: needed_files_are_there,
+    ERASED: erased_stays_erased,
+}
+
+
+# -- the search -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    states: int
+    seconds: float
+    broken: str | None = None
+    way: tuple[str, ...] = ()
+    whole: bool = True  # every reachable state was visited
+
+
+def check(
+    model: Model, *, promises: Iterable[str] = tuple(INVARIANTS), most: int = 5_000_000
+) -> Found:
+    """Visit every state. Ends with the first in which a promise is broken, if there is one."""
+    began = time.monotonic()
+    held = {name: INVARIANTS[name] for name in promises}
+    first = model.start()
+    came: dict[State, tuple[State, str] | None] = {first: None}
+    queue = deque([first])
+    while queue:
+        state = queue.popleft()
+        for name, holds in held.items():
+            if not holds(state, model):
+                return Found(len(came), time.monotonic() - began, name, way_to(came, state))
+        if len(came) > most:
+            return Found(len(came), time.monotonic() - began, whole=False)
+        for what, after in model.steps(state):
+            if after not in came:
+                came[after] = (state, what)
+                queue.append(after)
+    return Found(len(came), time.monotonic() - began)
+
+
+def way_to(came: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
+    way: list[str] = []
+    at = came[state]
+    while at is not None:
+        way.append(at[1])
+        at = came[at[0]]
+    return tuple(reversed(way))
+
+
+# Three writers and two collectors with every fault at once are the large bounds; CI visits, whole, what
+# each rule is about.
+BOUNDS = (
+    Bounds("three writers", writers=3, attempts=3, crashes=1, lost=1),
+    Bounds("three writers, two lost answers", writers=3, attempts=2, crashes=0, lost=2),
+    Bounds("operator", writers=2, attempts=2, lost=1, operator=1, repairs=1, commits_before=3),
+    Bounds("creation", writers=2, lost=1, operator=1, puts_back=False, commits_before=1),
+    Bounds("clocks", writers=1, collectors=2, attempts=2, crashes=1, hours=3, skew=1),
+    Bounds("erasure", writers=1, collectors=1, attempts=2, hours=2, skew=1, erasure=True),
+)
+LARGE = (
+    *BOUNDS,
+    Bounds("erasure of two", writers=2, collectors=1, hours=2, skew=1, erasure=True),
+    Bounds("all", writers=3, collectors=2, attempts=2, crashes=1, lost=1, hours=2, skew=1),
+    Bounds("operator, three writers", writers=3, lost=1, operator=1, repairs=1, commits_before=3),
+)
+
+
+def left_out(rule: str) -> frozenset[str]:
+    return frozenset({rule, *RULES[rule].behind})
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--large", action="store_true", help="the large bounds")
+    parser.add_argument("--without", choices=sorted(RULES), help="leave a rule out")
+    parser.add_argument("--most", type=int, default=5_000_000, help="states to visit of each")
+    options = parser.parse_args(arguments)
+    without = left_out(options.without) if options.without else frozenset()
+    broken = 0
+    for bounds in LARGE if options.large else BOUNDS:
+        found = check(Model(bounds, without), promises=bounds.promises, most=options.most)
+        extent = "" if found.whole else ", not all"
+        print(f"{bounds.name}: {found.states} states{extent}, {found.seconds:.1f} s", flush=True)
+        if found.broken:
+            broken += 1
+            print(f"  BROKEN: {found.broken}")
+            for step in found.way:
+                print(f"    {step}")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Shows tables to engines that read Apache Iceberg, soon after each commit (docs/INTEROP.md).
+
+The bucket tells a queue of every pointer that is swapped; the schedule finds what such an event missed.
+Either says only where to look: many commits become one publication. A table that is not to be published
+takes one request. One that cannot be published keeps its last publication; the log and the metric
+`Unpublishable` say so, and no message is kept for that: the next commit or schedule looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+from inlay.errors import Unpublishable
+from inlay.format.properties import is_published
+from inlay.functions.messages import is_batch, process
+from inlay.functions.observe import count, observed, tell_failure, tell_work
+from inlay.functions.pointers import swapped_tables
+from inlay.functions.requests import MaintenanceRequest
+from inlay.functions.rounds import run_round
+from inlay.functions.tables import table_context, usage_of
+from inlay.functions.validation import validated
+from inlay.ops.metadata.load import load_pointer
+from inlay.ops.publish.publish import publish
+
+
+@observed
+def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
+    if is_batch(event):
+        done: set[str] = set()
+
+        def message(record: SQSRecord) -> None:
+            for table in swapped_tables(record.body):
+                if table not in done:
+                    publish_table(table)
+                    done.add(table)
+
+        return process(event, context, message)
+
+    asked = validated(MaintenanceRequest, event)
+
+    def work(table: str, seconds: float) -> Mapping[str, Any]:
+        return publish_table(table)
+
+    return run_round(asked.table, context, work)
+
+
+def publish_table(table: str) -> Mapping[str, Any]:
+    """Publish a table if it is to be; what became of it."""
+    ctx = table_context(table)
+    if not is_published(load_pointer(ctx).snapshot.properties):
+        return {}
+    try:
+        result = publish(ctx)
+    except Unpublishable as error:
+        tell_failure(error, fate="the last publication stays", message_id=table)
+        count(table, {"Unpublishable": 1})
+        return {"unpublishable": error.message}
+    count(table, {"Unpublishable": 0})
+    return {"publish": tell_work(table, "publish", result, usage_of(ctx))}

@@ -1,0 +1,190 @@
+"""Verbs that look after a deployment: what landed, and what was put aside."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from inlay.cli.opened import connected
+from inlay.cli.options import AsJson, TableUri
+from inlay.cli.output import note, print_lines, print_rows
+from inlay.cli.verb import Example, add_verb
+from inlay.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from inlay.functions.dead_letters import Letter
+
+PANEL = "Operate"
+_COLUMNS = ("state", "landed", "bytes", "key", "reason")
+
+
+class State(StrEnum):
+    """States of a landed file."""
+
+    PENDING = "pending"
+    INGESTED = "ingested"
+    REJECTED = "rejected"
+    FORGOTTEN = "forgotten"
+
+
+class Action(StrEnum):
+    """What is done with dead letters."""
+
+    LIST = "list"
+    SHOW = "show"
+    REDRIVE = "redrive"
+    DROP = "drop"
+
+
+def landing(
+    table: TableUri,
+    state: Annotated[
+        State | None, typer.Option("--state", help="Only files in this state.", show_default=False)
+    ] = None,
+    prefix: Annotated[
+        str | None,
+        typer.Option(
+            "--prefix",
+            help="Where files land in the bucket; ingest/<table>/ beside tables/ unless given.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the files that landed for a table: pending, ingested, or rejected with the reason.
+
+    A pending file's event was lost, or is on its way; the deployed sweep sends it again within the hour.
+    Nothing is changed.
+    """
+    import pyarrow as pa
+
+    from inlay.ops.metadata.load import load_pointer
+    from inlay.ops.write.landing import landed
+    from inlay.plan.erasure import landing_prefix
+
+    with connected(table) as context:
+        where = prefix or landing_prefix(context.root)
+        if where is None:
+            raise InvalidRequest(
+                "the table is not under tables/, so nothing says where its files land",
+                next_step="Name it: --prefix ingest/<table>/",
+                table=context.uri,
+            )
+        rows: list[dict[str, Any]] = [
+            {
+                "state": each.state,
+                "landed": _time(each.modified_us),
+                "bytes": each.size,
+                "key": each.key,
+                "version_id": each.version_id,
+                "reason": each.reason,
+            }
+            for each in landed(context, load_pointer(context), where)
+            if state is None or each.state == state.value
+        ]
+    names = ("state", "landed", "key", "version_id", "reason")
+    schema = pa.schema([*((name, pa.string()) for name in names), ("bytes", pa.int64())])
+    print_rows(
+        pa.Table.from_pylist(rows, schema=schema),
+        as_json=as_json,
+        columns=_COLUMNS,
+        empty=f"no such files under {where}",
+    )
+
+
+def dlq(
+    action: Annotated[Action, typer.Argument(help="list, show, redrive (send again) or drop.")],
+    queue: Annotated[str, typer.Argument(metavar="QUEUE-URL", help="The dead letters' queue.")],
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", help="Only this letter (repeatable).")
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Redrive or drop every letter, without naming them.")
+    ] = False,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="QUEUE-URL", help="Redrive there, not where they came from."),
+    ] = None,
+    values: Annotated[
+        bool, typer.Option("--values", help="With show: whole messages, values and all.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Look after dead letters: messages that a function refused, or that failed every time.
+
+    What a letter is about and why it was refused is shown; conditions, keys and other values only with
+    --values. A letter that is sent again stays the request it was, so nothing is done twice.
+    """
+    import pyarrow as pa
+
+    from inlay.functions import dead_letters
+
+    if action in (Action.REDRIVE, Action.DROP) and not ids and not every:
+        raise InvalidRequest(
+            f"{action.value} needs to know which letters", next_step="Give --id, or --all"
+        )
+    with dead_letters.connected() as sqs:
+        found = list(dead_letters.read_letters(sqs, queue))
+        chosen = [each for each in found if not ids or each.id in ids]
+        missing = set(ids or ()) - {each.id for each in found}
+        kept = found
+        try:
+            if missing:
+                raise InvalidRequest(f"no such letters: {', '.join(sorted(missing))}")
+            if action in (Action.REDRIVE, Action.DROP):
+                for each in chosen:
+                    if action is Action.REDRIVE:
+                        target = to or dead_letters.source_queue(sqs, queue)
+                        dead_letters.redrive(sqs, each, source=queue, target=target)
+                    else:
+                        dead_letters.drop(sqs, each, source=queue)
+                    kept = [other for other in kept if other.id != each.id]
+        finally:
+            dead_letters.release(sqs, queue, kept)
+    rows = [_shown(each, values=values and action is Action.SHOW) for each in chosen]
+    if as_json or action is Action.SHOW:
+        print_lines(rows)
+    else:
+        listed = {n: [row[n] for row in rows] for n in ("id", "sent", "error", "reason")}
+        print_rows(pa.table(listed), as_json=False, empty="no dead letters")
+    done = {Action.REDRIVE: "sent again", Action.DROP: "dropped"}.get(action, "waiting")
+    note(f"{len(chosen)} letters {done}")
+
+
+def _shown(letter: Letter, *, values: bool) -> dict[str, Any]:
+    reasons = letter.reasons
+    return {
+        "id": letter.id,
+        "sent": _time(int(reasons.get("SentMicroseconds") or letter.sent_us)),
+        "error": reasons.get("Error", ""),
+        "reason": reasons.get("Reason", "it failed every time; the function's log says why"),
+        "next_step": reasons.get("NextStep", ""),
+        "function": reasons.get("Function", ""),
+        **letter.about,
+        **({"body": letter.body} if values else {}),
+    }
+
+
+def _time(us: int) -> str:
+    at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=us)
+    return at.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def register(app: typer.Typer) -> None:
+    add_verb(
+        app,
+        landing,
+        Example("landing s3://lake/tables/people", "every landed file, with its state"),
+        Example("landing s3://lake/tables/people --state pending", "what no event has brought in"),
+        panel=PANEL,
+    )
+    url = "https://sqs.eu-west-1.amazonaws.com/123456789012/inlay-DeleteDeadLetters"
+    add_verb(
+        app,
+        dlq,
+        Example(f"dlq list {url}", "what was put aside, and why"),
+        Example(f"dlq redrive {url} --all", "all of it again, after the cause is mended"),
+        panel=PANEL,
+    )

@@ -1,0 +1,153 @@
+"""`inlay dlq` and `inlay landing` on a running stack, as an operator uses them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from typer.testing import CliRunner
+
+import inlay
+from inlay.cli.app import app
+from inlay.local.aws_process import AwsProcess
+from inlay.local.stack import environment
+
+ROOT = Path(__file__).parents[2]
+ORDERS = (ROOT / "events" / "orders.parquet").read_bytes()
+pytestmark = pytest.mark.functions
+
+
+class Queue:
+    """A queue with dead letters, in which some wait."""
+
+    def __init__(self, sqs: Any, name: str) -> None:
+        self.sqs = sqs
+        self.dead = sqs.create_queue(QueueName=f"{name}-dead")["QueueUrl"]
+        arn = sqs.get_queue_attributes(QueueUrl=self.dead, AttributeNames=["QueueArn"])
+        redrive = {
+            "deadLetterTargetArn": arn["Attributes"]["QueueArn"],
+            "maxReceiveCount": 1,
+        }
+        self.url = sqs.create_queue(
+            QueueName=name, Attributes={"RedrivePolicy": json.dumps(redrive)}
+        )["QueueUrl"]
+
+    def bury(self, body: Any, **reasons: str) -> str:
+        sent = self.sqs.send_message(
+            QueueUrl=self.dead,
+            MessageBody=body if isinstance(body, str) else json.dumps(body),
+            MessageAttributes={
+                f"Inlay{name}": {"DataType": "String", "StringValue": value}
+                for name, value in reasons.items()
+            },
+        )
+        return str(sent["MessageId"])
+
+    def waiting(self, url: str) -> list[str]:
+        got = self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)
+        return [message["Body"] for message in got.get("Messages", [])]
+
+
+@pytest.fixture
+def aws() -> Iterator[AwsProcess]:
+    with AwsProcess() as running, environment(running.env()):
+        yield running
+
+
+@pytest.fixture
+def queue(aws: AwsProcess) -> Queue:
+    return Queue(boto3.client("sqs", endpoint_url=aws.endpoint_url), "deletes")
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["dlq", *arguments], catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_letters_are_shown_without_values_unless_asked(queue: Queue) -> None:
+    queue.bury(
+        {"id": "case-7", "table": "people", "where": "name = 'Mustermann'", "mode": "erase"},
+        Error="InvalidPredicate",
+        Reason="the condition does not parse",
+    )
+    queue.bury("Mustermann, not JSON")
+    for given in (["list"], ["show"], ["list", "--json"]):
+        told = run(given[0], queue.dead, *given[1:])
+        assert "InvalidPredicate" in told
+        assert "Mustermann" not in told
+    assert "people" in run("show", queue.dead)
+    assert "Mustermann" in run("show", queue.dead, "--values")
+    assert len(queue.waiting(queue.dead)) == 2
+
+
+def test_what_is_sent_again_stays_the_request_it_was(queue: Queue) -> None:
+    queue.bury(
+        {"table": "people", "keys": [1]}, MessageId="first", SentMicroseconds="1795176000000000"
+    )
+    queue.bury({"id": "case-7", "table": "people", "where": "id = 1"})
+    queue.bury({"Records": [{"s3": {"object": {"key": "ingest/people/a.parquet"}}}]})
+    run("redrive", queue.dead, "--all")
+    assert queue.waiting(queue.dead) == []
+    sent = [json.loads(body) for body in queue.waiting(queue.url)]
+    assert {
+        "table": "people",
+        "keys": [1],
+        "id": "first",
+        "requested_at": "2026-11-20T12:00:00+00:00",
+    } in sent
+    assert {"id": "case-7", "table": "people", "where": "id = 1"} in sent
+    assert len(sent) == 3
+
+
+def test_one_letter_is_dropped_and_the_others_stay(queue: Queue) -> None:
+    dropped = queue.bury({"table": "one", "where": "TRUE"})
+    queue.bury({"table": "two", "where": "TRUE"})
+    run("drop", queue.dead, "--id", dropped)
+    assert [json.loads(body)["table"] for body in queue.waiting(queue.dead)] == ["two"]
+
+
+def test_nothing_is_done_to_letters_that_were_not_named(queue: Queue) -> None:
+    queue.bury({"table": "one", "where": "TRUE"})
+    for action in ("drop", "redrive"):
+        run(action, queue.dead, code=2)
+        run(action, queue.dead, "--id", "no-such-letter", code=2)
+    assert len(queue.waiting(queue.dead)) == 1
+
+
+def test_more_letters_than_one_request_takes_are_all_seen(queue: Queue) -> None:
+    for number in range(25):
+        queue.bury({"table": f"t{number}", "where": "TRUE"})
+    assert len(run("list", queue.dead, "--json").splitlines()) >= 25
+    run("redrive", queue.dead, "--all")
+    assert "0 letters" in run("list", queue.dead)
+
+
+def test_landing_lists_states_with_reasons(aws: AwsProcess) -> None:
+    s3 = boto3.client("s3", endpoint_url=aws.endpoint_url)
+    s3.create_bucket(Bucket="lake")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = inlay.create("s3://lake/tables/orders", pq.read_schema(pa.BufferReader(ORDERS)))
+    for name, body in {"in": ORDERS, "lost": ORDERS, "bad": b"no Parquet", "_SUCCESS": b""}.items():
+        s3.put_object(Bucket="lake", Key=f"ingest/orders/{name}", Body=body)
+    table.ingest(["s3://lake/ingest/orders/in"])
+    result = CliRunner().invoke(app, ["landing", "s3://lake/tables/orders", "--json"])
+    found = {
+        each["key"].rpartition("/")[2]: each for each in map(json.loads, result.stdout.splitlines())
+    }
+    assert {name: each["state"] for name, each in found.items()} == {
+        "in": "ingested",
+        "lost": "pending",
+        "bad": "rejected",
+    }
+    assert "UnreadableFile" in found["bad"]["reason"]
+    pending = CliRunner().invoke(
+        app, ["landing", "s3://lake/tables/orders", "--state", "pending", "--json"]
+    )
+    assert len(pending.stdout.splitlines()) == 1

@@ -1,0 +1,152 @@
+"""`sam local invoke` on the embedded S3 and SQS: with exactly the variables that SAM passes a container.
+
+SAM takes of `--env-vars` only what the template declares for the function. In a container where there is an
+engine; else under the same emulator without one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+import inlay
+from inlay.local.aws_process import AwsProcess
+from inlay.local.runtime import FunctionPool, Returned
+from inlay.local.stack import environment
+from inlay.local.template import load_template
+
+ROOT = Path(__file__).parents[2]
+SAM = ROOT / ".tools" / "sam" / "bin" / "sam"
+BUCKET = "inlay-123456789012-us-east-1"
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "local",
+    "AWS_SECRET_ACCESS_KEY": "local",
+    "AWS_REGION": "us-east-1",
+}
+pytestmark = pytest.mark.functions
+
+
+def given() -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = json.loads((ROOT / "events" / "env.json").read_text())
+    return found
+
+
+def event(name: str) -> Any:
+    return json.loads((ROOT / "events" / f"{name}.json").read_text())
+
+
+@pytest.fixture
+def aws() -> Iterator[AwsProcess]:
+    with AwsProcess(host="0.0.0.0") as running, environment({**running.env(), **CREDENTIALS}):
+        s3 = boto3.client("s3", endpoint_url=running.endpoint_url)
+        sqs = boto3.client("sqs", endpoint_url=running.endpoint_url)
+        s3.create_bucket(Bucket=BUCKET)
+        orders = (ROOT / "events" / "orders.parquet").read_bytes()
+        s3.put_object(Bucket=BUCKET, Key="ingest/orders/orders.parquet", Body=orders)
+        for variables in given().values():
+            for value in variables.values():
+                if "/123456789012/" in value:
+                    sqs.create_queue(QueueName=value.rpartition("/")[2])
+        yield running
+
+
+def test_what_local_runs_need_is_declared_in_the_template() -> None:
+    template = load_template(ROOT / "template.yaml")
+    functions = {each.logical_id: each for each in template.functions}
+    assert functions.keys() == given().keys()
+    for logical_id, variables in given().items():
+        undeclared = variables.keys() - functions[logical_id].environment.keys()
+        assert undeclared == set(), f"SAM would drop {undeclared} of {logical_id}"
+
+
+def test_the_functions_work_on_the_embedded_aws_with_the_variables_sam_passes(
+    aws: AwsProcess, emulator: Path, tmp_path: Path
+) -> None:
+    template = load_template(ROOT / "template.yaml")
+    created = {each.logical_id: each.logical_id for each in template.queues}
+    created |= {template.bucket.logical_id: BUCKET, "ErasureKey": "ErasureKey"}
+    address = aws.endpoint_url.removeprefix("http://")
+    with ExitStack() as running:
+        for function in template.functions:
+            declared = template.environment(function, created)
+            passed = {
+                name: given()[function.logical_id].get(name, value)
+                for name, value in declared.items()
+            }
+            passed = {
+                name: value.replace("host.docker.internal:4566", address)
+                for name, value in passed.items()
+            }
+            pool = running.enter_context(
+                FunctionPool(
+                    function,
+                    emulator=emulator,
+                    environment={**CREDENTIALS, **passed},
+                    log=tmp_path / f"{function.name}.log",
+                    size=1,
+                )
+            )
+            for name in {
+                "ingest": ("ingest.normal", "ingest.malformed"),
+                "delete": ("delete.where", "delete.erase", "delete.malformed"),
+                "rewrite": ("rewrite.queue", "rewrite.schedule"),
+                "compact": ("compact.schedule",),
+                "collect_garbage": ("collect_garbage.schedule",),
+            }[function.name]:
+                answer = pool.invoke(event(name))
+                log = (tmp_path / f"{function.name}.log").read_text()
+                assert isinstance(answer, Returned), (name, answer, log[-2_000:])
+    # 100 orders; ten of customer 7 deleted, ten more erased, and one by the malformed batch's good one.
+    assert inlay.open(f"s3://{BUCKET}/tables/orders").count() < 100
+
+
+def test_the_server_listens_on_loopback_unless_asked() -> None:
+    with AwsProcess() as aws:
+        port = int(aws.endpoint_url.rpartition(":")[2])
+        others = {
+            found[4][0]
+            for found in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)
+            if not str(found[4][0]).startswith("127.")
+        }
+        for address in others:
+            with socket.socket() as probe:
+                assert probe.connect_ex((address, port)) != 0
+
+
+@pytest.mark.slow
+def test_sam_local_invoke_in_a_container(aws: AwsProcess, tmp_path: Path) -> None:
+    """Where an engine and Lambda's image are: `docker` is asked, nothing is downloaded."""
+    docker = shutil.which("docker")
+    asked = [docker or "docker", "image", "inspect", "public.ecr.aws/lambda/python:3.13-x86_64"]
+    if docker is None or subprocess.run(asked, capture_output=True, check=False).returncode:
+        pytest.skip("needs a container engine with Lambda's image for Python 3.13")
+    built = ROOT / ".aws-sam" / "build" / "template.yaml"
+    if not built.exists():
+        pytest.skip("needs `make build`")
+    port = aws.endpoint_url.rpartition(":")[2]
+    variables = tmp_path / "env.json"
+    text = (ROOT / "events" / "env.json").read_text().replace(":4566", f":{port}")
+    variables.write_text(text)
+    ran = subprocess.run(
+        [
+            *(SAM, "local", "invoke", "--template", built, "--skip-pull-image"),
+            *("--env-vars", variables, "--event", ROOT / "events" / "ingest.normal.json"),
+            *("--add-host", "host.docker.internal:host-gateway", "IngestFunction"),
+        ],
+        env={**os.environ, **CREDENTIALS, "SAM_CLI_TELEMETRY": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert '"batchItemFailures": []' in ran.stdout, ran.stderr
+    assert inlay.open(f"s3://{BUCKET}/tables/orders").count() == 100

@@ -1,0 +1,61 @@
+"""The specification that runs (docs/design/commit_model.py): it holds, and every rule of it is needed."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "docs/design/commit_model.py"
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("commit_model", SOURCE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["commit_model"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+model = load()
+
+
+def test_it_is_written_from_the_documents_and_not_from_the_code():
+    lines = [line.split() for line in SOURCE.read_text().splitlines()]
+    imported = [line[1] for line in lines if line[:1] in (["import"], ["from"]) and len(line) > 1]
+    assert "typing" in imported
+    assert not [name for name in imported if name.startswith("inlay")]
+
+
+@pytest.mark.parametrize("bounds", model.BOUNDS, ids=lambda b: b.name)
+def test_every_promise_holds_in_every_state(bounds):
+    found = model.check(model.Model(bounds))
+    assert (found.broken, found.way) == (None, ())
+    assert found.whole
+    assert found.states > 300
+
+
+@pytest.mark.parametrize("rule", model.RULES)
+def test_without_a_rule_its_promise_is_broken(rule):
+    promise, behind = model.RULES[rule]
+
+    def broken(bounds: object, without: frozenset[str]) -> bool:
+        return bool(model.check(model.Model(bounds, without), promises=[promise]).broken)
+
+    # It is the rule itself, not those that stand before it.
+    assert any(
+        broken(bounds, model.left_out(rule)) and not broken(bounds, frozenset(behind))
+        for bounds in model.BOUNDS
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bounds", model.LARGE, ids=lambda b: b.name)
+def test_every_promise_holds_in_larger_bounds(bounds):
+    found = model.check(model.Model(bounds), promises=bounds.promises, most=2_000_000)
+    assert (found.broken, found.way) == (None, ())

@@ -1,0 +1,126 @@
+"""The distribution: its name, what is in the wheel, and that it works from there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# `pip install inlay` would install somebody else's package.
+STRANGER = re.compile(
+    r"""(pip3?|uv|uvx|pipx)\s[^\n|;]*\binlay(?!-tables)\s*(\[[\w,\s]+\]|==|>=|['"\s]*$)"""
+)
+MISNAMED = re.compile(r"\binlay\[[a-z]")
+
+
+def texts() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    kinds = (".py", ".md", ".toml", ".yaml", ".yml", ".in", ".sh", ".txt", "Makefile", "run")
+    return [ROOT / name for name in listed if name.endswith(kinds) and name != "uv.lock"]
+
+
+def test_no_text_installs_the_package_of_somebody_else() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in texts()
+        if path != Path(__file__).resolve() and path.is_file()
+        for line in path.read_text().splitlines()
+        if MISNAMED.search(line) or STRANGER.search(line)
+    ]
+    assert not found, "write inlay-tables:\n" + "\n".join(found)
+
+
+def test_the_pattern_finds_what_it_is_for() -> None:
+    for bad in (
+        "pip install inlay",
+        "pip install 'inlay[cli]'",
+        "uv add inlay==0.9",
+        'pip install "inlay"',
+    ):
+        assert STRANGER.search(bad) or MISNAMED.search(bad), bad
+    for good in ("pip install inlay-tables", "pip install 'inlay-tables[cli]'", "inlay create x"):
+        assert not STRANGER.search(good) and not MISNAMED.search(good), good
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel as hatchling makes it, unpacked: no index and no network."""
+    pytest.importorskip("hatchling")
+    folder = tmp_path_factory.mktemp("wheel")
+    script = f"import hatchling.build as b; print(b.build_wheel({str(folder)!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    unpacked = folder / "site"
+    zipfile.ZipFile(folder / done.stdout.split()[-1]).extractall(unpacked)
+    return unpacked
+
+
+def run(wheel: Path, *arguments: str, folder: Path) -> str:
+    """Python with the wheel's content before this checkout's."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(wheel), "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_metadata_says_what_an_index_shows(wheel: Path) -> None:
+    [info] = wheel.glob("*.dist-info")
+    metadata = Parser().parsestr((info / "METADATA").read_text())
+    assert metadata["Name"] == "inlay-tables"
+    assert metadata["Version"] == "0.9.0"
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert (info / "licenses" / "LICENSE").is_file()
+    assert set(metadata["Requires-Python"].split(",")) == {">=3.11", "<3.14"}
+    assert "Typing :: Typed" in metadata.get_all("Classifier", [])
+    assert {"cli", "spark", "local"} <= set(metadata.get_all("Provides-Extra", []))
+    assert "inlay = inlay.cli:main" in (info / "entry_points.txt").read_text()
+    stray = [p for p in wheel.rglob("*") if "__pycache__" in p.parts or p.suffix == ".pyc"]
+    assert not stray
+
+
+def test_the_wheel_has_what_the_extras_need(wheel: Path, tmp_path: Path) -> None:
+    assert (wheel / "inlay" / "py.typed").is_file()
+    assert (wheel / "inlay" / "cli" / "assets" / "inspect.js").is_file()
+    where = "import inlay; print(inlay.__file__, inlay.__version__)"
+    assert run(wheel, "-c", where, folder=tmp_path) == f"{wheel}/inlay/__init__.py 0.9.0"
+    assert run(wheel, "-m", "inlay", "--version", folder=tmp_path) == "0.9.0"
+    found = "import pipelines.bulk_load, inlay.spark; print(pipelines.__file__)"
+    assert run(wheel, "-c", found, folder=tmp_path).startswith(str(wheel))
+    template = (
+        "from inlay.local.template import find_template, load_template\n"
+        "t = load_template(find_template())\n"
+        "assert len(t.functions) >= 5\n"
+        "assert all((f.code / 'handler.py').is_file() for f in t.functions), t.functions\n"
+        "print(find_template())"
+    )
+    assert run(wheel, "-c", template, folder=tmp_path).startswith(str(wheel))
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("create", "--help")])
+def test_help_needs_neither_boto3_nor_pyarrow(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "for heavy in ('boto3', 'botocore', 'pyarrow', 'pandas', 'numpy', 'lark'):\n"
+        "    sys.modules[heavy] = None\n"
+        f"sys.argv = ['inlay', *{list(arguments)!r}]\n"
+        "from inlay.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
