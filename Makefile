@@ -24,6 +24,9 @@ SCALE ?= 0.1
 JOBS ?= 2
 # Schedules of `make simulate`.
 SEEDS ?= 1000
+# Length and seed of `make soak-commits`.
+MINUTES ?= 10
+SEED ?= 1
 # Sizes of `make bench-metadata`.
 FILES ?= 1000 10000 100000 1000000
 # Of the functions and their layer: x86_64 or arm64.
@@ -86,6 +89,9 @@ interleavings: $(READY) ## run every pair of operations at every order of their 
 
 model: $(READY) ## visit every state of the model of commits, in its large bounds
 	$(BIN)/python docs/design/commit_model.py --large --most 3000000
+
+soak-commits: $(READY) ## many tables, processes, kills, faults on the wire, an operator, for MINUTES=10
+	$(BIN)/python benchmarks/soak_commits.py --minutes $(MINUTES) --seed $(SEED)
 
 mutations: $(READY) ## break the protocol rule by rule and see the simulator catch each
 	$(BIN)/python -m inlay.testing.mutations
@@ -193,5 +199,5 @@ $(ENGINES): .ci/engines-requirements.txt | $(UV)
 	@$(UV) pip sync --quiet --python .tools/engines/bin/python .ci/engines-requirements.txt
 	@touch $@
 
-.PHONY: demo up pipeline simulate interleavings model mutations test test-python test-spark test-all lint types bench-metadata format docs build deploy sam-local setup tools \
+.PHONY: demo up pipeline simulate interleavings model soak-commits mutations test test-python test-spark test-all lint types bench-metadata format docs build deploy sam-local setup tools \
 	engines engines-lock sam-lock layer-lock sbom audit clean distclean help

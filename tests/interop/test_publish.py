@@ -246,6 +246,20 @@ def test_what_cannot_be_shown_exactly_is_refused_by_name_and_the_last_publicatio
     assert t.publish(format="v3").published
 
 
+def test_how_far_a_publication_is_behind_and_why(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    t = shop.table
+    assert t.publication() is None
+    t.append(rows(0, 10))
+    t.publish()
+    found = t.publication()
+    assert found is not None and (found.version, found.behind, found.reasons) == (t.version, 0, ())
+    t.append(rows(10, 20))
+    t.alter(add={"big": pa.uint64()})
+    found = t.publication()
+    assert found is not None and found.behind == 2 and "'big'" in found.reasons[0]
+
+
 def test_an_adopted_file_without_ids_keeps_its_table_from_being_published(tmp_path: Path) -> None:
     shop = Shop(tmp_path, schema=pa.schema([("id", pa.int64())]))
     pq.write_table(pa.table({"id": [1]}), tmp_path / "theirs.parquet")

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from inlay.ops.maintain import rewrite as rewrite_op
     from inlay.ops.publish.publish import PublishResult
     from inlay.ops.publish.settle import Settled
+    from inlay.ops.publish.status import PublicationStatus
     from inlay.ops.refs import merge as merge_op
     from inlay.ops.refs import refs as refs_op
     from inlay.ops.refs import restore as restore_op
@@ -745,6 +746,13 @@ class Table:
         if self._at is None:
             self.refresh()
         return result
+
+    def publication(self) -> PublicationStatus | None:
+        """Which version is published, how far it is behind, and what keeps it there; None for a table that
+        is not to be published. One request."""
+        from inlay.ops.publish.status import publication_status
+
+        return publication_status(replace(self._ctx, branch=None), self._loaded.pointer)
 
     def settle(self) -> Settled:
         """Make of every delete at most one deletion vector for each file: scans then evaluate no predicate,

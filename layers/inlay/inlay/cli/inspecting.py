@@ -52,6 +52,15 @@ def show(
     print_record(properties, as_json=False)
 
 
+def _published(table: Table) -> dict[str, Any]:
+    """What other engines see of the table."""
+    status = table.publication()
+    if status is None:
+        return {}
+    found: dict[str, Any] = {"published_version": status.version, "published_behind": status.behind}
+    return found | ({"not_published_because": "; ".join(status.reasons)} if status.reasons else {})
+
+
 def _facts(table: Table) -> dict[str, Any]:
     from inlay.format.properties import PROPERTIES, settings
 
@@ -69,6 +78,7 @@ def _facts(table: Table) -> dict[str, Any]:
         "bytes": snapshot.totals.bytes,
         "delete_markers": snapshot.totals.markers,
         "open_erasures": len(snapshot.erasures),
+        **_published(table),
         "primary_key": [names.get(i, str(i)) for i in snapshot.primary_key],
         "sort_by": [names.get(i, str(i)) for i in snapshot.sort_by],
         "partition_by": list(table.partitioning),

@@ -99,6 +99,7 @@ def cluster(
     file of an earlier version is: what was in order before the order was changed. Raises
     `InvalidRequest` when the table has neither order nor partitions.
     """
+    context_of(spark, "cluster")
     ctx, loaded = load_writable(uri)
     loaded = with_entries(ctx, loaded)
     order = order_of(loaded.snapshot)

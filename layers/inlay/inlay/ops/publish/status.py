@@ -1,0 +1,47 @@
+"""How far what is published is behind the table, and why.
+
+Promise: told from the pointer and the published pointer alone, one request each; so of files that cannot be
+published only a publication itself can tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from inlay.errors import CorruptTable
+from inlay.format.properties import Properties, is_published
+from inlay.format.snapshot import Snapshot
+from inlay.iceberg.schema import refusals
+from inlay.ops.context import Context
+from inlay.ops.metadata.publication import load_publication
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationStatus:
+    """`version` is published, None: none is; the table has `behind` versions more. `reasons` keep it from
+    being published as it is."""
+
+    version: int | None
+    behind: int
+    reasons: tuple[str, ...] = ()
+
+
+def publication_status(ctx: Context, snapshot: Snapshot) -> PublicationStatus | None:
+    """None for a table that is not to be published."""
+    if not is_published(snapshot.properties):
+        return None
+    chosen = Properties(snapshot.properties).text("publish.format")
+    reasons = list(refusals(snapshot.schema, format_version=3 if chosen == "v3" else 2))
+    reasons += [
+        f"the erasure {e.id!r} is still being carried out"
+        for e in snapshot.erasures
+        if e.predicate is not None
+    ]
+    version = None
+    try:
+        found = load_publication(ctx).publication
+        if found is not None and found.table_id == snapshot.table_id:
+            version = found.version
+    except CorruptTable as error:
+        reasons.append(error.message)
+    return PublicationStatus(version, snapshot.version - (version or 0), tuple(reasons))

@@ -1,0 +1,101 @@
+"""Every type that is published, at its extremes, as each engine reads it: equal, or refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import inlay
+from inlay.errors import Unpublishable
+
+from .conftest import ENGINES, Refused
+
+EARLY, LATE = datetime(1900, 1, 1), datetime(2200, 12, 31, 23, 59, 59)
+VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "bool": (pa.bool_(), [True, False]),
+    "int8": (pa.int8(), [-128, 127]),
+    "int16": (pa.int16(), [-(2**15), 2**15 - 1]),
+    "int32": (pa.int32(), [-(2**31), 2**31 - 1]),
+    "int64": (pa.int64(), [-(2**63), 2**63 - 1]),
+    "uint8": (pa.uint8(), [0, 255]),
+    "uint16": (pa.uint16(), [0, 65535]),
+    "float": (pa.float32(), [float("nan"), -0.5]),
+    "double": (pa.float64(), [float("inf"), -1e300]),
+    "decimal9": (pa.decimal128(9, 2), [Decimal("-9999999.99"), Decimal("0.01")]),
+    "decimal18": (pa.decimal128(18, 0), [Decimal(10**18 - 1), Decimal(-1)]),
+    "decimal38": (pa.decimal128(38, 10), [Decimal("-1.5"), Decimal(10**28 - 1)]),
+    "string": (pa.string(), ["", "é\U0001f600"]),
+    "binary": (pa.binary(), [b"", b"\x00\xff"]),
+    "fixed": (pa.binary(3), [b"abc", b"\x00\x01\xff"]),
+    "date": (pa.date32(), [date(1, 1, 1), date(9999, 12, 31)]),
+    "time_ms": (pa.time32("ms"), [time(0), time(23, 59, 59, 999000)]),
+    "time_us": (pa.time64("us"), [time(0), time(23, 59, 59, 999999)]),
+    "timestamp_s": (pa.timestamp("s"), [EARLY, LATE]),
+    "timestamp_ms": (pa.timestamp("ms"), [EARLY, LATE]),
+    "timestamp_us": (pa.timestamp("us"), [EARLY, LATE.replace(microsecond=999999)]),
+    "timestamptz_ms": (pa.timestamp("ms", tz="UTC"), [EARLY.replace(tzinfo=UTC)] * 2),
+    "timestamptz_us": (pa.timestamp("us", tz="UTC"), [LATE.replace(tzinfo=UTC)] * 2),
+}
+REFUSED = {
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+    "decimal76": pa.decimal256(76, 0),
+    "time_ns": pa.time64("ns"),
+    "timestamp_ns": pa.timestamp("ns"),
+    "timestamptz_ns": pa.timestamp("ns", tz="UTC"),
+}
+
+
+@pytest.mark.parametrize("format", ["v3", "v2"])
+def test_every_published_type_reads_the_same_in_every_engine(
+    format: str,
+    tmp_path: Path,
+    read_all: Callable[[str, Sequence[str]], list[pa.Table | Refused]],
+) -> None:
+    """A table for each type, so that what one engine refuses hides nothing of the others."""
+    tables: list[tuple[str, pa.Table, str]] = []
+    for name, (kind, values) in VALUES.items():
+        nested = pa.struct([("v", kind), ("l", pa.list_(kind))])
+        schema = pa.schema([("id", pa.int64()), ("v", kind), ("n", nested)])
+        rows = pa.table(
+            {
+                "id": [1, 2, 3],
+                "v": [*values, None],
+                "n": [{"v": values[0], "l": values}, {"v": None, "l": [None]}, None],
+            },
+            schema=schema,
+        )
+        by = [] if kind in (pa.float32(), pa.float64()) else ["v"]
+        t = inlay.create(f"file://{tmp_path}/{name}", schema, partition_by=by)
+        t.append(rows)
+        t.delete("id = 99")
+        t.publish(format=format)
+        pointer = json.loads((tmp_path / name / "metadata" / "latest.json").read_text())
+        expected = t.scan().to_arrow().sort_by("id")
+        tables.append((name, expected, pointer["metadata-location"]))
+    wrong = []
+    for engine in ENGINES:
+        found = read_all(engine, [location for *_, location in tables])
+        for (name, expected, _), got in zip(tables, found, strict=True):
+            if isinstance(got, Refused):
+                print(f"{engine} refuses {name}: {str(got)[:100]}")
+                continue
+            if str(got.sort_by("id").to_pylist()) != str(expected.to_pylist()):
+                wrong.append((engine, name, got.sort_by("id").to_pylist(), expected.to_pylist()))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_an_engine_would_misread_is_refused_by_column(name: str, tmp_path: Path) -> None:
+    inside = pa.struct([(name, pa.list_(REFUSED[name]))])
+    schema = pa.schema([("id", pa.int64()), ("outer", inside)])
+    t = inlay.create(f"file://{tmp_path}/t", schema)
+    with pytest.raises(Unpublishable, match=rf"'outer\.{name}\.element'"):
+        t.publish()
