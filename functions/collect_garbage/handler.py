@@ -46,6 +46,7 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
             hmac_key=settings.erasure_key() if snapshot.erasures else None,
             retention_days=settings.retention_days(),
             life_seconds=LIFE_SECONDS if asked.life_seconds is None else asked.life_seconds,
+            clock_margin_seconds=asked.clock_margin_seconds,
         )
         tell_erasures(table, snapshot.erasures, collected.waiting, now_us=loaded.date_us)
         return {
