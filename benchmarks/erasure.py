@@ -37,7 +37,7 @@ BEGIN, END = "<!-- erasure -->", "<!-- /erasure -->"
 CHEAP = {"get": 0.40, "head": 0.40}
 FREE = ("delete", "abort_multipart", "delete_versions")
 DEAR = 5.00
-# amazon-s3-find-and-forget, docs/COST_OVERVIEW.md: what one object costs it.
+# amazon-s3-find-and-forget, by its own cost overview: what one object costs it.
 PEER = 0.007
 
 GROUPS = 6
