@@ -767,7 +767,8 @@ class Table:
     def collect_garbage(
         self, *, grace: timedelta | None = None, dry_run: bool = False, **options: Any
     ) -> gc_op.CollectResult:
-        """Delete objects nothing can reach any more, older than `grace` (7 days unless set)."""
+        """Delete objects nothing can reach any more, older than `grace` (7 days unless set) and, by
+        `clock_margin_seconds` (60), older than the clocks of the store can differ."""
         seconds = arguments.seconds(grace, "grace")
         return self._maintain(
             gc_op.collect_garbage,
