@@ -45,6 +45,7 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
             # Fetched only where a receipt may have to be signed.
             hmac_key=settings.erasure_key() if snapshot.erasures else None,
             life_seconds=LIFE_SECONDS if asked.life_seconds is None else asked.life_seconds,
+            clock_margin_seconds=asked.clock_margin_seconds,
         )
         tell_erasures(table, snapshot.erasures, collected.waiting, now_us=loaded.date_us)
         return {

@@ -88,7 +88,7 @@ def _overtaken() -> tuple[Table, Table]:
     other = inlay.open(stale.uri)
     other.update({"name": "'c'"}, where="id = 2", mode="rewrite")
     other.expire(days=0)
-    other.collect_garbage(grace=timedelta(0))
+    other.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
     return stale, other
 
 

@@ -24,7 +24,7 @@ def test_a_table_in_a_directory(tmp_path: Path) -> None:
     people.append(*ids_with(start=20))
     people.erase()
     people.advance()
-    result = people.collect(life_seconds=0, landing=f"{key}/ingest/people/")
+    result = people.collect(life_seconds=0, clock_margin_seconds=0, landing=f"{key}/ingest/people/")
     assert result.receipts == ("erasure/case-1.json",)
     bodies = {str(p): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     assert bodies and [name for name, body in bodies.items() if _tells(body)] == []
@@ -88,7 +88,7 @@ def test_a_table_in_a_bucket(s3_people: Any) -> None:
     client.put_object(Bucket=bucket, Key="tables/people/data/o.parquet", Body=NAME)
     people.erase()
     people.advance()
-    result = people.collect(life_seconds=0)
+    result = people.collect(life_seconds=0, clock_margin_seconds=0)
     assert result.receipts == ("erasure/case-1.json",), result.waiting
     listed = client.list_object_versions(Bucket=bucket)
     assert not listed.get("DeleteMarkers")

@@ -213,6 +213,8 @@ class History:
         self.table.delete(self.condition(), mode="erase")
         advance_erasures(self.table._ctx)
         self.table.refresh()
-        done = self.table.collect_garbage(grace=timedelta(0), life_seconds=0)
+        done = self.table.collect_garbage(
+            grace=timedelta(0), life_seconds=0, clock_margin_seconds=0
+        )
         if not done.receipts:
             raise InvalidRequest(f"the erasure waits: {done.waiting}")

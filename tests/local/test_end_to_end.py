@@ -146,7 +146,8 @@ def test_an_erasure_runs_to_its_receipt(stack: LocalStack) -> None:
     assert rows(stack, "person") == 90
     for _ in range(4):
         answer = stack.invoke(
-            "collect_garbage", {"table": "person", "grace_days": 0, "life_seconds": 0}
+            "collect_garbage",
+            {"table": "person", "grace_days": 0, "life_seconds": 0, "clock_margin_seconds": 0},
         )
         assert isinstance(answer, Returned)
     prefix = "tables/person/erasure/"

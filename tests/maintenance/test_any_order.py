@@ -94,7 +94,7 @@ class AnyOrder(RuleBasedStateMachine):
         expire(bench.ctx, days=0)
         for _ in range(2):
             bench.time.sleep(2)
-            collect_garbage(bench.ctx, grace_seconds=0)
+            collect_garbage(bench.ctx, grace_seconds=0, clock_margin_seconds=0)
         assert sorted(bench.ids()) == sorted(self.live)
         state = bench.load().state
         assert set(bench.keys("data/")) == {f.key for f in state.files()}

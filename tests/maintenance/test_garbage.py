@@ -7,12 +7,19 @@ from dataclasses import replace
 import pytest
 
 import inlay.ops.collect_garbage as module
-from inlay.errors import CorruptTable, StaleUpload, VersionNotFound
+from inlay.errors import (
+    ClocksDisagree,
+    CorruptTable,
+    InvalidRequest,
+    Kind,
+    StaleUpload,
+    VersionNotFound,
+)
 from inlay.format import keys
 from inlay.format.snapshot import Ref
 from inlay.ops.cache import ObjectCache
 from inlay.ops.collect_garbage import collect_garbage
-from inlay.ops.commit.driver import commit
+from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
@@ -311,7 +318,7 @@ def test_an_object_of_the_boundarys_own_second_is_kept(bench: Bench) -> None:
     _orphan(bench, "older")
     bench.time.sleep(1)
     key = _orphan(bench, "same")
-    result = collect_garbage(bench.ctx, grace_seconds=0)
+    result = collect_garbage(bench.ctx, grace_seconds=0, clock_margin_seconds=0)
     assert (result.objects, result.young) == (1, 1)
     assert key in bench.keys("data/")
 
@@ -340,7 +347,7 @@ def test_archives_that_are_gone_already_cost_no_request_each() -> None:
     expire(bench.ctx, days=0)
     for _ in range(2):
         bench.time.sleep(2)
-        collect_garbage(bench.ctx, grace_seconds=0)
+        collect_garbage(bench.ctx, grace_seconds=0, clock_margin_seconds=0)
     metered = MeteredStore(bench.store)
     collect_garbage(replace(bench.ctx, store=metered), dry_run=True)
     assert metered.usage().total <= 8
@@ -394,3 +401,62 @@ def test_a_missing_segment_of_what_a_lost_tag_kept_is_no_damage() -> None:
     bench.store.delete([bench.ctx.key(keys.segment_key(s.id)) for s in old.files.segments])
     collect_garbage(replace(bench.ctx, cache=ObjectCache()), grace_seconds=2 * DAY)
     assert orphan not in bench.keys("data/")
+
+
+# -- the store's two clocks -----------------------------------------------------------------------
+
+
+def _lagging(seconds: float) -> Bench:
+    """A table on a store whose LastModified is behind its Date."""
+    bench = new_bench()
+    bench.store._region.behind_us = int(seconds * 1_000_000)
+    return bench
+
+
+@pytest.mark.parametrize("behind", [0, 3, 59])
+def test_what_a_writer_may_still_commit_is_kept_however_old_it_looks(behind: float) -> None:
+    """It began its upload at the Date that is the boundary: rule 3 lets it commit."""
+    bench = _lagging(behind)
+    bench.append(1)
+    _orphan(bench, "litter")
+    bench.time.sleep(200)
+    uploaded_us = bench.load().date_us
+    key = _orphan(bench, "written")
+    bench.time.sleep(5)
+    assert collect_garbage(bench.ctx, grace_seconds=5).objects == 1
+    loaded = bench.load()
+    assert loaded.snapshot.boundary.time_us == uploaded_us
+    added = replace(next(iter(loaded.state.files())), key=key, sequence=None)
+    done = commit(bench.ctx, Change(operation="append", add=(added,), uploaded_us=uploaded_us))
+    assert isinstance(done, Committed)
+    assert key in bench.keys("data/")
+
+
+def test_what_is_older_than_grace_and_margin_goes() -> None:
+    bench = _lagging(59)
+    bench.append(1)
+    _orphan(bench, "old")
+    bench.time.sleep(4)
+    assert collect_garbage(bench.ctx, grace_seconds=3).objects == 0
+    bench.time.sleep(60)
+    assert collect_garbage(bench.ctx, grace_seconds=3).objects == 1
+
+
+@pytest.mark.parametrize("behind", [63, 3600, -120])
+def test_clocks_that_contradict_each_other_delete_nothing(behind: float) -> None:
+    bench = _lagging(behind)
+    bench.append(1)
+    key = _orphan(bench, "old")
+    bench.time.sleep(1000)
+    bench.append(1)
+    with pytest.raises(ClocksDisagree) as told:
+        collect_garbage(bench.ctx, grace_seconds=0)
+    assert told.value.kind is Kind.PAGE and str(abs(int(behind)))[:2] in str(told.value)
+    assert key in bench.keys("data/")
+    collect_garbage(bench.ctx, grace_seconds=0, clock_margin_seconds=abs(behind))
+    assert key not in bench.keys("data/")
+
+
+def test_a_margin_is_zero_or_more(bench: Bench) -> None:
+    with pytest.raises(InvalidRequest):
+        collect_garbage(bench.ctx, clock_margin_seconds=-1)

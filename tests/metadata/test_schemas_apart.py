@@ -76,7 +76,7 @@ def test_branches_collection_and_verify_know_of_them(tmp_path: Path) -> None:
     assert branch.count() == 2 and table.refresh().count() == 1
     table.merge("b")
     table.expire(days=0, min_versions=1)
-    table.collect_garbage(grace=timedelta(0))
+    table.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
     assert inlay.open(tmp_path).count() == 2
     assert inlay.open(tmp_path, ref="b").schema.names == table.refresh().schema.names
     verified = table.verify()

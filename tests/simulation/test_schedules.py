@@ -54,7 +54,12 @@ def test_a_rule_that_is_rarely_needed_is_caught(name):
 def test_a_scene_shows_nothing_where_nothing_is_broken(name):
     scene = SCENES[name]
     for seed in range(3):
-        assert run_schedule(seed, cast=scene.cast, odds=scene.odds).violation is None, seed
+        assert (
+            run_schedule(
+                seed, cast=scene.cast, odds=scene.odds, behind_seconds=scene.behind_seconds
+            ).violation
+            is None
+        ), seed
 
 
 @pytest.mark.slow
@@ -63,4 +68,9 @@ def test_a_scene_shows_nothing_where_nothing_is_broken(name):
 def test_a_scene_shows_nothing_on_many_schedules(name):
     scene = SCENES[name]
     for seed in range(200):
-        assert run_schedule(seed, cast=scene.cast, odds=scene.odds).violation is None, seed
+        assert (
+            run_schedule(
+                seed, cast=scene.cast, odds=scene.odds, behind_seconds=scene.behind_seconds
+            ).violation
+            is None
+        ), seed

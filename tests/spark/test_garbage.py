@@ -73,9 +73,11 @@ def test_executors_delete_what_the_function_deletes(
     deleted = 0
     # The first run sees the expiry, the next begins when its grace, of no time, is over.
     for _ in range(2):
-        dry = collect_garbage(spark, littered.uri, grace_seconds=0, dry_run=True)
+        dry = collect_garbage(
+            spark, littered.uri, grace_seconds=0, clock_margin_seconds=0, dry_run=True
+        )
         assert told(dry) == told(other.refresh().collect_garbage(grace=grace, dry_run=True))
-        by_spark = collect_garbage(spark, littered.uri, grace_seconds=0)
+        by_spark = collect_garbage(spark, littered.uri, grace_seconds=0, clock_margin_seconds=0)
         assert told(by_spark) == told(other.refresh().collect_garbage(grace=grace))
         assert not by_spark.failures
         deleted += by_spark.objects
@@ -101,10 +103,17 @@ def test_a_collection_that_was_killed_leaves_the_rest_to_the_next(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        collect_garbage(spark, littered.uri, grace_seconds=0, progress=killed)
-    left = collect_garbage(spark, littered.uri, grace_seconds=0, dry_run=True).objects
+        collect_garbage(
+            spark, littered.uri, grace_seconds=0, clock_margin_seconds=0, progress=killed
+        )
+    left = collect_garbage(
+        spark, littered.uri, grace_seconds=0, clock_margin_seconds=0, dry_run=True
+    ).objects
     assert "list" in seen
-    assert collect_garbage(spark, littered.uri, grace_seconds=0).objects == left
+    assert (
+        collect_garbage(spark, littered.uri, grace_seconds=0, clock_margin_seconds=0).objects
+        == left
+    )
     assert littered.refresh().verify().ok
 
 

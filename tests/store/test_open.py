@@ -38,7 +38,7 @@ def test_locations_are_taken_literally(uri: str, location: Location) -> None:
         "s3:///t",
         "s3://la ke/t",
         "s3://a/t",
-        "s3a://lake/t",
+        "s3x://lake/t",
         "https://lake.s3.amazonaws.com/t",
         "file://host/t",
         "file:/t",
@@ -59,3 +59,7 @@ def test_memory_buckets_are_shared_within_the_process() -> None:
     answer = other.get("t/k")
     assert isinstance(answer, Got)
     assert answer.body == b"x"
+
+
+def test_names_of_hadoop_mean_s3():
+    assert parse_location("s3a://lake/tables/t") == parse_location("s3://lake/tables/t")

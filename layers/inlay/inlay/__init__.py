@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.9.0"  # the one place; pyproject.toml reads it
 
 if TYPE_CHECKING:
-    from inlay.table import Table, connect, create, open
+    from inlay.table import Table, connect, create, exists, open
 
-__all__ = ["Table", "connect", "create", "open"]
+__all__ = ["Table", "connect", "create", "exists", "open"]
 
 
 def __getattr__(name: str) -> Any:
@@ -30,3 +30,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(table, name)
     raise AttributeError(f"module 'inlay' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

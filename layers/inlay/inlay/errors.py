@@ -336,5 +336,14 @@ class ForeignArchives(TableReplaced):
     )
 
 
+class ClocksDisagree(PageError):
+    """The store's `Date` and its LastModified are further apart than what deleting relies on."""
+
+    default_next_step = (
+        "Nothing was deleted. Mend the store's clocks, or give a larger clock margin if they are known to "
+        "differ by less than that"
+    )
+
+
 class AccessDenied(PageError):
     default_next_step = "Check credentials and the policies of bucket and key"

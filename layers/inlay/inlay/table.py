@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from inlay import arguments
-from inlay.errors import InvalidRequest, StaleUpload
+from inlay.errors import InvalidRequest, SchemaMismatch, StaleUpload, TableExists
 from inlay.format.entry import DataFile, Marker
+from inlay.format.keys import POINTER
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import DELETE_MODES, settings
 from inlay.format.snapshot import Ref, Snapshot
@@ -59,6 +60,7 @@ from inlay.parse import parse_assignments
 from inlay.plan.change import Change, Edit
 from inlay.plan.metadata.state import State
 from inlay.plan.refs.refs import MAIN, hidden, seen
+from inlay.storage.base import Head
 from inlay.storage.metered import MeteredStore, Usage
 from inlay.storage.open import parse_location
 
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
     from inlay.ops.publish.publish import PublishResult
     from inlay.ops.publish.settle import Settled
     from inlay.ops.publish.status import PublicationStatus
+    from inlay.ops.read.dataset import TableDataset
     from inlay.ops.refs import merge as merge_op
     from inlay.ops.refs import refs as refs_op
     from inlay.ops.refs import restore as restore_op
@@ -118,24 +121,44 @@ def create(
     sort_by: str | Sequence[str] = (),
     partition_by: str | Sequence[str] = (),
     properties: Mapping[str, object] | None = None,
+    exist_ok: bool = False,
     context: Context | None = None,
 ) -> Table:
     """Create an empty table. `uri` is s3://, file:///, memory:// or a local path.
 
     `primary_key` names what ranges and upserts use (it is not enforced); `sort_by` orders written
-    files; `partition_by` cuts them: `["day(ts)", "bucket(16, id)"]`. Raises `TableExists`,
-    `UnsupportedType`, `InvalidRequest`.
+    files; `partition_by` cuts them: `["day(ts)", "bucket(16, id)"]`. `exist_ok` opens a table that is
+    there already, if its columns are those of `schema`. Raises `TableExists`, `UnsupportedType`,
+    `InvalidRequest`, `SchemaMismatch`.
     """
     ctx = context or connect(uri)
-    loaded = create_op.create(
-        ctx,
-        schema,
-        primary_key=arguments.names(primary_key, "primary_key"),
-        sort_by=arguments.names(sort_by, "sort_by"),
-        partition_by=arguments.names(partition_by, "partition_by"),
-        properties=properties,
-    )
+    try:
+        loaded = create_op.create(
+            ctx,
+            schema,
+            primary_key=arguments.names(primary_key, "primary_key"),
+            sort_by=arguments.names(sort_by, "sort_by"),
+            partition_by=arguments.names(partition_by, "partition_by"),
+            properties=properties,
+        )
+    except TableExists:
+        if not exist_ok:
+            raise
+        found = Table(ctx, load_pointer(ctx))
+        if not found.schema.equals(schema):
+            raise SchemaMismatch(
+                f"the table at {ctx.uri} has other columns than those asked for",
+                next_step="Open it, and alter() what differs",
+                table=ctx.uri,
+            ) from None
+        return found
     return Table(ctx, loaded)
+
+
+def exists(uri: str | os.PathLike[str], *, context: Context | None = None) -> bool:
+    """Whether there is a table at `uri` (one HEAD). Says nothing of its health."""
+    ctx = context or connect(uri)
+    return isinstance(ctx.store.head(ctx.key(POINTER)), Head)
 
 
 def open(
@@ -279,6 +302,31 @@ class Table:
         state = self._loaded.state if self._at is None else State(self._at)
         pinned = self._pinned()
         return Scan(self._ctx, state, columns=columns, where=where, limit=limit, pinned=pinned)
+
+    def to_dataset(self) -> TableDataset:
+        """This snapshot as a pyarrow Dataset, deletes applied: DuckDB and whatever else takes one reads
+        only the columns and files that a query needs.
+
+        ::
+
+            people = t.to_dataset()
+            duckdb.sql("SELECT sum(distance) FROM people WHERE month = 2")
+        """
+        from inlay.ops.read.dataset import TableDataset
+
+        return TableDataset(self._scan_of)
+
+    def to_lazy(self) -> Any:
+        """This snapshot as a Polars LazyFrame, which reads what its query needs."""
+        from inlay.ops.read.dataset import lazy_frame
+        from inlay.ops.read.stream import needed
+
+        needed("polars")
+        return lazy_frame(self._scan_of, self.snapshot.schema)
+
+    def _scan_of(self, **options: Any) -> Scan:
+        state = self._loaded.state if self._at is None else State(self._at)
+        return Scan(self._ctx, state, **options)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
@@ -719,7 +767,8 @@ class Table:
     def collect_garbage(
         self, *, grace: timedelta | None = None, dry_run: bool = False, **options: Any
     ) -> gc_op.CollectResult:
-        """Delete objects nothing can reach any more, older than `grace` (7 days unless set)."""
+        """Delete objects nothing can reach any more, older than `grace` (7 days unless set) and, by
+        `clock_margin_seconds` (60), older than the clocks of the store can differ."""
         seconds = arguments.seconds(grace, "grace")
         return self._maintain(
             gc_op.collect_garbage,
@@ -838,4 +887,4 @@ def _usage(ctx: Context) -> Usage:
     return ctx.store.usage() if isinstance(ctx.store, MeteredStore) else Usage({}, 0, 0)
 
 
-__all__ = ["Table", "connect", "create", "open"]
+__all__ = ["Table", "connect", "create", "exists", "open"]

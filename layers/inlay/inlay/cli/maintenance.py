@@ -144,6 +144,14 @@ def gc(
             help="The longest one read or write takes, which erasures wait for; else 15m.",
         ),
     ] = None,
+    clock_margin: Annotated[
+        str | None,
+        typer.Option(
+            "--clock-margin",
+            metavar="DURATION",
+            help="How far LastModified may be behind Date; else 60s. 0 where both are one clock.",
+        ),
+    ] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -156,6 +164,8 @@ def gc(
         options: dict[str, Any] = {} if key is None else {"hmac_key": key.encode()}
         if life is not None:
             options["life_seconds"] = _seconds(life)
+        if clock_margin is not None:
+            options["clock_margin_seconds"] = _seconds(clock_margin)
         result = found.collect_garbage(
             grace=None if grace is None else parse_duration(grace), dry_run=dry_run, **options
         )

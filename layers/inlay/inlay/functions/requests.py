@@ -18,6 +18,7 @@ from pydantic import AfterValidator, ConfigDict, model_validator
 from inlay.errors import InvalidRequest
 from inlay.functions.arrivals import check_table_name
 from inlay.functions.validation import parse_json, validated
+from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 
 # The ledger keeps a digest; the bound keeps log lines and receipts readable.
 _MAX_ID = 256
@@ -134,7 +135,8 @@ class MaintenanceRequest(BaseModel):
     """What a maintenance function is invoked with. A schedule's event names no table: all are meant.
     `dry_run` only looks. For garbage collection: `grace_days`; `erasures_only` skips tables without an
     open erasure; `landing_only` looks for landed files that no event told of; `life_seconds` is the
-    longest one read or write may take, which erasures wait for."""
+    longest one read or write may take, which erasures wait for; `clock_margin_seconds` how far the
+    store's LastModified may be behind its Date (60)."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -144,6 +146,7 @@ class MaintenanceRequest(BaseModel):
     erasures_only: bool = False
     landing_only: bool = False
     life_seconds: float | None = Field(None, ge=0)
+    clock_margin_seconds: float = Field(CLOCK_MARGIN_SECONDS, ge=0)
 
 
 def read_delete(text: str) -> DeleteRequest:

@@ -7,12 +7,16 @@ and none that a writer under way could still commit. The order makes it so:
 2. boundary  commit that no object uploaded before it may be added any more (`plan.commit.apply`, Stale)
 3. roots     what is needed *after* that commit: whatever was committed before it is now seen, whatever
              comes later cannot name an object from before the boundary unless a root does
-4. delete    what nothing needs and is older than the boundary, 1,000 objects a request; then abort
-             uploads that were started before the boundary: nobody could commit them
+4. delete    what nothing needs and is older than the boundary by more than the clock margin, 1,000 objects
+             a request; then abort uploads that were started before that: nobody could commit them
 
 Were 2 and 3 swapped, a writer could commit an old orphan between the look and the delete.
 
-Time is the store's throughout. Receipts, the pointer, adopted files and objects of unknown kinds are
+Time is the store's throughout, and the store has two clocks: the boundary, and what writers hold against
+it, is the `Date` of answers; what is deleted is judged by LastModified. The margin is how far the second
+may be behind the first. Where a run sees that it is further, it deletes nothing (`ClocksDisagree`).
+
+Receipts, the pointer, adopted files and objects of unknown kinds are
 never deleted; the latter are reported.
 """
 
@@ -30,14 +34,22 @@ from inlay.ops.erase.finish import SweepResult, finish_erasures
 from inlay.ops.maintain.expire import DAY_US
 from inlay.ops.maintain.roots import (
     Roots,
+    check_clocks,
+    check_deletable,
     delete_objects,
     list_objects,
-    refuse_foreign_archives,
 )
 from inlay.ops.metadata.load import Loaded, load_pointer
 from inlay.plan.change import Change, Edit
 from inlay.plan.erasure import LIFE_SECONDS, Waiting, landing_prefix
-from inlay.plan.maintain.roots import GarbagePlan, Listed, Tally
+from inlay.plan.maintain.roots import (
+    CLOCK_MARGIN_SECONDS,
+    GarbagePlan,
+    Listed,
+    Sighting,
+    Tally,
+    surely_before,
+)
 from inlay.storage.base import DeleteFailure, Upload
 
 # Keys a dry run and a report carry; the counts are always whole.
@@ -82,7 +94,7 @@ class Found:
     young: int = 0
     unknown: tuple[str, ...] = ()
     unknown_count: int = 0
-    newest_archive: int = 0
+    seen: Sighting = field(default_factory=Sighting)
     failures: tuple[DeleteFailure, ...] = ()
 
     @classmethod
@@ -95,7 +107,7 @@ class Found:
             young=plan.young,
             unknown=plan.unknown,
             unknown_count=plan.unknown_count,
-            newest_archive=plan.newest_archive,
+            seen=plan.seen,
             failures=tuple(failures),
         )
 
@@ -103,11 +115,11 @@ class Found:
 class Hands(Protocol):
     """Who lists the table's objects and deletes them, by the rules of the roots it is given."""
 
-    def look(self, roots: Roots, boundary_us: int) -> Found:
+    def look(self, roots: Roots, before_us: int) -> Found:
         """What is garbage. Deletes nothing."""
         ...
 
-    def delete(self, roots: Roots, boundary_us: int) -> Found:
+    def delete(self, roots: Roots, before_us: int) -> Found:
         """What was garbage, and is deleted."""
         ...
 
@@ -119,13 +131,13 @@ class Here:
         self._ctx = ctx
         self._doomed: tuple[Listed, ...] = ()
 
-    def look(self, roots: Roots, boundary_us: int) -> Found:
-        plan = roots.plan(list_objects(self._ctx), boundary_us)
+    def look(self, roots: Roots, before_us: int) -> Found:
+        plan = roots.plan(list_objects(self._ctx), before_us)
         self._doomed = plan.doomed
         return Found.of(plan)
 
-    def delete(self, roots: Roots, boundary_us: int) -> Found:
-        plan = roots.plan(self._doomed, boundary_us)
+    def delete(self, roots: Roots, before_us: int) -> Found:
+        plan = roots.plan(self._doomed, before_us)
         return Found.of(plan, delete_objects(self._ctx, (item.key for item in plan.doomed)))
 
 
@@ -138,6 +150,7 @@ def collect_garbage(
     dry_run: bool = False,
     hmac_key: bytes | None = None,
     life_seconds: float = LIFE_SECONDS,
+    clock_margin_seconds: float = CLOCK_MARGIN_SECONDS,
     landing: str | None = None,
     retention_days: Mapping[str, float] | None = None,
 ) -> CollectResult:
@@ -147,6 +160,9 @@ def collect_garbage(
     `life_seconds` is the longest that one read or write may take, `landing` where objects land (by
     default `ingest/<table>/` beside `tables/<table>`), `retention_days` how long queues, logs and the like
     last, for the receipts (`ops.erase.receipt.OUT_OF_REACH`). `hands` list and delete (this process).
+    `clock_margin_seconds` is how far LastModified may be behind `Date` (docs/FORMAT.md, section 2): what is
+    younger by that is not deleted, whatever the grace, and the last sweep of an erasure waits for it. 0 is
+    right only for a store that takes both from one clock.
 
     The grace must be longer than the longest read and the longest upload: a reader of an expired
     version keeps its files that long, a writer slower than that must upload again.
@@ -157,6 +173,13 @@ def collect_garbage(
             next_step="Give 0 or more",
             table=ctx.uri,
         )
+    if not clock_margin_seconds >= 0:
+        raise InvalidRequest(
+            f"a clock margin of {clock_margin_seconds} seconds",
+            next_step="Give 0 or more",
+            table=ctx.uri,
+        )
+    margin_us = int(clock_margin_seconds * 1_000_000)
     loaded = load_pointer(ctx, carried=None if base is None else base.state.contents)
     swept = SweepResult()
     if loaded.snapshot.erasures and not dry_run:
@@ -164,12 +187,13 @@ def collect_garbage(
         swept = finish_erasures(
             ctx,
             life_seconds=life_seconds,
+            margin_us=margin_us,
             hmac_key=hmac_key,
             landing=prefix,
             retention_days=retention_days,
         )
         loaded = load_pointer(ctx, carried=loaded.state.contents)
-    result = _collect(ctx, loaded, hands or Here(ctx), grace_seconds, dry_run)
+    result = _collect(ctx, loaded, hands or Here(ctx), grace_seconds, margin_us, dry_run)
     return replace(
         result,
         erased_objects=swept.deleted,
@@ -180,7 +204,12 @@ def collect_garbage(
 
 
 def _collect(
-    ctx: Context, loaded: Loaded, hands: Hands, grace_seconds: float | None, dry_run: bool
+    ctx: Context,
+    loaded: Loaded,
+    hands: Hands,
+    grace_seconds: float | None,
+    margin_us: int,
+    dry_run: bool,
 ) -> CollectResult:
     # Commits within one second of the store's clock bear times a little ahead of it.
     now_us = max(loaded.date_us, loaded.snapshot.commit.time_us)
@@ -192,9 +221,10 @@ def _collect(
     boundary_us = max(loaded.date_us - grace_us, 0)
     roots = Roots(ctx, since_us)
     roots.add(loaded.state)
-    found = hands.look(roots, boundary_us)
-    refuse_foreign_archives(ctx, loaded.snapshot, found.newest_archive)
-    uploads = _stale_uploads(ctx, boundary_us)
+    before_us = surely_before(boundary_us, margin_us)
+    found = hands.look(roots, before_us)
+    check_deletable(ctx, loaded.snapshot, found.seen, margin_us)
+    uploads = _stale_uploads(ctx, before_us)
     # An expiry's grace begins when a commit writes down that it was seen (`snapshot.observed`).
     due = found.objects or uploads or loaded.has_open_times
     if dry_run or not due:
@@ -204,11 +234,12 @@ def _collect(
         operation="collect_garbage",
         edit=Edit(boundary_us=boundary_us, forget_expired_before_us=since_us),
     )
-    loaded = expect_committed(ctx, commit(ctx, change, base=loaded)).loaded
+    base, loaded = loaded, expect_committed(ctx, commit(ctx, change, base=loaded)).loaded
+    check_clocks(ctx, base.snapshot, found.seen, margin_us, now_us=loaded.date_us)
     roots.add(loaded.state)
     # What is young and what is none of ours was told by the look.
     found = replace(
-        hands.delete(roots, boundary_us),
+        hands.delete(roots, before_us),
         young=found.young,
         unknown=found.unknown,
         unknown_count=found.unknown_count,
@@ -218,8 +249,8 @@ def _collect(
     return replace(result, commit_id=loaded.snapshot.commit.id)
 
 
-def _stale_uploads(ctx: Context, boundary_us: int) -> list[Upload]:
-    return [u for u in ctx.store.list_uploads(ctx.key("")) if u.started_us < boundary_us]
+def _stale_uploads(ctx: Context, before_us: int) -> list[Upload]:
+    return [u for u in ctx.store.list_uploads(ctx.key("")) if u.started_us < before_us]
 
 
 def _abort(ctx: Context, upload: Upload) -> int:

@@ -13,8 +13,9 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import takewhile
+from operator import or_
 from typing import TYPE_CHECKING
 
 from inlay.format.keys import DATA, TOMBSTONES
@@ -29,8 +30,8 @@ from inlay.ops.collect_garbage import (
 from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.maintain.roots import Roots, delete_objects
 from inlay.plan.erasure import LIFE_SECONDS
+from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS, Listed, Tally, plan_garbage
 from inlay.plan.maintain.roots import MAX_NAMES as MAX_UNKNOWN
-from inlay.plan.maintain.roots import Listed, Tally, plan_garbage
 from inlay.spark.connect import connect
 from inlay.spark.sessions import context_of
 
@@ -52,6 +53,7 @@ def collect_garbage(
     dry_run: bool = False,
     hmac_key: bytes | None = None,
     life_seconds: float = LIFE_SECONDS,
+    clock_margin_seconds: float = CLOCK_MARGIN_SECONDS,
     progress: Progress = no_progress,
 ) -> CollectResult:
     """Delete what has been unneeded for the grace, as `Table.collect_garbage`. The sweep of an open
@@ -64,6 +66,7 @@ def collect_garbage(
         dry_run=dry_run,
         hmac_key=hmac_key,
         life_seconds=life_seconds,
+        clock_margin_seconds=clock_margin_seconds,
     )
 
 
@@ -79,7 +82,7 @@ class _Range:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    boundary_us: int
+    before_us: int
     gone_through: int
     kept: frozenset[int]
 
@@ -90,22 +93,22 @@ class _Executors:
         self._ctx = ctx
         self._progress = progress
 
-    def look(self, roots: Roots, boundary_us: int) -> Found:
-        return self._each("list", _look, roots, boundary_us)
+    def look(self, roots: Roots, before_us: int) -> Found:
+        return self._each("list", _look, roots, before_us)
 
-    def delete(self, roots: Roots, boundary_us: int) -> Found:
+    def delete(self, roots: Roots, before_us: int) -> Found:
         # Listed anew: what the look found has stayed with its tasks.
-        return self._each("delete", _delete, roots, boundary_us)
+        return self._each("delete", _delete, roots, before_us)
 
     def _each(
         self,
         what: str,
         work: Callable[[str, _Rules, _Range], Found],
         roots: Roots,
-        boundary_us: int,
+        before_us: int,
     ) -> Found:
         ranges = list(_ranges(roots.needed, _cuts(self._ctx, roots.needed)))
-        rules = _Rules(boundary_us, roots.gone_through, frozenset(roots.kept))
+        rules = _Rules(before_us, roots.gone_through, frozenset(roots.kept))
         context = context_of(self._spark, "collect_garbage")
         size = RANGES_PER_SLOT * context.defaultParallelism
         found = Found()
@@ -165,7 +168,7 @@ def _sum(parts: Sequence[Found]) -> Found:
         kinds=kinds,
         keys=tuple(key for part in parts for key in part.keys)[:MAX_NAMES],
         unknown=tuple(key for part in parts for key in part.unknown)[:MAX_UNKNOWN],
-        newest_archive=max(part.newest_archive for part in parts),
+        seen=reduce(or_, (part.seen for part in parts)),
         failures=tuple(failure for part in parts for failure in part.failures),
         **counts,
     )
@@ -186,7 +189,7 @@ def _judged(ctx: Context, rules: _Rules, keys: _Range, *, delete: bool) -> Found
     plan = plan_garbage(
         _listed(ctx, keys),
         keys.needed,
-        boundary_us=rules.boundary_us,
+        before_us=rules.before_us,
         gone_through=rules.gone_through,
         kept_versions=rules.kept,
     )

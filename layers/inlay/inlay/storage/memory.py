@@ -139,12 +139,18 @@ class MemoryRegion:
     """
 
     def __init__(
-        self, now_us: Callable[[], int] = system_now_us, *, whole_seconds: bool = True
+        self,
+        now_us: Callable[[], int] = system_now_us,
+        *,
+        whole_seconds: bool = True,
+        behind_us: int = 0,
     ) -> None:
+        """`behind_us`: how far LastModified is behind the `Date` of answers."""
         self._lock = threading.RLock()
         self._process = process.current()
         self._now_us = now_us
         self._whole_seconds = whole_seconds
+        self.behind_us = behind_us
         self._buckets: dict[str, _Bucket] = {}
         self._ids = itertools.count(1)
 
@@ -159,6 +165,10 @@ class MemoryRegion:
         now = self._now_us()
         return now - now % 1_000_000 if self._whole_seconds else now
 
+    def modified_us(self) -> int:
+        """LastModified of what is written now."""
+        return self.now_us() - self.behind_us
+
     def bucket(self, name: str) -> _Bucket:
         with self.lock:
             return self._buckets.setdefault(name, _Bucket())
@@ -168,7 +178,7 @@ class MemoryRegion:
 
     def copy(self, now_us: Callable[[], int]) -> MemoryRegion:
         """A region of its own that begins with what this one holds."""
-        other = MemoryRegion(now_us, whole_seconds=self._whole_seconds)
+        other = MemoryRegion(now_us, whole_seconds=self._whole_seconds, behind_us=self.behind_us)
         with self.lock:
             # Ids go on, so that none is given twice among what was copied.
             other._ids = copy.copy(self._ids)
@@ -331,7 +341,8 @@ class MemoryStore:
             refused = self._refusal(key, condition, date_us)
             if refused is not None:
                 return refused
-            return self._land(key, content, _md5(content), date_us, kept, kept_headers)
+            modified_us = self._region.modified_us()
+            return self._land(key, content, _md5(content), modified_us, kept, kept_headers)
 
     def copy(
         self,
@@ -363,12 +374,13 @@ class MemoryStore:
                 return refused
             carried = {k: v for k, v in held.headers.items() if k not in rules.NOT_COPIED}
             described = ({}, {}) if bare else (held.metadata, carried)
-            return self._land(key, held.body, _md5(held.body), date_us, *described)
+            modified_us = self._region.modified_us()
+            return self._land(key, held.body, _md5(held.body), modified_us, *described)
 
     def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
         for batch in rules.delete_batches(keys):
             with self._region.lock:
-                bucket, now = self._bucket, self._region.now_us()
+                bucket, now = self._bucket, self._region.modified_us()
                 for key in batch:
                     if bucket.versioning:
                         marker = _Version(
@@ -425,7 +437,7 @@ class MemoryStore:
         with self._region.lock:
             upload_id = self._region.new_id("upload")
             self._bucket.uploads[upload_id] = _Upload(
-                key, self._region.now_us(), kept, kept_headers
+                key, self._region.modified_us(), kept, kept_headers
             )
             return upload_id
 

@@ -40,6 +40,8 @@ def parse_location(uri: str) -> Location:
     if match is None:
         return Location("file", "", os.path.abspath(uri).strip("/"))  # noqa: PTH100 - keeps symbolic links
     scheme, rest = match["scheme"], match["rest"]
+    if scheme in ("s3a", "s3n"):  # what Hadoop calls S3
+        scheme = "s3"
     if scheme not in SCHEMES or not rest.startswith("//"):
         raise InvalidRequest(f"{uri[:200]!r} is not a location Inlay knows", next_step=_EXPECTED)
     bucket, _, key = rest[2:].partition("/")

@@ -27,7 +27,9 @@ def violations(name: str, *, seeds: int, first: int = 0) -> Iterator[tuple[int, 
     scene = MUTATIONS[name].scene
     with applied(name):
         for seed in range(first, first + seeds):
-            report = run_schedule(seed, cast=scene.cast, odds=scene.odds)
+            report = run_schedule(
+                seed, cast=scene.cast, odds=scene.odds, behind_seconds=scene.behind_seconds
+            )
             if report.violation:
                 yield seed, report.violation
 

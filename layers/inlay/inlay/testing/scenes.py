@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from inlay.errors import MergeConflict
 from inlay.format.snapshot import Ref
+from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.context import Context
 from inlay.ops.erase.request import advance_erasures
 from inlay.ops.maintain.compact import compact
@@ -57,6 +58,8 @@ class Scene:
 
     cast: Cast | None = None
     odds: Odds = field(default_factory=Odds)
+    # How far the store's LastModified is behind its Date.
+    behind_seconds: float = 0.0
 
 
 def of(counts: Mapping[str, int], **acts: Act) -> Cast:
@@ -210,6 +213,37 @@ STALLED_EXPIRY = Scene(
         collect_1=_daily_collector,
     ),
     Odds(stalled=0.03),
+)
+
+
+def _hasty_collector(sim: Simulation, name: str) -> None:
+    """Takes what is a few seconds old: longer than a request, shorter than what the clocks differ by."""
+    collect = partial(collect_garbage, grace_seconds=5)
+    tidier(collect, times=40, pause=10)(sim, name)
+
+
+# The store's two clocks are nearly as far apart as they may be.
+SKEWED = Scene(
+    of({"append": 3}, collect_0=_hasty_collector, collect_1=_hasty_collector),
+    Odds(slow=0.3),
+    behind_seconds=50,
+)
+
+
+def _sweeping(sim: Simulation, name: str) -> None:
+    """Erasures that wait for no reader (there is none), so that there is one sweep after the other."""
+    sim.auditor.life_us = -1
+    sweep = partial(collect_garbage, life_seconds=0, hmac_key=b"simulated")
+    for _ in range(2 * ROUNDS):
+        sim.attempt(name, None, advance_erasures)
+        sim.attempt(name, None, sweep)
+        sim.scheduler.sleep(sim.rng.uniform(0, 10))
+
+
+SKEWED_ERASING = Scene(
+    of({"erase": 2, "append": 6}, sweep_0=_sweeping, sweep_1=_sweeping, sweep_2=_sweeping),
+    Odds(slow=0.5),
+    behind_seconds=50,
 )
 GROUPS = Scene(group_cast)
 STALLED_GROUPS = Scene(

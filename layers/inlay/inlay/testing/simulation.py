@@ -54,10 +54,11 @@ def run_schedule(
     *,
     odds: Odds | None = None,
     cast: Callable[[Simulation], None] | None = None,
+    behind_seconds: float = 0.0,
     trace: bool = False,
 ) -> Report:
     """One schedule. A violation is reported, not raised: the seed is what matters."""
-    simulation = Simulation(seed, odds or Odds())
+    simulation = Simulation(seed, odds or Odds(), behind_seconds=behind_seconds)
     violation = None
     # Half of the tables keep next to nothing inline, so that segments roll and merge all the time.
     target = simulation.rng.choice([POINTER_TARGET_BYTES, 1_000])

@@ -51,6 +51,7 @@ class Simulation:
     seed: int
     odds: Odds = field(default_factory=Odds)
     jumps: bool = True  # now and then days pass
+    behind_seconds: float = 0.0  # of the store's LastModified, against its Date
 
     rng: random.Random = field(init=False)
     scheduler: Scheduler = field(init=False)
@@ -71,7 +72,12 @@ class Simulation:
         self.serializable = self.rng.random() < 0.5
         self.scheduler = under or Scheduler(self.rng, start_us=START_US)
         now_us = lambda: self.scheduler.now_us  # noqa: E731 - one clock for all
-        self.region = start_from.region.copy(now_us) if start_from else MemoryRegion(now_us)
+        behind_us = int(self.behind_seconds * 1_000_000)
+        self.region = (
+            start_from.region.copy(now_us)
+            if start_from
+            else MemoryRegion(now_us, behind_us=behind_us)
+        )
         self.model = start_from.model.copy() if start_from else Model()
         plain = self.context(MemoryStore(BUCKET, region=self.region), random.Random(self.seed + 1))
         self.auditor = Auditor(

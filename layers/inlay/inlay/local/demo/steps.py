@@ -122,7 +122,8 @@ def compact(world: World) -> Check:
 def collect_garbage(world: World) -> Check:
     before = world.state()
     time.sleep(TICK_SECONDS)
-    world.run("collect_garbage", grace_days=0, life_seconds=0)
+    # Nobody else is at work, and the local S3 has one clock.
+    world.run("collect_garbage", grace_days=0, life_seconds=0, clock_margin_seconds=0)
 
     def check() -> str:
         if world.open().snapshot.erasures or len(world.receipts()) != 1:

@@ -32,7 +32,7 @@ from inlay.ops.erase.receipt import (
     write_left,
     write_look,
 )
-from inlay.ops.maintain.roots import Roots, refuse_foreign_archives
+from inlay.ops.maintain.roots import Roots, check_deletable
 from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import Loaded, find_version, load_pointer
 from inlay.ops.publish.erased import publication_waits
@@ -50,13 +50,13 @@ from inlay.plan.erasure import (
     predicate_digest,
     unclean_files,
 )
-from inlay.plan.maintain.roots import Listed
+from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS, Listed, surely_before
 from inlay.plan.metadata.state import Contents
 from inlay.storage.base import DeleteFailure, Got, ObjectVersion, Upload
 
 # Steps of one run: three phases for as many erasures as a pointer can hold, and lost races.
 MAX_STEPS = 400
-# With a life below this the waits are waited out: the store's clock tells whole seconds.
+# With a life below this the waits are waited out, a second for the store's clock and the clock margin.
 SHORT_WAIT_SECONDS = 2.0
 # How long deletes that come in phase `purge` are waited for, in lives and at least in seconds: a table in
 # which there is always a delete that is not carried out yet must end its erasures all the same.
@@ -84,6 +84,7 @@ class _Sweeper:
 
     ctx: Context
     life_us: int
+    margin_us: int
     hmac_key: bytes | None
     landing: str | None
     retention_days: Mapping[str, float]
@@ -92,6 +93,7 @@ class _Sweeper:
     receipts: list[str] = field(default_factory=list)
     look: LastLook | None = None
     looked_for: tuple[str, ...] = ()
+    left_us: int = 0  # what is left of the time that it waits for, at most
 
     # -- one step -----------------------------------------------------------------------------
 
@@ -298,7 +300,9 @@ class _Sweeper:
         reason = "a writer from before the opening may still be at work"
         waits: Waits = {}
         for erasure in erasures:
-            wait = self._wait(loaded, erasure.swept_us or 0, reason)
+            # What such a writer uploaded may look younger than it is, by the margin; what looks younger
+            # than that is from after its life.
+            wait = self._wait(loaded, (erasure.swept_us or 0) + self.margin_us, reason)
             if wait is not None:
                 waits[erasure.id] = [wait]
         due = [e for e in erasures if e.id not in waits]
@@ -350,6 +354,7 @@ class _Sweeper:
         left_us = since_us + self.life_us - loaded.date_us
         if left_us < 0:
             return None
+        self.left_us = max(self.left_us, left_us)
         return Waiting("time", f"{left_us / 1e6 + 1:.0f} s", reason)
 
     # -- deleting -----------------------------------------------------------------------------
@@ -380,7 +385,7 @@ class _Sweeper:
         unreachable objects, whatever they hold, what took their place in a bucket with versioning, and
         unfinished uploads."""
         ctx = self.ctx
-        boundary_us = loaded.snapshot.boundary.time_us or 0
+        before_us = surely_before(loaded.snapshot.boundary.time_us or 0, self.margin_us)
         prefix = ctx.key("")
         versions = list(ctx.store.list_versions(prefix))
         current = [
@@ -390,17 +395,17 @@ class _Sweeper:
         ]
         roots = Roots(ctx, loaded.date_us - self.life_us)
         roots.add(loaded.state)
-        plan = roots.plan(current, boundary_us)
-        refuse_foreign_archives(ctx, loaded.snapshot, plan.newest_archive)
+        plan = roots.plan(current, before_us)
+        check_deletable(ctx, loaded.snapshot, plan.seen, self.margin_us)
         unneeded = {ctx.key(i.key) for i in plan.doomed}
 
         def goes(version: ObjectVersion) -> bool:
             ours = classify(version.key[len(prefix) :]) is not ObjectKind.UNKNOWN
             superseded = version.marker or not version.is_latest
-            behind = version.modified_us < boundary_us
+            behind = version.modified_us < before_us
             return version.key in unneeded or (ours and superseded and behind)
 
-        uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us < boundary_us]
+        uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us < before_us]
         return versions, [v for v in versions if goes(v)], uploads
 
     # -- the end ------------------------------------------------------------------------------
@@ -473,16 +478,18 @@ def finish_erasures(
     ctx: Context,
     *,
     life_seconds: float,
+    margin_us: int = int(CLOCK_MARGIN_SECONDS * 1_000_000),
     hmac_key: bytes | None = None,
     landing: str | None = None,
     retention_days: Mapping[str, float] | None = None,
 ) -> SweepResult:
     """Take every open erasure as far as it goes without rewriting files. `retention_days`: how long what no
-    table can delete lasts, by the names of `receipt.OUT_OF_REACH`."""
+    table can delete lasts, by the names of `receipt.OUT_OF_REACH`; `margin_us`: how far an object's
+    LastModified may be behind the `Date` of answers."""
     waiting: Waits = {}
     contents: Contents | None = None
     days = check_retention(retention_days or {})
-    sweeper = _Sweeper(ctx, int(life_seconds * 1_000_000), hmac_key, landing, days)
+    sweeper = _Sweeper(ctx, int(life_seconds * 1_000_000), margin_us, hmac_key, landing, days)
     deleted, failures = 0, ()
     for _ in range(MAX_STEPS):
         loaded = with_entries(ctx, load_pointer(ctx, carried=contents))
@@ -491,13 +498,13 @@ def finish_erasures(
         if not open_:
             break
         together = [e for e in open_ if e.phase == open_[0].phase]
-        sweeper.deleted, sweeper.failures = 0, ()
+        sweeper.deleted, sweeper.failures, sweeper.left_us = 0, (), 0
         found = sweeper.step(loaded, together)
         deleted += sweeper.deleted
         failures += sweeper.failures
         only_time = all(w.what == "time" for each in found.values() for w in each)
         if found and only_time and life_seconds < SHORT_WAIT_SECONDS:
-            ctx.clock.sleep(1.0)
+            ctx.clock.sleep(1.0 + sweeper.left_us / 1e6)
         else:
             waiting |= found
     return SweepResult(

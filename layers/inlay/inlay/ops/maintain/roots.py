@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from inlay.errors import CorruptTable, ForeignArchives, SnapshotGone
+from inlay.errors import ClocksDisagree, CorruptTable, ForeignArchives, SnapshotGone
 from inlay.format import keys
 from inlay.format.content import view
 from inlay.format.properties import is_published
@@ -18,7 +18,16 @@ from inlay.ops.metadata.load import find_version, load_head, load_segments, read
 from inlay.ops.metadata.publication import Reached, reach
 from inlay.plan.change import NeedSegments
 from inlay.plan.maintain.retention import gone_through
-from inlay.plan.maintain.roots import GarbagePlan, Listed, Reach, named, named_until, plan_garbage
+from inlay.plan.maintain.roots import (
+    GarbagePlan,
+    Listed,
+    Reach,
+    Sighting,
+    clock_fault,
+    named,
+    named_until,
+    plan_garbage,
+)
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.refs.refs import heads
 from inlay.storage.base import MAX_DELETE_KEYS, DeleteFailure
@@ -38,20 +47,40 @@ def list_objects(ctx: Context) -> Iterator[Listed]:
         yield Listed(info.key[len(prefix) :], info.size, info.modified_us)
 
 
-def refuse_foreign_archives(ctx: Context, snapshot: Snapshot, newest_archive: int) -> None:
-    """Nothing may be deleted under a pointer that went back: what only the versions beyond it need would
-    be garbage to it. `newest_archive` was listed after `snapshot` was read."""
-    if newest_archive <= snapshot.version:
+def check_deletable(ctx: Context, snapshot: Snapshot, seen: Sighting, margin_us: int) -> None:
+    """Whether what a listing found may be deleted at all. `seen` was listed after `snapshot` was read.
+
+    Not under a pointer that went back: what only the versions beyond it need would be garbage to it
+    (`ForeignArchives`). Not by clocks that contradict each other (`ClocksDisagree`).
+    """
+    check_clocks(ctx, snapshot, seen, margin_us)
+    if seen.newest_archive <= snapshot.version:
         return
     now = read_main(ctx).snapshot
-    if newest_archive > now.version:
+    if seen.newest_archive > now.version:
         raise ForeignArchives(
             f"the pointer is at version {now.version}, and there is an archive of version "
-            f"{newest_archive}: it went back, or another table has left that archive",
+            f"{seen.newest_archive}: it went back, or another table has left that archive",
             table=ctx.uri,
-            key=ctx.key(keys.archive_key(newest_archive)),
+            key=ctx.key(keys.archive_key(seen.newest_archive)),
             version=now.version,
         )
+
+
+def check_clocks(
+    ctx: Context,
+    snapshot: Snapshot,
+    seen: Sighting,
+    margin_us: int,
+    *,
+    now_us: int | None = None,
+) -> None:
+    """`now_us`: the Date of an answer after the listing, where there was one."""
+    fault = clock_fault(
+        seen, committed_us=snapshot.commit.time_us, now_us=now_us, margin_us=margin_us
+    )
+    if fault is not None:
+        raise ClocksDisagree(fault, table=ctx.uri, version=snapshot.version)
 
 
 class Roots:
@@ -231,11 +260,11 @@ class Roots:
         """Every object needed, by its key relative to the table root."""
         return self._needed
 
-    def plan(self, listed: Iterable[Listed], boundary_us: int) -> GarbagePlan:
+    def plan(self, listed: Iterable[Listed], before_us: int) -> GarbagePlan:
         return plan_garbage(
             listed,
             self._needed,
-            boundary_us=boundary_us,
+            before_us=before_us,
             gone_through=self.gone_through,
             kept_versions=frozenset(self.kept),
         )

@@ -94,6 +94,7 @@ class Scan(ArrowStream):
         where: str | Predicate | pc.Expression | None = None,
         limit: int | None = None,
         read_ahead_bytes: int = READ_AHEAD_BYTES,
+        eager: bool = True,
         pinned: Pinned | None = None,
     ) -> None:
         if limit is not None and not isinstance(limit, int):
@@ -108,6 +109,7 @@ class Scan(ArrowStream):
         self._columns = checked_columns(columns, self._schema, hidden=_HIDDEN)
         self._limit = limit
         self._read_ahead_bytes = read_ahead_bytes
+        self._eager = eager  # False: who reads may stop early, so reading ahead starts small
         self._predicate, self._expression = row_filter(where, self._schema)
         self._plan: ScanPlan | None = None
         self._pinned = pinned
@@ -233,6 +235,8 @@ class Scan(ArrowStream):
         if self._limit is not None:
             # Who wants few rows shall not pay for many: start with one row group, double from there.
             ahead = replace(ahead, first=1, unit_bytes=0)
+        elif not self._eager:
+            ahead = replace(ahead, first=1)
         return read_tasks(self._ctx.objects, self._tasks(), wanted, self._ctx.executor, ahead=ahead)
 
     def _tasks(self) -> Sequence[FileTask]:
@@ -304,6 +308,11 @@ def checked_columns(
         raise InvalidRequest(f"columns cannot be a {type(columns).__name__}")
     asked = tuple(columns)
     unknown = [name for name in asked if name not in (*schema.names, *hidden)]
+    if unknown and isinstance(unknown[0], str) and schema.resolve(tuple(unknown[0].split("."))):
+        raise InvalidRequest(
+            f"{unknown[0][:100]!r} is a field of a struct: whole columns can be asked for",
+            next_step=f"Ask for {unknown[0].partition('.')[0]!r}, and take the field from it",
+        )
     if unknown:
         raise InvalidRequest(
             f"the table has no column {str(unknown[0])[:100]!r}",

@@ -24,6 +24,11 @@ from inlay.plan.metadata.state import Contents
 from inlay.plan.metadata.tree import Nodes, under
 from inlay.plan.refs.refs import held_versions
 
+# How far an object's LastModified may be behind the `Date` of the answers before its upload. AWS promises
+# nothing; both are said by hosts that keep time within milliseconds of one another, and signatures are
+# refused beyond 15 minutes. A minute is far above what was ever seen, and costs orphans a minute.
+CLOCK_MARGIN_SECONDS = 60.0
+
 # Names of foreign objects that a result carries; their number is always told.
 MAX_NAMES = 100
 
@@ -119,16 +124,56 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
+class Sighting:
+    """What a listing tells about the table beside its garbage: the highest version that has an archive (0:
+    none), the LastModified of the pointer (0: not seen) and of the newest object."""
+
+    newest_archive: int = 0
+    pointer_us: int = 0
+    newest_us: int = 0
+
+    def __or__(self, other: Sighting) -> Sighting:
+        return Sighting(
+            max(self.newest_archive, other.newest_archive),
+            max(self.pointer_us, other.pointer_us),
+            max(self.newest_us, other.newest_us),
+        )
+
+
+def surely_before(boundary_us: int, margin_us: int) -> int:
+    """The LastModified below which an object was surely uploaded before the boundary.
+
+    A writer may commit what it began to upload at a `Date` from the boundary on. LastModified is not that
+    clock: of such an object it may be earlier by the margin.
+    """
+    return max(boundary_us - margin_us, 0)
+
+
+def clock_fault(
+    seen: Sighting, *, committed_us: int, now_us: int | None, margin_us: int
+) -> str | None:
+    """Why `Date` and LastModified cannot be within the margin, when that shows: the pointer was written
+    at `committed_us` or later, and nothing that was listed can be from after `now_us`."""
+    second = 1_000_000  # both are cut to seconds
+    if seen.pointer_us and seen.pointer_us + margin_us + second < committed_us:
+        behind = (committed_us - seen.pointer_us) / second
+        return f"the pointer's LastModified is {behind:.0f} s before the Date of the commit in it"
+    if now_us is not None and seen.newest_us > now_us + margin_us + second:
+        ahead = (seen.newest_us - now_us) / second
+        return f"an object's LastModified is {ahead:.0f} s after the Date of a later answer"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
 class GarbagePlan:
     """`doomed` may be deleted, `unknown` is none of ours: at most MAX_NAMES names of `unknown_count`.
-    `young` counts what is unreachable but not yet behind the boundary. `newest_archive` is the highest
-    version of which an archive was seen, 0 without any."""
+    `young` counts what is unreachable but not yet surely from before the boundary."""
 
     doomed: tuple[Listed, ...]
     unknown: tuple[str, ...] = ()
     unknown_count: int = 0
     young: int = 0
-    newest_archive: int = 0
+    seen: Sighting = field(default_factory=Sighting)
 
     def by_kind(self) -> Mapping[str, Tally]:
         found: dict[str, Tally] = {}
@@ -143,21 +188,25 @@ def plan_garbage(
     objects: Iterable[Listed],
     needed: frozenset[str],
     *,
-    boundary_us: int,
+    before_us: int,
     gone_through: int,
     kept_versions: frozenset[int],
 ) -> GarbagePlan:
     """What of `objects` to delete.
 
-    Archives of versions up to `gone_through` go, but for `kept_versions` (refs). S3 cuts times to
-    whole seconds, so "before the boundary" is strictly before.
+    Archives of versions up to `gone_through` go, but for `kept_versions` (refs). Only what was modified
+    before `before_us` (`surely_before` the boundary) goes: strictly, because S3 cuts times to seconds.
     """
     doomed: list[Listed] = []
     unknown: list[str] = []
-    unknown_count = young = newest_archive = 0
+    unknown_count = young = newest_archive = pointer_us = newest_us = 0
     for item in objects:
+        newest_us = max(newest_us, item.modified_us)
         match classify(item.key):
-            case ObjectKind.POINTER | ObjectKind.RECEIPT:
+            case ObjectKind.POINTER:
+                pointer_us = item.modified_us
+                continue
+            case ObjectKind.RECEIPT:
                 continue
             case ObjectKind.UNKNOWN:
                 unknown_count += 1
@@ -172,11 +221,12 @@ def plan_garbage(
                 is_needed = item.key in needed
         if is_needed:
             continue
-        if item.modified_us < boundary_us:
+        if item.modified_us < before_us:
             doomed.append(item)
         else:
             young += 1
-    return GarbagePlan(tuple(doomed), tuple(unknown), unknown_count, young, newest_archive)
+    seen = Sighting(newest_archive, pointer_us, newest_us)
+    return GarbagePlan(tuple(doomed), tuple(unknown), unknown_count, young, seen)
 
 
 def named_until(older: Snapshot, newer: Snapshot, *, since_us: int) -> frozenset[int]:

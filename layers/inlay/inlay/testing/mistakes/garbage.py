@@ -43,6 +43,18 @@ def collect_before_the_boundary_is_committed(stack: ExitStack) -> None:
     original = swap_in(stack, draft_module.Draft, "build", build)
 
 
+@mutation(scenes.SKEWED)
+def take_last_modified_for_the_date(stack: ExitStack) -> None:
+    """GC deletes by LastModified up to the boundary, which is a Date: no margin between the two."""
+    swap_in(stack, gc_module, "surely_before", lambda boundary_us, margin_us: boundary_us)
+
+
+@mutation(scenes.SKEWED_ERASING)
+def sweep_up_to_now(stack: ExitStack) -> None:
+    """An erasure's sweep deletes by LastModified up to its boundary, which is the Date of just now."""
+    swap_in(stack, sweep_module, "surely_before", lambda boundary_us, margin_us: boundary_us)
+
+
 @mutation(scenes.STALLED)
 def trust_the_clock_of_the_host(stack: ExitStack) -> None:
     """GC asks its own clock what time it is."""
