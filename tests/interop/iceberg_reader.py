@@ -2,12 +2,14 @@
 
 It knows nothing of Inlay's metadata. It finds columns by field ids, applies deletion vectors and position
 deletes, fills in initial defaults, and checks on the way what the specification promises: that bounds
-bound, that a file is there once with one vector at most, that files lie in the partition they say.
+bound, that a file is there once with one vector at most, that counts and sizes are right.
 """
 
 from __future__ import annotations
 
 import json
+import struct
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -71,10 +73,49 @@ def read_table(metadata_uri: str) -> list[dict[str, Any]]:
         assert local(path).stat().st_size == file["file_size_in_bytes"]
         found = _rows(local(path), schema["fields"])
         assert len(found) == file["record_count"]
+        _check_bounds(file, schema["fields"], found)
         deleted_at, gone = deletes.get(path, (0, set()))
         assert not gone or deleted_at >= sequence, "the vector would not apply"
         rows += [row for at, row in enumerate(found) if at not in gone]
     return rows
+
+
+def _check_bounds(
+    file: dict[str, Any], fields: list[dict[str, Any]], rows: list[dict[str, Any]]
+) -> None:
+    """Engines leave files out by these: every value lies within them, and as many are NULL as they say."""
+    lower, upper, nulls = (
+        {pair["key"]: pair["value"] for pair in file[name] or ()}
+        for name in ("lower_bounds", "upper_bounds", "null_value_counts")
+    )
+    for field in fields:
+        values = [row[field["name"]] for row in rows]
+        known = [v for v in values if v is not None]
+        at = field["id"]
+        if at in nulls:
+            assert nulls[at] == len(values) - len(known), field
+        if at in lower:
+            assert all(v >= _decoded(field["type"], lower[at]) for v in known), field
+        if at in upper:
+            assert all(v <= _decoded(field["type"], upper[at]) for v in known), field
+
+
+def _decoded(kind: str, value: bytes) -> Any:
+    match kind:
+        case "int" | "date":
+            assert len(value) == 4
+            number = int.from_bytes(value, "little", signed=True)
+            return number if kind == "int" else date(1970, 1, 1) + timedelta(days=number)
+        case "long":
+            assert len(value) == 8
+            return int.from_bytes(value, "little", signed=True)
+        case "float":
+            return struct.unpack("<f", value)[0]
+        case "double":
+            return struct.unpack("<d", value)[0]
+        case "string":
+            return value.decode()
+    raise AssertionError(kind)
 
 
 def _positions(file: dict[str, Any], name: str) -> set[int]:
