@@ -39,6 +39,7 @@ LOGICAL_ingest := IngestFunction
 LOGICAL_delete := DeleteFunction
 LOGICAL_rewrite := RewriteFunction
 LOGICAL_compact := CompactFunction
+LOGICAL_publish := PublishFunction
 LOGICAL_collect_garbage := CollectGarbageFunction
 # Further arguments of pytest, such as ARGS="-k tombstone".
 ARGS ?=

@@ -156,11 +156,11 @@ def row(number: int) -> pa.Table:
 
 @dataclass
 class Operator:
-    """Works beside the proxy, on the server itself. `lost`: (table, version above which acknowledged
-    commits may be gone); `gone`: tables that were removed."""
+    """Works beside the proxy, on the server itself. `lost`: (table, first, last), between which versions
+    acknowledged commits may be gone by his deed; `gone`: tables that were removed."""
 
     rng: random.Random
-    lost: list[tuple[str, int, str]] = field(default_factory=list)
+    lost: list[tuple[str, int, int]] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
     deeds: Counter[str] = field(default_factory=Counter)
 
@@ -185,9 +185,9 @@ class Operator:
         if not isinstance(put, Written):
             return  # somebody has committed meanwhile
         self.deeds["put back"] += 1
-        self.lost.append((table.snapshot.table_id, target, table.snapshot.commit.id))
         time.sleep(self.rng.uniform(0, 2))
         self.mend(uri)
+        self.lost.append((table.snapshot.table_id, target, inlay.open(uri).version))
 
     def mend(self, uri: str) -> None:
         for _ in range(20):
@@ -245,7 +245,7 @@ def judge(uri: str, journal: list[dict[str, Any]], operator: Operator) -> list[s
     }
     erased = {n["id"] for n in of_table if n.get("kind") == "erase"}
     before: Counter[Row] | None = None
-    floors = [version for lost_table, version, _ in operator.lost if lost_table == table_id]
+    excused = [(low, high) for lost_in, low, high in operator.lost if lost_in == table_id]
     for version in sorted(history):
         at = inlay.open(uri, version=version).scan().to_arrow()
         pairs = zip(at["id"].to_pylist(), at["value"].to_pylist(), strict=True)
@@ -279,16 +279,30 @@ def judge(uri: str, journal: list[dict[str, Any]], operator: Operator) -> list[s
     known = {h["commit_id"] for h in history.values()}
     oldest = min(history)
     for version, notes in acknowledged.items():
+        taken = version < oldest or any(low < version <= high for low, high in excused)
         for note in notes:
-            if (
-                version >= oldest
-                and note["commit"] not in known
-                and not any(version > f for f in floors)
-            ):
+            if not taken and note["commit"] not in known:
                 wrong.append(f"{uri}: acknowledged and lost: {note}")
+    wrong += missing_at_the_end(uri, of_table, before or Counter(), excused)
     errors = [f for f in table.verify().findings if f.severity == "error"]
     wrong += [f"{uri}: verify: {error}" for error in errors[:5]]
     return wrong
+
+
+def missing_at_the_end(
+    uri: str, notes: list[dict[str, Any]], found: Counter[Row], excused: list[tuple[int, int]]
+) -> list[str]:
+    """Acknowledged appends, of versions that have expired too, that nobody asked to take away."""
+    asked = {n["id"] for n in notes if n.get("kind") in ("delete", "vector", "erase")}
+    # A restore takes away what came since; one that died may have landed within the next versions.
+    gone = [*excused, *((n["to"], n["base"] + 40) for n in notes if "to" in n)]
+    there = {i for i, _ in found}
+    return [
+        f"{uri}: acknowledged and not there at the end: {n}"
+        for n in notes
+        if n.get("kind") == "append" and n.get("committed") and n["id"] not in asked | there
+        if not any(low < n["version"] <= high for low, high in gone)
+    ]
 
 
 # Versions whose rows the journal does not tell: restores and merges of branches.

@@ -33,6 +33,7 @@ QUEUES = {
         "ingest": "IngestDeadLetters",
         "delete": "DeleteDeadLetters",
         "rewrite": "RewriteDeadLetters",
+        "publish": "RewriteDeadLetters",
     },
     "erase-dead-letters": "EraseDeadLetters",
     "rewrite": "RewriteQueue",
@@ -178,8 +179,7 @@ def tour(actor: Actor, *, versioned: bool) -> None:
         function = path.stem.split(".")[0]
         sent = event(path.stem)
         if "Records" in sent and sent["Records"][0].get("eventSource") == "aws:sqs":
-            queue = {"ingest": "IngestQueue", "delete": "DeleteQueue", "rewrite": "RewriteQueue"}
-            sent = from_queue(sent, queue[function])
+            sent = from_queue(sent, f"{function.capitalize()}Queue")
         try:
             actor(function, sent)
         except Exception as error:
@@ -252,6 +252,12 @@ def tour(actor: Actor, *, versioned: bool) -> None:
         packs.append(pq.read_table(pa.BufferReader(large(8_000))))
     actor.failing("compact", {"table": "packs"})
     actor("compact", {})
+    # A table that is shown to other engines: its files get field ids, in parts.
+    shown = inlay.create(f"memory://{BUCKET}/tables/shown", schema())
+    shown.ingest([f"memory://{BUCKET}/ingest/large/big.parquet"])
+    shown.set_properties(**{"publish.format": "v3"})
+    actor.failing("publish", {"table": "shown"})
+    actor("publish", {})
     # A backlog that no invocation has the time for goes to Spark.
     properties = {"compact.handover_bytes": "1"}
     many = inlay.create(f"memory://{BUCKET}/tables/many", schema(), properties=properties)

@@ -101,6 +101,7 @@ def test_the_functions_work_on_the_embedded_aws_with_the_variables_sam_passes(
                 "delete": ("delete.where", "delete.erase", "delete.malformed"),
                 "rewrite": ("rewrite.queue", "rewrite.schedule"),
                 "compact": ("compact.schedule",),
+                "publish": ("publish.schedule", "publish.malformed"),
                 "collect_garbage": ("collect_garbage.schedule",),
             }[function.name]:
                 answer = pool.invoke(event(name))
