@@ -283,9 +283,26 @@ def judge(uri: str, journal: list[dict[str, Any]], operator: Operator) -> list[s
         for note in notes:
             if not taken and note["commit"] not in known:
                 wrong.append(f"{uri}: acknowledged and lost: {note}")
+    wrong += missing_at_the_end(uri, of_table, before or Counter(), excused)
     errors = [f for f in table.verify().findings if f.severity == "error"]
     wrong += [f"{uri}: verify: {error}" for error in errors[:5]]
     return wrong
+
+
+def missing_at_the_end(
+    uri: str, notes: list[dict[str, Any]], found: Counter[Row], excused: list[tuple[int, int]]
+) -> list[str]:
+    """Acknowledged appends, of versions that have expired too, that nobody asked to take away."""
+    asked = {n["id"] for n in notes if n.get("kind") in ("delete", "vector", "erase")}
+    # A restore takes away what came since; one that died may have landed within the next versions.
+    gone = [*excused, *((n["to"], n["base"] + 40) for n in notes if "to" in n)]
+    there = {i for i, _ in found}
+    return [
+        f"{uri}: acknowledged and not there at the end: {n}"
+        for n in notes
+        if n.get("kind") == "append" and n.get("committed") and n["id"] not in asked | there
+        if not any(low < n["version"] <= high for low, high in gone)
+    ]
 
 
 # Versions whose rows the journal does not tell: restores and merges of branches.

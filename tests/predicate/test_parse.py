@@ -156,7 +156,7 @@ def test_nan_is_a_literal_of_double():
         ("id in ()", 7, "does not fit"),
         ("(id = 1", 7, r"expected \)"),
         ("id = 1)", 6, "does not fit"),
-        ("lower(name) = 'x'", 5, "does not fit"),
+        ("lower(name) = 'x'", 5, "functions such as LOWER"),
         ("", None, "empty"),
         ("  \n ", None, "empty"),
         ("nmae = 'x'", 0, "no column 'nmae'"),
@@ -308,3 +308,23 @@ def test_dates_are_those_of_the_calendar():
     epoch = datetime.date(1970, 1, 1)
     for days in range(-719_162, 2_932_897, 997):
         assert write_day(days) == (epoch + datetime.timedelta(days)).isoformat()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("lower(name) = 'x'", "functions such as LOWER are not supported"),
+        ("id = now()", "functions such as NOW are not supported"),
+        ("CAST(id AS INT) = 1", "CAST is not supported"),
+        ("name ILIKE 'a%'", "ILIKE is not supported"),
+        ("name || 'x' = 'y'", "|| is not supported"),
+        ("CASE WHEN id = 1 THEN 1 END = 1", "CASE is not supported"),
+        ("l[1] = 2", "elements of lists and maps"),
+    ],
+)
+def test_what_the_grammar_lacks_is_said_in_words(text, words):
+    with pytest.raises(InvalidPredicate) as caught:
+        parse_predicate(text, Schema(0, ()))
+    assert words in caught.value.message
+    assert "expected" not in caught.value.message
+    assert caught.value.next_step

@@ -10,6 +10,7 @@ people's data, and messages go to logs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal, InvalidOperation
 from functools import cache
@@ -285,6 +286,9 @@ def _check_nesting(text: str) -> None:
 
 def _unreadable(text: str, at: int) -> InvalidPredicate:
     found = text[at]
+    lacked = _lacked(text, at)
+    if lacked is not None:
+        return lacked
     if found in "'\"":
         return InvalidPredicate(
             f"a {'string' if found == chr(39) else 'quoted name'} that starts here is not closed",
@@ -321,7 +325,46 @@ _KINDS = {
 _HIDDEN = {"PLUS", "MINUS", "STAR", "SLASH", "DOT"}  # true, and no help
 
 
+_READ_AND_FILTER = (
+    "Read the rows by what can be said, and filter them with pyarrow, DuckDB or Polars"
+)
+# What people write and this grammar lacks, by the word that does not fit.
+_LACKED = {
+    "ILIKE": ("ILIKE is not supported", "LIKE tells cases apart. " + _READ_AND_FILTER),
+    "WHEN": ("CASE is not supported", _READ_AND_FILTER),
+    "SIMILAR": ("SIMILAR TO is not supported", "LIKE knows % and _. " + _READ_AND_FILTER),
+    "SELECT": ("subqueries are not supported", "Run the query first, and write its result"),
+}
+
+
+def _lacked(text: str, at: int) -> InvalidPredicate | None:
+    """In words, where what stands at `at` is SQL that this grammar lacks."""
+    before, rest = text[:at].rstrip(), text[at:]
+    called = re.search(r"([^\W\d]\w*)$", before)
+    word = re.match(r"\w+", rest)
+    if rest.startswith("(") and called and called[1].upper() not in KEYWORDS:
+        name = called[1].upper()
+        found = ("CAST is not supported", "Write the literal in the column's type")
+        if name != "CAST":
+            found = (f"functions such as {name} are not supported here", _READ_AND_FILTER)
+    elif rest.startswith("|"):
+        found = ("|| is not supported here", _READ_AND_FILTER)
+    elif rest.startswith("["):
+        found = (
+            "elements of lists and maps cannot be named here",
+            "Name a field of a struct by its path: a.b",
+        )
+    elif word and word[0].upper() in _LACKED:
+        found = _LACKED[word[0].upper()]
+    else:
+        return None
+    return InvalidPredicate(found[0], text=text, position=at, next_step=found[1])
+
+
 def _unexpected(text: str, token: Token, expected: Iterable[str]) -> InvalidPredicate:
+    lacked = None if token.type == "$END" else _lacked(text, _at(token))
+    if lacked is not None:
+        return lacked
     wanted = {_KINDS.get(name, name.lstrip("_")) for name in expected if name not in _HIDDEN}
     options = ", ".join(sorted(wanted)) or "an operator"
     if token.type == "$END":

@@ -48,6 +48,11 @@ def parse_assignments(texts: Mapping[str, str], schema: Schema) -> Assignments:
                 f"the value of column {str(name)[:100]!r} is a {type(text).__name__}, not SQL text",
                 next_step="Write NULL, 5, 'a text' or an expression over columns, as a string",
             )
+        if schema.column(name) is None and "." in name and schema.resolve(tuple(name.split("."))):
+            raise InvalidPredicate(
+                f"{name[:100]!r} is a field of a struct, which cannot be set by itself",
+                next_step="Upsert rows with the whole struct",
+            )
         column = schema.column(name) or resolve(Name(((name, False),), 0), schema, name)
         if column.id in found:
             raise InvalidPredicate(f"column {column.name!r} is assigned twice")

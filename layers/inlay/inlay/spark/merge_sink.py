@@ -10,7 +10,9 @@ out at less cost than keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pyspark.sql.utils import is_remote
 
 from inlay.errors import InvalidRequest
 from inlay.spark.merge import MergeResult, merge
@@ -36,6 +38,11 @@ class MergeSink:
         deleted_log: str | None = None,
         tell: Callable[[int, MergeResult], None] = lambda batch, result: None,
     ) -> None:
+        if is_remote():
+            raise InvalidRequest(
+                "MergeSink does not run through Spark Connect: its memory is in this process",
+                next_step="Start the stream in a session on the cluster, as pipelines.merge does",
+            )
         self.told: list[MergeResult] = []
         self._uri = uri
         self._order = order
@@ -45,13 +52,6 @@ class MergeSink:
         self._deleted_log = deleted_log
         self._tell = tell
         self._recent = Recent()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Spark Connect alone pickles it, to call it in another process."""
-        raise InvalidRequest(
-            "MergeSink does not run through Spark Connect: its memory is in this process",
-            next_step="Start the stream in a session on the cluster, as pipelines.merge does",
-        )
 
     def __call__(self, records: DataFrame, batch_id: int) -> None:
         query = context_of(records.sparkSession, "MergeSink").getLocalProperty(QUERY_ID)

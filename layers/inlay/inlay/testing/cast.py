@@ -28,7 +28,7 @@ from inlay.ops.write.delete import delete, delete_keys
 from inlay.ops.write.ingest import Retry, Source, ingest
 from inlay.ops.write.update import update
 from inlay.ops.write.upsert import upsert
-from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.arrow.types import schema_from_arrow, schema_to_arrow
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request
 from inlay.testing import model
@@ -270,7 +270,17 @@ def upserter(sim: Simulation, name: str) -> None:
         request = f"{name}:{n}"
         sim.model.intend(request, model.upsert(rows, lambda r: r[0]))
         table = as_table(rows)
-        deliver(sim, name, request, lambda ctx, r, t=table: upsert(ctx, t, request=r))  # type: ignore[misc]
+        deliver(sim, name, request, lambda ctx, r, t=table: upsert_whole(ctx, t, r))  # type: ignore[misc]
+
+
+def upsert_whole(ctx: Context, table: pa.Table, request: Request) -> object:
+    """Upsert rows with a NULL for every column that somebody has added meanwhile: data that lacks one would
+    keep each old row of a key, with its value there, and the model knows the bank's columns only."""
+    base = load_pointer(ctx)
+    for field in schema_to_arrow(base.snapshot.schema):
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return upsert(ctx, table, base=base, request=request)
 
 
 def tidier(operation: Callable[[Context], object], *, times: int = ROUNDS, pause: float) -> Act:

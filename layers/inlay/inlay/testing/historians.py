@@ -23,7 +23,6 @@ from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.schema.partitioning import set_partitioning
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
-from inlay.ops.write.upsert import upsert
 from inlay.parse import parse_predicate
 from inlay.plan.change import Request
 from inlay.testing import model
@@ -36,6 +35,7 @@ from inlay.testing.cast import (
     deliver,
     enter,
     some_predicate,
+    upsert_whole,
 )
 from inlay.testing.model import Row, Violation
 from inlay.testing.stage import DAY_US, Simulation
@@ -134,7 +134,7 @@ def _perform(
     if kind == "append":
         return append(on_branch, as_table(rows), request=request)
     if kind == "upsert":
-        return upsert(on_branch, as_table(rows[:1]), request=request)
+        return upsert_whole(on_branch, as_table(rows[:1]), request)
     return delete(on_branch, where, mode=kind, request=request)
 
 

@@ -308,6 +308,11 @@ def checked_columns(
         raise InvalidRequest(f"columns cannot be a {type(columns).__name__}")
     asked = tuple(columns)
     unknown = [name for name in asked if name not in (*schema.names, *hidden)]
+    if unknown and isinstance(unknown[0], str) and schema.resolve(tuple(unknown[0].split("."))):
+        raise InvalidRequest(
+            f"{unknown[0][:100]!r} is a field of a struct: whole columns can be asked for",
+            next_step=f"Ask for {unknown[0].partition('.')[0]!r}, and take the field from it",
+        )
     if unknown:
         raise InvalidRequest(
             f"the table has no column {str(unknown[0])[:100]!r}",
