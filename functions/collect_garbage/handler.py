@@ -44,6 +44,7 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
             dry_run=asked.dry_run,
             # Fetched only where a receipt may have to be signed.
             hmac_key=settings.erasure_key() if snapshot.erasures else None,
+            retention_days=settings.retention_days(),
             life_seconds=LIFE_SECONDS if asked.life_seconds is None else asked.life_seconds,
             clock_margin_seconds=asked.clock_margin_seconds,
         )

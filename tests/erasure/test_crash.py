@@ -9,11 +9,19 @@ from dataclasses import replace
 import pytest
 
 from inlay.errors import RetryError
+from inlay.format.snapshot import Ref
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.ops.maintain.compact import compact
+from inlay.ops.refs.refs import branch
+from inlay.plan.change import Request
+from inlay.storage.base import Location
 from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
 
-from .people import WHO, People, ids_with, is_named, new_people
+from .oracle import guess
+from .people import NAME, WHO, People, ids_with, is_named, is_who, new_people
+from .test_guesses import guesses
+from .test_last_look import category
+from .test_receipt import named_like_her
 
 KEPT = [*range(10), *range(20, 30), *range(40, 50)]
 
@@ -131,3 +139,75 @@ def test_it_ends_beside_compaction_and_ingestion_after_a_crash() -> None:
         _script(survivor)
         assert people.found() == []
         assert [i for i in people.ids() if i < 60] == KEPT
+
+
+# -- everything at once ---------------------------------------------------------------------------
+
+
+def _crowded(versioned: bool) -> People:
+    """Two persons, a branch, a file of another writer with a whole category, one that statistics of a name
+    cannot rule out."""
+    people = new_people(versioned=versioned)
+    people.append(*ids_with(WHO))
+    people.time.sleep(1)
+    body = category(*range(20, 29))
+    people.store.put("ingest/people/c.parquet", body, metadata={"of": NAME})
+    people.ingest(Location("memory", "b", "ingest/people/c.parquet"))
+    branch(people.ctx, "b", Ref(kind="tag", version=people.snapshot.version))
+    named_like_her(people)
+    people.append(*ids_with(WHO, start=40))
+    return people
+
+
+def _crowded_script(process: People) -> None:
+    """Both are asked for; while they are in phase `purge`, a delete names the person."""
+    process.erase(is_who(), "case-1")
+    process.erase(is_named(), "case-2")
+    process.advance()
+    process.collect()
+    late = Request.of("late", body=str(is_named()))
+    process.delete(is_named(), request=late)
+    for _ in range(5):
+        process.time.sleep(1000)
+        process.advance()
+        process.collect()
+
+
+def _crowded_holds(people: People) -> None:
+    assert people.found() == []
+    assert guess(people.store, guesses()) == []
+    assert people.ids() == [*range(10), *range(20, 29), *range(40, 50), 900, 901]
+    assert people.snapshot.erasures == ()
+    for name in ("case-1", "case-2"):
+        assert verify_receipt(people.ctx, name).problems == ()
+
+
+def _strike_crowd(fates: tuple[Fate, ...], stride: int, first: int = 1) -> None:
+    numbers: list[int] = []
+
+    def count(sent: Sent) -> Fate:
+        numbers.append(sent.number)
+        return Fate.DONE
+
+    people = _crowded(True)
+    _crowded_script(_process(people, FaultyStore(people.store, count), 1))
+    _crowded_holds(people)
+    for number in range(first, numbers[-1] + 1, stride):
+        for fate in fates:
+            people = _crowded(bool(number % 2))
+            struck = _process(people, FaultyStore(people.store, _strikes(number, fate)), 1)
+            try:
+                _crowded_script(struck)
+            except (Killed, RetryError):
+                _crowded_script(_process(people, people.store, 2))
+            _crowded_holds(people)
+
+
+def test_erasures_together_and_late_deletes_survive_crashes_at_some_requests() -> None:
+    _strike_crowd((Fate.KILLED_AFTER,), stride=41)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fate", [Fate.KILLED_BEFORE, Fate.KILLED_AFTER, Fate.LOST, Fate.REFUSED])
+def test_erasures_together_and_late_deletes_survive_crashes_at_any_request(fate: Fate) -> None:
+    _strike_crowd((fate,), stride=1)

@@ -243,3 +243,16 @@ def test_many_pending_objects_are_judged_by_one_thread(people: People) -> None:
             threaded.ingest(Location("memory", "b", f"ingest/people/{n}.parquet"))
         assert threaded.finish().receipts
     assert people.found() == []
+
+
+def test_no_landing_zone_is_not_the_whole_bucket(people: People) -> None:
+    people.append(*ids_with(WHO))
+    people.store.put("elsewhere", b"of others")
+    people.erase()
+    people.advance()
+    for _ in range(3):
+        receipts = people.collect(landing="").receipts
+        people.time.sleep(1000)
+    assert receipts
+    assert people.ids() == list(range(10))
+    assert people.store.get("elsewhere").body == b"of others"

@@ -89,7 +89,10 @@ def test_a_tables_own_grace_comes_before_the_deployments(functions: Functions) -
     assert told["orders"]["collect_garbage"]["objects"] == 0
 
 
-def test_an_erasure_ends_with_a_receipt_that_names_nothing(functions: Functions) -> None:
+def test_an_erasure_ends_with_a_receipt_that_names_nothing(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INLAY_RETENTION_DAYS", "dead letters=14;function logs=30")
     functions.create_orders()
     functions.land()
     functions.replay("ingest.normal")
@@ -106,6 +109,8 @@ def test_an_erasure_ends_with_a_receipt_that_names_nothing(functions: Functions)
     assert len(receipts) == 1
     body = functions.store.get(receipts[0]).body.decode()
     assert "predicate_hmac_sha256" in body
+    reach = {each["what"]: each["until_us"] for each in json.loads(body)["out_of_reach"]}
+    assert {name for name, until in reach.items() if until} == {"dead letters", "function logs"}
     assert "customer_id" not in body
     assert list(functions.store.list("ingest/")) == []
     assert functions.orders().snapshot.erasures == ()

@@ -36,8 +36,8 @@ _TAIL_BYTES = len(',"digest":""}\n') + 2 * _DIGEST_BYTES
 _VERSION = re.compile(rb'\{"inlay":(\d{1,9})[,}]')
 
 
-def encode_frame(kind: str, body: dict[str, Any]) -> bytes:
-    """A `kind` ("snapshot", "files", …) object as bytes."""
+def encode_frame(kind: str, body: dict[str, Any], *, plain_bytes: int = PLAIN_MAX_BYTES) -> bytes:
+    """A `kind` ("snapshot", "files", …) object as bytes; compressed when it has more than `plain_bytes`."""
     text = json.dumps(
         {"inlay": FORMAT_VERSION, "kind": kind, **body},
         ensure_ascii=False,
@@ -46,7 +46,7 @@ def encode_frame(kind: str, body: dict[str, Any]) -> bytes:
     )
     head = text[:-1].encode("utf-8")
     plain = head + _ending(_digest(head))
-    if len(plain) <= PLAIN_MAX_BYTES:
+    if len(plain) <= plain_bytes:
         return plain
     # Columns of numbers gain from Huffman codes; the short matches that digits have by chance cost more
     # than they save.

@@ -117,6 +117,18 @@ def table_defaults() -> Mapping[str, object]:
     return found
 
 
+def retention_days() -> Mapping[str, float]:
+    """How long queues, logs and the like last, for the receipts of erasures: `name=days;name=days`."""
+    pairs = [p.partition("=") for p in os.environ.get("INLAY_RETENTION_DAYS", "").split(";") if p]
+    try:
+        return {name.strip(): float(days) for name, _, days in pairs}
+    except ValueError:
+        raise InvalidRequest(
+            "INLAY_RETENTION_DAYS is no list of name=days",
+            next_step="Set it to one, such as: dead letters=14;function logs=30",
+        ) from None
+
+
 def erasure_key() -> bytes:
     """The key of the receipts' HMAC: given by itself where there is no Secrets Manager, else fetched
     from the secret that is named."""

@@ -158,8 +158,9 @@ def collect_garbage(
 
     Open erasures are taken as far as they go (`ops.erase.finish`): `hmac_key` signs their receipts,
     `life_seconds` is the longest that one read or write may take, `landing` where objects land (by
-    default `ingest/<table>/` beside `tables/<table>`), `retention_days` how long queues, logs and the like
-    last, for the receipts (`ops.erase.receipt.OUT_OF_REACH`). `hands` list and delete (this process).
+    default `ingest/<table>/` beside `tables/<table>`; "": nowhere), `retention_days` how long queues, logs
+    and the like last, for the receipts (`ops.erase.receipt.OUT_OF_REACH`). `hands` list and delete (this
+    process).
     `clock_margin_seconds` is how far LastModified may be behind `Date` (docs/FORMAT.md, section 2): what is
     younger by that is not deleted, whatever the grace, and the last sweep of an erasure waits for it. 0 is
     right only for a store that takes both from one clock.

@@ -489,7 +489,9 @@ def finish_erasures(
     waiting: Waits = {}
     contents: Contents | None = None
     days = check_retention(retention_days or {})
-    sweeper = _Sweeper(ctx, int(life_seconds * 1_000_000), margin_us, hmac_key, landing, days)
+    # An empty prefix would be the whole bucket, and every table in it a landed object.
+    zone = landing or None
+    sweeper = _Sweeper(ctx, int(life_seconds * 1_000_000), margin_us, hmac_key, zone, days)
     deleted, failures = 0, ()
     for _ in range(MAX_STEPS):
         loaded = with_entries(ctx, load_pointer(ctx, carried=contents))

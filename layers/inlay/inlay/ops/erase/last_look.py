@@ -30,7 +30,8 @@ from inlay.parquet.footer.fields import File, KeyValue
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.footer.thrift import unpack
 from inlay.parquet.read.reader import Wanted, open_file
-from inlay.parquet.surgery.residue import Residue, search_open
+from inlay.parquet.read.row_groups import plan_groups
+from inlay.parquet.surgery.residue import Residue, Searched, search_open
 from inlay.plan.erasure import named_defaults
 from inlay.plan.pruning.literals import texts_of
 from inlay.plan.scan.scan import FileTask
@@ -174,9 +175,12 @@ def _search_file(
     found = SearchedFile(entry, how)
     try:
         is_cached = ctx.objects.cache.get(entry.key) is not None
-        task = FileTask(file=entry, schema=recorded)
-        opened = open_file(ctx.objects, task, Wanted(schema=schema, columns=()), inline)
-        searched = search_open(opened, look.predicate, inline)
+        task = FileTask(file=entry, schema=recorded, predicate=look.predicate)
+        wanted = Wanted(schema=schema, columns=())
+        opened = open_file(ctx.objects, task, wanted, inline)
+        # What this library wrote names nothing but its rows: where its footer rules them out, that is all.
+        is_open = entry.is_foreign or any(True for _ in plan_groups(opened, wanted))
+        searched = search_open(opened, look.predicate, inline) if is_open else Searched()
         fetched = 0 if is_cached else len(opened.tail if opened.body is None else opened.body)
         found = replace(
             found,

@@ -23,7 +23,7 @@ from hashlib import sha256
 from typing import Any
 
 from inlay.errors import CorruptTable, InvalidRequest
-from inlay.format.frame import decode_frame, encode_frame
+from inlay.format.frame import MAX_FRAME_BYTES, decode_frame, encode_frame
 from inlay.format.keys import (
     EVIDENCE,
     POINTER,
@@ -279,9 +279,10 @@ def check_retention(days: Mapping[str, float]) -> Mapping[str, float]:
 
 
 def encode_receipt(body: Mapping[str, Any]) -> bytes:
-    """Canonical: members in order of their names, no white space; the frame's digest is the last."""
+    """Canonical: members in order of their names, no white space; the frame's digest is the last.
+    Never compressed: people read it."""
     ordered = json.loads(json.dumps(body, sort_keys=True))
-    return encode_frame(RECEIPT_KIND, ordered)
+    return encode_frame(RECEIPT_KIND, ordered, plain_bytes=MAX_FRAME_BYTES)
 
 
 # -- verification ---------------------------------------------------------------------------------

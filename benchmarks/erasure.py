@@ -1,0 +1,235 @@
+"""What erasures ask of S3: requests and bytes, counted in front of the reference store, and dollars.
+
+    python benchmarks/erasure.py            # the tables of docs/COST.md, on stdout; about 5 minutes
+    python benchmarks/erasure.py --write    # and into docs/COST.md
+
+The files that hold the person are of full size. The others have as many row groups, each further from the
+next than requests are merged over, but fewer rows: their requests are those of full files, their bytes are
+not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from inlay.format.predicate import Comparison, In, Literal, Predicate
+from inlay.format.schema import Primitive
+from inlay.ops.collect_garbage import collect_garbage
+from inlay.ops.context import Context
+from inlay.ops.erase.receipt import verify_receipt
+from inlay.ops.erase.request import advance_erasures, open_erasure
+from inlay.ops.schema.create import create
+from inlay.ops.write.append import append
+from inlay.plan.change import Request
+from inlay.storage.memory import MemoryStore
+from inlay.storage.metered import NO_USAGE, MeteredStore, Usage
+
+PAGE = Path(__file__).parents[1] / "docs" / "COST.md"
+BEGIN, END = "<!-- erasure -->", "<!-- /erasure -->"
+# S3 Standard, us-east-1, dollars per million requests (AWS price list); deletes are free.
+CHEAP = {"get": 0.40, "head": 0.40}
+FREE = ("delete", "abort_multipart", "delete_versions")
+DEAR = 5.00
+# amazon-s3-find-and-forget, by its own cost overview: what one object costs it.
+PEER = 0.007
+
+GROUPS = 6
+SMALL_ROWS, FULL_ROWS = 1_200, 102_400  # of 1 KiB: 1.2 and 100 MiB
+KEYS = 1 << 40
+INT = Primitive("int64")
+
+
+@dataclass
+class Clock:
+    seconds: float = 1_800_000_000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    def now_us(self) -> int:
+        return int(self.seconds) * 1_000_000
+
+
+@dataclass
+class Bench:
+    clock: Clock = field(default_factory=Clock)
+
+    def __post_init__(self) -> None:
+        self.store = MeteredStore(MemoryStore("b", now_us=self.clock.now_us))
+        self.ctx = Context(
+            store=self.store,
+            root="tables/t",
+            uri="memory://b/tables/t",
+            executor=ThreadPoolExecutor(8),
+            clock=self.clock,
+            random=random.Random(1),
+        )
+
+    def make(self, files: list[list[int]]) -> None:
+        """A table of one file for each list of keys."""
+        schema = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("payload", pa.binary())])
+        settings = {
+            "write.compression": "none",
+            "write.target_file_bytes": 1 << 30,
+            "write.row_group_bytes": 1 << 30,
+            "write.row_group_rows": SMALL_ROWS // GROUPS,
+        }
+        create(self.ctx, schema, properties=settings)
+        for ids in files:
+            self.clock.sleep(1)
+            arrays = [
+                pa.array(ids, pa.int64()),
+                pa.array(range(len(ids)), pa.int64()),
+                pa.array([os.urandom(1000) for _ in ids], pa.binary()),
+            ]
+            ctx = self.ctx
+            if len(ids) == FULL_ROWS:
+                from inlay.ops.commit.driver import commit
+                from inlay.plan.change import Change, Edit
+
+                groups = {"write.row_group_rows": str(FULL_ROWS // GROUPS)}
+                commit(ctx, Change(operation="set_properties", edit=Edit(properties=groups)))
+            append(ctx, pa.table(arrays, schema=schema))
+
+    def fresh(self) -> Context:
+        """As a function that starts cold."""
+        return replace(self.ctx, cache=type(self.ctx.cache)())
+
+    def erase(self, name: str, predicate: Predicate) -> None:
+        self.clock.sleep(1)
+        open_erasure(self.fresh(), predicate, request=Request.of(name, body=name))
+
+    def finish(self) -> list[tuple[str, Usage]]:
+        """What each step asked for, up to the receipts."""
+        steps = []
+        before = self.store.usage()
+
+        def step(name: str) -> None:
+            nonlocal before
+            now = self.store.usage()
+            steps.append((name, now - before))
+            before = now
+
+        self.clock.sleep(60)
+        advance_erasures(self.fresh())
+        step("rewrite")
+        for name in ("last look and purge", "first sweep", "last sweep and receipt"):
+            collected = collect_garbage(self.fresh(), life_seconds=900, hmac_key=b"k", landing="")
+            step(name)
+            self.clock.sleep(1_000)
+        assert collected.receipts, "no receipt"
+        return steps
+
+
+def dollars(usage: Usage) -> float:
+    return sum(
+        many * (CHEAP.get(verb, 0.0 if verb in FREE else DEAR)) / 1e6
+        for verb, many in usage.requests.items()
+    )
+
+
+def row(name: str, usage: Usage) -> str:
+    reads = sum(usage.requests.get(verb, 0) for verb in CHEAP)
+    free = sum(usage.requests.get(verb, 0) for verb in FREE)
+    return (
+        f"| {name} | {reads:,} | {usage.total - reads - free:,} | {usage.bytes_up / 1e6:,.1f} | "
+        f"{usage.bytes_down / 1e6:,.1f} | {dollars(usage):.4f} |"
+    )
+
+
+HEAD = "| | GET, HEAD | PUT, COPY, LIST | MB up | MB down | $ |\n|---|---|---|---|---|---|"
+
+
+def one_of_many(files: int, *, in_order: bool) -> list[str]:
+    rng = random.Random(7)
+    who = KEYS // 2 + 1
+    lists = []
+    for n in range(files):
+        full = n % (files // 3) == 0 and n // (files // 3) < 3
+        rows = FULL_ROWS if full else SMALL_ROWS
+        span = range(n * (KEYS // files), (n + 1) * (KEYS // files)) if in_order else range(KEYS)
+        ids = sorted(rng.sample(span, rows))
+        if full:
+            ids[rows // 2] = who
+        lists.append(ids)
+    # Appended small files first: the row groups of the full ones are another size.
+    lists.sort(key=len)
+    bench = Bench()
+    bench.make(lists)
+    before = bench.store.usage()
+    bench.erase("one", Comparison(1, "=", Literal(INT, who)))
+    opened = bench.store.usage() - before
+    steps = [("open", opened), *bench.finish()]
+    assert verify_receipt(bench.ctx, "one").problems == ()
+    total = NO_USAGE
+    for _, usage in steps:
+        total += usage
+    return [HEAD, *(row(name, usage) for name, usage in steps), row("**all**", total)]
+
+
+def a_day(files: int, people: int, batches: int) -> tuple[list[str], Usage]:
+    """`people` erasures in `batches` over a table of small files; each person has rows in three."""
+    rng = random.Random(9)
+    lists = [list(range(n * SMALL_ROWS, (n + 1) * SMALL_ROWS)) for n in range(files)]
+    bench = Bench()
+    bench.make(lists)
+    free = rng.sample(range(files * SMALL_ROWS), 3 * people)
+    before = bench.store.usage()
+    left = people
+    for batch in range(batches):
+        for n in range(left // (batches - batch)):
+            left -= 1
+            ids = tuple(sorted(free.pop() for _ in range(3)))
+            bench.erase(f"case {batch} {n}", In(1, INT, ids))
+        bench.finish()
+        bench.clock.sleep(600)
+    total = bench.store.usage() - before
+    return [row(f"{people:,} erasures in {batches} batches", total)], total
+
+
+def page(files: int, people: int) -> str:
+    text = [f"### One key out of {files:,} files of 100 MiB, 3 of which hold it", ""]
+    text += ["Keys in order: bounds rule out the others.", ""]
+    text += one_of_many(files, in_order=True)
+    text += ["", "Keys in no order: every file has to be judged by its rows.", ""]
+    text += one_of_many(files, in_order=False)
+    text += ["", f"### {people:,} erasures in a day against 1, in a table of 100 files", "", HEAD]
+    one, usage = a_day(100, 1, 1)
+    many, all_ = a_day(100, people, min(24, people))
+    text += [*one, *many]
+    share = all_.total / people / usage.total
+    up = all_.bytes_up / people / usage.bytes_up
+    text += [
+        "",
+        f"An erasure of the {people:,} takes {share:.3f} of the requests and {up:.3f} of the bytes up that "
+        "one by itself takes.",
+    ]
+    return "\n".join(text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=1_000)
+    parser.add_argument("--people", type=int, default=1_000)
+    parser.add_argument("--write", action="store_true", help="into docs/COST.md")
+    asked = parser.parse_args()
+    text = page(asked.files, asked.people)
+    print(text)
+    if asked.write:
+        whole = PAGE.read_text()
+        head, rest = whole.split(BEGIN)
+        PAGE.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}")
+
+
+if __name__ == "__main__":
+    main()
