@@ -21,7 +21,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
-from inlay.errors import CorruptTable, InlayError, OutcomeUnknown, SnapshotGone, Unpublishable
+from inlay.errors import (
+    CorruptTable,
+    InlayError,
+    KeyTaken,
+    OutcomeUnknown,
+    SnapshotGone,
+    Unpublishable,
+)
 from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Vector
 from inlay.format.properties import Properties
@@ -70,7 +77,7 @@ from inlay.ops.publish.settle import is_settled, refuse_open_erasure, settle
 from inlay.plan.change import NeedSegments
 from inlay.plan.metadata.state import State, live_files, live_markers
 from inlay.plan.pruning.evidence import Evidence
-from inlay.storage.base import IF_ABSENT, IfMatch, Missing, Refused, Written
+from inlay.storage.base import IfMatch, Missing, Refused, Written
 
 # Others may commit and publish meanwhile: each round starts on what is newest then.
 MAX_ROUNDS = 8
@@ -644,10 +651,11 @@ class _Attempt:
         data = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False).encode()
         self.bytes += len(data)
         if not rebuild:
-            answer = self.ctx.store.put(self.ctx.key(key), data, condition=IF_ABSENT)
-            if isinstance(answer, Written):
+            try:
+                self.ctx.write_once(key, data)
                 return metadata, location
-            other = self._other(key, location)
+            except KeyTaken:
+                other = self._other(key, location)
             if other is not None:
                 return other, location
         self.ctx.store.put(self.ctx.key(key), data)
@@ -713,12 +721,16 @@ def _listed(reasons: Mapping[str, str]) -> str:
 
 def _swap(ctx: Context, found: Found, body: bytes, version: int) -> bool:
     """Whether the pointer is this publication now. Its answer is not believed: the pointer is looked at."""
-    condition = IF_ABSENT if found.etag is None else IfMatch(found.etag)
     failure: InlayError | None = None
     try:
-        answer = ctx.store.put(ctx.key(keys.PUBLISHED_POINTER), body, condition=condition)
-        if isinstance(answer, Written):
+        if found.etag is None:
+            ctx.write_once(keys.PUBLISHED_POINTER, body)
             return True
+        pointer = ctx.key(keys.PUBLISHED_POINTER)
+        if isinstance(ctx.store.put(pointer, body, condition=IfMatch(found.etag)), Written):
+            return True
+    except KeyTaken:
+        return False
     except InlayError as error:
         failure = error
     now = ctx.store.get(ctx.key(keys.PUBLISHED_POINTER))
@@ -734,21 +746,22 @@ def _write_hint(ctx: Context, version: int) -> None:
     for _ in range(MAX_ROUNDS):
         now = ctx.store.get(ctx.key(keys.VERSION_HINT))
         if isinstance(now, Missing):
-            condition = IF_ABSENT
-        else:
-            assert not isinstance(now, Refused)
-            text = now.body.strip()
-            newest = load_publication(ctx).publication if text != str(version).encode() else None
-            if newest is None:
+            try:
+                ctx.write_once(keys.VERSION_HINT, str(version).encode())
                 return
-            version = newest.version
-            if text == str(version).encode():
-                return
-            condition = IfMatch(now.etag)  # type: ignore[assignment]
-        if isinstance(
-            ctx.store.put(ctx.key(keys.VERSION_HINT), str(version).encode(), condition=condition),
-            Written,
-        ):
+            except KeyTaken:
+                continue
+        assert not isinstance(now, Refused)
+        text = now.body.strip()
+        newest = load_publication(ctx).publication if text != str(version).encode() else None
+        if newest is None:
+            return
+        version = newest.version
+        if text == str(version).encode():
+            return
+        hint = ctx.key(keys.VERSION_HINT)
+        swapped = ctx.store.put(hint, str(version).encode(), condition=IfMatch(now.etag))
+        if isinstance(swapped, Written):
             return
 
 
