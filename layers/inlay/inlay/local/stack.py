@@ -332,8 +332,9 @@ class LocalStack:
                 "Filter": {
                     "Key": {
                         "FilterRules": [
-                            {"Name": "prefix", "Value": each.prefix},
-                            {"Name": "suffix", "Value": each.suffix},
+                            {"Name": name, "Value": value}
+                            for name, value in (("prefix", each.prefix), ("suffix", each.suffix))
+                            if value  # a rule that matches everything is refused
                         ]
                     }
                 },
