@@ -37,8 +37,6 @@ BEGIN, END = "<!-- erasure -->", "<!-- /erasure -->"
 CHEAP = {"get": 0.40, "head": 0.40}
 FREE = ("delete", "abort_multipart", "delete_versions")
 DEAR = 5.00
-# amazon-s3-find-and-forget, by its own cost overview: what one object costs it.
-PEER = 0.007
 
 GROUPS = 6
 SMALL_ROWS, FULL_ROWS = 1_200, 102_400  # of 1 KiB: 1.2 and 100 MiB

@@ -132,25 +132,6 @@ def _type(kind: Type, format_version: int) -> Any:
             }
 
 
-def name_mapping(schema: Schema) -> list[dict[str, Any]]:
-    """Iceberg's `schema.name-mapping.default`: only adopted files without ids need it."""
-
-    def mapped(field: Field) -> dict[str, Any]:
-        found: dict[str, Any] = {"field-id": field.id, "names": [field.name]}
-        match field.type:
-            case Struct(fields):
-                found["fields"] = [mapped(f) for f in fields]
-            case ListOf(element):
-                found["fields"] = [mapped(element)]
-            case MapOf(key, value):
-                found["fields"] = [mapped(key), mapped(value)]
-            case Primitive():
-                pass
-        return found
-
-    return [mapped(f) for f in schema.fields]
-
-
 # -- single values --------------------------------------------------------------------------------
 
 
