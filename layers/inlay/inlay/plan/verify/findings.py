@@ -13,6 +13,8 @@ from enum import Enum
 
 # Findings of one kind that are kept; all are counted. A lost prefix would otherwise give millions.
 MAX_PER_KIND = 100
+# Archived versions that a check reads, newest first: one GET each.
+MAX_VERSIONS = 10_000
 
 
 class Severity(Enum):
