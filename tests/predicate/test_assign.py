@@ -112,7 +112,7 @@ def test_all_values_are_taken_from_the_rows_as_they_were():
         ("price", "price * score", "floating"),
         ("price", "price / 2", "quotient"),
         ("name", "name + 'x'", "arithmetic"),
-        ("id", "id + name", "no number"),
+        ("id", "id + name", "not a number"),
         ("id", "id + 'x'", "columns and numbers"),
         ("id", "id = 1", "an assignment is"),
         ("day", "'1970-02-30'", "no date"),
