@@ -20,7 +20,7 @@ from inlay.format.schema import Primitive
 from inlay.format.snapshot import PartitionField
 from inlay.ops.commit.driver import Committed, Conflicted, Skipped, commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.schema.create import create
 from inlay.plan.change import NO_EDIT, Change, Reads, Request, SpecEdit, Unit
 from inlay.plan.surgery.positions import PositionMap
@@ -41,7 +41,7 @@ def ctx() -> Context:
 
 
 @pytest.fixture
-def base(ctx: Context) -> Loaded:
+def base(ctx: Context) -> LoadedTable:
     """Files a (ids 0…9) and b (ids 10…19), ten rows each."""
     loaded = create(ctx, pa.schema([("id", pa.int64())]), primary_key=["id"])
     return done(
@@ -56,7 +56,7 @@ def file(key: str, low: int, rows: int = 10, **more) -> DataFile:
     )
 
 
-def done(result) -> Loaded:
+def done(result) -> LoadedTable:
     assert isinstance(result, Committed), result
     return result.loaded
 
@@ -65,16 +65,16 @@ def below(n: int) -> Comparison:
     return Comparison(1, "<", Literal(INT, n))
 
 
-def append(_: Loaded, key: str = "new", low: int = 3) -> Change:
+def append(_: LoadedTable, key: str = "new", low: int = 3) -> Change:
     return Change(operation="append", add=(file(key, low),))
 
 
-def table_delete(_: Loaded) -> Change:
+def table_delete(_: LoadedTable) -> Change:
     marker = Marker(id="range", body=KeyRange(1, 3, 6))
     return Change(operation="delete", add_markers=(marker,), deleted_rows=None)
 
 
-def row_delete(_: Loaded, marker: str = "rows", positions=(1, 2)) -> Change:
+def row_delete(_: LoadedTable, marker: str = "rows", positions=(1, 2)) -> Change:
     return Change(
         operation="delete",
         add_markers=(Marker(id=marker, body=Rows(tuple(positions)), file="a"),),
@@ -82,7 +82,7 @@ def row_delete(_: Loaded, marker: str = "rows", positions=(1, 2)) -> Change:
     )
 
 
-def update(base: Loaded, key: str = "updated") -> Change:
+def update(base: LoadedTable, key: str = "updated") -> Change:
     """Rows below 5 were read from file a and are inserted anew."""
     return Change(
         operation="update",
@@ -92,7 +92,7 @@ def update(base: Loaded, key: str = "updated") -> Change:
     )
 
 
-def upsert(_: Loaded, key: str = "upserted") -> Change:
+def upsert(_: LoadedTable, key: str = "upserted") -> Change:
     return Change(
         operation="upsert",
         add=(file(key, 3, rows=1),),
@@ -100,23 +100,23 @@ def upsert(_: Loaded, key: str = "upserted") -> Change:
     )
 
 
-def rewrite(base: Loaded, key: str = "rewritten") -> Change:
+def rewrite(base: LoadedTable, key: str = "rewritten") -> Change:
     output = file(key, 0, data_change=False, sequence=base.snapshot.version, origin="a")
     unit = Unit(("a",), (output,), base.snapshot.version, positions=PositionMap.of([10], {}))
     return Change(operation="rewrite", units=(unit,))
 
 
-def compact(base: Loaded, key: str = "packed") -> Change:
+def compact(base: LoadedTable, key: str = "packed") -> Change:
     output = file(key, 0, rows=20, data_change=False, sequence=base.snapshot.version)
     return Change(operation="compact", units=(Unit(("a", "b"), (output,), base.snapshot.version),))
 
 
-def expire(base: Loaded) -> Change:
+def expire(base: LoadedTable) -> Change:
     edit = replace(NO_EDIT, expire_through=base.snapshot.version - 1)
     return Change(operation="expire", edit=edit)
 
 
-def partition(base: Loaded, buckets: int = 4) -> Change:
+def partition(base: LoadedTable, buckets: int = 4) -> Change:
     fields = (PartitionField(1, f"bucket[{buckets}]", "id_bucket"),)
     edit = replace(NO_EDIT, spec=SpecEdit(base.snapshot.spec_id, fields))
     return Change(operation="set_partitioning", edit=edit)

@@ -40,7 +40,7 @@ from inlay.ops.commit.base import current_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.metadata.load import (
-    Loaded,
+    LoadedTable,
     find_ref,
     load_as_of,
     load_content,
@@ -61,7 +61,7 @@ from inlay.plan.change import Change, Edit
 from inlay.plan.erasure import LIFE_SECONDS
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State
-from inlay.plan.refs.refs import MAIN, hidden, seen
+from inlay.plan.refs.refs import MAIN, past_view, ref_view
 from inlay.plan.verify.findings import MAX_VERSIONS
 from inlay.storage.base import Head
 from inlay.storage.metered import MeteredStore, Usage
@@ -193,17 +193,17 @@ def open(
         past = load_version(ctx, current, version)
     else:
         return Table(ctx, loaded)
-    return Table(ctx, loaded, at=None if past is current else hidden(past, current))
+    return Table(ctx, loaded, at=None if past is current else past_view(past, current))
 
 
-def _at_ref(ctx: Context, loaded: Loaded, name: str) -> Table:
+def _at_ref(ctx: Context, loaded: LoadedTable, name: str) -> Table:
     table = loaded.pointer
     ref = find_ref(ctx, table, name)
     if ref.kind == "branch":
         ctx = replace(ctx, branch=name)
         return Table(ctx, on_branch(ctx, loaded))
     content = load_content(ctx, table, ref)
-    return Table(ctx, loaded, at=replace(seen(table, content), version=ref.version), tag=name)
+    return Table(ctx, loaded, at=replace(ref_view(table, content), version=ref.version), tag=name)
 
 
 def connect(
@@ -222,7 +222,7 @@ class Table:
     def __init__(
         self,
         context: Context,
-        loaded: Loaded,
+        loaded: LoadedTable,
         *,
         at: Snapshot | None = None,
         tag: str | None = None,
@@ -737,7 +737,7 @@ class Table:
             return find_ref(self._ctx, self._loaded.pointer, self.ref)
         return Ref(kind="tag", version=self.version)
 
-    def _main(self) -> Loaded:
+    def _main(self) -> LoadedTable:
         return load_pointer(replace(self._ctx, branch=None))
 
     def _edit(self, operation: str, run: Callable[[], Committed | Skipped]) -> WriteResult:
@@ -919,7 +919,7 @@ class Table:
             self.refresh()
         return result
 
-    def _maintain(self, operation: Callable[[Context, Loaded], R]) -> R:
+    def _maintain(self, operation: Callable[[Context, LoadedTable], R]) -> R:
         """Run `operation` on the newest version of what is open, and move on to what it made."""
         self._writable()
         self.refresh()
@@ -927,7 +927,7 @@ class Table:
         self.refresh()
         return result
 
-    def _maintain_all(self, operation: Callable[[Context, Loaded | None], R]) -> R:
+    def _maintain_all(self, operation: Callable[[Context, LoadedTable | None], R]) -> R:
         """The same for the table with all its branches, whichever is open."""
         if self._ctx.branch is None:
             return self._maintain(operation)
@@ -946,7 +946,9 @@ class Table:
                 table=self.uri,
             )
 
-    def _write(self, operation: str, run: Callable[[Loaded], Committed | Skipped]) -> WriteResult:
+    def _write(
+        self, operation: str, run: Callable[[LoadedTable], Committed | Skipped]
+    ) -> WriteResult:
         self._writable()
         before = _usage(self._ctx)
         try:

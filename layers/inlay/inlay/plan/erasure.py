@@ -142,7 +142,7 @@ def unclean_files(state: State, erasures: Iterable[Erasure]) -> dict[str, dict[s
     return found
 
 
-def on_ref(name: str | None) -> str:
+def ref_suffix(name: str | None) -> str:
     """The ref whose content an erasure waits for, if it is not main's."""
     return "" if name is None else f" (for {name})"
 
@@ -157,7 +157,7 @@ def is_purged(state: State, ref: Ref, erasure: Erasure) -> bool:
     )
 
 
-def holds(snapshot: Snapshot) -> list[str]:
+def legal_holds(snapshot: Snapshot) -> list[str]:
     """Names of tags under a legal hold."""
     return sorted(name for name, ref in snapshot.refs.items() if ref.hold)
 
@@ -183,7 +183,7 @@ def validate_erasure(state: State, edit: Edit) -> Conflict | None:
         return None
     if dict(edit.refs_were) != dict(state.snapshot.refs):
         return Conflict("branches or tags changed since they were found clean")
-    if holds(state.snapshot):
+    if legal_holds(state.snapshot):
         return Conflict("a legal hold keeps erasures from ending")
     if edit.searched is not None and any(f.key not in edit.searched for f in state.files()):
         return Conflict("files were added since the last check")

@@ -19,7 +19,7 @@ from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Where
 from inlay.format.predicate import field_ids
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.snapshot import Snapshot
-from inlay.format.widening import reach, widens
+from inlay.format.widening import covered_range, widens
 from inlay.plan.change import Change, Conflict, SchemaEdit
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.partitions import applies_to, current_spec
@@ -46,12 +46,14 @@ def is_evolved(snapshot: Snapshot, edit: SchemaEdit) -> bool:
     return same_columns(snapshot.schema, wanted, known)
 
 
-def looks_at(snapshot: Snapshot, edit: SchemaEdit) -> tuple[bool, bool]:
+def needed_entries(snapshot: Snapshot, edit: SchemaEdit) -> tuple[bool, bool]:
     """Whether the edit depends on file entries, and whether on markers; most edits depend on neither."""
     if edit.planned_on != snapshot.schema_id:
         return False, False  # a conflict, whatever they say
     after = evolved(snapshot, edit)
-    return bool(shrinking(snapshot.schema, after)), bool(_dropped(snapshot.schema, after))
+    return bool(fields_of_shorter_range(snapshot.schema, after)), bool(
+        _dropped(snapshot.schema, after)
+    )
 
 
 def validate_schema(state: State, change: Change) -> Conflict | None:
@@ -62,11 +64,11 @@ def validate_schema(state: State, change: Change) -> Conflict | None:
         if edit.planned_on != snapshot.schema_id:
             return Conflict("the schema was changed by another commit")
         try:
-            objection(state, edit)
+            check_evolution(state, edit)
         except InvalidRequest as error:
             return Conflict(error.message)
     schema = snapshot.schema
-    needed: frozenset[int] = frozenset().union(*map(spoken_of, change.add_markers))
+    needed: frozenset[int] = frozenset().union(*map(fields_of_marker, change.add_markers))
     for erasure in change.edit.erasures:
         if erasure.predicate is not None:
             needed |= field_ids(erasure.predicate)
@@ -76,13 +78,13 @@ def validate_schema(state: State, change: Change) -> Conflict | None:
         if entry.schema_id != snapshot.schema_id:
             if change.reads is not None:
                 return Conflict("the schema was changed while rows were derived under it")
-            reason = unreadable(entry, snapshot.schema_by_id(entry.schema_id), schema)
+            reason = why_unreadable(entry, snapshot.schema_by_id(entry.schema_id), schema)
             if reason:
                 return Conflict(reason)
     return None
 
 
-def spoken_of(marker: Marker) -> frozenset[int]:
+def fields_of_marker(marker: Marker) -> frozenset[int]:
     """Field ids that a delete reads."""
     match marker.body:
         case KeyRange(field_id=field_id):
@@ -98,13 +100,13 @@ def spoken_of(marker: Marker) -> frozenset[int]:
 # -- what stands against a change of the schema ---------------------------------------------------
 
 
-def objection(state: State, edit: SchemaEdit) -> None:
-    """Raises `InvalidRequest` for what the table still needs. Entries the edit `looks_at` must be
+def check_evolution(state: State, edit: SchemaEdit) -> None:
+    """Raises `InvalidRequest` for what the table still needs. Entries the edit `needed_entries` must be
     loaded."""
     snapshot = state.snapshot
     after = evolved(snapshot, edit)
     gone = _dropped(snapshot.schema, after)
-    _keys_stay(snapshot, gone)
+    _check_keys(snapshot, gone)
     if not applies_to(current_spec(snapshot).fields, after):
         raise InvalidRequest(
             "the table is partitioned by a column in a way that its new type does not support",
@@ -113,14 +115,14 @@ def objection(state: State, edit: SchemaEdit) -> None:
     if gone:
         for erasure in snapshot.erasures:
             if erasure.predicate is not None:
-                _not_spoken_of(field_ids(erasure.predicate), gone, erasure=erasure.id)
+                _check_unused(field_ids(erasure.predicate), gone, erasure=erasure.id)
         for marker in state.markers():
-            _not_spoken_of(spoken_of(marker), gone)
-    shrunk = shrinking(snapshot.schema, after)
+            _check_unused(fields_of_marker(marker), gone)
+    shrunk = fields_of_shorter_range(snapshot.schema, after)
     if shrunk:
         schemas = {s.id: s for s in snapshot.schemas}
         for entry in state.files():
-            reason = unreadable(entry, schemas[entry.schema_id], after, only=shrunk)
+            reason = why_unreadable(entry, schemas[entry.schema_id], after, only=shrunk)
             if reason and entry.key not in edit.proven:
                 raise InvalidRequest(
                     f"{reason} ({entry.key})",
@@ -133,7 +135,7 @@ def _dropped(before: Schema, after: Schema) -> dict[int, str]:
     return {f.id: spell(path) for path, f in before.walk() if f.id not in left}
 
 
-def _keys_stay(snapshot: Snapshot, gone: dict[int, str]) -> None:
+def _check_keys(snapshot: Snapshot, gone: dict[int, str]) -> None:
     needed = (
         (snapshot.primary_key, "the primary key", "A table keeps its key: copy it into a new one"),
         (snapshot.sort_by, "the sort order", "Sort the table by other columns first"),
@@ -152,7 +154,7 @@ def _keys_stay(snapshot: Snapshot, gone: dict[int, str]) -> None:
                 )
 
 
-def _not_spoken_of(ids: Iterable[int], gone: dict[int, str], erasure: str | None = None) -> None:
+def _check_unused(ids: Iterable[int], gone: dict[int, str], erasure: str | None = None) -> None:
     for field_id in ids:
         if field_id in gone:
             name = gone[field_id]
@@ -170,7 +172,7 @@ def _not_spoken_of(ids: Iterable[int], gone: dict[int, str], erasure: str | None
 # -- whether files can be read --------------------------------------------------------------------
 
 
-def shrinking(before: Schema, after: Schema) -> frozenset[int]:
+def fields_of_shorter_range(before: Schema, after: Schema) -> frozenset[int]:
     """Fields whose new type covers fewer years than the old one: each file must be known to hold no value
     outside them."""
     old = {field.id: field.type for _, field in before.walk()}
@@ -180,11 +182,11 @@ def shrinking(before: Schema, after: Schema) -> frozenset[int]:
         if isinstance(field.type, Primitive)
         and isinstance(was := old.get(field.id), Primitive)
         and widens(was, field.type)
-        and reach(was, field.type) is not None
+        and covered_range(was, field.type) is not None
     )
 
 
-def unreadable(
+def why_unreadable(
     entry: DataFile, recorded: Schema, schema: Schema, *, only: frozenset[int] | None = None
 ) -> str:
     """Why a file recorded under one schema may not be readable under another; empty if it certainly is.
@@ -216,7 +218,7 @@ def _unlike(entry: DataFile, was: Field, field: Field) -> str:
         case Primitive() as source, Primitive() as target:
             if not widens(source, target):
                 return f"is {target} now, and was written as {source}"
-            limits = reach(source, target)
+            limits = covered_range(source, target)
             if limits is not None and not _within(entry, field.id, limits):
                 return f"may hold values outside the range of {target}"
             return ""

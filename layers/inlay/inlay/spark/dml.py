@@ -42,7 +42,7 @@ from inlay.ops.commit.driver import Committed, Conflicted, commit
 from inlay.ops.commit.idempotency import already_applied
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.data.vectors import vector_markers
-from inlay.ops.metadata.load import Loaded, load_entries
+from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.write.writer import write_files
@@ -181,7 +181,7 @@ class InlayTable:
             table=self._uri,
         )
 
-    def _target(self, loaded: Loaded) -> DataFrame:
+    def _target(self, loaded: LoadedTable) -> DataFrame:
         """The live rows, each with its place."""
         context = context_of(self._spark, "update, delete and merge")
         state = loaded.state
@@ -343,7 +343,9 @@ def _kept(clause: _Clause, target: DataFrame, field: Field) -> Any:
     return f.lit(None)
 
 
-def _write(rows: DataFrame, uri: str, loaded: Loaded, clauses: Sequence[_Clause]) -> list[_Part]:
+def _write(
+    rows: DataFrame, uri: str, loaded: LoadedTable, clauses: Sequence[_Clause]
+) -> list[_Part]:
     actions = tuple(clause.action for clause in clauses)
     write = partial(_write_part, uri, bare(loaded), actions)
     # Partitions of a size worth a file, whatever the join has left.
@@ -353,7 +355,7 @@ def _write(rows: DataFrame, uri: str, loaded: Loaded, clauses: Sequence[_Clause]
 
 def _change(
     uri: str,
-    loaded: Loaded,
+    loaded: LoadedTable,
     parts: Sequence[_Part],
     clauses: Sequence[_Clause],
     request: Request | None,
@@ -447,7 +449,7 @@ def _read_part(
 
 
 def _write_part(
-    uri: str, loaded: Loaded, actions: Sequence[Action], batches: Iterator[pa.RecordBatch]
+    uri: str, loaded: LoadedTable, actions: Sequence[Action], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Write a task's new rows, and note where rows go that they replace."""
     ctx = connect(uri)

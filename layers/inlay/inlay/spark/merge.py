@@ -35,7 +35,7 @@ from inlay.format.predicate import Predicate
 from inlay.ops.commit.driver import Committed, Conflicted, commit
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.data.vectors import vector_markers
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.write.writer import write_files
@@ -182,7 +182,7 @@ def merge(
     )
 
 
-def _keys(loaded: Loaded, on: Sequence[str]) -> list[str]:
+def _keys(loaded: LoadedTable, on: Sequence[str]) -> list[str]:
     snapshot = loaded.snapshot
     keys = list(on) or [f.name for f in snapshot.schema.fields if f.id in snapshot.primary_key]
     if not keys:
@@ -190,7 +190,9 @@ def _keys(loaded: Loaded, on: Sequence[str]) -> list[str]:
     return keys
 
 
-def _check(changes: DataFrame, loaded: Loaded, keys: list[str], order: str, op: str | None) -> None:
+def _check(
+    changes: DataFrame, loaded: LoadedTable, keys: list[str], order: str, op: str | None
+) -> None:
     names = loaded.snapshot.schema.names
     for name in (*keys, order):
         if name not in names:
@@ -221,7 +223,7 @@ def _request(request_id: str | None, batch: tuple[str, int] | None) -> Request |
 def _write(
     records: DataFrame,
     uri: str,
-    loaded: Loaded,
+    loaded: LoadedTable,
     keys: list[str],
     found: Look,
     recent: Sequence[DataFile],
@@ -254,7 +256,7 @@ def _replaced(
 
 def _write_part(
     uri: str,
-    loaded: Loaded,
+    loaded: LoadedTable,
     keys: list[str],
     names: list[str],
     recent: Sequence[DataFile],

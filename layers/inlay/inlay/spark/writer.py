@@ -29,7 +29,7 @@ from inlay.ops.commit.idempotency import already_applied
 from inlay.ops.commit.retry import commit_planned
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import layout_of, recorded_as, target_of
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.write.delete import marker_of
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.write.writer import Layout, write_files
@@ -110,7 +110,7 @@ def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> W
     )
 
 
-def _open_for(options: WriteOptions, data: StructType) -> tuple[Context, Loaded]:
+def _open_for(options: WriteOptions, data: StructType) -> tuple[Context, LoadedTable]:
     """The table, with the columns of the data. It is created, or altered, by a commit of its own before the
     data is written: an empty table, or an empty column, is what a write that then fails leaves behind."""
     try:
@@ -270,7 +270,7 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
             )
         expect_committed(ctx, commit(ctx, change, base=loaded))
 
-    def _replacing(self, ctx: Context, base: Loaded, files: tuple[DataFile, ...]) -> Change:
+    def _replacing(self, ctx: Context, base: LoadedTable, files: tuple[DataFile, ...]) -> Change:
         job = self._job
         state = load_entries(ctx, base.state)
         return Change(

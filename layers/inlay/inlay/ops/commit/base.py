@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from inlay.errors import ConcurrentChange, TableReplaced
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_pointer
 
 # A base older than this is read again before an upload: the boundary may have moved by days.
 FRESH_SECONDS = 3600.0
 
 
-def fresh_base(ctx: Context, base: Loaded | None) -> Loaded:
+def fresh_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:
     """`base`, or the pointer as it is now when there is none or it is old."""
     if base is None or not base.etag:
         return load_pointer(ctx, carried=None if base is None else base.state.contents)
@@ -23,7 +23,7 @@ def fresh_base(ctx: Context, base: Loaded | None) -> Loaded:
     return base
 
 
-def current_base(ctx: Context, base: Loaded | None) -> Loaded:
+def current_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:
     """The pointer as it is now. For changes that look at rows or files: a table object that was opened
     an hour ago would not see what arrived since, and leave it there without a word."""
     loaded = load_pointer(ctx, carried=None if base is None else base.state.contents)
@@ -32,7 +32,7 @@ def current_base(ctx: Context, base: Loaded | None) -> Loaded:
     return loaded
 
 
-def check_same_schema(ctx: Context, planned_on: Loaded, now: Loaded) -> None:
+def check_same_schema(ctx: Context, planned_on: LoadedTable, now: LoadedTable) -> None:
     """For changes that are planned again with what names meant the first time: under another schema the
     same names may be other columns."""
     if now.snapshot.schema_id != planned_on.snapshot.schema_id:

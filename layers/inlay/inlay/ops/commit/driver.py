@@ -53,11 +53,11 @@ from inlay.format import keys
 from inlay.format.codec import encode_head, encode_snapshot
 from inlay.format.content import content_of
 from inlay.format.entry_json import Types
-from inlay.format.snapshot import Commit, HeadObject, Snapshot, observed
+from inlay.format.snapshot import Commit, HeadObject, Snapshot, with_open_times
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
     CONTENT_BYTES,
-    Loaded,
+    LoadedTable,
     bounded,
     find_version,
     grown,
@@ -110,7 +110,7 @@ class Committed:
     """This change is now part of the table, in exactly `loaded.snapshot.version`. `share` is what of
     that version's commit is this change's, when others were committed with it (`ops.commit.group`)."""
 
-    loaded: Loaded
+    loaded: LoadedTable
     duplicates: frozenset[bytes] = frozenset()
     skipped: tuple[Unit, ...] = ()
     attempts: int = 1
@@ -122,7 +122,7 @@ class Skipped:
     """Nothing was committed, and nothing had to be: `version` is where it was applied before, None when
     there was nothing to do."""
 
-    loaded: Loaded
+    loaded: LoadedTable
     version: int | None = None
     duplicates: frozenset[bytes] = frozenset()
     skipped: tuple[Unit, ...] = ()
@@ -132,7 +132,7 @@ class Skipped:
 class Conflicted:
     """Does not hold on the table as it is now; `loaded` is what it has to be planned on again."""
 
-    loaded: Loaded
+    loaded: LoadedTable
     conflict: Conflict
 
 
@@ -162,7 +162,7 @@ class _Effort:
             self.written.clear()
 
 
-def commit(ctx: Context, change: Change, *, base: Loaded | None = None) -> CommitResult:
+def commit(ctx: Context, change: Change, *, base: LoadedTable | None = None) -> CommitResult:
     """Commit `change`, rebasing as often as others win. See the module's head.
 
     Raises `CommitContention` when others won too often, `OutcomeUnknown`, `StaleUpload` when the
@@ -171,7 +171,9 @@ def commit(ctx: Context, change: Change, *, base: Loaded | None = None) -> Commi
 
     resolved = 0
 
-    def plan(loaded: Loaded, commit_id: str, name: Name) -> tuple[Loaded, Proposal | NotProposed]:
+    def plan(
+        loaded: LoadedTable, commit_id: str, name: Name
+    ) -> tuple[LoadedTable, Proposal | NotProposed]:
         nonlocal resolved
         found = propose(ctx, loaded, change, commit_id, name, resolved=resolved)
         resolved = found[0].snapshot.version
@@ -183,7 +185,7 @@ def commit(ctx: Context, change: Change, *, base: Loaded | None = None) -> Commi
     return declined(ctx, loaded, outcome)
 
 
-def declined(ctx: Context, loaded: Loaded, outcome: NotProposed) -> Skipped | Conflicted:
+def declined(ctx: Context, loaded: LoadedTable, outcome: NotProposed) -> Skipped | Conflicted:
     """What the caller is told of a change that was not proposed; raises where it can never be."""
     match outcome:
         case AlreadyApplied(version, duplicates):
@@ -206,8 +208,8 @@ def declined(ctx: Context, loaded: Loaded, outcome: NotProposed) -> Skipped | Co
 
 
 def race(
-    ctx: Context, base: Loaded, plan: Callable[[Loaded, str, Name], tuple[Loaded, T]]
-) -> tuple[Loaded, T, int]:
+    ctx: Context, base: LoadedTable, plan: Callable[[LoadedTable, str, Name], tuple[LoadedTable, T]]
+) -> tuple[LoadedTable, T, int]:
     """Plan on the base, write, swap; when another wins, again on what he left. Ends with the proposal
     that is now in the table, and the table as it left it, or with the first plan that is none."""
     loaded = base
@@ -219,7 +221,7 @@ def race(
         if not isinstance(outcome, Proposal):
             return loaded, outcome, effort.attempts
         ended = _attempt(ctx, loaded, outcome, effort)
-        if isinstance(ended, Loaded):
+        if isinstance(ended, LoadedTable):
             return ended, outcome, effort.attempts
         too_long = ctx.clock.monotonic() - effort.started > MAX_SECONDS
         if too_long and effort.attempts >= MAX_ATTEMPTS:
@@ -236,18 +238,18 @@ def race(
 class _Lost:
     """Another commit has the version this attempt was for. `to` is the table as it was then seen."""
 
-    to: Loaded | None = None
+    to: LoadedTable | None = None
 
 
 def propose(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     change: Change,
     commit_id: str,
     name: Name,
     *,
     resolved: int = 0,
-) -> tuple[Loaded, Proposal | NotProposed]:
+) -> tuple[LoadedTable, Proposal | NotProposed]:
     """`plan.commit.apply`, with the segments it asks for loaded on the way."""
     for _ in range(MAX_LOADS):
         outcome = apply(loaded.state, change, commit_id=commit_id, name=name, resolved=resolved)
@@ -257,7 +259,9 @@ def propose(
     raise CorruptTable("planning asks for ever more segments", table=ctx.uri)
 
 
-def _attempt(ctx: Context, loaded: Loaded, proposal: Proposal, effort: _Effort) -> Loaded | _Lost:
+def _attempt(
+    ctx: Context, loaded: LoadedTable, proposal: Proposal, effort: _Effort
+) -> LoadedTable | _Lost:
     """Write what the proposal needs, then swap it in."""
     base = loaded.snapshot
     to_write = [s for s in proposal.segments if s.id not in effort.written]
@@ -307,7 +311,7 @@ def _put_once(ctx: Context, relative: str, data: bytes) -> int:
     return ctx.write_once(relative, data).date_us
 
 
-def _archive(ctx: Context, loaded: Loaded, effort: _Effort) -> int | _Lost:
+def _archive(ctx: Context, loaded: LoadedTable, effort: _Effort) -> int | _Lost:
     """Store the base byte for byte as it was read; the store's date, or that the base is superseded.
 
     An archive that is there already is most often a racer's who has read the same pointer. It may also
@@ -357,7 +361,7 @@ def _archive(ctx: Context, loaded: Loaded, effort: _Effort) -> int | _Lost:
     return date_us
 
 
-def _read_after(ctx: Context, base: Snapshot) -> Loaded:
+def _read_after(ctx: Context, base: Snapshot) -> LoadedTable:
     """The pointer, of the table of `base`."""
     try:
         current = read_main(ctx)
@@ -368,7 +372,7 @@ def _read_after(ctx: Context, base: Snapshot) -> Loaded:
     return current
 
 
-def _superseded(ctx: Context, loaded: Loaded, current: Loaded) -> _Lost:
+def _superseded(ctx: Context, loaded: LoadedTable, current: LoadedTable) -> _Lost:
     """The attempt on `loaded` is lost to `current`, if that can have followed on it."""
     base, found = loaded.snapshot, current.snapshot
     # The same commit under another ETag: somebody has written the pointer's own bytes over it.
@@ -389,12 +393,12 @@ def _superseded(ctx: Context, loaded: Loaded, current: Loaded) -> _Lost:
 
 def _swap(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     snapshot: Snapshot,
     own: Snapshot | None,
     proposal: Proposal,
     effort: _Effort,
-) -> Loaded | _Lost:
+) -> LoadedTable | _Lost:
     """`snapshot` is what this writer sees when it has won; `own`, on a branch, what the pointer says."""
     data = encode_snapshot(own or snapshot)
     unanswered: StoreUnavailable | None = None
@@ -434,7 +438,7 @@ def _swap(
     ) from unanswered
 
 
-def _look(ctx: Context, loaded: Loaded, mine: Snapshot) -> tuple[str, int] | _Lost | None:
+def _look(ctx: Context, loaded: LoadedTable, mine: Snapshot) -> tuple[str, int] | _Lost | None:
     """Did my commit land? (ETag, date) when it did, `_Lost` when another has its version, None when
     the pointer is still the base.
 
@@ -489,16 +493,18 @@ def _unknown(ctx: Context, mine: Snapshot, what: str, error: Exception) -> Outco
     )
 
 
-def _look_back(ctx: Context, version: int, current: Loaded) -> tuple[Snapshot | None, Loaded]:
+def _look_back(
+    ctx: Context, version: int, current: LoadedTable
+) -> tuple[Snapshot | None, LoadedTable]:
     """The archive of a version that others have committed on top of, and the pointer as it is by then.
 
     Both at once: a base that is one request older than the winner's loses to him every time.
     """
 
-    def read(what: str) -> Snapshot | Loaded | None:
+    def read(what: str) -> Snapshot | LoadedTable | None:
         return find_version(ctx, version) if what == "archive" else newest()
 
-    def newest() -> Loaded:
+    def newest() -> LoadedTable:
         try:
             found = read_main(ctx)
         except InlayError:
@@ -506,32 +512,32 @@ def _look_back(ctx: Context, version: int, current: Loaded) -> tuple[Snapshot | 
         return found if found.snapshot.table_id == current.snapshot.table_id else current
 
     archived, now = ctx.map(read, ("archive", "pointer"))
-    assert isinstance(now, Loaded)
-    assert not isinstance(archived, Loaded)
+    assert isinstance(now, LoadedTable)
+    assert not isinstance(archived, LoadedTable)
     return archived, now
 
 
-def _lost(ctx: Context, loaded: Loaded, current: Loaded) -> _Lost:
+def _lost(ctx: Context, loaded: LoadedTable, current: LoadedTable) -> _Lost:
     return _Lost(on_branch(ctx, current, carried=loaded.state.contents))
 
 
 def _now(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     snapshot: Snapshot,
     own: Snapshot | None,
     proposal: Proposal,
     data: bytes,
     etag: str,
     date_us: int,
-) -> Loaded:
+) -> LoadedTable:
     """What the writer knows after its commit, without another request. An empty ETag (others have
     committed since) makes the next swap fail and rebase, which is right."""
     made = [(s.kind, s.id, s.entries) for s in proposal.segments if s.kind != "schemas"]
     contents = grown(loaded.state.contents, made)
-    state = State(observed(snapshot, date_us), bounded(retain(contents, snapshot)))
-    table = None if own is None else observed(own, date_us)
-    return Loaded(state, etag, data, date_us, ctx.clock.monotonic(), table)
+    state = State(with_open_times(snapshot, date_us), bounded(retain(contents, snapshot)))
+    table = None if own is None else with_open_times(own, date_us)
+    return LoadedTable(state, etag, data, date_us, ctx.clock.monotonic(), table)
 
 
 def back_off(ctx: Context, attempt: int, since: float | None = None) -> None:
@@ -551,7 +557,7 @@ def expect_committed(ctx: Context, result: CommitResult) -> Committed | Skipped:
     return result
 
 
-def create_pointer(ctx: Context, snapshot: Snapshot) -> Loaded | None:
+def create_pointer(ctx: Context, snapshot: Snapshot) -> LoadedTable | None:
     """Write a first snapshot where nothing is; None when a table is there already."""
     data = encode_snapshot(snapshot)
     try:
@@ -562,4 +568,4 @@ def create_pointer(ctx: Context, snapshot: Snapshot) -> Loaded | None:
         raise OutcomeUnknown(
             f"the table at {ctx.uri} could not be created", table=ctx.uri
         ) from error
-    return Loaded(State(snapshot), done.etag, data, done.date_us, ctx.clock.monotonic())
+    return LoadedTable(State(snapshot), done.etag, data, done.date_us, ctx.clock.monotonic())

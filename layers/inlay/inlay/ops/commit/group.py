@@ -32,7 +32,7 @@ from inlay.ops.commit.driver import (
 )
 from inlay.ops.commit_queue import Abandoned
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_segments
+from inlay.ops.metadata.load import LoadedTable, load_segments
 from inlay.plan.change import Change, NeedSegments, Proposal
 from inlay.plan.commit.apply import Admitted, admit
 from inlay.plan.commit.group import may_join, merge, only_appends
@@ -46,10 +46,10 @@ class _Member:
 
     ctx: Context
     change: Change
-    base: Loaded
+    base: LoadedTable
 
 
-def commit_together(ctx: Context, change: Change, *, base: Loaded) -> CommitResult:
+def commit_together(ctx: Context, change: Change, *, base: LoadedTable) -> CommitResult:
     """As `commit`; appends share a swap with those of other threads on this table."""
     if not only_appends(change):
         return commit(ctx, change, base=base)
@@ -70,7 +70,7 @@ def _fits(members: Sequence[_Member], member: _Member) -> bool:
     return same_table and same_branch and may_join([m.change for m in members], member.change)
 
 
-_Kept = tuple[str | None, Loaded]  # a branch, and how a turn left the table seen from it
+_Kept = tuple[str | None, LoadedTable]  # a branch, and how a turn left the table seen from it
 
 
 def _take_turn(
@@ -94,7 +94,7 @@ def _take_turn(
     return answers, (ctx.branch, max(ends, key=lambda loaded: loaded.snapshot.version))
 
 
-def _newest(bases: Sequence[Loaded], kept: Loaded | None) -> Loaded:
+def _newest(bases: Sequence[LoadedTable], kept: LoadedTable | None) -> LoadedTable:
     """What the turn before left is as good as a fresh read, unless a caller has read later: a table may
     have been replaced or rolled back in between."""
     newest = max(bases, key=lambda base: base.snapshot.version)
@@ -108,7 +108,7 @@ def _newest(bases: Sequence[Loaded], kept: Loaded | None) -> Loaded:
     return newest
 
 
-def commit_all(ctx: Context, changes: Sequence[Change], *, base: Loaded) -> Sequence[Answer]:
+def commit_all(ctx: Context, changes: Sequence[Change], *, base: LoadedTable) -> Sequence[Answer]:
     """Commit changes that `may_join` one another in one version, and answer each.
 
     Raises as `commit` does, where it is about all of them.
@@ -117,8 +117,8 @@ def commit_all(ctx: Context, changes: Sequence[Change], *, base: Loaded) -> Sequ
     admitted: dict[int, Admitted] = {}
 
     def plan(
-        loaded: Loaded, commit_id: str, name: Name
-    ) -> tuple[Loaded, Proposal | NotProposed | None]:
+        loaded: LoadedTable, commit_id: str, name: Name
+    ) -> tuple[LoadedTable, Proposal | NotProposed | None]:
         for position, change in enumerate(changes):
             if position in answers:
                 continue
@@ -148,7 +148,9 @@ def commit_all(ctx: Context, changes: Sequence[Change], *, base: Loaded) -> Sequ
     return [answers[n] for n in range(len(changes))]
 
 
-def _admit(ctx: Context, loaded: Loaded, change: Change) -> tuple[Loaded, Admitted | NotProposed]:
+def _admit(
+    ctx: Context, loaded: LoadedTable, change: Change
+) -> tuple[LoadedTable, Admitted | NotProposed]:
     verdict = admit(loaded.state, change)
     while isinstance(verdict, NeedSegments):  # twice at most: nodes of the ledger, then leaves
         loaded = replace(loaded, state=load_segments(ctx, loaded.state, verdict))

@@ -12,14 +12,14 @@ from dataclasses import replace
 from inlay.errors import RequestReused, RequestTooOld
 from inlay.ops.commit.driver import Skipped
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_segments
+from inlay.ops.metadata.load import LoadedTable, load_segments
 from inlay.plan.change import AlreadyApplied, Change, NeedSegments, Refused, Request
 from inlay.plan.metadata.ledger import look_up
 
 
 def known_requests(
-    ctx: Context, loaded: Loaded, requests: Sequence[Request]
-) -> tuple[Loaded, frozenset[bytes]]:
+    ctx: Context, loaded: LoadedTable, requests: Sequence[Request]
+) -> tuple[LoadedTable, frozenset[bytes]]:
     """Which of these events the ledger has, and `loaded` with the ledger segments that were read."""
     # Too old ones are the caller's to tell one by one: times are for the segments to look in only.
     horizon = loaded.snapshot.ledger.horizon_us
@@ -44,8 +44,8 @@ def known_requests(
 
 
 def already_applied(
-    ctx: Context, loaded: Loaded, request: Request | None
-) -> tuple[Loaded, Skipped | None]:
+    ctx: Context, loaded: LoadedTable, request: Request | None
+) -> tuple[LoadedTable, Skipped | None]:
     """`Skipped` when this request was applied before. Raises `RequestReused`, `RequestTooOld`."""
     if request is None:
         return loaded, None

@@ -15,7 +15,7 @@ from typing import Protocol
 from inlay.errors import ConcurrentChange, StaleUpload
 from inlay.ops.commit.driver import CommitResult, Committed, Conflicted, Skipped, back_off, commit
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.plan.change import Change
 
 # Plans of one operation on ever new bases.
@@ -28,17 +28,17 @@ class Planned:
     names."""
 
     change: Change
-    base: Loaded
+    base: LoadedTable
 
 
 class Commit(Protocol):
-    def __call__(self, ctx: Context, change: Change, *, base: Loaded) -> CommitResult: ...
+    def __call__(self, ctx: Context, change: Change, *, base: LoadedTable) -> CommitResult: ...
 
 
 def commit_planned(
     ctx: Context,
-    base: Loaded,
-    plan: Callable[[Loaded], Change | Planned | None],
+    base: LoadedTable,
+    plan: Callable[[LoadedTable], Change | Planned | None],
     *,
     commit: Commit = commit,
     once: bool = False,

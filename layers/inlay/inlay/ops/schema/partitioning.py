@@ -14,7 +14,7 @@ from inlay.ops.commit.base import fresh_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
 from inlay.ops.commit.idempotency import already_applied
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.parse.partitioning import partition_fields, spec_text
 from inlay.plan.change import Change, Edit, Request, SpecEdit
 from inlay.plan.pruning.partitions import current_spec
@@ -24,7 +24,7 @@ def set_partitioning(
     ctx: Context,
     texts: Sequence[str],
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Partition what is written from now on by `texts` (`parse.partitioning`); none: not at all. Raises

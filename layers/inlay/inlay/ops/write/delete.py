@@ -36,7 +36,7 @@ from inlay.ops.context import Context
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.maintain.rewrite import rewrite_file
 from inlay.ops.metadata.find_entry import load_file
-from inlay.ops.metadata.load import Loaded, load_matching
+from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.parquet.arrow.types import arrow_primitive, to_physical
 from inlay.parquet.read.reader import read_positions
 from inlay.plan.change import Change, Reads, Request, Unit
@@ -60,7 +60,7 @@ def delete(
     *,
     mode: str | None = None,
     file: str | None = None,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Delete the rows for which `predicate` is TRUE, in the whole table or in one data file."""
@@ -73,7 +73,7 @@ def delete(
         return before
     if file is not None:
         loaded = replace(loaded, state=load_file(ctx, loaded.state, file))
-        if file not in loaded.state.keys_at_hand():
+        if file not in loaded.state.loaded_file_keys():
             raise InvalidRequest(
                 f"no such file: {file}",
                 next_step="`files()` lists the live files; a rewrite may have replaced it",
@@ -89,7 +89,7 @@ def delete_keys(
     ctx: Context,
     keys: pa.Table,
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Delete the rows whose columns equal a row of `keys` (named as the table's columns). NULL equals
@@ -99,7 +99,7 @@ def delete_keys(
         return before
     bound = loaded
 
-    def markers_on(now: Loaded) -> list[Marker]:
+    def markers_on(now: LoadedTable) -> list[Marker]:
         check_same_schema(ctx, bound, now)
         return list(key_markers(ctx, now, keys))
 
@@ -111,7 +111,7 @@ def delete_row_groups(
     file: str,
     ordinals: Sequence[int],
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Delete whole row groups of one data file, by ordinal from 0. Reads no data."""
@@ -119,7 +119,7 @@ def delete_row_groups(
     if before is not None:
         return before
     loaded = replace(loaded, state=load_file(ctx, loaded.state, file))
-    entry = next((f for f in loaded.state.files_at_hand() if f.key == file), None)
+    entry = next((f for f in loaded.state.loaded_files() if f.key == file), None)
     wanted = tuple(sorted(set(ordinals)))
     if entry is None or not wanted or not 0 <= wanted[0] <= wanted[-1] < entry.row_groups:
         raise InvalidRequest(
@@ -132,7 +132,7 @@ def delete_row_groups(
 
 
 def marker_of(
-    ctx: Context, loaded: Loaded, predicate: Predicate, *, file: str | None = None
+    ctx: Context, loaded: LoadedTable, predicate: Predicate, *, file: str | None = None
 ) -> Marker:
     """The marker of a constant-time delete. Raises `InvalidPredicate` for one that is too large."""
     size = _stored_bytes(predicate)
@@ -151,7 +151,7 @@ def _stored_bytes(predicate: Predicate) -> int:
     return len(stored.encode("utf-8"))
 
 
-def key_markers(ctx: Context, loaded: Loaded, keys: pa.Table) -> Iterator[Marker]:
+def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[Marker]:
     """Markers for a table of keys: an IN list for a few, else Parquet objects of at most 32 MB."""
     schema = loaded.snapshot.schema
     if len(set(keys.column_names)) < len(keys.column_names):
@@ -207,7 +207,9 @@ def _in_objects(keys: pa.Table) -> Iterator[pa.Table]:
         yield keys.slice(start, rows)
 
 
-def _write_keys(ctx: Context, loaded: Loaded, field_ids: tuple[int, ...], keys: pa.Table) -> Marker:
+def _write_keys(
+    ctx: Context, loaded: LoadedTable, field_ids: tuple[int, ...], keys: pa.Table
+) -> Marker:
     from inlay.parquet.footer.columns import locate_columns
     from inlay.parquet.read.statistics import file_stats
 
@@ -225,13 +227,13 @@ def _write_keys(ctx: Context, loaded: Loaded, field_ids: tuple[int, ...], keys: 
 
 def _commit_markers(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     request: Request | None,
-    markers_on: Callable[[Loaded], Sequence[Marker]],
+    markers_on: Callable[[LoadedTable], Sequence[Marker]],
 ) -> Committed | Skipped:
     planned: list[Change] = []
 
-    def plan(base: Loaded) -> Change:
+    def plan(base: LoadedTable) -> Change:
         markers = tuple(markers_on(base))
         objects = any(m.object_key is not None for m in markers)
         change = Change(
@@ -278,10 +280,10 @@ class _RowDelete:
     request: Request | None
     made: dict[str, _Made] = field(default_factory=dict)
 
-    def run(self, loaded: Loaded) -> Committed | Skipped:
+    def run(self, loaded: LoadedTable) -> Committed | Skipped:
         return commit_planned(self.ctx, loaded, self._on)
 
-    def _on(self, loaded: Loaded) -> Planned:
+    def _on(self, loaded: LoadedTable) -> Planned:
         if self.file is None:
             state = load_matching(self.ctx, loaded.state, self.predicate)
         else:
@@ -289,10 +291,10 @@ class _RowDelete:
         loaded = replace(loaded, state=state)
         return Planned(self._plan(loaded), loaded)
 
-    def _plan(self, loaded: Loaded) -> Change:
+    def _plan(self, loaded: LoadedTable) -> Change:
         snapshot = loaded.snapshot
         found = dict(find_positions(self.ctx, loaded, self.predicate, file=self.file))
-        live = {f.key: f for f in loaded.state.files_at_hand()}
+        live = {f.key: f for f in loaded.state.loaded_files()}
         markers = list(loaded.state.markers())
         reads = None
         if Properties(snapshot.properties).text("isolation") == "serializable":
@@ -327,7 +329,7 @@ class _RowDelete:
         )
 
     def _rewrite(
-        self, loaded: Loaded, entry: DataFile, hits: Sequence[Marker], positions: BitMap64
+        self, loaded: LoadedTable, entry: DataFile, hits: Sequence[Marker], positions: BitMap64
     ) -> _Made:
         """What is written for a file is used again as long as the file stays as it was. Its live rows
         can only have become fewer: it lacks no row that it must have."""
@@ -351,11 +353,11 @@ class _RowDelete:
 
 
 def find_positions(
-    ctx: Context, loaded: Loaded, predicate: Predicate, *, file: str | None = None
+    ctx: Context, loaded: LoadedTable, predicate: Predicate, *, file: str | None = None
 ) -> Iterator[tuple[str, BitMap64]]:
     """(file key, positions of its live rows for which the predicate is TRUE), of the files at hand."""
     snapshot = loaded.snapshot
-    entries = (f for f in loaded.state.files_at_hand() if file is None or f.key == file)
+    entries = (f for f in loaded.state.loaded_files() if file is None or f.key == file)
     plan = plan_scan(
         entries,
         loaded.state.markers(),

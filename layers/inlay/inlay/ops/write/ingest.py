@@ -51,7 +51,7 @@ from inlay.ops.commit.idempotency import known_requests
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data.copy import copy_object
 from inlay.ops.data.data_files import write_batches
-from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
 from inlay.parquet.arrow.declared import Declared
@@ -155,7 +155,7 @@ class IngestResult:
 
     outcomes: tuple[SourceOutcome, ...]
     write: WriteResult
-    loaded: Loaded
+    loaded: LoadedTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def ingest(
     sources: Sequence[Source],
     *,
     adopt: bool = False,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     cut_bytes: int | None = None,
     deadline_seconds: float | None = None,
 ) -> IngestResult:
@@ -236,7 +236,7 @@ def ingest(
 
 
 def _ingest(
-    ctx: Context, sources: Sequence[Source], adopt: bool, loaded: Loaded, budget: _Budget
+    ctx: Context, sources: Sequence[Source], adopt: bool, loaded: LoadedTable, budget: _Budget
 ) -> IngestResult | None:
     batch = _Batch()
     loaded, known = known_requests(ctx, loaded, [s.request for s in sources])
@@ -325,8 +325,8 @@ def _look_at_all(
     sources: Sequence[Source],
     fresh: Sequence[int],
     adopt: bool,
-    loaded: Loaded,
-) -> Loaded:
+    loaded: LoadedTable,
+) -> LoadedTable:
     """Settle what the objects themselves say; the table may get columns by it."""
 
     def look(positions: Sequence[int], table: Snapshot, extend: bool) -> None:
@@ -339,10 +339,10 @@ def _look_at_all(
         for position, found in ctx.map(one, positions):
             batch.settle(position, found)
 
-    def extended(base: Loaded, position: int) -> Loaded:
+    def extended(base: LoadedTable, position: int) -> LoadedTable:
         arrow = batch.wider.pop(position).arrow
         grown = _guarded(ctx, sources[position], lambda _: admit_columns(ctx, base, [arrow]))
-        if isinstance(grown, Loaded):
+        if isinstance(grown, LoadedTable):
             return grown
         batch.outcomes[position] = grown
         return base
@@ -375,7 +375,7 @@ def _too_old(ctx: Context, source: Source) -> RequestTooOld:
     )
 
 
-def _drop_known(ctx: Context, batch: _Batch, loaded: Loaded) -> None:
+def _drop_known(ctx: Context, batch: _Batch, loaded: LoadedTable) -> None:
     late = dict(batch.seen)
     _, known = known_requests(ctx, loaded, [s.source.request for s in late.values()])
     taken: set[bytes] = set()
@@ -458,7 +458,7 @@ def inspect_source(ctx: Context, source: Source, snapshot: Snapshot) -> DataFile
 
 
 def _take(
-    ctx: Context, seen: _Seen, adopt: bool, loaded: Loaded
+    ctx: Context, seen: _Seen, adopt: bool, loaded: LoadedTable
 ) -> SourceOutcome | tuple[DataFile, ...]:
     """Make the object the table's own (or adopt it in place). A file without rows makes no file."""
     if seen.entry.rows == 0:
@@ -490,7 +490,7 @@ def _policy(snapshot: Snapshot) -> str:
 
 
 def _has_unused_entries(
-    ctx: Context, whole: DataFile, adopt: bool, loaded: Loaded, source: Source
+    ctx: Context, whole: DataFile, adopt: bool, loaded: LoadedTable, source: Source
 ) -> bool:
     """Whether the file is to be written anew for what only its dictionaries name. Raises `UnsupportedFile`
     where the table refuses such files."""
@@ -549,7 +549,7 @@ def _stamp(
 
 
 def _split(
-    ctx: Context, whole: DataFile, loaded: Loaded, source: Source
+    ctx: Context, whole: DataFile, loaded: LoadedTable, source: Source
 ) -> Superseded | tuple[DataFile, ...]:
     """The rows of a landing object as files of their partitions."""
     schema = loaded.snapshot.schema

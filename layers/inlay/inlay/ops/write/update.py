@@ -27,7 +27,7 @@ from inlay.ops.context import Context
 from inlay.ops.data.data_files import write_batches
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.maintain.rewrite import rewrite_file
-from inlay.ops.metadata.load import Loaded, load_matching
+from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.write.delete import marker_of
 from inlay.parquet.arrow.assignments import assign
 from inlay.parquet.arrow.declared import Declared
@@ -45,7 +45,7 @@ def update(
     predicate: Predicate,
     *,
     mode: str | None = None,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Set columns of the rows for which `predicate` is TRUE."""
@@ -55,7 +55,7 @@ def update(
     chosen = mode or Properties(loaded.snapshot.properties).text("update.mode")
     bound_to = loaded.snapshot.schema if base is None else base.snapshot.schema
 
-    def plan(loaded: Loaded) -> Planned | None:
+    def plan(loaded: LoadedTable) -> Planned | None:
         _check_bound(ctx, assignments, bound_to, loaded)
         loaded = replace(loaded, state=load_matching(ctx, loaded.state, predicate))
         change = _plan_update(ctx, loaded, assignments, predicate, chosen, request)
@@ -64,7 +64,9 @@ def update(
     return commit_planned(ctx, loaded, plan)
 
 
-def _check_bound(ctx: Context, assignments: Assignments, bound_to: Schema, loaded: Loaded) -> None:
+def _check_bound(
+    ctx: Context, assignments: Assignments, bound_to: Schema, loaded: LoadedTable
+) -> None:
     """Assigned values have the types that their columns had when they were parsed."""
     schema = loaded.snapshot.schema
     for field_id in fields_of(assignments):
@@ -80,7 +82,7 @@ def _check_bound(ctx: Context, assignments: Assignments, bound_to: Schema, loade
 
 def _plan_update(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     assignments: Assignments,
     predicate: Predicate,
     mode: str,
@@ -92,7 +94,7 @@ def _plan_update(
     schema = snapshot.schema
     evidence = Evidence.of_snapshot(snapshot)
     plan = plan_scan(
-        loaded.state.files_at_hand(),
+        loaded.state.loaded_files(),
         loaded.state.markers(),
         predicate,
         evidence=evidence,
@@ -131,7 +133,7 @@ def _plan_update(
         return change
     if mode == "tombstone":
         return replace(change, add_markers=(marker_of(ctx, loaded, predicate),))
-    live = {f.key: f for f in loaded.state.files_at_hand()}
+    live = {f.key: f for f in loaded.state.loaded_files()}
     if mode == "vector":
         emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
         marked = {k: p for k, p in found.items() if k not in emptied}

@@ -27,9 +27,9 @@ from inlay.plan.commit.conflicts import settle_units, validate
 from inlay.plan.commit.draft import Draft
 from inlay.plan.commit.required_segments import needed
 from inlay.plan.metadata.ledger import look_up, without_duplicates
-from inlay.plan.metadata.pointer_budget import fit
+from inlay.plan.metadata.pointer_budget import fit_pointer
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.partitions import is_partitioned_so
+from inlay.plan.pruning.partitions import has_partitioning
 from inlay.plan.schema_conflicts import is_evolved
 
 
@@ -42,7 +42,7 @@ def apply(
     resolved: int = 0,
 ) -> Outcome:
     """What committing `change` on top of `state` comes to. Times must have been filled in
-    (`format.snapshot.observed`). `name` gives new segments their ids; `resolved`: see
+    (`format.snapshot.with_open_times`). `name` gives new segments their ids; `resolved`: see
     `plan.commit.required_segments`."""
     admitted = admit(state, change)
     if not isinstance(admitted, Admitted):
@@ -51,7 +51,7 @@ def apply(
 
     if change.edit.schema is not None and is_evolved(state.snapshot, change.edit.schema):
         return Unchanged()
-    if change.edit.spec is not None and is_partitioned_so(state.snapshot, change.edit.spec):
+    if change.edit.spec is not None and has_partitioning(state.snapshot, change.edit.spec):
         return Unchanged()
     needs = needed(state, change, resolved=resolved)
     if needs is not None:
@@ -71,7 +71,7 @@ def apply(
     snapshot = draft.build()
     if snapshot is None:
         return Unchanged(skipped)
-    rolled = fit(snapshot, state, change, name)
+    rolled = fit_pointer(snapshot, state, change, name)
     if isinstance(rolled, NeedSegments):
         return rolled
     snapshot, segments = rolled

@@ -79,7 +79,7 @@ def validate(state: State, change: Change) -> Conflict | None:
     named = {m.file for m in change.add_markers if m.file is not None} | set(change.remove)
     named -= {f.key for f in change.add}
     if named:
-        gone = named - state.keys_at_hand()
+        gone = named - state.loaded_file_keys()
         if gone:
             return Conflict("files whose rows were to be deleted were replaced", frozenset(gone))
     moved_on = (
@@ -98,7 +98,7 @@ def _validate_reads(state: State, reads: Reads) -> Conflict | None:
     """Update and merge insert rows derived from rows they read: nothing of that may have changed."""
     read: list[DataFile] = []
     evidence = Evidence.of_snapshot(state.snapshot)
-    for entry in state.files_at_hand():
+    for entry in state.loaded_files():
         if entry.key in reads.files:
             read.append(entry)
             continue
@@ -112,7 +112,7 @@ def _validate_reads(state: State, reads: Reads) -> Conflict | None:
     gone = reads.files - {f.key for f in read}
     if gone:
         return Conflict("files that were read have been replaced", frozenset(gone))
-    for marker in state.markers_at_hand():
+    for marker in state.loaded_markers():
         landed = (marker.sequence or 0) > reads.version
         if landed and any(marker_may_hit(marker, entry, evidence) for entry in read):
             return Conflict("rows that were read have been deleted or changed")
@@ -125,9 +125,9 @@ def settle_units(
     """(units that still hold, units to give up, markers remapped onto outputs)."""
     if not change.units:
         return (), (), ()
-    live = {f.key: f for f in state.files_at_hand()}
+    live = {f.key: f for f in state.loaded_files()}
     by_file: dict[str, list[Marker]] = {}
-    for marker in state.markers_at_hand():
+    for marker in state.loaded_markers():
         if marker.file is not None:
             by_file.setdefault(marker.file, []).append(marker)
     held: list[Unit] = []

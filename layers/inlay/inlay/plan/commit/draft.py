@@ -28,16 +28,16 @@ from inlay.plan.change import NO_EDIT, Change, Edit, Unit
 from inlay.plan.metadata.ledger import forgotten_before, horizon, next_salt
 from inlay.plan.metadata.state import State, count_totals, live_files, live_markers
 from inlay.plan.metadata.stats_columns import choose_stats_columns
-from inlay.plan.metadata.tree import bury, open_tree
+from inlay.plan.metadata.tree import mark_dead, open_tree
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import current_spec, repartitioned
 from inlay.plan.pruning.prune import all_match
-from inlay.plan.refs.refs import edited_refs, net_counts, seen, shaped
+from inlay.plan.refs.refs import edited_refs, net_counts, ref_view, with_layout_of
 from inlay.plan.scan.marker_scope import (
-    known_to,
     marker_may_hit,
     marker_predicate,
     reference_may_hit,
+    stats_for,
 )
 from inlay.plan.schema_conflicts import evolved
 from inlay.plan.schema_evolution import field_at
@@ -218,10 +218,10 @@ class Draft:
                 yield leaf, contents.files[leaf.id]
 
     def _bury(self, tier: Tier[Any], dead: Mapping[str, Iterable[int]]) -> tuple[Segment, ...]:
-        return bury(tier.segments, self.state.contents.nodes, dead)
+        return mark_dead(tier.segments, self.state.contents.nodes, dead)
 
     def _covers(self, marker: Marker, predicate: Predicate, entry: DataFile) -> bool:
-        known = known_to(marker, entry, self.evidence)
+        known = stats_for(marker, entry, self.evidence)
         return entry.rows > 0 and all_match(predicate, known, entry.rows)
 
     def _worth_keeping(
@@ -351,9 +351,9 @@ class Draft:
             properties[LEDGER_SALT] = self.salt.as_property
         if edit.content is not None:
             commit = net_counts(snapshot.commit, self.base.totals, edit.content.totals)
-            snapshot = dataclasses.replace(seen(snapshot, edit.content), commit=commit)
+            snapshot = dataclasses.replace(ref_view(snapshot, edit.content), commit=commit)
         if edit.shape is not None:
-            snapshot = shaped(snapshot, edit.shape)
+            snapshot = with_layout_of(snapshot, edit.shape)
         refs = edited_refs(snapshot, edit)
         erasures = self._erasures(edit)
         expired = snapshot.expired

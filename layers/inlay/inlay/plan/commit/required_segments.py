@@ -15,7 +15,7 @@ from inlay.plan.change import Change, NeedSegments
 from inlay.plan.metadata.state import State
 from inlay.plan.metadata.tree import Wanted
 from inlay.plan.pruning.prune import may_match
-from inlay.plan.schema_conflicts import looks_at
+from inlay.plan.schema_conflicts import needed_entries
 
 
 def needed(state: State, change: Change, *, resolved: int = 0) -> NeedSegments | None:
@@ -31,13 +31,13 @@ def needed(state: State, change: Change, *, resolved: int = 0) -> NeedSegments |
 
 def _files(state: State, change: Change, resolved: int) -> tuple[Segment, ...]:
     edit = change.edit
-    shrinks = edit.schema is not None and looks_at(state.snapshot, edit.schema)[0]
+    shrinks = edit.schema is not None and needed_entries(state.snapshot, edit.schema)[0]
     if edit.recount or shrinks or edit.ends_rewriting:
         return state.missing_files()
     named = named_files(state, change)
     if not named and change.reads is None:
         return ()
-    unfound = named - state.keys_at_hand()
+    unfound = named - state.loaded_file_keys()
     return state.missing_files(_newer_or(change, resolved if unfound else None))
 
 
@@ -45,7 +45,7 @@ def named_files(state: State, change: Change) -> set[str]:
     """Files that must be live for the change to mean anything."""
     added = {f.key for f in change.add}
     dropped = set(change.drop_markers)
-    marked = state.markers_at_hand() if dropped else ()
+    marked = state.loaded_markers() if dropped else ()
     return {
         *(key for unit in change.units for key in unit.inputs),
         *change.remove,
@@ -78,7 +78,7 @@ def _newer_or(change: Change, resolved: int | None) -> Wanted:
 def _markers(state: State, change: Change) -> tuple[Segment, ...]:
     edit = change.edit
     replaces_files = bool(change.units or change.remove)
-    drops = edit.schema is not None and looks_at(state.snapshot, edit.schema)[1]
+    drops = edit.schema is not None and needed_entries(state.snapshot, edit.schema)[1]
     if replaces_files or change.drop_markers or edit.recount or drops or edit.forgotten:
         return state.missing_markers()
     reads = change.reads
