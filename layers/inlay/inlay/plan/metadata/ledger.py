@@ -35,10 +35,10 @@ DAY_US = 86_400_000_000
 
 
 def look_up(
-    state: State, change: Change
+    state: State, request: Request | None, events: Sequence[Request] = ()
 ) -> frozenset[bytes] | NeedSegments | Refused | AlreadyApplied:
     """Ids of the change's events that were applied before, or why there is nothing left to do."""
-    asked = [r for r in (change.request, *change.events) if r is not None]
+    asked = [r for r in (request, *events) if r is not None]
     if not asked:
         return frozenset()
     ledger = state.snapshot.ledger
@@ -49,19 +49,19 @@ def look_up(
         return NeedSegments(ledger=(*opened.closed, *missing))
     applied = _applied(state, opened.leaves, {r.id for r in asked})
     # Checked first: what is in the ledger was applied, however old it is.
-    if change.request is not None and change.request.id in applied:
-        before = applied[change.request.id]
-        if not _is_same_content(state.snapshot, before, change.request):
+    if request is not None and request.id in applied:
+        before = applied[request.id]
+        if not _is_same_content(state.snapshot, before, request):
             return Refused(
-                f"request id {change.request.text!r} was used before, at version "
+                f"request id {request.text!r} was used before, at version "
                 f"{before.version}, with another content",
                 "reused",
             )
         return AlreadyApplied(before.version)
     if any(r.id not in applied for r in too_old):
         return Refused("the request is older than this table's ledger reaches back", "too_old")
-    duplicates = frozenset(r.id for r in change.events if r.id in applied)
-    if change.events and len(duplicates) == len({r.id for r in change.events}):
+    duplicates = frozenset(r.id for r in events if r.id in applied)
+    if events and len(duplicates) == len({r.id for r in events}):
         newest = max((applied[i].version or 0 for i in duplicates), default=0)
         return AlreadyApplied(newest or None, duplicates)
     return duplicates
