@@ -164,7 +164,7 @@ class InlayTable:
             return DmlResult(committed=False, version=before.version or loaded.snapshot.version)
         result = DmlResult(committed=False, version=loaded.snapshot.version)
 
-        def plan(loaded: Loaded) -> Planned | None:
+        def plan(loaded: LoadedTable) -> Planned | None:
             nonlocal result
             check_writable(ctx, loaded)
             loaded = replace(loaded, state=load_entries(ctx, loaded.state))

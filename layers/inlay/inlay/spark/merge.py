@@ -118,7 +118,7 @@ def merge(
     result = MergeResult(committed=False, version=0)
     added: tuple[DataFile, ...] = ()
 
-    def plan(loaded: Loaded) -> Planned | None:
+    def plan(loaded: LoadedTable) -> Planned | None:
         nonlocal result, added
         check_writable(ctx, loaded)
         if recent is not None:

@@ -48,7 +48,7 @@ from inlay.format import keys
 from inlay.format.codec import encode_head, encode_snapshot
 from inlay.format.content import content_of
 from inlay.format.entry_json import Types
-from inlay.format.snapshot import Commit, HeadObject, Snapshot, observed
+from inlay.format.snapshot import Commit, HeadObject, Snapshot, with_open_times
 from inlay.ops.commit.backoff import back_off
 from inlay.ops.commit.register import Lost, Unknown, Won, read_after, superseded_by, swap
 from inlay.ops.context import Context
@@ -132,17 +132,17 @@ class Planned:
     names."""
 
     change: Change
-    base: Loaded
+    base: LoadedTable
 
 
 class Submit(Protocol):
-    def __call__(self, ctx: Context, change: Change, *, base: Loaded) -> CommitResult: ...
+    def __call__(self, ctx: Context, change: Change, *, base: LoadedTable) -> CommitResult: ...
 
 
 def commit_planned(
     ctx: Context,
-    base: Loaded,
-    plan: Callable[[Loaded], Change | Planned | None],
+    base: LoadedTable,
+    plan: Callable[[LoadedTable], Change | Planned | None],
     *,
     plans: int = MAX_PLANS,
     uploads: int = MAX_UPLOADS,
@@ -183,7 +183,7 @@ def commit_planned(
         back_off(ctx, planned, started)
 
 
-def commit_or_skip(ctx: Context, change: Change, *, base: Loaded) -> Committed | Skipped:
+def commit_or_skip(ctx: Context, change: Change, *, base: LoadedTable) -> Committed | Skipped:
     """As `commit`, for one of many pieces of work: where GC overtook its objects, or all that it does was
     given up, it is skipped, and its caller plans again on `loaded`."""
     return commit_planned(ctx, base, lambda now: change if now is base else None, plans=1)
@@ -198,7 +198,7 @@ def commit(ctx: Context, change: Change, *, base: LoadedTable | None = None) -> 
     resolved = 0
 
     def propose(
-        loaded: Loaded, commit_id: str, name: Name
+        loaded: LoadedTable, commit_id: str, name: Name
     ) -> Proposal | NotProposed | NeedSegments:
         nonlocal resolved
         found = apply(loaded.state, change, commit_id=commit_id, name=name, resolved=resolved)
@@ -213,7 +213,7 @@ def commit(ctx: Context, change: Change, *, base: LoadedTable | None = None) -> 
     return not_committed(ctx, loaded, outcome)
 
 
-def not_committed(ctx: Context, loaded: Loaded, outcome: NotProposed) -> Skipped | Conflicted:
+def not_committed(ctx: Context, loaded: LoadedTable, outcome: NotProposed) -> Skipped | Conflicted:
     """What the caller learns of a change that was not proposed; raises where it can never be."""
     match outcome:
         case AlreadyApplied(version, duplicates):
@@ -273,9 +273,9 @@ class WrittenSegments:
 
 def commit_proposed(
     ctx: Context,
-    base: Loaded,
-    propose: Callable[[Loaded, str, Name], NeedSegments | T],
-) -> tuple[Loaded, T, int]:
+    base: LoadedTable,
+    propose: Callable[[LoadedTable, str, Name], NeedSegments | T],
+) -> tuple[LoadedTable, T, int]:
     """Propose on the base, write, swap; when another wins, again on what it left. Ends with the proposal
     that is now in the table, and the table as it left it, or with the first answer that is none; and the
     number of attempts. `propose` is pure; it is given a commit id, and names for segments."""
@@ -294,7 +294,7 @@ def commit_proposed(
             return loaded, outcome, attempts
         ended = _write_and_swap(ctx, loaded, outcome, written, wait)
         match ended:
-            case Loaded():
+            case LoadedTable():
                 return ended, outcome, attempts
             case Unknown(error):
                 raise error
@@ -314,11 +314,11 @@ def commit_proposed(
 
 def _proposed(
     ctx: Context,
-    loaded: Loaded,
-    propose: Callable[[Loaded, str, Name], NeedSegments | T],
+    loaded: LoadedTable,
+    propose: Callable[[LoadedTable, str, Name], NeedSegments | T],
     commit_id: str,
     name: Name,
-) -> tuple[Loaded, T]:
+) -> tuple[LoadedTable, T]:
     def ask(state: State) -> NeedSegments | T:
         return propose(replace(loaded, state=state), commit_id, name)
 
@@ -328,11 +328,11 @@ def _proposed(
 
 def _write_and_swap(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     proposal: Proposal,
     written: WrittenSegments,
     wait: Callable[[int], None],
-) -> Loaded | Lost | Unknown:
+) -> LoadedTable | Lost | Unknown:
     """Write what the proposal needs, then swap it in; the table as it is then."""
     base = loaded.snapshot
     to_write = [s for s in proposal.segments if s.id not in written.dates_us]
@@ -373,9 +373,9 @@ def _write_and_swap(
     # What the writer knows after its commit, without another request.
     made = [(s.kind, s.id, s.entries) for s in proposal.segments if s.kind != "schemas"]
     contents = retain(grown(loaded.state.contents, made), snapshot)
-    state = State(observed(snapshot, outcome.date_us), bounded(contents))
-    own = None if stored is None else observed(stored, outcome.date_us)
-    return Loaded(state, outcome.etag, data, outcome.date_us, ctx.clock.monotonic(), own)
+    state = State(with_open_times(snapshot, outcome.date_us), bounded(contents))
+    own = None if stored is None else with_open_times(stored, outcome.date_us)
+    return LoadedTable(state, outcome.etag, data, outcome.date_us, ctx.clock.monotonic(), own)
 
 
 def write_segment(ctx: Context, segment_id: str, data: bytes) -> int:
@@ -383,7 +383,7 @@ def write_segment(ctx: Context, segment_id: str, data: bytes) -> int:
     return ctx.write_once(keys.segment_key(segment_id), data).date_us
 
 
-def archive(ctx: Context, loaded: Loaded, wait: Callable[[int], None]) -> int | Lost:
+def archive(ctx: Context, loaded: LoadedTable, wait: Callable[[int], None]) -> int | Lost:
     """Store the base byte for byte as it was read; the store's date, or that the base is superseded.
 
     An archive that is there already is most often a racer's who has read the same pointer. It may also

@@ -31,7 +31,7 @@ from inlay.ops.commit.driver import (
 )
 from inlay.ops.commit_queue import Abandoned
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.plan.change import Change, NeedSegments, Proposal
 from inlay.plan.commit.apply import Admitted, admit, apply
 from inlay.plan.commit.group import may_join, merge, only_appends
@@ -116,7 +116,7 @@ def commit_all(ctx: Context, changes: Sequence[Change], *, base: LoadedTable) ->
     admitted: dict[int, Admitted] = {}
 
     def propose(
-        loaded: Loaded, commit_id: str, name: Name
+        loaded: LoadedTable, commit_id: str, name: Name
     ) -> Proposal | NotProposed | NeedSegments | None:
         admitted.clear()
         records: list[Segment] = []

@@ -24,7 +24,7 @@ from inlay.ops.commit.driver import Committed, commit_or_skip
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data.vectors import puffin_markers
 from inlay.ops.maintain.units import with_entries
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.read.describe import read_tail
 from inlay.parquet.read.reader import read_positions

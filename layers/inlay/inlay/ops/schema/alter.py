@@ -22,7 +22,7 @@ from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.ops.commit.base import already_applied, recent_base
 from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_entries
+from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.parquet.arrow.declared import declarations
 from inlay.parquet.arrow.types import (
     is_list,
@@ -283,7 +283,7 @@ def admit_columns(ctx: Context, loaded: LoadedTable, arrow: Iterable[pa.Schema])
     `schema.evolve` is `add`: one commit, none when there is nothing to add."""
     schemas = tuple(arrow)
 
-    def plan(now: Loaded) -> Change | None:
+    def plan(now: LoadedTable) -> Change | None:
         snapshot = now.snapshot
         if not adds_columns(now):
             return None

@@ -194,7 +194,7 @@ class _Batch:
     `loaded` is the base; the table may have got columns on the way."""
 
     sources: Sequence[Source]
-    loaded: Loaded
+    loaded: LoadedTable
     outcomes: dict[int, SourceOutcome] = field(default_factory=dict)
     seen: dict[int, _Seen] = field(default_factory=dict)
     wider: dict[int, _Wider] = field(default_factory=dict)
@@ -248,7 +248,7 @@ def ingest(
     budget = _Budget(cut_bytes, deadline)
     batch = _Batch(sources, loaded)
 
-    def plan(now: Loaded) -> Planned | None:
+    def plan(now: LoadedTable) -> Planned | None:
         nonlocal batch
         batch = _copied(ctx, sources, adopt, now, budget)
         return Planned(batch.change(adopt), batch.loaded) if batch.entries else None
@@ -267,7 +267,7 @@ def ingest(
 
 
 def _copied(
-    ctx: Context, sources: Sequence[Source], adopt: bool, loaded: Loaded, budget: _Budget
+    ctx: Context, sources: Sequence[Source], adopt: bool, loaded: LoadedTable, budget: _Budget
 ) -> _Batch:
     """Look at every source and take what is new into the table's own place."""
     loaded, known = known_requests(ctx, loaded, [s.request for s in sources])
@@ -324,7 +324,7 @@ def _within(
         yield take((position, seen))
 
 
-def _look_at_all(ctx: Context, batch: _Batch, new: Sequence[int], adopt: bool) -> Loaded:
+def _look_at_all(ctx: Context, batch: _Batch, new: Sequence[int], adopt: bool) -> LoadedTable:
     """Settle what the objects themselves say; the table may get columns by it."""
     sources, loaded = batch.sources, batch.loaded
 
