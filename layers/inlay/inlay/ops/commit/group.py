@@ -157,7 +157,7 @@ def _share(whole: Commit, change: Change) -> Commit:
     return replace(
         whole,
         request=change.request.text[:200] if change.request else None,
-        added_files=len(change.add),
-        added_rows=sum(f.rows for f in change.add),
-        added_bytes=sum(f.size for f in change.add),
+        added_files=len(change.added),
+        added_rows=sum(f.rows for f in change.added),
+        added_bytes=sum(f.size for f in change.added),
     )

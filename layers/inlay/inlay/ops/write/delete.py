@@ -37,7 +37,17 @@ from inlay.ops.metadata.find_entry import load_file
 from inlay.ops.metadata.load import Loaded, load_matching
 from inlay.parquet.arrow.types import arrow_primitive, to_physical
 from inlay.parquet.read.reader import read_positions
-from inlay.plan.change import Change, Reads, Request, Unit
+from inlay.plan.change import (
+    AddMarkers,
+    Change,
+    Reads,
+    RemoveFiles,
+    ReplaceFiles,
+    Request,
+    Requirement,
+    SameContent,
+    Unit,
+)
 from inlay.plan.commit.marker_choice import marker_body
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.marker_scope import marker_may_hit
@@ -235,15 +245,15 @@ def _commit_markers(
         change = Change(
             operation="delete",
             request=request,
-            add_markers=markers,
             uploaded_us=base.date_us if objects else None,
             deleted_rows=None,
+            updates=(AddMarkers(markers),),
         )
         planned.append(change)
         return change
 
     result = commit_planned(ctx, loaded, plan)
-    if isinstance(result, Skipped) and result.version is None and planned[-1].add_markers:
+    if isinstance(result, Skipped) and result.version is None and planned[-1].markers:
         # Nothing that this base knows of can match; files may have arrived since it was read.
         newest = current_base(ctx, result.loaded)
         if newest.etag != result.loaded.etag:
@@ -292,27 +302,22 @@ class _RowDelete:
         found = dict(find_positions(self.ctx, loaded, self.predicate, file=self.file))
         live = {f.key: f for f in loaded.state.files_at_hand()}
         markers = list(loaded.state.markers())
-        reads = None
+        requires: tuple[Requirement, ...] = (SameContent(snapshot.version),)
         if Properties(snapshot.properties).text("isolation") == "serializable":
-            reads = Reads(self.predicate, snapshot.version, frozenset(found))
+            requires += (Reads(self.predicate, snapshot.version, frozenset(found)),)
         rows = sum(len(p) for p in found.values())
         change = Change(
             operation="delete",
             request=self.request,
             uploaded_us=loaded.date_us,
-            reads=reads,
-            planned=snapshot.version,
             deleted_rows=rows,
-            whole=True,
+            requires=requires,
         )
         if self.mode == "vector":
             emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
             marked = {live[k].key: p for k, p in found.items() if k not in emptied}
-            return replace(
-                change,
-                remove=emptied,
-                add_markers=tuple(vector_markers(self.ctx, loaded, marked)),
-            )
+            vectors = tuple(vector_markers(self.ctx, loaded, marked))
+            return replace(change, updates=(RemoveFiles(emptied), AddMarkers(vectors)))
         evidence = Evidence.of_snapshot(snapshot)
         made: list[_Made] = []
         for key, positions in found.items():
@@ -320,7 +325,7 @@ class _RowDelete:
             made.append(self._rewrite(loaded, live[key], hits, positions))
         return replace(
             change,
-            units=tuple(m.unit for m in made),
+            updates=(ReplaceFiles(tuple(m.unit for m in made), whole=True),),
             uploaded_us=min((m.uploaded_us for m in made), default=loaded.date_us),
         )
 

@@ -44,9 +44,9 @@ replaces them; the other two are planned again (7); an expiry of what they take 
 4 the unit is remapped (1:1 rewrites, few rows) or given up; other units of the change go on
 5 the content was replaced after the version it was planned on (`Snapshot.replaced`): files that are
   live in both may be under other deletes now, and rows may be there that were not seen
-6 a ref it changes, or takes a content from, is not what it was (`Edit.refs_were`)
-7 any row or column of main changed since (`Edit.changed_was`)
-8 when what it names is still kept (`Edit.source`)
+6 a ref it changes, or takes a content from, is not what it was (`SetRefs.were`)
+7 any row or column of main changed since (`SameMain`)
+8 when what it names is still kept (`Retained`)
 
 A change of the partitioning conflicts with another one only, unless they are equal; everything goes with
 one that landed. What goes with changes of the schema is in `plan.schema_conflicts`.
@@ -56,42 +56,163 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import assert_never
 
 from inlay.format.entry import DataFile, Marker, Rows
-from inlay.plan.change import Change, Conflict, Reads, Unit
-from inlay.plan.erasure import validate_erasure
+from inlay.format.predicate import field_ids
+from inlay.format.snapshot import Snapshot
+from inlay.plan.change import (
+    AddFiles,
+    AddMarkers,
+    AdvanceStream,
+    AllClean,
+    AlterSchema,
+    Change,
+    CloseErasures,
+    ClusterLeaves,
+    Conflict,
+    DropMarkers,
+    ExpireAll,
+    ExpireThrough,
+    ForgetContents,
+    ForgetExpirations,
+    MoveBoundary,
+    MoveErasures,
+    OnlyFiles,
+    OnlyRefs,
+    OpenErasure,
+    PackMetadata,
+    Reads,
+    RecountTotals,
+    RemoveFiles,
+    ReplaceContent,
+    ReplaceFiles,
+    Requirement,
+    Retained,
+    SameContent,
+    SameMain,
+    SetPartitioning,
+    SetProperties,
+    SetRefs,
+    TakeLayout,
+    Unit,
+    Update,
+)
+from inlay.plan.erasure import holds, validate_clean, validate_phase
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import validate_spec
 from inlay.plan.pruning.prune import may_match
-from inlay.plan.refs.refs import validate_refs
+from inlay.plan.refs.refs import is_retained, validate_refs
 from inlay.plan.scan.marker_scope import marker_may_hit
-from inlay.plan.schema_conflicts import validate_schema
+from inlay.plan.schema_conflicts import (
+    spoken_of,
+    validate_added,
+    validate_columns,
+    validate_schema,
+)
 
 
 def validate(state: State, change: Change) -> Conflict | None:
-    moved = validate_refs(state.snapshot, change.edit)
-    if moved is not None:
-        return moved
-    planned = change.planned if change.reads is None else change.reads.version
-    if planned is not None and planned < state.snapshot.replaced:
-        return Conflict("the content was replaced since: by a restore, a merge or a fast-forward")
-    named = {m.file for m in change.add_markers if m.file is not None} | set(change.remove)
-    named -= {f.key for f in change.add}
-    if named:
-        gone = named - state.keys_at_hand()
-        if gone:
-            return Conflict("files whose rows were to be deleted were replaced", frozenset(gone))
-    moved_on = (
-        validate_erasure(state, change.edit)
-        or validate_schema(state, change)
-        or validate_spec(state.snapshot, change.edit.spec)
-    )
-    if moved_on is not None:
-        return moved_on
-    if change.reads is not None:
-        return _validate_reads(state, change.reads)
+    """The first of the change's updates and requirements that does not hold on `state`."""
+    for update in change.updates:
+        found = _against_update(state, change, update)
+        if found is not None:
+            return found
+    for requirement in change.requires:
+        found = _against_requirement(state, change, requirement)
+        if found is not None:
+            return found
     return None
+
+
+def _against_update(state: State, change: Change, update: Update) -> Conflict | None:
+    """What an update asks of the base by itself."""
+    snapshot = state.snapshot
+    match update:
+        case AddFiles(files):
+            return validate_added(snapshot, files, derived=change.reads is not None)
+        case AddMarkers(markers):
+            named = {m.file for m in markers if m.file is not None}
+            columns: frozenset[int] = frozenset().union(*map(spoken_of, markers))
+            added = {f.key for f in change.added}
+            return _validate_live(state, named - added) or validate_columns(snapshot, columns)
+        case RemoveFiles(keys):
+            return _validate_live(state, set(keys))
+        case AlterSchema():
+            return validate_schema(state, update)
+        case SetPartitioning():
+            return validate_spec(snapshot, update)
+        case OpenErasure(erasure):
+            columns = field_ids(erasure.predicate) if erasure.predicate else frozenset()
+            moved_on = validate_phase(snapshot, [erasure.id], None)
+            return moved_on or validate_columns(snapshot, columns)
+        case MoveErasures(erasures, leaves):
+            return validate_phase(snapshot, [e.id for e in erasures], leaves)
+        case CloseErasures(ids, leaves):
+            return validate_phase(snapshot, ids, leaves)
+        case SetRefs():
+            return validate_refs(snapshot, update)
+        case ReplaceFiles():
+            return None  # unit by unit: `settle_units`
+        case (
+            DropMarkers()
+            | PackMetadata()
+            | ClusterLeaves()
+            | SetProperties()
+            | MoveBoundary()
+            | ExpireThrough()
+            | ExpireAll()
+            | ForgetExpirations()
+            | ForgetContents()
+            | ReplaceContent()
+            | TakeLayout()
+            | AdvanceStream()
+            | RecountTotals()
+        ):
+            return None
+        case _:
+            assert_never(update)
+
+
+def _against_requirement(state: State, change: Change, requirement: Requirement) -> Conflict | None:
+    snapshot = state.snapshot
+    match requirement:
+        case Reads(version=version):
+            return _validate_content(snapshot, version) or _validate_reads(state, requirement)
+        case SameContent(version):
+            return _validate_content(snapshot, version)
+        case SameMain(changed):
+            return None if snapshot.changed == changed else Conflict("rows of main changed")
+        case Retained(source):
+            expired = Conflict(f"version {source.version} has expired")
+            return None if is_retained(snapshot, source) else expired
+        case AllClean():
+            moved = [e.id for u in change.of(MoveErasures) for e in u.erasures]
+            return validate_clean(state, moved)
+        case OnlyRefs(refs):
+            if dict(refs) != dict(snapshot.refs):
+                return Conflict("branches or tags changed since they were found clean")
+            held = Conflict("a legal hold keeps erasures from ending")
+            return held if holds(snapshot) else None
+        case OnlyFiles(keys):
+            came = any(f.key not in keys for f in state.files())
+            return Conflict("files were added since the last check") if came else None
+        case _:
+            assert_never(requirement)
+
+
+def _validate_live(state: State, keys: set[str]) -> Conflict | None:
+    gone = keys - state.keys_at_hand() if keys else keys
+    if not gone:
+        return None
+    return Conflict("files whose rows were to be deleted were replaced", frozenset(gone))
+
+
+def _validate_content(snapshot: Snapshot, version: int) -> Conflict | None:
+    if version >= snapshot.replaced:
+        return None
+    return Conflict("the content was replaced since: by a restore, a merge or a fast-forward")
 
 
 def _validate_reads(state: State, reads: Reads) -> Conflict | None:

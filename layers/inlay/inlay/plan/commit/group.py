@@ -7,27 +7,24 @@ not hold for a delete: a tombstone misses the files of its own version.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
-from inlay.plan.change import Change
+from inlay.plan.change import AddFiles, Change
 
 # Data files of one merged commit: what a pointer takes without rolling many segments at once.
 MAX_FILES = 256
 
 
 def only_appends(change: Change) -> bool:
-    bare = dataclasses.replace(
-        change, uploaded_us=None, request=None, events=(), add=(), sources_us={}
-    )
-    return bare == Change(operation=change.operation)
+    adds = all(isinstance(update, AddFiles) for update in change.updates)
+    return adds and not change.requires and change.deleted_rows == 0
 
 
 def may_join(changes: Sequence[Change], change: Change) -> bool:
     """Whether `change` can be merged with those (all `only_appends`). One with a request of theirs
     cannot: it is a duplicate as soon as they are committed."""
     same_operation = change.operation == changes[0].operation
-    fits = sum(len(c.add) for c in (*changes, change)) <= MAX_FILES
+    fits = sum(len(c.added) for c in (*changes, change)) <= MAX_FILES
     taken = {i for c in changes for i in _requests(c)}
     return same_operation and fits and taken.isdisjoint(_requests(change))
 
@@ -42,8 +39,12 @@ def merge(changes: Sequence[Change]) -> Change:
         operation=changes[0].operation,
         uploaded_us=min(uploads, default=None),
         events=tuple(r for c in changes for r in (c.request, *c.events) if r is not None),
-        add=tuple(f for c in changes for f in c.add),
-        sources_us={key: us for c in changes for key, us in c.sources_us.items()},
+        updates=(
+            AddFiles(
+                tuple(f for c in changes for f in c.added),
+                {k: us for c in changes for u in c.of(AddFiles) for k, us in u.sources_us.items()},
+            ),
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inlay.format.snapshot import Segment
-from inlay.plan.change import Change, NeedSegments
+from inlay.plan.change import AlterSchema, Change, MoveErasures, NeedSegments, RecountTotals
 from inlay.plan.metadata.state import State
 from inlay.plan.metadata.tree import Wanted
 from inlay.plan.pruning.prune import may_match
@@ -30,9 +30,9 @@ def needed(state: State, change: Change, *, resolved: int = 0) -> NeedSegments |
 
 
 def _files(state: State, change: Change, resolved: int) -> tuple[Segment, ...]:
-    edit = change.edit
-    shrinks = edit.schema is not None and looks_at(state.snapshot, edit.schema)[0]
-    if edit.recount or shrinks or edit.ends_rewriting:
+    shrinks = any(looks_at(state.snapshot, u)[0] for u in change.of(AlterSchema))
+    ends = any(e.predicate is None for u in change.of(MoveErasures) for e in u.erasures)
+    if change.of(RecountTotals) or shrinks or ends:
         return state.missing_files()
     named = named_files(state, change)
     if not named and change.reads is None:
@@ -43,13 +43,13 @@ def _files(state: State, change: Change, resolved: int) -> tuple[Segment, ...]:
 
 def named_files(state: State, change: Change) -> set[str]:
     """Files that must be live for the change to mean anything."""
-    added = {f.key for f in change.add}
-    dropped = set(change.drop_markers)
+    added = {f.key for f in change.added}
+    dropped = change.dropped
     marked = state.markers_at_hand() if dropped else ()
     return {
         *(key for unit in change.units for key in unit.inputs),
-        *change.remove,
-        *(m.file for m in change.add_markers if m.file is not None and m.file not in added),
+        *change.removed,
+        *(m.file for m in change.markers if m.file is not None and m.file not in added),
         *(change.reads.files if change.reads is not None else ()),
         *(m.file for m in marked if m.file is not None and m.id in dropped),
     }
@@ -76,10 +76,10 @@ def _newer_or(change: Change, resolved: int | None) -> Wanted:
 
 
 def _markers(state: State, change: Change) -> tuple[Segment, ...]:
-    edit = change.edit
-    replaces_files = bool(change.units or change.remove)
-    drops = edit.schema is not None and looks_at(state.snapshot, edit.schema)[1]
-    if replaces_files or change.drop_markers or edit.recount or drops or edit.forgotten:
+    replaces_files = bool(change.units or change.removed)
+    drops = any(looks_at(state.snapshot, u)[1] for u in change.of(AlterSchema))
+    recounts = bool(change.of(RecountTotals))
+    if replaces_files or change.dropped or recounts or drops or change.forgotten:
         return state.missing_markers()
     reads = change.reads
     if reads is None:
