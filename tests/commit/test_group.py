@@ -12,11 +12,10 @@ import inlay
 from inlay.errors import InlayError, OutcomeUnknown, RequestReused, StaleUpload
 from inlay.format import keys
 from inlay.ops.commit.driver import Committed, Skipped, commit
-from inlay.ops.commit.group import commit_all, commit_together
+from inlay.ops.commit.group import commit_all, commit_together, may_join, merge, only_appends
 from inlay.ops.commit_queue import Turns
 from inlay.ops.metadata.load import load_pointer
 from inlay.plan.change import AdvanceStream, Change, MoveBoundary, RemoveFiles, Request
-from inlay.plan.commit.group import may_join, merge, only_appends
 from inlay.storage.faults import Fate, Killed, once
 
 from .conftest import POINTER, append_of, at

@@ -23,11 +23,11 @@ from pyroaring import BitMap64
 
 from inlay.errors import InvalidPredicate, InvalidRequest, SchemaMismatch
 from inlay.format import keys as object_keys
-from inlay.format.entry import DataFile, Keys, Marker, RowGroups
-from inlay.format.predicate import In, Predicate
+from inlay.format.entry import DataFile, KeyRange, Keys, Marker, RowGroups, Where
+from inlay.format.predicate import And, Comparison, In, Predicate
 from inlay.format.predicate_json import predicate_to_json
 from inlay.format.properties import Properties
-from inlay.format.schema import Primitive
+from inlay.format.schema import Primitive, Value
 from inlay.ops.commit.base import already_applied, check_same_schema, current_base, recent_base
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.context import Context
@@ -48,7 +48,6 @@ from inlay.plan.change import (
     SameContent,
     Unit,
 )
-from inlay.plan.commit.marker_choice import marker_body
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.marker_scope import marker_may_hit
 from inlay.plan.scan.scan import plan_scan
@@ -150,8 +149,42 @@ def marker_of(
             next_step="Delete by `keys=` (a table of key values), or split the predicate",
             table=ctx.uri,
         )
-    body = marker_body(predicate, loaded.snapshot.primary_key)
+    key = loaded.snapshot.primary_key
+    # A range of the leading key column is something that readers can reason about without a predicate.
+    body = (_as_range(predicate, key[0]) if key else None) or Where(predicate)
     return Marker(id=ctx.new_id(), body=body, file=file)
+
+
+def _as_range(predicate: Predicate, field_id: int) -> KeyRange | None:
+    """The predicate as one range of `field_id`, when it is nothing but that."""
+    parts = predicate.parts if isinstance(predicate, And) else (predicate,)
+    found = KeyRange(field_id)
+    for part in parts:
+        narrowed = _narrow(found, part)
+        if narrowed is None:
+            return None
+        found = narrowed
+    return found if found != KeyRange(field_id) else None
+
+
+def _narrow(found: KeyRange, part: Predicate) -> KeyRange | None:
+    if not isinstance(part, Comparison) or part.field_id != found.field_id:
+        return None
+    if part.literal.type.is_float:
+        # An open side of a range lets NaN in on one side only; a predicate says it without doubt.
+        return None
+    value: Value = part.literal.value
+    free_below, free_above = found.lower is None, found.upper is None
+    found = replace(found, kind=part.literal.type)
+    match part.op:
+        case "=" if free_below and free_above:
+            return replace(found, lower=value, upper=value)
+        case ">" | ">=" if free_below:
+            return replace(found, lower=value, lower_inclusive=part.op == ">=")
+        case "<" | "<=" if free_above:
+            return replace(found, upper=value, upper_inclusive=part.op == "<=")
+        case _:
+            return None
 
 
 def _stored_bytes(predicate: Predicate) -> int:

@@ -26,9 +26,8 @@ from inlay.plan.change import (
     Stale,
     Unchanged,
 )
-from inlay.plan.commit.conflicts import settle_units, validate
+from inlay.plan.commit.conflicts import needed, settle_units, validate
 from inlay.plan.commit.draft import Draft, always_commits
-from inlay.plan.commit.required_segments import needed
 from inlay.plan.metadata.ledger import look_up, without_duplicates
 from inlay.plan.metadata.pointer_budget import fit
 from inlay.plan.metadata.state import State
@@ -46,7 +45,7 @@ def apply(
 ) -> Outcome:
     """What committing `change` on top of `state` comes to. Times must have been filled in
     (`format.snapshot.observed`). `name` gives new segments their ids; `resolved`: see
-    `plan.commit.required_segments`."""
+    `plan.commit.conflicts.needed`."""
     admitted = admit(state, change)
     if not isinstance(admitted, Admitted):
         return admitted
