@@ -24,9 +24,8 @@ from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
-from inlay.ops.commit.driver import commit, expect_committed
-from inlay.ops.commit.idempotency import already_applied
-from inlay.ops.commit.retry import commit_planned
+from inlay.ops.commit.base import already_applied
+from inlay.ops.commit.driver import commit, commit_planned, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import layout_of, recorded_as, target_of
 from inlay.ops.metadata.load import Loaded, load_entries, load_pointer

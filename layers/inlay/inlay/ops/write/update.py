@@ -19,10 +19,8 @@ from inlay.format.assignment import fields_of
 from inlay.format.predicate import Predicate
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
-from inlay.ops.commit.base import current_base
-from inlay.ops.commit.driver import Committed, Skipped
-from inlay.ops.commit.idempotency import already_applied
-from inlay.ops.commit.retry import Planned, commit_planned
+from inlay.ops.commit.base import already_applied, current_base
+from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import write_batches
 from inlay.ops.data.vectors import vector_markers
