@@ -20,9 +20,8 @@ from inlay.format import keys
 from inlay.format.properties import Properties
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
 from inlay.format.snapshot import Snapshot
-from inlay.ops.commit.base import check_same_schema
-from inlay.ops.commit.idempotency import already_applied
-from inlay.ops.commit.retry import commit_planned
+from inlay.ops.commit.base import already_applied, check_same_schema
+from inlay.ops.commit.driver import commit_planned
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Loaded, load_pointer, load_version
 from inlay.ops.result import WriteResult, write_result
