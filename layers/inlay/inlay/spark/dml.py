@@ -44,6 +44,7 @@ from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.metadata.load import Loaded, load_entries
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
@@ -473,8 +474,9 @@ def _write_part(
             values = pa.RecordBatch.from_arrays(kept.columns[3:], names=list(schema.names))
             yield conform(values, schema, schema, by_value=True)
 
+    checked = Declared.of(loaded.snapshot).checked(rows())
     files = tuple(
-        write_files(target_of(ctx, loaded.date_us), rows(), schema, layout_of(loaded.snapshot))
+        write_files(target_of(ctx, loaded.date_us), checked, schema, layout_of(loaded.snapshot))
     )
     twice = noted > reduce(lambda total, found: total + len(found), gone.values(), 0)
     yield pa.record_batch({"part": [pickle.dumps(_Part(files, gone, counts, twice))]})

@@ -38,6 +38,7 @@ from inlay.ops.data.vectors import vector_markers
 from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import write_files
 from inlay.parse import parse_predicate
 from inlay.plan.change import (
@@ -297,7 +298,8 @@ def _write_part(
             yield conform(kept, schema, schema, by_value=True)
 
     target = target_of(ctx, loaded.date_us)
-    files = tuple(write_files(target, rows(), schema, layout_of(snapshot)))
+    checked = Declared.of(snapshot).checked(rows())
+    files = tuple(write_files(target, checked, schema, layout_of(snapshot)))
     markers: tuple[Marker, ...] = ()
     located: dict[str, BitMap64] = {}
     if any(batch.num_rows for batch in replaced):

@@ -31,6 +31,7 @@ from inlay.ops.data.data_files import layout_of, recorded_as, target_of
 from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
 from inlay.ops.write.delete import marker_of
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import Layout, write_files
 from inlay.parse import parse_predicate
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
@@ -53,6 +54,7 @@ class WriteJob:
 
     uri: str
     schema: Schema
+    declared: Declared
     layout: Layout
     request: Request
     version: int
@@ -97,6 +99,7 @@ def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> W
     return WriteJob(
         uri=options.uri,
         schema=snapshot.schema,
+        declared=Declared.of(snapshot),
         layout=layout_of(snapshot),
         request=request,
         version=snapshot.version,
@@ -234,7 +237,8 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
             for batch in iterator
         )
         target = target_of(ctx, job.started_us)
-        return Written(tuple(write_files(target, rows, job.schema, job.layout)))
+        checked = job.declared.checked(rows)
+        return Written(tuple(write_files(target, checked, job.schema, job.layout)))
 
     # -- on the driver ------------------------------------------------------------------------
 

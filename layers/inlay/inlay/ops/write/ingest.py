@@ -562,3 +562,29 @@ def _split(
     if sum(entry.rows for entry in files) != whole.rows:
         raise UnreadableFile(f"{whole.key} does not have the rows its footer promises")
     return tuple(replace(entry, event=whole.event) for entry in files)
+
+
+def take_over(
+    ctx: Context, sources: Sequence[Source], loaded: Loaded, *, event: str
+) -> tuple[DataFile, ...]:
+    """Objects that this caller has just written, as files of the table, uncommitted. `event` marks them as
+    another writer's (`DataFile.is_foreign`). Raises for the first that cannot be a file of the table."""
+
+    def look(source: Source) -> _Seen:
+        found = _look(ctx, source, loaded.snapshot)
+        if not isinstance(found, _Seen):
+            raise SourceChanged(f"{source.location.uri} was overwritten", key=source.location.key)
+        return found
+
+    def take(seen: _Seen) -> tuple[DataFile, ...]:
+        taken = _take(ctx, seen, False, loaded)
+        if not isinstance(taken, tuple):
+            location = seen.source.location
+            raise SourceChanged(f"{location.uri} was overwritten", key=location.key)
+        return taken
+
+    seen = list(ctx.map(look, sources))
+    reads = _policy(loaded.snapshot) != "keep"
+    read = [s for s in seen if reads or _is_cut(s, False, loaded.snapshot)]
+    copied = ctx.map(take, [s for s in seen if s not in read])
+    return tuple(replace(f, event=event) for files in chain(copied, map(take, read)) for f in files)

@@ -108,7 +108,6 @@ def _plan_update(
     )
     found: dict[str, BitMap64] = {}
     width = len(schema.fields)
-    declared = Declared.of(snapshot)
 
     def new_rows() -> Iterator[pa.RecordBatch]:
         for batch in read_tasks(ctx.objects, plan.tasks, wanted, ctx.executor):
@@ -117,11 +116,10 @@ def _plan_update(
             # By place, not by name: a table may have columns that are called `_pos` or `_file`.
             positions, file = batch.columns[width:]
             found.setdefault(file[0].as_py(), BitMap64()).update(positions.to_pylist())
-            changed = assign(assignments, batch.select(list(range(width))), schema)
-            declared.check(changed)
-            yield changed
+            yield assign(assignments, batch.select(list(range(width))), schema)
 
-    added = tuple(write_batches(ctx, snapshot, new_rows(), time_us=loaded.date_us))
+    checked = Declared.of(snapshot).checked(new_rows())
+    added = tuple(write_batches(ctx, snapshot, checked, time_us=loaded.date_us))
     if not found and request is None:
         return None
     change = Change(
