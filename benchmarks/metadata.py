@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker
 from inlay.format.entry_json import Types, file_to_json
+from inlay.ops.commit.base import known_requests
 from inlay.ops.commit.driver import Committed, commit
-from inlay.ops.commit.idempotency import known_requests
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.maintain.cluster_metadata import cluster_metadata
 from inlay.ops.metadata.load import Loaded, load_entries, load_matching, load_pointer

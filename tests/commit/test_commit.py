@@ -21,7 +21,8 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot, encode_snapshot
 from inlay.ops.commit import driver as commit_module
-from inlay.ops.commit.driver import Committed, Skipped, commit, create_pointer
+from inlay.ops.commit import register
+from inlay.ops.commit.driver import Committed, Skipped, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.schema.create import create
 from inlay.plan.change import Change, Edit, Request
@@ -101,7 +102,7 @@ def test_a_swap_that_never_arrives_is_given_up_as_unknown(world):
 
     with pytest.raises(OutcomeUnknown):
         commit(world.faulty(never), append_of("a"))
-    assert world.sent.count(("put", keys.POINTER)) == commit_module.MAX_SWAPS
+    assert world.sent.count(("put", keys.POINTER)) == register.MAX_SWAPS
     assert world.pointer().snapshot.version == 1
 
 
@@ -310,7 +311,7 @@ def test_a_create_whose_answer_goes_wrong_is_found(world, fate):
 
 def test_a_create_over_a_table_is_refused(world):
     snapshot = decode_snapshot(world.pointer().raw, key=POINTER)
-    assert create_pointer(world.ctx, replace(snapshot, table_id="another")) is None
+    assert register.create(world.ctx, replace(snapshot, table_id="another")) is None
     with pytest.raises(TableExists):
         create(world.ctx, pa.schema([("id", pa.int64())]))
 

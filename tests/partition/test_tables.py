@@ -173,7 +173,7 @@ def test_a_table_remembers_a_bounded_number_of_partitionings(monkeypatch: Any) -
     monkeypatch.setattr("inlay.plan.pruning.partitions.MAX_SPECS", 3)
     t = table("day(at)")
     t.set_partitioning("region")
-    with pytest.raises(ConcurrentChange, match="all it can remember"):
+    with pytest.raises(ConcurrentChange, match="which is the maximum"):
         t.set_partitioning("bucket(3, id)")
     t.set_partitioning("day(at)")
 

@@ -1,13 +1,13 @@
-"""Evolving: what a table says to a change of its schema, and to changes planned under another one.
+"""Schema conflicts: validation of a schema change, and of changes planned under another schema.
 
 Promise: after a commit that passed here, every live file can be read under the schema, and every live
-delete and open erasure speaks of columns it has. Checked on the base that is swapped out, so whichever
-of two racing commits comes second is told:
+delete and open erasure names columns that it has. Checked on the base that is swapped out, so the second of
+two racing commits is the one refused:
 
-* a schema changed meanwhile conflicts with a change of it, unless both come to the same columns,
-* a column with a live delete or an open erasure is not dropped, and a delete that comes after the drop
-  is not taken: it would delete nothing and be believed,
-* data written under an older schema keeps that one, if it can be read under the new one.
+* a concurrent schema change is a conflict, unless both lead to the same columns,
+* a column with a live delete or an open erasure is not dropped, and a delete planned before the drop is
+  refused after it: it would delete nothing although it was reported as done,
+* data written under an older schema keeps that schema, if it can be read under the new one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from inlay.plan.schema_evolution import evolve, same_columns, spell
 
 
 def evolved(snapshot: Snapshot, edit: SchemaEdit) -> Schema:
-    """The schema that the edit makes of the snapshot's. Raises `InvalidRequest`."""
+    """The snapshot's schema with the edit applied. Raises `InvalidRequest`."""
     return evolve(
         snapshot.schema,
         edit.evolution,
@@ -38,8 +38,8 @@ def evolved(snapshot: Snapshot, edit: SchemaEdit) -> Schema:
 
 
 def is_evolved(snapshot: Snapshot, edit: SchemaEdit) -> bool:
-    """Whether the table has the columns that the edit asks for already: it changes none, or another
-    commit made the same change since."""
+    """Whether the table already has the columns that the edit asks for: it changes none, or another commit
+    made the same change."""
     planned_on = snapshot.schema_by_id(edit.planned_on)
     known = frozenset(field.id for _, field in planned_on.walk())
     wanted = evolve(planned_on, edit.evolution, schema_id=0, next_id=snapshot.last_field_id + 1)
@@ -47,7 +47,7 @@ def is_evolved(snapshot: Snapshot, edit: SchemaEdit) -> bool:
 
 
 def looks_at(snapshot: Snapshot, edit: SchemaEdit) -> tuple[bool, bool]:
-    """Whether the edit depends on the entries of files, and on those of markers; most edits on none."""
+    """Whether the edit depends on file entries, and whether on markers; most edits depend on neither."""
     if edit.planned_on != snapshot.schema_id:
         return False, False  # a conflict, whatever they say
     after = evolved(snapshot, edit)
@@ -55,7 +55,7 @@ def looks_at(snapshot: Snapshot, edit: SchemaEdit) -> tuple[bool, bool]:
 
 
 def validate_schema(state: State, change: Change) -> Conflict | None:
-    """Why a change does not go with the table's schema as it is now."""
+    """Why a change conflicts with the table's current schema."""
     snapshot = state.snapshot
     edit = change.edit.schema
     if edit is not None:
@@ -71,7 +71,7 @@ def validate_schema(state: State, change: Change) -> Conflict | None:
         if erasure.predicate is not None:
             needed |= field_ids(erasure.predicate)
     if needed and not needed <= {field.id for _, field in schema.walk()}:
-        return Conflict("a column that this delete speaks of was dropped")
+        return Conflict("a column that this delete names was dropped")
     for entry in change.add:
         if entry.schema_id != snapshot.schema_id:
             if change.reads is not None:
@@ -83,7 +83,7 @@ def validate_schema(state: State, change: Change) -> Conflict | None:
 
 
 def spoken_of(marker: Marker) -> frozenset[int]:
-    """Field ids that a delete looks at."""
+    """Field ids that a delete reads."""
     match marker.body:
         case KeyRange(field_id=field_id):
             return frozenset((field_id,))
@@ -99,14 +99,15 @@ def spoken_of(marker: Marker) -> frozenset[int]:
 
 
 def objection(state: State, edit: SchemaEdit) -> None:
-    """Raises `InvalidRequest` for what the table still needs. What the edit `looks_at` must be loaded."""
+    """Raises `InvalidRequest` for what the table still needs. Entries the edit `looks_at` must be
+    loaded."""
     snapshot = state.snapshot
     after = evolved(snapshot, edit)
     gone = _dropped(snapshot.schema, after)
     _keys_stay(snapshot, gone)
     if not applies_to(current_spec(snapshot).fields, after):
         raise InvalidRequest(
-            "the table is partitioned by a column in a way that its new type does not take",
+            "the table is partitioned by a column in a way that its new type does not support",
             next_step="Partition the table differently first",
         )
     if gone:
@@ -157,11 +158,11 @@ def _not_spoken_of(ids: Iterable[int], gone: dict[int, str], erasure: str | None
             name = gone[field_id]
             if erasure is not None:
                 raise InvalidRequest(
-                    f"column {name!r} cannot be dropped: the open erasure {erasure!r} speaks of it",
+                    f"column {name!r} cannot be dropped: the open erasure {erasure!r} uses it",
                     next_step="Wait until the erasure has its receipt",
                 )
             raise InvalidRequest(
-                f"column {name!r} cannot be dropped: a delete that is not applied yet speaks of it",
+                f"column {name!r} cannot be dropped: a delete that is not applied yet uses it",
                 next_step="Apply it by rewrite() (inlay rewrite), then drop the column",
             )
 
@@ -170,8 +171,8 @@ def _not_spoken_of(ids: Iterable[int], gone: dict[int, str], erasure: str | None
 
 
 def shrinking(before: Schema, after: Schema) -> frozenset[int]:
-    """Fields whose new type lacks the farthest years of the old one: a file must be known to hold none
-    of them."""
+    """Fields whose new type covers fewer years than the old one: each file must be known to hold no value
+    outside them."""
     old = {field.id: field.type for _, field in before.walk()}
     return frozenset(
         field.id
@@ -186,8 +187,8 @@ def shrinking(before: Schema, after: Schema) -> frozenset[int]:
 def unreadable(
     entry: DataFile, recorded: Schema, schema: Schema, *, only: frozenset[int] | None = None
 ) -> str:
-    """Why a file recorded under one schema may not be readable as another; empty when it surely is.
-    `only` looks at those fields."""
+    """Why a file recorded under one schema may not be readable under another; empty if it certainly is.
+    `only` restricts the check to those fields."""
     old = {field.id: field for _, field in recorded.walk()}
     for path, field in schema.walk():
         if only is not None and field.id not in only:
@@ -203,26 +204,26 @@ def _missing(path: tuple[str, ...], field: Field, schema: Schema, old: dict[int,
     if field.nullable or field.default is not None:
         return ""
     parent = next((f for p, f in schema.walk() if p == path[:-1]), None)
-    # Where the parent is missing too, that one decides.
+    # Where the parent is missing too, the parent decides.
     is_new_within = parent is not None and parent.id not in old
-    return "" if is_new_within else "is required since, and this data lacks it"
+    return "" if is_new_within else "is required now, and this data lacks it"
 
 
 def _unlike(entry: DataFile, was: Field, field: Field) -> str:
     if was.nullable and not field.nullable:
-        return "is required since, and may hold NULL here"
+        return "is required now, and may hold NULL here"
     match was.type, field.type:
         case Primitive() as source, Primitive() as target:
             if not widens(source, target):
-                return f"is {target} since, and was written as {source}"
+                return f"is {target} now, and was written as {source}"
             limits = reach(source, target)
             if limits is not None and not _within(entry, field.id, limits):
-                return f"may hold values that {target} does not reach"
+                return f"may hold values outside the range of {target}"
             return ""
         case (Struct(), Struct()) | (ListOf(), ListOf()) | (MapOf(), MapOf()):
             return ""
         case _:
-            return "has another shape since"
+            return "has another structure now"
 
 
 def _within(entry: DataFile, field_id: int, limits: tuple[int, int]) -> bool:

@@ -34,16 +34,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
+from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE
 from inlay.format.schema import Field, Primitive, Schema
-from inlay.ops.commit.driver import Committed, Conflicted, commit
-from inlay.ops.commit.idempotency import already_applied
+from inlay.ops.commit.base import already_applied
+from inlay.ops.commit.driver import Committed, Planned, commit_planned
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.metadata.load import Loaded, load_entries
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Change, Reads, Request
@@ -52,7 +53,7 @@ from inlay.plan.scan.scan import plan_scan
 from inlay.spark.api import read
 from inlay.spark.batches import gathered
 from inlay.spark.conditions import quoted, value_of
-from inlay.spark.connect import at_ref, connect, load_writable
+from inlay.spark.connect import at_ref, check_writable, connect, load_writable
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
 from inlay.spark.sessions import context_of
@@ -158,28 +159,29 @@ class InlayTable:
         if request_id is not None:
             shape = [(c.kind, c.action, str(c.condition), str(c.values)) for c in clauses]
             request = Request.of(request_id, body=f"dml:{condition}:{shape}")
-        for _ in range(MAX_PLANS):
-            ctx, loaded = load_writable(self._uri)
-            loaded, before = already_applied(ctx, loaded, request)
-            if before is not None:
-                return DmlResult(committed=False, version=before.version or loaded.snapshot.version)
+        ctx, loaded = load_writable(self._uri)
+        loaded, before = already_applied(ctx, loaded, request)
+        if before is not None:
+            return DmlResult(committed=False, version=before.version or loaded.snapshot.version)
+        result = DmlResult(committed=False, version=loaded.snapshot.version)
+
+        def plan(loaded: Loaded) -> Planned | None:
+            nonlocal result
+            check_writable(ctx, loaded)
             loaded = replace(loaded, state=load_entries(ctx, loaded.state))
             rows = _actions(
                 self._target(loaded), source, condition, clauses, loaded.snapshot.schema
             )
             parts = _write(rows, self._uri, loaded, clauses)
             change = _change(self._uri, loaded, parts, clauses, request)
-            told = _result(loaded.snapshot.version, parts, clauses)
-            if change.request is None and not change.add and not told.deleted:
-                return told
-            outcome = commit(ctx, change, base=loaded)
-            if not isinstance(outcome, Conflicted):
-                committed = isinstance(outcome, Committed)
-                return replace(told, committed=committed, version=outcome.loaded.snapshot.version)
-        raise ConcurrentChange(
-            f"rows of the table changed {MAX_PLANS} times while they were being changed",
-            table=self._uri,
-        )
+            result = _result(loaded.snapshot.version, parts, clauses)
+            if request is None and not change.add and not result.deleted:
+                return None
+            return Planned(change, loaded)
+
+        outcome = commit_planned(ctx, loaded, plan, plans=MAX_PLANS)
+        committed = isinstance(outcome, Committed)
+        return replace(result, committed=committed, version=outcome.loaded.snapshot.version)
 
     def _target(self, loaded: Loaded) -> DataFrame:
         """The live rows, each with its place."""
@@ -471,8 +473,9 @@ def _write_part(
             values = pa.RecordBatch.from_arrays(kept.columns[3:], names=list(schema.names))
             yield conform(values, schema, schema, by_value=True)
 
+    checked = Declared.of(loaded.snapshot).checked(rows())
     files = tuple(
-        write_files(target_of(ctx, loaded.date_us), rows(), schema, layout_of(loaded.snapshot))
+        write_files(target_of(ctx, loaded.date_us), checked, schema, layout_of(loaded.snapshot))
     )
     twice = noted > reduce(lambda total, found: total + len(found), gone.values(), 0)
     yield pa.record_batch({"part": [pickle.dumps(_Part(files, gone, counts, twice))]})

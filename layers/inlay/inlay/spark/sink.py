@@ -24,6 +24,7 @@ from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.metadata.load import load_pointer
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Change, Edit, Request
 from inlay.spark.connect import connect, load_writable
@@ -66,7 +67,8 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
             for batch in iterator
         )
         target = target_of(ctx, loaded.date_us)
-        files = tuple(write_files(target, rows, schema, layout_of(snapshot)))
+        checked = Declared.of(snapshot).checked(rows)
+        files = tuple(write_files(target, checked, schema, layout_of(snapshot)))
         query = TaskContext.get().getLocalProperty(QUERY_ID)
         return BatchFiles(query, loaded.date_us, files)
 

@@ -24,14 +24,14 @@ from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
-from inlay.ops.commit.driver import commit, expect_committed
-from inlay.ops.commit.idempotency import already_applied
-from inlay.ops.commit.retry import commit_planned
+from inlay.ops.commit.base import already_applied
+from inlay.ops.commit.driver import commit, commit_planned, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import layout_of, recorded_as, target_of
 from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
 from inlay.ops.write.delete import marker_of
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import Layout, write_files
 from inlay.parse import parse_predicate
 from inlay.plan.change import Change, Reads, Request
@@ -54,6 +54,7 @@ class WriteJob:
 
     uri: str
     schema: Schema
+    declared: Declared
     layout: Layout
     request: Request
     version: int
@@ -98,6 +99,7 @@ def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> W
     return WriteJob(
         uri=options.uri,
         schema=snapshot.schema,
+        declared=Declared.of(snapshot),
         layout=layout_of(snapshot),
         request=request,
         version=snapshot.version,
@@ -235,7 +237,8 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
             for batch in iterator
         )
         target = target_of(ctx, job.started_us)
-        return Written(tuple(write_files(target, rows, job.schema, job.layout)))
+        checked = job.declared.checked(rows)
+        return Written(tuple(write_files(target, checked, job.schema, job.layout)))
 
     # -- on the driver ------------------------------------------------------------------------
 

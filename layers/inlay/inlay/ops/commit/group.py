@@ -8,7 +8,7 @@ Only appends are merged (`plan.commit.group`), into *one* version. A version for
 swapped in, is tempting and wrong: the versions between would have to be archived before the swap, where
 a loser's archive would stand in the place of the winner's.
 
-Whether a change may be applied is asked for each by itself, on every base anew: a duplicate, or a change
+Whether a change may be applied is asked for each by itself, on every base again: a duplicate, or a change
 whose upload is too old, takes itself out and nobody else.
 """
 
@@ -19,22 +19,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from inlay.errors import InlayError, OutcomeUnknown
-from inlay.format.snapshot import Commit
+from inlay.format.snapshot import Commit, Segment
 from inlay.ops.commit.driver import (
     CommitResult,
     Committed,
     Name,
     NotProposed,
     commit,
-    declined,
-    propose,
-    race,
+    commit_proposed,
+    not_committed,
 )
 from inlay.ops.commit_queue import Abandoned
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_segments
+from inlay.ops.metadata.load import Loaded
 from inlay.plan.change import Change, NeedSegments, Proposal
-from inlay.plan.commit.apply import Admitted, admit
+from inlay.plan.commit.apply import Admitted, admit, apply
 from inlay.plan.commit.group import may_join, merge, only_appends
 
 Answer = CommitResult | InlayError
@@ -116,27 +115,33 @@ def commit_all(ctx: Context, changes: Sequence[Change], *, base: Loaded) -> Sequ
     answers: dict[int, Answer] = {}
     admitted: dict[int, Admitted] = {}
 
-    def plan(
+    def propose(
         loaded: Loaded, commit_id: str, name: Name
-    ) -> tuple[Loaded, Proposal | NotProposed | None]:
+    ) -> Proposal | NotProposed | NeedSegments | None:
+        admitted.clear()
+        records: list[Segment] = []
         for position, change in enumerate(changes):
             if position in answers:
                 continue
-            loaded, verdict = _admit(ctx, loaded, change)
-            if isinstance(verdict, Admitted):
-                admitted[position] = verdict
-                continue
-            admitted.pop(position, None)
-            try:
-                answers[position] = declined(ctx, loaded, verdict)
-            except InlayError as error:
-                answers[position] = error
+            verdict = admit(loaded.state, change)
+            match verdict:
+                case Admitted():
+                    admitted[position] = verdict
+                case NeedSegments(ledger=more):
+                    records += more
+                case _:
+                    try:
+                        answers[position] = not_committed(ctx, loaded, verdict)
+                    except InlayError as error:
+                        answers[position] = error
+        if records:
+            return NeedSegments(ledger=tuple(records))
         if not admitted:
-            return loaded, None
+            return None
         merged = merge([a.change for a in admitted.values()])
-        return propose(ctx, loaded, merged, commit_id, name)
+        return apply(loaded.state, merged, commit_id=commit_id, name=name)
 
-    loaded, outcome, attempts = race(ctx, base, plan)
+    loaded, outcome, attempts = commit_proposed(ctx, base, propose)
     if isinstance(outcome, Proposal):
         for position, each in admitted.items():
             share = _share(loaded.snapshot.commit, each.change)
@@ -146,14 +151,6 @@ def commit_all(ctx: Context, changes: Sequence[Change], *, base: Loaded) -> Sequ
         for position in admitted:
             answers[position] = commit(ctx, changes[position], base=loaded)
     return [answers[n] for n in range(len(changes))]
-
-
-def _admit(ctx: Context, loaded: Loaded, change: Change) -> tuple[Loaded, Admitted | NotProposed]:
-    verdict = admit(loaded.state, change)
-    while isinstance(verdict, NeedSegments):  # twice at most: nodes of the ledger, then leaves
-        loaded = replace(loaded, state=load_segments(ctx, loaded.state, verdict))
-        verdict = admit(loaded.state, change)
-    return loaded, verdict
 
 
 def _share(whole: Commit, change: Change) -> Commit:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from inlay.errors import InlayError, Kind
 from inlay.format.predicate import Or, Predicate
 from inlay.format.snapshot import Erasure
-from inlay.ops.commit.idempotency import known_requests
+from inlay.ops.commit.base import known_requests
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import Loaded
 from inlay.ops.refs.refs import each_content

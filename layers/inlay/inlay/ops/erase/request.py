@@ -19,9 +19,8 @@ from inlay.errors import InvalidRequest, RefNotFound
 from inlay.format.keys import RECEIPTS, receipt_key
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure, Snapshot
-from inlay.ops.commit.base import fresh_base
+from inlay.ops.commit.base import already_applied, recent_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
-from inlay.ops.commit.idempotency import already_applied
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import look_at_landing
 from inlay.ops.maintain.partial_surgery import Means
@@ -104,7 +103,7 @@ def open_erasure(
     that may hold such rows.
     """
     ctx = replace(ctx, branch=None)
-    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
     snapshot = loaded.snapshot

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from inlay.errors import ConcurrentChange
 from inlay.format.properties import Properties
-from inlay.ops.commit.base import fresh_base
+from inlay.ops.commit.base import recent_base
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.maintain.cluster_metadata import cluster_metadata
@@ -96,7 +96,7 @@ def compact(
     the metadata is put in order.
     """
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
-    loaded = fresh_base(ctx, base)
+    loaded = recent_base(ctx, base)
     if not dry_run and _is_too_large(loaded, memory_bytes):
         return _hand_over(ctx, loaded, deadline)
     loaded = with_entries(ctx, loaded)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from inlay.errors import InvalidRequest, VersionNotFound
 from inlay.format.properties import Properties
-from inlay.ops.commit.base import fresh_base
+from inlay.ops.commit.base import recent_base
 from inlay.ops.commit.driver import Committed, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Loaded, load_as_of
@@ -48,7 +48,7 @@ def expire(
         raise InvalidRequest(
             f"cannot keep versions for {str(days)[:50]!r} days", next_step="Give a number from 0"
         )
-    loaded = fresh_base(ctx, base)
+    loaded = recent_base(ctx, base)
     snapshot = loaded.snapshot
     properties = Properties(snapshot.properties)
     age_us = int((properties.number("history.days") if days is None else days) * DAY_US)

@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Predicate
-from inlay.ops.commit.base import fresh_base
+from inlay.ops.commit.base import recent_base
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.maintain.partial_surgery import BOUNDLESS, Means
@@ -120,7 +120,7 @@ def rewrite(
     `where` is TRUE. Then drop the markers that can hit nothing any more. Files with a row group that does
     not fit `memory_bytes` are left, as failures."""
     check_strategy(strategy)
-    loaded = with_entries(ctx, fresh_base(ctx, base))
+    loaded = with_entries(ctx, recent_base(ctx, base))
     choices: list[tuple[str, Choice]] = []
     plan = partial(plan_rewrite, where=where)
 

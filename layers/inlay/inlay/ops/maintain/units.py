@@ -17,10 +17,10 @@ from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from inlay.errors import InlayError, Kind, StaleUpload
-from inlay.ops.commit.driver import Committed, Conflicted, commit
+from inlay.errors import InlayError, Kind
+from inlay.ops.commit.driver import Committed, commit_or_skip
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.ops.metadata.load import Loaded, load_entries
 from inlay.plan.change import Change, Unit
 from inlay.plan.metadata.state import State
 
@@ -244,22 +244,15 @@ def _commit(
         drop_markers=idle(run.loaded.state),
         deleted_rows=0,
     )
-    try:
-        outcome = commit(ctx, change, base=run.loaded)
-    except StaleUpload:
-        # An erasure was opened meanwhile: whatever was read before it must be read again.
-        ctx.clock.sleep(1.0)  # store times are whole seconds
-        run.loaded = with_entries(ctx, load_pointer(ctx, carried=run.loaded.state.contents))
-        run.skipped += len(carried_out)
-        return
-    skipped = () if isinstance(outcome, Conflicted) else outcome.skipped
+    # Skipped where an erasure was opened meanwhile: whatever was read before it must be read again.
+    outcome = commit_or_skip(ctx, change, base=run.loaded)
     if isinstance(outcome, Committed):
         run.committed(outcome)
-        run.done += [d for d in carried_out if d.unit not in skipped]
+        run.done += [d for d in carried_out if d.unit not in outcome.skipped]
+        run.skipped += len(outcome.skipped)
     else:
-        run.loaded = outcome.loaded
-    run.skipped += len(skipped)
-    run.loaded = with_entries(ctx, run.loaded)
+        run.skipped += len(carried_out)
+    run.loaded = with_entries(ctx, outcome.loaded)
 
 
 def with_entries(ctx: Context, loaded: Loaded) -> Loaded:

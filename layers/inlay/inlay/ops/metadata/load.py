@@ -7,7 +7,7 @@ carried along.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, assert_never
 
@@ -53,6 +53,8 @@ MAX_HOPS = 16
 # the ledger some 150 bytes. More is read again from the store when it is needed.
 CARRIED_ENTRIES = 32_768
 CARRIED_RECORDS = 262_144
+# Segments a plan asks for come in at most a few rounds: ledger, entries, merges.
+MAX_LOADS = 12
 # What a decoded content takes in memory, for each byte of its object.
 CONTENT_BYTES = 10
 
@@ -321,16 +323,27 @@ def _missing_segment(ctx: Context, snapshot: Snapshot, key: str) -> InlayError:
     return CorruptTable(f"segment {key} is missing", table=ctx.uri, key=key)
 
 
+def resolve(
+    ctx: Context, state: State, ask: Callable[[State], T | NeedSegments]
+) -> tuple[State, T]:
+    """What `ask` answers, once the segments that it needs are at hand, and `state` with those."""
+    for _ in range(MAX_LOADS):
+        answer = ask(state)
+        if not isinstance(answer, NeedSegments):
+            return state, answer
+        state = load_segments(ctx, state, answer)
+    raise CorruptTable("planning asks for ever more segments", table=ctx.uri)
+
+
 def load_entries(ctx: Context, state: State, *, files: bool = True, markers: bool = True) -> State:
     """`state` with every entry at hand, of files, of markers or of both."""
-    while True:  # twice at most: nodes, then what they refer to
-        need = NeedSegments(
-            files=state.missing_files() if files else (),
-            markers=state.missing_markers() if markers else (),
+
+    def missing(state: State) -> NeedSegments | None:
+        return needed(
+            state.missing_files() if files else (), state.missing_markers() if markers else ()
         )
-        if not need.files and not need.markers:
-            return state
-        state = load_segments(ctx, state, need)
+
+    return resolve(ctx, state, missing)[0]
 
 
 def load_matching(ctx: Context, state: State, predicate: Predicate) -> State:
@@ -340,20 +353,24 @@ def load_matching(ctx: Context, state: State, predicate: Predicate) -> State:
     def wanted(segments: Sequence[Segment]) -> list[bool]:
         return [may_match(predicate, s.stats, s.rows) for s in segments]
 
-    while True:
-        need = NeedSegments(state.missing_files(wanted), state.missing_markers())
-        if not need.files and not need.markers:
-            return state
-        state = load_segments(ctx, state, need)
+    def missing(state: State) -> NeedSegments | None:
+        return needed(state.missing_files(wanted), state.missing_markers())
+
+    return resolve(ctx, state, missing)[0]
 
 
 def load_ledger(ctx: Context, state: State) -> State:
     """`state` with every record of the ledger at hand."""
-    while True:
-        missing = state.missing_records()
-        if not missing:
-            return state
-        state = load_segments(ctx, state, NeedSegments(ledger=missing))
+    return resolve(ctx, state, lambda s: needed(ledger=s.missing_records()))[0]
+
+
+def needed(
+    files: tuple[Segment, ...] = (),
+    markers: tuple[Segment, ...] = (),
+    ledger: tuple[Segment, ...] = (),
+) -> NeedSegments | None:
+    """None when nothing is missing."""
+    return NeedSegments(files, markers, ledger) if files or markers or ledger else None
 
 
 def retain(contents: Contents | None, snapshot: Snapshot) -> Contents:

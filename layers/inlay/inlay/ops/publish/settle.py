@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 
 from pyroaring import BitMap64
 
-from inlay.errors import StaleUpload, Unpublishable
+from inlay.errors import Unpublishable
 from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Vector
-from inlay.ops.commit.driver import Committed, Conflicted, commit
+from inlay.ops.commit.driver import Committed, commit_or_skip
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data.vectors import puffin_markers
 from inlay.ops.maintain.units import with_entries
-from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.ops.metadata.load import Loaded
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.read.describe import read_tail
 from inlay.parquet.read.reader import read_positions
@@ -84,18 +84,12 @@ def settle(
             drop_markers=idle or _unnamed(loaded.state),
             deleted_rows=0,
         )
-        try:
-            outcome = commit(ctx, change, base=loaded)
-        except StaleUpload:
-            ctx.clock.sleep(1.0)  # store times are whole seconds
-            loaded = load_pointer(ctx, carried=loaded.state.contents)
-            continue
-        skipped = () if isinstance(outcome, Conflicted) else outcome.skipped
+        outcome = commit_or_skip(ctx, change, base=loaded)
         loaded = outcome.loaded
         if isinstance(outcome, Committed):
             commits += 1
-            files += len(units) - len(skipped)
-            done = {key for u in units if u not in skipped for key in u.inputs}
+            files += len(units) - len(outcome.skipped)
+            done = {key for u in units if u not in outcome.skipped for key in u.inputs}
             stamp -= done
             again -= done
         elif not batch:

@@ -17,8 +17,7 @@ from inlay.errors import InvalidRequest, MergeConflict
 from inlay.format.content import content_of
 from inlay.format.entry import Marker
 from inlay.format.snapshot import Ref, Snapshot
-from inlay.ops.commit.driver import Committed, Skipped
-from inlay.ops.commit.retry import commit_planned
+from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.metadata.load import (

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from inlay.errors import InvalidRequest, RefExists, RefHeld, VersionNotFound
 from inlay.format.snapshot import MAX_REFS, Ref, Snapshot
-from inlay.ops.commit.driver import Committed, Skipped
-from inlay.ops.commit.retry import commit_planned
+from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
     Loaded,

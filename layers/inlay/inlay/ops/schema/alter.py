@@ -19,12 +19,10 @@ from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile
 from inlay.format.properties import Properties
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
-from inlay.ops.commit.base import fresh_base
-from inlay.ops.commit.driver import Committed, Skipped
-from inlay.ops.commit.idempotency import already_applied
-from inlay.ops.commit.retry import MAX_PLANS, commit_planned
+from inlay.ops.commit.base import already_applied, recent_base
+from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.ops.metadata.load import Loaded, load_entries
 from inlay.parquet.arrow.declared import declarations
 from inlay.parquet.arrow.types import (
     is_list,
@@ -60,7 +58,7 @@ def alter(
 ) -> Committed | Skipped:
     """Commit the schema that `evolution` makes of that of `base`. Raises `InvalidRequest` where the
     format or the table speaks against it, `ConcurrentChange` when the schema is another one by now."""
-    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
     edit = SchemaEdit(loaded.snapshot.schema_id, evolution)
@@ -282,26 +280,25 @@ def admit_columns(ctx: Context, loaded: Loaded, arrow: Iterable[pa.Schema]) -> L
     """The table with the columns that data of these schemas has and it lacks, where its property
     `schema.evolve` is `add`: one commit, none when there is nothing to add."""
     schemas = tuple(arrow)
-    for _ in range(MAX_PLANS):
-        snapshot = loaded.snapshot
-        if not adds_columns(loaded):
-            return loaded
+
+    def plan(now: Loaded) -> Change | None:
+        snapshot = now.snapshot
+        if not adds_columns(now):
+            return None
         found: dict[Path, _New] = {}
         for each in schemas:
             for path, new in _unknown(list(each), snapshot.schema.fields, ()):
                 found.setdefault(path, new)
         if not found:
-            return loaded
+            return None
         evolution = Evolution(
             add=tuple((path[:-1], field) for path, (field, _) in found.items()),
             declared=tuple(each for _, declared in found.values() for each in declared),
         )
-        try:
-            return alter(ctx, evolution, base=loaded).loaded
-        except ConcurrentChange:
-            # Somebody else changed the schema: it may have some of the columns by now.
-            loaded = load_pointer(ctx, carried=loaded.state.contents)
-    raise ConcurrentChange(f"the schema was changed {MAX_PLANS} times", table=ctx.uri)
+        edit = _checked(ctx, now, SchemaEdit(snapshot.schema_id, evolution))
+        return Change(operation="alter", edit=Edit(schema=edit))
+
+    return commit_planned(ctx, loaded, plan).loaded
 
 
 def _unknown(

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from inlay.errors import InlayError
 from inlay.format.snapshot import Snapshot
-from inlay.ops.commit.base import fresh_base
+from inlay.ops.commit.base import already_applied, recent_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
-from inlay.ops.commit.idempotency import already_applied
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Loaded
 from inlay.parse.partitioning import partition_fields, spec_text
@@ -29,7 +28,7 @@ def set_partitioning(
 ) -> Committed | Skipped:
     """Partition what is written from now on by `texts` (`parse.partitioning`); none: not at all. Raises
     `ConcurrentChange` when it is partitioned otherwise than `base` says, unless as asked for."""
-    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
     snapshot = loaded.snapshot

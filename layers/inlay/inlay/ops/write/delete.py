@@ -28,10 +28,8 @@ from inlay.format.predicate import In, Predicate
 from inlay.format.predicate_json import predicate_to_json
 from inlay.format.properties import Properties
 from inlay.format.schema import Primitive
-from inlay.ops.commit.base import check_same_schema, current_base, fresh_base
-from inlay.ops.commit.driver import Committed, Skipped
-from inlay.ops.commit.idempotency import already_applied
-from inlay.ops.commit.retry import Planned, commit_planned
+from inlay.ops.commit.base import already_applied, check_same_schema, current_base, recent_base
+from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.maintain.rewrite import rewrite_file
@@ -64,7 +62,7 @@ def delete(
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Delete the rows for which `predicate` is TRUE, in the whole table or in one data file."""
-    loaded = fresh_base(ctx, base)
+    loaded = recent_base(ctx, base)
     chosen = mode or Properties(loaded.snapshot.properties).text("delete.mode")
     if loaded is base and (file is not None or chosen != "tombstone"):
         loaded = current_base(ctx, base)
@@ -94,7 +92,7 @@ def delete_keys(
 ) -> Committed | Skipped:
     """Delete the rows whose columns equal a row of `keys` (named as the table's columns). NULL equals
     nothing. Constant time but for writing the keys."""
-    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
     bound = loaded

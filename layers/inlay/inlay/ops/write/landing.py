@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from inlay.errors import InlayError, Kind
-from inlay.ops.commit.idempotency import known_requests
+from inlay.ops.commit.base import known_requests
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Loaded
 from inlay.ops.write.ingest import Source, inspect_source

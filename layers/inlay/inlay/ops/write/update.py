@@ -19,10 +19,8 @@ from inlay.format.assignment import fields_of
 from inlay.format.predicate import Predicate
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
-from inlay.ops.commit.base import current_base
-from inlay.ops.commit.driver import Committed, Skipped
-from inlay.ops.commit.idempotency import already_applied
-from inlay.ops.commit.retry import Planned, commit_planned
+from inlay.ops.commit.base import already_applied, current_base
+from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import write_batches
 from inlay.ops.data.vectors import vector_markers
@@ -102,7 +100,6 @@ def _plan_update(
     )
     found: dict[str, BitMap64] = {}
     width = len(schema.fields)
-    declared = Declared.of(snapshot)
 
     def new_rows() -> Iterator[pa.RecordBatch]:
         for batch in read_tasks(ctx.objects, plan.tasks, wanted, ctx.executor):
@@ -111,11 +108,10 @@ def _plan_update(
             # By place, not by name: a table may have columns that are called `_pos` or `_file`.
             positions, file = batch.columns[width:]
             found.setdefault(file[0].as_py(), BitMap64()).update(positions.to_pylist())
-            changed = assign(assignments, batch.select(list(range(width))), schema)
-            declared.check(changed)
-            yield changed
+            yield assign(assignments, batch.select(list(range(width))), schema)
 
-    added = tuple(write_batches(ctx, snapshot, new_rows(), time_us=loaded.date_us))
+    checked = Declared.of(snapshot).checked(new_rows())
+    added = tuple(write_batches(ctx, snapshot, checked, time_us=loaded.date_us))
     if not found and request is None:
         return None
     change = Change(

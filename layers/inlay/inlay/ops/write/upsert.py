@@ -27,10 +27,8 @@ from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.predicate import FALSE, And, Comparison, In, Literal, Predicate
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.values import order_key
-from inlay.ops.commit.base import check_same_schema, current_base, fresh_base
-from inlay.ops.commit.driver import Committed, Skipped
-from inlay.ops.commit.idempotency import already_applied
-from inlay.ops.commit.retry import Planned, commit_planned
+from inlay.ops.commit.base import already_applied, check_same_schema, current_base, recent_base
+from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import reader_of, write_batches
 from inlay.ops.metadata.load import Loaded, load_matching
@@ -66,7 +64,7 @@ def upsert(
     Raises `SchemaMismatch`, `InvalidRequest`.
     """
     _check_options(on_duplicate, order)
-    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
     schema = loaded.snapshot.schema

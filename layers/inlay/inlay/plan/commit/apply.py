@@ -93,7 +93,7 @@ def admit(
     boundary_us = state.snapshot.boundary.time_us or 0
     if change.uploaded_us is not None and change.uploaded_us < boundary_us:
         return Stale(boundary_us)
-    known = look_up(state, change)
+    known = look_up(state, change.request, change.events)
     if not isinstance(known, frozenset):
         return known
     return Admitted(without_duplicates(change, known), known)

@@ -10,6 +10,7 @@ from inlay.format import snapshot as snapshot_module
 from inlay.format.snapshot import Boundary
 from inlay.ops import collect_garbage as gc_module
 from inlay.ops.commit import driver as commit_module
+from inlay.ops.commit import group as group_module
 from inlay.ops.erase import finish as sweep_module
 from inlay.ops.maintain import roots as roots_module
 from inlay.ops.metadata import load as load_module
@@ -27,6 +28,7 @@ def ignore_the_boundary(stack: ExitStack) -> None:
     def apply(state: Any, change: Change, **how: Any) -> Any:
         return original(state, dataclasses.replace(change, uploaded_us=None), **how)
 
+    swap_in(stack, group_module, "apply", apply)
     original = swap_in(stack, commit_module, "apply", apply)
 
 
@@ -118,7 +120,9 @@ def end_an_erasure_at_once(stack: ExitStack) -> None:
 @mutation(scenes.STALLED_DELETES, within=RARE_SEEDS)
 def commit_segments_of_an_earlier_attempt(stack: ExitStack) -> None:
     """Segments that this commit wrote days ago are taken to be there still."""
-    swap_in(stack, commit_module._Effort, "forget_stale", lambda self, ctx, boundary_us: None)
+    swap_in(
+        stack, commit_module.WrittenSegments, "forget_stale", lambda self, ctx, boundary_us: None
+    )
 
 
 @mutation(scenes.OVERWRITTEN)
