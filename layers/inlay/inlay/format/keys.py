@@ -76,6 +76,16 @@ def data_key(time_us: int, object_id: str) -> str:
     return f"{DATA}{_hour(time_us)}/{object_id}.parquet"
 
 
+def unfinished_prefix(time_us: int, object_id: str) -> str:
+    """Where a writer that names its files itself puts them, until they are copied to keys of their own.
+    They are data that no version names, which garbage collection takes.
+
+    >>> unfinished_prefix(0, "x")
+    'data/1970/01/01/00/x/'
+    """
+    return f"{DATA}{_hour(time_us)}/{object_id}/"
+
+
 def tombstone_key(time_us: int, object_id: str, suffix: str) -> str:
     """`suffix` is "del" for a Parquet file of keys, "puffin" for row positions."""
     return f"{TOMBSTONES}{_hour(time_us)}/{object_id}.{suffix}"

@@ -44,9 +44,10 @@ from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.write.writer import write_files
-from inlay.plan.change import Change, Reads, Request
+from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.scan import plan_scan
 from inlay.spark.api import read
@@ -174,7 +175,7 @@ class InlayTable:
             parts = _write(rows, self._uri, loaded, clauses)
             change = _change(self._uri, loaded, parts, clauses, request)
             result = _result(loaded.snapshot.version, parts, clauses)
-            if request is None and not change.add and not result.deleted:
+            if request is None and not change.added and not result.deleted:
                 return None
             return Planned(change, loaded)
 
@@ -384,13 +385,14 @@ def _change(
     return Change(
         operation="merge",
         request=request,
-        add=tuple(file for part in parts for file in part.files),
-        add_markers=tuple(vectors),
-        remove=emptied,
         uploaded_us=loaded.date_us,
         deleted_rows=sum(map(len, gone.values())),
-        reads=Reads(TRUE, loaded.snapshot.version, frozenset(gone)),
-        whole=True,
+        updates=(
+            AddFiles(tuple(file for part in parts for file in part.files)),
+            AddMarkers(tuple(vectors)),
+            RemoveFiles(emptied),
+        ),
+        requires=(Reads(TRUE, loaded.snapshot.version, frozenset(gone)),),
     )
 
 
@@ -474,8 +476,9 @@ def _write_part(
             values = pa.RecordBatch.from_arrays(kept.columns[3:], names=list(schema.names))
             yield conform(values, schema, schema, by_value=True)
 
+    checked = Declared.of(loaded.snapshot).checked(rows())
     files = tuple(
-        write_files(target_of(ctx, loaded.date_us), rows(), schema, layout_of(loaded.snapshot))
+        write_files(target_of(ctx, loaded.date_us), checked, schema, layout_of(loaded.snapshot))
     )
     twice = noted > reduce(lambda total, found: total + len(found), gone.values(), 0)
     yield pa.record_batch({"part": [pickle.dumps(_Part(files, gone, counts, twice))]})

@@ -38,9 +38,18 @@ from inlay.ops.data.vectors import vector_markers
 from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import write_files
 from inlay.parse import parse_predicate
-from inlay.plan.change import NO_EDIT, Change, Edit, Reads, Request
+from inlay.plan.change import (
+    AddFiles,
+    AddMarkers,
+    AdvanceStream,
+    Change,
+    Reads,
+    RemoveFiles,
+    Request,
+)
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import check_writable, connect
 from inlay.spark.recent import Recent, locate
@@ -165,17 +174,21 @@ def merge(
         change = Change(
             operation="merge",
             request=request,
-            add=added,
-            add_markers=(
-                *(marker for part in parts for marker in part.markers),
-                *vector_markers(ctx, loaded, marked),
+            updates=(
+                AddFiles(added),
+                AddMarkers(
+                    (
+                        *(marker for part in parts for marker in part.markers),
+                        *vector_markers(ctx, loaded, marked),
+                    )
+                ),
+                RemoveFiles(gone),
+                *(() if batch is None else (AdvanceStream(*batch),)),
             ),
-            remove=gone,
             uploaded_us=loaded.date_us,
             deleted_rows=None,
             # Which records are late was said by rows of this version.
-            reads=Reads(reads, snapshot.version),
-            edit=NO_EDIT if batch is None else Edit(stream=batch),
+            requires=(Reads(reads, snapshot.version),),
         )
         return Planned(change, loaded)
 
@@ -287,7 +300,8 @@ def _write_part(
             yield conform(kept, schema, schema, by_value=True)
 
     target = target_of(ctx, loaded.date_us)
-    files = tuple(write_files(target, rows(), schema, layout_of(snapshot)))
+    checked = Declared.of(snapshot).checked(rows())
+    files = tuple(write_files(target, checked, schema, layout_of(snapshot)))
     markers: tuple[Marker, ...] = ()
     located: dict[str, BitMap64] = {}
     if any(batch.num_rows for batch in replaced):

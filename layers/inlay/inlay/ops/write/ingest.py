@@ -60,7 +60,7 @@ from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, open_file, read_file
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.surgery.stamp import stamp_object, stamped
-from inlay.plan.change import Change, Request
+from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.pruning.partitions import current_spec
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import Location, Missing, ObjectStore, Refused
@@ -212,12 +212,18 @@ class _Batch:
         return Change(
             operation="ingest",
             uploaded_us=None if adopt else self.loaded.date_us,
-            # A file without rows is remembered, so that its event is not looked at again, but not kept.
-            add=tuple(e for files in self.entries.values() for e in files),
             events=tuple(self.seen[p].source.request for p in self.entries),
-            sources_us={
-                e.key: self.seen[p].modified_us for p, files in self.entries.items() for e in files
-            },
+            updates=(
+                # A file without rows is remembered, so that its event is not looked at again, but not kept.
+                AddFiles(
+                    tuple(e for files in self.entries.values() for e in files),
+                    {
+                        e.key: self.seen[p].modified_us
+                        for p, files in self.entries.items()
+                        for e in files
+                    },
+                ),
+            ),
         )
 
     def committed(self, done: Committed | Skipped) -> None:
@@ -556,3 +562,29 @@ def _split(
     if sum(entry.rows for entry in files) != whole.rows:
         raise UnreadableFile(f"{whole.key} does not have the rows its footer promises")
     return tuple(replace(entry, event=whole.event) for entry in files)
+
+
+def take_over(
+    ctx: Context, sources: Sequence[Source], loaded: Loaded, *, event: str
+) -> tuple[DataFile, ...]:
+    """Objects that this caller has just written, as files of the table, uncommitted. `event` marks them as
+    another writer's (`DataFile.is_foreign`). Raises for the first that cannot be a file of the table."""
+
+    def look(source: Source) -> _Seen:
+        found = _look(ctx, source, loaded.snapshot)
+        if not isinstance(found, _Seen):
+            raise SourceChanged(f"{source.location.uri} was overwritten", key=source.location.key)
+        return found
+
+    def take(seen: _Seen) -> tuple[DataFile, ...]:
+        taken = _take(ctx, seen, False, loaded)
+        if not isinstance(taken, tuple):
+            location = seen.source.location
+            raise SourceChanged(f"{location.uri} was overwritten", key=location.key)
+        return taken
+
+    seen = list(ctx.map(look, sources))
+    reads = _policy(loaded.snapshot) != "keep"
+    read = [s for s in seen if reads or _is_cut(s, False, loaded.snapshot)]
+    copied = ctx.map(take, [s for s in seen if s not in read])
+    return tuple(replace(f, event=event) for files in chain(copied, map(take, read)) for f in files)

@@ -31,7 +31,15 @@ from inlay.parquet.arrow.assignments import assign
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parse import Assignments
-from inlay.plan.change import Change, Reads, Request
+from inlay.plan.change import (
+    AddFiles,
+    AddMarkers,
+    Change,
+    Reads,
+    RemoveFiles,
+    ReplaceFiles,
+    Request,
+)
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.marker_scope import marker_may_hit
 from inlay.plan.scan.scan import plan_scan
@@ -102,7 +110,6 @@ def _plan_update(
     )
     found: dict[str, BitMap64] = {}
     width = len(schema.fields)
-    declared = Declared.of(snapshot)
 
     def new_rows() -> Iterator[pa.RecordBatch]:
         for batch in read_tasks(ctx.objects, plan.tasks, wanted, ctx.executor):
@@ -111,33 +118,31 @@ def _plan_update(
             # By place, not by name: a table may have columns that are called `_pos` or `_file`.
             positions, file = batch.columns[width:]
             found.setdefault(file[0].as_py(), BitMap64()).update(positions.to_pylist())
-            changed = assign(assignments, batch.select(list(range(width))), schema)
-            declared.check(changed)
-            yield changed
+            yield assign(assignments, batch.select(list(range(width))), schema)
 
-    added = tuple(write_batches(ctx, snapshot, new_rows(), time_us=loaded.date_us))
+    checked = Declared.of(snapshot).checked(new_rows())
+    added = tuple(write_batches(ctx, snapshot, checked, time_us=loaded.date_us))
     if not found and request is None:
         return None
     change = Change(
         operation="update",
         request=request,
-        add=added,
         uploaded_us=loaded.date_us,
-        reads=Reads(predicate, snapshot.version, frozenset(found)),
         deleted_rows=sum(len(p) for p in found.values()),
-        whole=True,
+        updates=(AddFiles(added),),
+        requires=(Reads(predicate, snapshot.version, frozenset(found)),),
     )
     if not found:
         return change
     if mode == "tombstone":
-        return replace(change, add_markers=(marker_of(ctx, loaded, predicate),))
-    live = {f.key: f for f in loaded.state.loaded_files()}
+        marker = marker_of(ctx, loaded, predicate)
+        return replace(change, updates=(*change.updates, AddMarkers((marker,))))
+    live = {f.key: f for f in loaded.state.files_at_hand()}
     if mode == "vector":
         emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
         marked = {k: p for k, p in found.items() if k not in emptied}
-        return replace(
-            change, remove=emptied, add_markers=tuple(vector_markers(ctx, loaded, marked))
-        )
+        vectors = AddMarkers(tuple(vector_markers(ctx, loaded, marked)))
+        return replace(change, updates=(*change.updates, RemoveFiles(emptied), vectors))
     markers = list(loaded.state.markers())
     units = tuple(
         rewrite_file(
@@ -150,4 +155,4 @@ def _plan_update(
         )
         for key, positions in found.items()
     )
-    return replace(change, units=units)
+    return replace(change, updates=(*change.updates, ReplaceFiles(units, whole=True)))
