@@ -19,7 +19,7 @@ from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Where
 from inlay.format.predicate import field_ids
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.snapshot import Snapshot
-from inlay.format.widening import reach, widens
+from inlay.format.widening import covered_range, widens
 from inlay.plan.change import AlterSchema, Conflict
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.partitions import applies_to, current_spec
@@ -46,7 +46,7 @@ def is_evolved(snapshot: Snapshot, edit: AlterSchema) -> bool:
     return same_columns(snapshot.schema, wanted, known)
 
 
-def looks_at(snapshot: Snapshot, edit: AlterSchema) -> tuple[bool, bool]:
+def needed_entries(snapshot: Snapshot, edit: AlterSchema) -> tuple[bool, bool]:
     """Whether the edit depends on file entries, and whether on markers; most edits depend on neither."""
     if edit.planned_on != snapshot.schema_id:
         return False, False  # a conflict, whatever they say
@@ -61,7 +61,7 @@ def validate_schema(state: State, edit: AlterSchema) -> Conflict | None:
     if edit.planned_on != state.snapshot.schema_id:
         return Conflict("the schema was changed by another commit")
     try:
-        objection(state, edit)
+        check_evolution(state, edit)
     except InvalidRequest as error:
         return Conflict(error.message)
     return None
@@ -84,7 +84,7 @@ def validate_added(
             if derived:
                 return Conflict("the schema was changed while rows were derived under it")
             recorded = snapshot.schema_by_id(entry.schema_id)
-            reason = unreadable(entry, recorded, snapshot.schema)
+            reason = why_unreadable(entry, recorded, snapshot.schema)
             if reason:
                 return Conflict(reason)
     return None
@@ -106,8 +106,8 @@ def fields_of_marker(marker: Marker) -> frozenset[int]:
 # -- what stands against a change of the schema ---------------------------------------------------
 
 
-def objection(state: State, edit: AlterSchema) -> None:
-    """Raises `InvalidRequest` for what the table still needs. Entries the edit `looks_at` must be
+def check_evolution(state: State, edit: AlterSchema) -> None:
+    """Raises `InvalidRequest` for what the table still needs. Entries the edit `needed_entries` must be
     loaded."""
     snapshot = state.snapshot
     after = evolved(snapshot, edit)

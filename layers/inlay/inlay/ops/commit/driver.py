@@ -56,7 +56,7 @@ from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
     CONTENT_BYTES,
     MAX_LOADS,
-    Loaded,
+    LoadedTable,
     bounded,
     grown,
     load_pointer,
@@ -273,7 +273,9 @@ class Propose(Protocol[T_co]):
     ) -> T_co | NeedSegments: ...
 
 
-def commit_proposed(ctx: Context, base: Loaded, propose: Propose[T]) -> tuple[Loaded, T, int]:
+def commit_proposed(
+    ctx: Context, base: LoadedTable, propose: Propose[T]
+) -> tuple[LoadedTable, T, int]:
     """Propose on the base, write, swap; when another wins, again on what it left. Ends with the proposal
     that is now in the table, and the table as it left it, or with the first answer that is none; and the
     number of attempts."""

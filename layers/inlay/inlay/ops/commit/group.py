@@ -31,7 +31,7 @@ from inlay.ops.commit.driver import (
 )
 from inlay.ops.commit_queue import Abandoned
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.plan.change import AddFiles, Change, NeedSegments, Proposal
 from inlay.plan.commit.apply import Admitted, admit, apply
 from inlay.plan.metadata.state import State

@@ -13,7 +13,7 @@ from inlay.format.snapshot import Segment
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context
 from inlay.ops.maintain.units import Budget
-from inlay.ops.metadata.load import Loaded, load_pointer, load_segments
+from inlay.ops.metadata.load import LoadedTable, load_pointer, load_segments
 from inlay.plan.change import Change, ClusterLeaves, NeedSegments
 from inlay.plan.metadata.overlap import deepest_overlap, would_part
 from inlay.plan.metadata.state import State

@@ -13,7 +13,7 @@ from inlay.format.properties import Properties
 from inlay.ops.commit.base import recent_base
 from inlay.ops.commit.driver import Committed, commit, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_as_of
+from inlay.ops.metadata.load import LoadedTable, load_as_of
 from inlay.plan.change import Change, ExpireThrough
 from inlay.plan.maintain.retention import ExpiryPlan, plan_expiry
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from inlay.errors import InlayError, Kind
 from inlay.ops.commit.driver import Committed, commit_or_skip
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_entries
+from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.plan.change import Change, DropMarkers, ReplaceFiles, Unit
 from inlay.plan.metadata.state import State
 

@@ -24,7 +24,7 @@ from inlay.ops.metadata.load import (
     on_branch,
 )
 from inlay.plan.change import THIS_VERSION, Change, Retained, SetRefs
-from inlay.plan.pruning.added_columns import lacks_asked
+from inlay.plan.pruning.added_columns import lacks_columns_of
 from inlay.plan.refs.refs import MAIN, check_name, is_retained
 
 

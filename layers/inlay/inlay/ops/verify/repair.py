@@ -44,7 +44,7 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot, encode_snapshot
 from inlay.format.keys import archive_key, archive_version
-from inlay.format.snapshot import Snapshot, with_open_times
+from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_entries, load_pointer, schemas_of

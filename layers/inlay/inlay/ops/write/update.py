@@ -137,7 +137,7 @@ def _plan_update(
     if mode == "tombstone":
         marker = marker_of(ctx, loaded, predicate)
         return replace(change, updates=(*change.updates, AddMarkers((marker,))))
-    live = {f.key: f for f in loaded.state.files_at_hand()}
+    live = {f.key: f for f in loaded.state.loaded_files()}
     if mode == "vector":
         emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
         marked = {k: p for k, p in found.items() if k not in emptied}

@@ -31,7 +31,6 @@ from inlay.plan.commit.draft import Draft, always_commits
 from inlay.plan.metadata.ledger import look_up, without_duplicates
 from inlay.plan.metadata.pointer_budget import fit_pointer
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.partitions import has_partitioning
 from inlay.plan.schema_conflicts import is_evolved
 
 
@@ -44,7 +43,7 @@ def apply(
     resolved: int = 0,
 ) -> Outcome:
     """What committing `change` on top of `state` comes to. Times must have been filled in
-    (`format.snapshot.observed`). `name` gives new segments their ids; `resolved`: see
+    (`format.snapshot.with_open_times`). `name` gives new segments their ids; `resolved`: see
     `plan.commit.conflicts.needed`."""
     admitted = admit(state, change)
     if not isinstance(admitted, Admitted):

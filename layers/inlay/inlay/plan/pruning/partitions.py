@@ -55,7 +55,7 @@ def spans_partitions(entry: DataFile, specs: Iterable[PartitionSpec]) -> bool:
 # -- changing the spec ----------------------------------------------------------------------------
 
 
-def is_partitioned_so(snapshot: Snapshot, edit: SetPartitioning) -> bool:
+def has_partitioning(snapshot: Snapshot, edit: SetPartitioning) -> bool:
     """Whether there is nothing to change, or another commit made the same change."""
     return current_spec(snapshot).fields == edit.fields
 

@@ -24,7 +24,7 @@ from inlay.format.snapshot import (
     Totals,
 )
 from inlay.plan.change import THIS_VERSION, Conflict, SetRefs
-from inlay.plan.pruning.added_columns import asked_before
+from inlay.plan.pruning.added_columns import for_content
 from inlay.plan.pruning.prune import may_match
 
 MAIN = "main"
