@@ -81,7 +81,7 @@ def below(n: int) -> Comparison:
     return Comparison(1, "<", Literal(INT, n))
 
 
-def append(_: Loaded, key: str = "new", low: int = 3) -> Change:
+def append(_: LoadedTable, key: str = "new", low: int = 3) -> Change:
     return Change(operation="append", updates=(AddFiles((file(key, low),)),))
 
 
@@ -134,7 +134,7 @@ def compact(base: LoadedTable, key: str = "packed") -> Change:
     )
 
 
-def expire(base: Loaded) -> Change:
+def expire(base: LoadedTable) -> Change:
     update = ExpireThrough(base.snapshot.version - 1)
     return Change(operation="expire", updates=(update,))
 

@@ -81,7 +81,7 @@ def alter(
     return commit_planned(ctx, loaded, plan)
 
 
-def _checked(ctx: Context, loaded: Loaded, edit: AlterSchema) -> AlterSchema:
+def _checked(ctx: Context, loaded: LoadedTable, edit: AlterSchema) -> AlterSchema:
     """The edit, once nothing in this base is against it."""
     snapshot = loaded.snapshot
     files, markers = needed_entries(snapshot, edit)

@@ -565,7 +565,7 @@ def _split(
 
 
 def take_over(
-    ctx: Context, sources: Sequence[Source], loaded: Loaded, *, event: str
+    ctx: Context, sources: Sequence[Source], loaded: LoadedTable, *, event: str
 ) -> tuple[DataFile, ...]:
     """Objects that this caller has just written, as files of the table, uncommitted. `event` marks them as
     another writer's (`DataFile.is_foreign`). Raises for the first that cannot be a file of the table."""

@@ -31,6 +31,7 @@ from inlay.plan.commit.draft import Draft, always_commits
 from inlay.plan.metadata.ledger import look_up, without_duplicates
 from inlay.plan.metadata.pointer_budget import fit_pointer
 from inlay.plan.metadata.state import State
+from inlay.plan.pruning.partitions import has_partitioning
 from inlay.plan.schema_conflicts import is_evolved
 
 
@@ -52,7 +53,7 @@ def apply(
 
     if any(is_evolved(state.snapshot, u) for u in change.of(AlterSchema)):
         return Unchanged()
-    if any(is_partitioned_so(state.snapshot, u) for u in change.of(SetPartitioning)):
+    if any(has_partitioning(state.snapshot, u) for u in change.of(SetPartitioning)):
         return Unchanged()
     needs = needed(state, change, resolved=resolved)
     if needs is not None:

@@ -59,7 +59,7 @@ from inlay.plan.metadata.tree import mark_dead, open_tree
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import current_spec, repartitioned
 from inlay.plan.pruning.prune import all_match
-from inlay.plan.refs.refs import edited_refs, net_counts
+from inlay.plan.refs.refs import edited_refs, net_counts, ref_view, with_layout_of
 from inlay.plan.scan.marker_scope import (
     marker_may_hit,
     marker_predicate,
@@ -415,9 +415,9 @@ class Draft:
                 return dataclasses.replace(snapshot, refs=edited_refs(snapshot, update))
             case ReplaceContent(content):
                 commit = net_counts(snapshot.commit, self.base.totals, content.totals)
-                return dataclasses.replace(seen(snapshot, content), commit=commit)
+                return dataclasses.replace(ref_view(snapshot, content), commit=commit)
             case TakeLayout(content):
-                return shaped(snapshot, content)
+                return with_layout_of(snapshot, content)
             case AdvanceStream(query, batch):
                 streams = {**snapshot.ledger.streams, query: batch}
                 ledger = dataclasses.replace(snapshot.ledger, streams=streams)
