@@ -16,7 +16,7 @@ from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
 from inlay.ops.schema.create import create
-from inlay.plan.change import Change
+from inlay.plan.change import AddFiles, Change
 from inlay.storage.faults import FaultyStore, Plan, Sent, all_goes_well
 from inlay.storage.memory import MemoryStore
 
@@ -101,7 +101,7 @@ def file(key: str, rows: int = 10) -> DataFile:
 
 
 def append_of(*names: str, **more: Any) -> Change:
-    return Change(operation="append", add=tuple(file(n) for n in names), **more)
+    return Change(operation="append", **more, updates=(AddFiles(tuple(file(n) for n in names)),))
 
 
 def at(verb: str, key: str, do: Callable[[], object], *, nth: int = 1) -> Callable[[Sent], None]:

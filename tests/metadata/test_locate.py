@@ -15,7 +15,7 @@ from inlay.ops.metadata.find_entry import load_file
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.write.delete import delete, delete_row_groups
 from inlay.parse import parse_predicate
-from inlay.plan.change import Change
+from inlay.plan.change import AddFiles, Change
 
 SIZE = 20_000
 
@@ -25,7 +25,7 @@ def grown() -> tuple[Table, list[DataFile]]:
     table, files = Table(), []
     for _ in range(SIZE // 1_000):
         more = tuple(table.file(low=10 * (table.made + 1)) for _ in range(1_000))
-        table.commit(Change(operation="append", add=more))
+        table.commit(Change(operation="append", updates=(AddFiles(more),)))
         files += more
     return table, files
 

@@ -57,7 +57,7 @@ from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema import create as create_op
 from inlay.parquet.arrow.declared import Declared
 from inlay.parse import parse_assignments
-from inlay.plan.change import Change, Edit
+from inlay.plan.change import Change, SetProperties
 from inlay.plan.erasure import LIFE_SECONDS
 from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State
@@ -664,7 +664,7 @@ class Table:
             check_properties({k: v for k, v in named.items() if v is not None})
         )
         checked |= {k: None for k, v in named.items() if v is None}
-        change = Change(operation="set_properties", edit=Edit(properties=checked))
+        change = Change(operation="set_properties", updates=(SetProperties(checked),))
         return self._write(
             "set_properties",
             lambda base: expect_committed(self._ctx, commit(self._ctx, change, base=base)),

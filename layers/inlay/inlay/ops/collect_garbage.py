@@ -40,7 +40,7 @@ from inlay.ops.maintain.roots import (
     list_objects,
 )
 from inlay.ops.metadata.load import Loaded, load_pointer
-from inlay.plan.change import Change, Edit
+from inlay.plan.change import Change, ForgetExpirations, MoveBoundary
 from inlay.plan.erasure import LIFE_SECONDS, Waiting, landing_prefix
 from inlay.plan.maintain.roots import (
     CLOCK_MARGIN_SECONDS,
@@ -233,7 +233,10 @@ def _collect(
 
     change = Change(
         operation="collect_garbage",
-        edit=Edit(boundary_us=boundary_us, forget_expired_before_us=since_us),
+        updates=(
+            MoveBoundary(boundary_us),
+            ForgetExpirations(since_us),
+        ),
     )
     base, loaded = loaded, expect_committed(ctx, commit(ctx, change, base=loaded)).loaded
     check_clocks(ctx, base.snapshot, found.seen, margin_us, now_us=loaded.date_us)

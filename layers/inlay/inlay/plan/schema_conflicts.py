@@ -20,13 +20,13 @@ from inlay.format.predicate import field_ids
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.snapshot import Snapshot
 from inlay.format.widening import reach, widens
-from inlay.plan.change import Change, Conflict, SchemaEdit
+from inlay.plan.change import AlterSchema, Conflict
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.partitions import applies_to, current_spec
 from inlay.plan.schema_evolution import evolve, same_columns, spell
 
 
-def evolved(snapshot: Snapshot, edit: SchemaEdit) -> Schema:
+def evolved(snapshot: Snapshot, edit: AlterSchema) -> Schema:
     """The snapshot's schema with the edit applied. Raises `InvalidRequest`."""
     return evolve(
         snapshot.schema,
@@ -37,7 +37,7 @@ def evolved(snapshot: Snapshot, edit: SchemaEdit) -> Schema:
     )
 
 
-def is_evolved(snapshot: Snapshot, edit: SchemaEdit) -> bool:
+def is_evolved(snapshot: Snapshot, edit: AlterSchema) -> bool:
     """Whether the table already has the columns that the edit asks for: it changes none, or another commit
     made the same change."""
     planned_on = snapshot.schema_by_id(edit.planned_on)
@@ -46,7 +46,7 @@ def is_evolved(snapshot: Snapshot, edit: SchemaEdit) -> bool:
     return same_columns(snapshot.schema, wanted, known)
 
 
-def looks_at(snapshot: Snapshot, edit: SchemaEdit) -> tuple[bool, bool]:
+def looks_at(snapshot: Snapshot, edit: AlterSchema) -> tuple[bool, bool]:
     """Whether the edit depends on file entries, and whether on markers; most edits depend on neither."""
     if edit.planned_on != snapshot.schema_id:
         return False, False  # a conflict, whatever they say
@@ -54,29 +54,35 @@ def looks_at(snapshot: Snapshot, edit: SchemaEdit) -> tuple[bool, bool]:
     return bool(shrinking(snapshot.schema, after)), bool(_dropped(snapshot.schema, after))
 
 
-def validate_schema(state: State, change: Change) -> Conflict | None:
-    """Why a change conflicts with the table's current schema."""
-    snapshot = state.snapshot
-    edit = change.edit.schema
-    if edit is not None:
-        if edit.planned_on != snapshot.schema_id:
-            return Conflict("the schema was changed by another commit")
-        try:
-            objection(state, edit)
-        except InvalidRequest as error:
-            return Conflict(error.message)
-    schema = snapshot.schema
-    needed: frozenset[int] = frozenset().union(*map(spoken_of, change.add_markers))
-    for erasure in change.edit.erasures:
-        if erasure.predicate is not None:
-            needed |= field_ids(erasure.predicate)
-    if needed and not needed <= {field.id for _, field in schema.walk()}:
+def validate_schema(state: State, edit: AlterSchema) -> Conflict | None:
+    """Why the schema cannot be altered so any more."""
+    if edit.planned_on != state.snapshot.schema_id:
+        return Conflict("the schema was changed by another commit")
+    try:
+        objection(state, edit)
+    except InvalidRequest as error:
+        return Conflict(error.message)
+    return None
+
+
+def validate_columns(snapshot: Snapshot, needed: frozenset[int]) -> Conflict | None:
+    """Whether the table has the columns that a delete or an erasure looks at."""
+    if needed and not needed <= {field.id for _, field in snapshot.schema.walk()}:
         return Conflict("a column that this delete names was dropped")
-    for entry in change.add:
+    return None
+
+
+def validate_added(
+    snapshot: Snapshot, files: Iterable[DataFile], *, derived: bool
+) -> Conflict | None:
+    """Whether files that were written under another schema can be read under the current one. Rows that
+    were `derived` from rows of the table are not: they would be other rows by now."""
+    for entry in files:
         if entry.schema_id != snapshot.schema_id:
-            if change.reads is not None:
+            if derived:
                 return Conflict("the schema was changed while rows were derived under it")
-            reason = unreadable(entry, snapshot.schema_by_id(entry.schema_id), schema)
+            recorded = snapshot.schema_by_id(entry.schema_id)
+            reason = unreadable(entry, recorded, snapshot.schema)
             if reason:
                 return Conflict(reason)
     return None
@@ -98,7 +104,7 @@ def spoken_of(marker: Marker) -> frozenset[int]:
 # -- what stands against a change of the schema ---------------------------------------------------
 
 
-def objection(state: State, edit: SchemaEdit) -> None:
+def objection(state: State, edit: AlterSchema) -> None:
     """Raises `InvalidRequest` for what the table still needs. Entries the edit `looks_at` must be
     loaded."""
     snapshot = state.snapshot

@@ -37,7 +37,7 @@ from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.write.partition import Split
 from inlay.parquet.write.writer import write_files
 from inlay.parse import parse_predicate
-from inlay.plan.change import Change, Unit
+from inlay.plan.change import Change, ReplaceFiles, Unit
 from inlay.plan.maintain.clustering import MIN_RUNS, Order, order_of, runs_of
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.pruning.evidence import Evidence
@@ -198,7 +198,12 @@ def _change(
         version=version,
         applied=frozenset(m.id for t in tasks for m in t.markers if m.file is not None),
     )
-    return Change(operation="compact", units=(unit,), uploaded_us=loaded.date_us, deleted_rows=0)
+    return Change(
+        operation="compact",
+        uploaded_us=loaded.date_us,
+        deleted_rows=0,
+        updates=(ReplaceFiles((unit,)),),
+    )
 
 
 # -- on Spark -------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.write.writer import write_files
-from inlay.plan.change import Change, Reads, Request
+from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.scan import plan_scan
 from inlay.spark.api import read
@@ -175,7 +175,7 @@ class InlayTable:
             parts = _write(rows, self._uri, loaded, clauses)
             change = _change(self._uri, loaded, parts, clauses, request)
             result = _result(loaded.snapshot.version, parts, clauses)
-            if request is None and not change.add and not result.deleted:
+            if request is None and not change.added and not result.deleted:
                 return None
             return Planned(change, loaded)
 
@@ -383,13 +383,14 @@ def _change(
     return Change(
         operation="merge",
         request=request,
-        add=tuple(file for part in parts for file in part.files),
-        add_markers=tuple(vectors),
-        remove=emptied,
         uploaded_us=loaded.date_us,
         deleted_rows=sum(map(len, gone.values())),
-        reads=Reads(TRUE, loaded.snapshot.version, frozenset(gone)),
-        whole=True,
+        updates=(
+            AddFiles(tuple(file for part in parts for file in part.files)),
+            AddMarkers(tuple(vectors)),
+            RemoveFiles(emptied),
+        ),
+        requires=(Reads(TRUE, loaded.snapshot.version, frozenset(gone)),),
     )
 
 

@@ -41,7 +41,15 @@ from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import write_files
 from inlay.parse import parse_predicate
-from inlay.plan.change import NO_EDIT, Change, Edit, Reads, Request
+from inlay.plan.change import (
+    AddFiles,
+    AddMarkers,
+    AdvanceStream,
+    Change,
+    Reads,
+    RemoveFiles,
+    Request,
+)
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import check_writable, connect
 from inlay.spark.recent import Recent, locate
@@ -166,17 +174,21 @@ def merge(
         change = Change(
             operation="merge",
             request=request,
-            add=added,
-            add_markers=(
-                *(marker for part in parts for marker in part.markers),
-                *vector_markers(ctx, loaded, marked),
+            updates=(
+                AddFiles(added),
+                AddMarkers(
+                    (
+                        *(marker for part in parts for marker in part.markers),
+                        *vector_markers(ctx, loaded, marked),
+                    )
+                ),
+                RemoveFiles(gone),
+                *(() if batch is None else (AdvanceStream(*batch),)),
             ),
-            remove=gone,
             uploaded_us=loaded.date_us,
             deleted_rows=None,
             # Which records are late was said by rows of this version.
-            reads=Reads(reads, snapshot.version),
-            edit=NO_EDIT if batch is None else Edit(stream=batch),
+            requires=(Reads(reads, snapshot.version),),
         )
         return Planned(change, loaded)
 

@@ -28,7 +28,7 @@ from inlay.ops.result import WriteResult, write_result
 from inlay.ops.write.ingest import Source, take_over
 from inlay.ops.write.landing import is_data
 from inlay.parquet.arrow.declared import Declared
-from inlay.plan.change import Change
+from inlay.plan.change import AddFiles, Change
 from inlay.plan.pruning.partitions import current_spec
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import at_ref, connect
@@ -116,7 +116,10 @@ def append(
             check_same_schema(ctx, loaded, base)
             added = take_over(ctx, files, base, event=job.request.token)
             return Change(
-                operation="append", request=job.request, add=added, uploaded_us=base.date_us
+                operation="append",
+                request=job.request,
+                uploaded_us=base.date_us,
+                updates=(AddFiles(added),),
             )
 
         done = commit_planned(ctx, load_pointer(ctx), plan)

@@ -26,7 +26,7 @@ from inlay.ops.metadata.load import load_pointer
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import write_files
-from inlay.plan.change import Change, Edit, Request
+from inlay.plan.change import AddFiles, AdvanceStream, Change, Request
 from inlay.spark.connect import connect, load_writable
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import named_as_in
@@ -99,9 +99,11 @@ def commit_batch(
         # Beside the last batch, which counts for good, the ledger: it is asked on every rebase, so a
         # second driver of the same query cannot slip in between.
         request=Request.of(f"stream {query} batch {batch}"),
-        add=files,
         uploaded_us=started_us,
-        edit=Edit(stream=(query, batch)),
+        updates=(
+            AddFiles(files),
+            AdvanceStream(query, batch),
+        ),
     )
     expect_committed(ctx, commit(ctx, change, base=loaded))
     return True

@@ -34,7 +34,7 @@ from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import Layout, write_files
 from inlay.parse import parse_predicate
-from inlay.plan.change import Change, Reads, Request
+from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
 from inlay.plan.metadata.state import State
 from inlay.spark.connect import connect, load_writable, place, ref_of
 from inlay.spark.options import WriteOptions
@@ -256,20 +256,22 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
         change = Change(
             operation="append",
             request=job.request,
-            add=files,
             uploaded_us=job.started_us,
+            updates=(AddFiles(files),),
         )
         if job.replaces is not None:
             change = Change(
                 operation="overwrite",
                 request=job.request,
-                add=files,
-                # The new rows bear the commit's own sequence, so its marker misses them.
-                add_markers=(marker_of(ctx, loaded, job.replaces),),
                 uploaded_us=job.started_us,
                 deleted_rows=None,
+                # The new rows bear the commit's own sequence, so its marker misses them.
+                updates=(
+                    AddFiles(files),
+                    AddMarkers((marker_of(ctx, loaded, job.replaces),)),
+                ),
                 # Rows that arrived while this job ran were not meant by whoever started it.
-                reads=Reads(job.replaces, job.version),
+                requires=(Reads(job.replaces, job.version),),
             )
         expect_committed(ctx, commit(ctx, change, base=loaded))
 
@@ -279,12 +281,14 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
         return Change(
             operation="overwrite",
             request=job.request,
-            add=files,
-            remove=replaced_files(state, files, since=job.version),
             uploaded_us=job.started_us,
             deleted_rows=None,
+            updates=(
+                AddFiles(files),
+                RemoveFiles(replaced_files(state, files, since=job.version)),
+            ),
             # Rows that came into other partitions meanwhile only make it be planned again.
-            reads=Reads(TRUE, base.snapshot.version),
+            requires=(Reads(TRUE, base.snapshot.version),),
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -37,6 +37,7 @@ from uuid import UUID
 from inlay.errors import (
     CommitContention,
     ConcurrentChange,
+    CorruptTable,
     ForeignArchives,
     InlayError,
     KeyTaken,
@@ -54,12 +55,13 @@ from inlay.ops.commit.register import Lost, Unknown, Won, read_after, superseded
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
     CONTENT_BYTES,
+    MAX_LOADS,
     Loaded,
     bounded,
     grown,
     load_pointer,
+    load_segments,
     on_branch,
-    resolve,
     retain,
 )
 from inlay.plan.change import (
@@ -79,6 +81,7 @@ from inlay.plan.refs.refs import with_head
 from inlay.storage.base import Head
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Name = Callable[[bytes], str]
 
 # A writer gives up after this many lost races or this long, whichever is later to come: with 40 writers
@@ -195,19 +198,9 @@ def commit(ctx: Context, change: Change, *, base: Loaded | None = None) -> Commi
     Raises `CommitContention` when others won too often, `OutcomeUnknown`, `StaleUpload` when the
     change's objects are older than the GC boundary, `RequestReused`, `RequestTooOld`, `TableReplaced`.
     """
-    resolved = 0
-
-    def propose(
-        loaded: Loaded, commit_id: str, name: Name
-    ) -> Proposal | NotProposed | NeedSegments:
-        nonlocal resolved
-        found = apply(loaded.state, change, commit_id=commit_id, name=name, resolved=resolved)
-        if not isinstance(found, NeedSegments):
-            resolved = loaded.snapshot.version
-        return found
-
     outcome: Proposal | NotProposed
-    loaded, outcome, attempts = commit_proposed(ctx, base or load_pointer(ctx), propose)
+    base = base or load_pointer(ctx)
+    loaded, outcome, attempts = commit_proposed(ctx, base, partial(apply, change=change))
     if isinstance(outcome, Proposal):
         return Committed(loaded, outcome.duplicates, outcome.skipped, attempts)
     return not_committed(ctx, loaded, outcome)
@@ -271,15 +264,20 @@ class WrittenSegments:
             self.dates_us.clear()
 
 
-def commit_proposed(
-    ctx: Context,
-    base: Loaded,
-    propose: Callable[[Loaded, str, Name], NeedSegments | T],
-) -> tuple[Loaded, T, int]:
+class Propose(Protocol[T_co]):
+    """A pure function of a base. `commit_id` and `name`, which gives ids to segments, are for the snapshot;
+    `resolved` is a version for whose base all that the function asked for was loaded."""
+
+    def __call__(
+        self, state: State, *, commit_id: str, name: Name, resolved: int
+    ) -> T_co | NeedSegments: ...
+
+
+def commit_proposed(ctx: Context, base: Loaded, propose: Propose[T]) -> tuple[Loaded, T, int]:
     """Propose on the base, write, swap; when another wins, again on what it left. Ends with the proposal
     that is now in the table, and the table as it left it, or with the first answer that is none; and the
-    number of attempts. `propose` is pure; it is given a commit id, and names for segments."""
-    loaded, attempts = base, 0
+    number of attempts."""
+    loaded, attempts, resolved = base, 0, 0
     started = ctx.clock.monotonic()
     written = WrittenSegments(ctx.new_id())
 
@@ -289,9 +287,19 @@ def commit_proposed(
     while True:
         attempts += 1
         written.forget_stale(ctx, loaded.snapshot.boundary.time_us or 0)
-        loaded, outcome = _proposed(ctx, loaded, propose, ctx.new_id(), written.name)
+        commit_id = ctx.new_id()
+        for _ in range(MAX_LOADS):
+            outcome = propose(
+                loaded.state, commit_id=commit_id, name=written.name, resolved=resolved
+            )
+            if not isinstance(outcome, NeedSegments):
+                break
+            loaded = replace(loaded, state=load_segments(ctx, loaded.state, outcome))
+        else:
+            raise CorruptTable("planning asks for ever more segments", table=ctx.uri)
         if not isinstance(outcome, Proposal):
             return loaded, outcome, attempts
+        resolved = loaded.snapshot.version
         ended = _write_and_swap(ctx, loaded, outcome, written, wait)
         match ended:
             case Loaded():
@@ -310,20 +318,6 @@ def commit_proposed(
                 loaded = on_branch(ctx, current, carried=loaded.state.contents)
             case _:
                 assert_never(ended)
-
-
-def _proposed(
-    ctx: Context,
-    loaded: Loaded,
-    propose: Callable[[Loaded, str, Name], NeedSegments | T],
-    commit_id: str,
-    name: Name,
-) -> tuple[Loaded, T]:
-    def ask(state: State) -> NeedSegments | T:
-        return propose(replace(loaded, state=state), commit_id, name)
-
-    state, outcome = resolve(ctx, loaded.state, ask)
-    return replace(loaded, state=state), outcome
 
 
 def _write_and_swap(

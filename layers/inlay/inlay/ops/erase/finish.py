@@ -37,7 +37,21 @@ from inlay.ops.maintain.units import with_entries
 from inlay.ops.metadata.load import Loaded, find_version, load_pointer
 from inlay.ops.publish.erased import publication_waits
 from inlay.ops.refs.refs import each_content
-from inlay.plan.change import Change, Edit
+from inlay.plan.change import (
+    AddMarkers,
+    AllClean,
+    Change,
+    CloseErasures,
+    DropMarkers,
+    ExpireAll,
+    ForgetContents,
+    MoveBoundary,
+    MoveErasures,
+    OnlyFiles,
+    OnlyRefs,
+    PackMetadata,
+    Update,
+)
 from inlay.plan.erasure import (
     PURGE,
     REWRITE,
@@ -157,16 +171,14 @@ class _Sweeper:
         )
         change = Change(
             operation="erase",
-            drop_markers=_plain_markers(loaded, ready),
-            compact_metadata=True,
-            forget_contents=True,
-            edit=Edit(
-                erasures=moved,
-                erasure_phase=REWRITE,
-                expire_all=True,
-                refs_were=refs,
-                searched=frozenset(searched.files),
+            updates=(
+                DropMarkers(_plain_markers(loaded, ready)),
+                PackMetadata(),
+                ForgetContents(),
+                MoveErasures(moved, leaves=REWRITE),
+                ExpireAll(),
             ),
+            requires=(AllClean(), OnlyRefs(refs), OnlyFiles(frozenset(searched.files))),
         )
         # A conflict is no failure: a file or a hold came, or another process was faster. Look again.
         commit(self.ctx, change, base=loaded)
@@ -205,7 +217,7 @@ class _Sweeper:
                 if e.predicate is not None
             )
             if markers:
-                change = Change(operation="erase", add_markers=markers, deleted_rows=0)
+                change = Change(operation="erase", deleted_rows=0, updates=(AddMarkers(markers),))
                 commit(replace(self.ctx, branch=name), change, base=each)
                 marked = True
         return marked
@@ -213,7 +225,13 @@ class _Sweeper:
     def _purge_ref(self, name: str, loaded: Loaded, erasures: Iterable[Erasure]) -> None:
         """What a branch or tag holds in a head of its own, which tells nothing of the erasures."""
         old = tuple(m.id for m in loaded.state.markers() if any(concerns(m, e) for e in erasures))
-        change = Change(operation="erase", drop_markers=old, compact_metadata=True)
+        change = Change(
+            operation="erase",
+            updates=(
+                DropMarkers(old),
+                PackMetadata(),
+            ),
+        )
         try:
             commit(replace(self.ctx, branch=name), change, base=loaded)
         except RefNotFound:
@@ -266,20 +284,13 @@ class _Sweeper:
         swept = tuple(
             replace(e, phase=SWEEP, swept_us=0, deleted=e.deleted + self.deleted) for e in due
         )
-        edit = Edit(
-            erasures=swept,
-            erasure_phase=PURGE,
-            leaves_deletes=bool(late),
-            expire_all=names_more,
-        )
-        change = Change(
-            operation="erase",
-            drop_markers=_plain_markers(loaded, due) if names_more else (),
-            compact_metadata=names_more,
-            forget_contents=names_more,
-            edit=edit,
-        )
-        commit(self.ctx, change)
+        updates: list[Update] = [MoveErasures(swept, leaves=PURGE)]
+        if names_more:
+            dropped = DropMarkers(_plain_markers(loaded, due))
+            updates += [dropped, PackMetadata(), ForgetContents(), ExpireAll()]
+        # What came late and was not carried out is not waited for any more.
+        requires = () if late else (AllClean(),)
+        commit(self.ctx, Change(operation="erase", updates=tuple(updates), requires=requires))
         return waits
 
     def _deletes_since(self, loaded: Loaded, since_version: int) -> list[tuple[int, str]]:
@@ -334,8 +345,8 @@ class _Sweeper:
             deleted=self.deleted,
         )
         made = [self._write_receipt(loaded, erasure, facts) for erasure in due]
-        edit = Edit(close_erasures=tuple(names), erasure_phase=SWEEP)
-        outcome = commit(self.ctx, Change(operation="erase", edit=edit))
+        closed = CloseErasures(tuple(names), leaves=SWEEP)
+        outcome = commit(self.ctx, Change(operation="erase", updates=(closed,)))
         if not isinstance(outcome, Conflicted):
             self.receipts += made
         return waits
@@ -361,7 +372,7 @@ class _Sweeper:
 
     def _move_boundary(self, loaded: Loaded) -> Loaded:
         """No commit may add what was uploaded before now."""
-        change = Change(operation="erase", edit=Edit(boundary_us=loaded.date_us))
+        change = Change(operation="erase", updates=(MoveBoundary(loaded.date_us),))
         return expect_committed(self.ctx, commit(self.ctx, change, base=loaded)).loaded
 
     def _delete_all(self, loaded: Loaded, due: Sequence[Erasure]) -> None:

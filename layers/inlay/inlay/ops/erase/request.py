@@ -30,7 +30,7 @@ from inlay.ops.metadata.load import Loaded, load_content, load_entries, load_poi
 from inlay.ops.refs.refs import each_content
 from inlay.ops.write.delete import marker_of
 from inlay.parse import format_predicate
-from inlay.plan.change import Change, Edit, Request
+from inlay.plan.change import AddMarkers, Change, MoveBoundary, OpenErasure, Request
 from inlay.plan.erasure import (
     PURGE,
     REWRITE,
@@ -135,10 +135,9 @@ def open_erasure(
     change = Change(
         operation="erase",
         request=request,
-        add_markers=(marker,),
-        deleted_rows=None,
         # In flight are writers that read the rows before: what they upload can no longer be committed.
-        edit=Edit(boundary_at_commit=True, erasures=(erasure,)),
+        updates=(AddMarkers((marker,)), MoveBoundary(None), OpenErasure(erasure)),
+        deleted_rows=None,
     )
     return expect_committed(ctx, commit(ctx, change, base=loaded))
 

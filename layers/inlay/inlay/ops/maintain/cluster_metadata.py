@@ -14,7 +14,7 @@ from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context
 from inlay.ops.maintain.units import Budget
 from inlay.ops.metadata.load import Loaded, load_pointer, load_segments
-from inlay.plan.change import Change, NeedSegments
+from inlay.plan.change import Change, ClusterLeaves, NeedSegments
 from inlay.plan.metadata.overlap import deepest_overlap, would_part
 from inlay.plan.metadata.state import State
 
@@ -51,7 +51,9 @@ def cluster_metadata(
         loaded = replace(loaded, state=_with_leaves(ctx, loaded.state, taken))
         if not would_part(loaded.state, taken):
             return replace(result, loaded=loaded, depth=depth)
-        change = Change(operation="compact", recluster=frozenset(leaf.id for leaf in taken))
+        change = Change(
+            operation="compact", updates=(ClusterLeaves(frozenset(leaf.id for leaf in taken)),)
+        )
         outcome = commit(ctx, change, base=loaded)
         loaded = outcome.loaded
         if not isinstance(outcome, Committed):

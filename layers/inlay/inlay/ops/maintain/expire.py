@@ -14,7 +14,7 @@ from inlay.ops.commit.base import recent_base
 from inlay.ops.commit.driver import Committed, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Loaded, load_as_of
-from inlay.plan.change import Change, Edit
+from inlay.plan.change import Change, ExpireThrough
 from inlay.plan.maintain.retention import ExpiryPlan, plan_expiry
 
 DAY_US = 86_400_000_000
@@ -68,7 +68,7 @@ def expire(
         return ExpireResult(version=snapshot.version, oldest=snapshot.oldest_version)
     if dry_run:
         return _result(loaded, plan, commit_id=None)
-    change = Change(operation="expire", edit=Edit(expire_through=plan.through))
+    change = Change(operation="expire", updates=(ExpireThrough(plan.through),))
     outcome = expect_committed(ctx, commit(ctx, change, base=loaded))
     made = outcome.loaded.snapshot
     return _result(

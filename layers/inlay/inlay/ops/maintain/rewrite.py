@@ -38,7 +38,7 @@ from inlay.ops.maintain.units import (
 from inlay.ops.metadata.load import Loaded
 from inlay.parquet.read.reader import read_positions
 from inlay.parquet.surgery.assemble import WINDOW_BYTES
-from inlay.plan.change import Change
+from inlay.plan.change import Change, DropMarkers, PackMetadata
 from inlay.plan.maintain.compaction import idle_markers, live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
@@ -178,7 +178,8 @@ def drop_idle(ctx: Context, run: Run, operation: str, *, metadata: bool = False)
     idle = idle_markers(live_tasks(state, state.files(), markers).values(), markers, ())
     if not idle and not metadata:
         return
-    change = Change(operation=operation, drop_markers=idle, compact_metadata=metadata)
+    packed = (PackMetadata(),) if metadata else ()
+    change = Change(operation=operation, updates=(DropMarkers(idle), *packed))
     outcome = commit(ctx, change, base=run.loaded)
     if isinstance(outcome, Committed):
         run.committed(outcome)

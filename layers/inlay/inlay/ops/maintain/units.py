@@ -21,7 +21,7 @@ from inlay.errors import InlayError, Kind
 from inlay.ops.commit.driver import Committed, commit_or_skip
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Loaded, load_entries
-from inlay.plan.change import Change, Unit
+from inlay.plan.change import Change, DropMarkers, ReplaceFiles, Unit
 from inlay.plan.metadata.state import State
 
 # Input of the units of one commit: what a crash may cost again.
@@ -239,10 +239,12 @@ def _commit(
     writes = any(d.written_bytes for d in carried_out)
     change = Change(
         operation=operation,
-        units=tuple(d.unit for d in carried_out),
         uploaded_us=uploaded_us if writes else None,
-        drop_markers=idle(run.loaded.state),
         deleted_rows=0,
+        updates=(
+            ReplaceFiles(tuple(d.unit for d in carried_out)),
+            DropMarkers(idle(run.loaded.state)),
+        ),
     )
     # Skipped where an erasure was opened meanwhile: whatever was read before it must be read again.
     outcome = commit_or_skip(ctx, change, base=run.loaded)

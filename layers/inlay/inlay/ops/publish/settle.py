@@ -29,7 +29,7 @@ from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.read.describe import read_tail
 from inlay.parquet.read.reader import read_positions
 from inlay.parquet.surgery.stamp import stamp_object, stamped
-from inlay.plan.change import Change, Unit
+from inlay.plan.change import Change, DropMarkers, ReplaceFiles, Unit
 from inlay.plan.maintain.compaction import idle_markers, live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.scan.scan import FileTask
@@ -79,10 +79,12 @@ def settle(
         units = tuple(_units(ctx, loaded, batch, stamp))
         change = Change(
             operation="rewrite",
-            units=units,
             uploaded_us=loaded.date_us if units else None,
-            drop_markers=idle or _unnamed(loaded.state),
             deleted_rows=0,
+            updates=(
+                ReplaceFiles(units),
+                DropMarkers(idle or _unnamed(loaded.state)),
+            ),
         )
         outcome = commit_or_skip(ctx, change, base=loaded)
         loaded = outcome.loaded

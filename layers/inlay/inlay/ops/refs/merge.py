@@ -30,7 +30,19 @@ from inlay.ops.metadata.load import (
 )
 from inlay.ops.refs.restore import EVEN
 from inlay.parquet.read.reader import read_positions
-from inlay.plan.change import Change, Conflict, Edit, Request
+from inlay.plan.change import (
+    AddFiles,
+    AddMarkers,
+    Change,
+    Conflict,
+    RemoveFiles,
+    ReplaceContent,
+    Request,
+    Retained,
+    SameMain,
+    SetRefs,
+    TakeLayout,
+)
 from inlay.plan.metadata.state import State
 from inlay.plan.refs.merge import MergePlan, contest, merged_shape, misfit, plan_merge
 from inlay.plan.refs.refs import seen
@@ -92,14 +104,11 @@ def _mergeable(ctx: Context, table: Snapshot, name: str) -> Ref:
 
 
 def _forward(ctx: Context, table: Snapshot, name: str, ref: Ref) -> Change:
-    edit = Edit(
-        content=load_content(ctx, table, ref),
-        source=ref,
-        refs={name: EVEN},
-        refs_were={name: ref},
-        changed_was=table.changed,
+    return Change(
+        operation=FAST_FORWARD,
+        updates=(ReplaceContent(load_content(ctx, table, ref)), SetRefs({name: EVEN}, {name: ref})),
+        requires=(Retained(ref), SameMain(table.changed)),
     )
-    return Change(operation=FAST_FORWARD, edit=edit)
 
 
 def _merge(ctx: Context, loaded: Loaded, name: str, ref: Ref, positions: _Positions) -> Change:
@@ -133,23 +142,23 @@ def _merge(ctx: Context, loaded: Loaded, name: str, ref: Ref, positions: _Positi
         if key in keys or (key not in emptied and key in on_main)
     }
     vectors: Sequence[Marker] = tuple(vector_markers(ctx, loaded, marked))
+    # They are new to main, whatever they were on the branch.
+    added = (
+        replace(f, sequence=None, arrived=None, origin=None, data_change=True) for f in brought
+    )
     return Change(
         operation=MERGE,
-        # They are new to main, whatever they were on the branch.
-        add=tuple(
-            replace(f, sequence=None, arrived=None, origin=None, data_change=True) for f in brought
+        updates=(
+            AddFiles(tuple(added)),
+            AddMarkers((*vectors, *(m for m in plan.erasing if m.file in keys))),
+            RemoveFiles((*plan.removed, *sorted(emptied))),
+            SetRefs({name: EVEN}, {name: ref}),
+            *(() if shape is table else (TakeLayout(content_of(shape)),)),
         ),
-        add_markers=(*vectors, *(m for m in plan.erasing if m.file in keys)),
-        remove=(*plan.removed, *sorted(emptied)),
+        requires=(SameMain(table.changed),),
         # The files themselves are kept by the ref, which must be what it was.
         uploaded_us=loaded.date_us if any(m.object_key for m in vectors) else None,
         deleted_rows=None,
-        edit=Edit(
-            refs={name: EVEN},
-            refs_were={name: ref},
-            changed_was=table.changed,
-            shape=None if shape is table else content_of(shape),
-        ),
     )
 
 

@@ -23,7 +23,7 @@ from inlay.ops.metadata.load import (
     load_pointer,
     on_branch,
 )
-from inlay.plan.change import THIS_VERSION, Change, Edit
+from inlay.plan.change import THIS_VERSION, Change, Retained, SetRefs
 from inlay.plan.pruning.added_columns import lacks_asked
 from inlay.plan.refs.refs import MAIN, check_name, is_retained
 
@@ -47,7 +47,7 @@ def branch(ctx: Context, name: str, source: Ref) -> Committed | Skipped:
 def _create(ctx: Context, name: str, source: Ref, made: Ref) -> Committed | Skipped:
     check_name(name)
 
-    def edit(table: Snapshot) -> Edit | None:
+    def change(table: Snapshot) -> Change | None:
         there = table.refs.get(name)
         if there is not None:
             if replace(there, since=made.since) == made:
@@ -60,28 +60,29 @@ def _create(ctx: Context, name: str, source: Ref, made: Ref) -> Committed | Skip
                 table=ctx.uri,
             )
         check_retained(ctx, table, source)
-        return Edit(refs={name: made}, refs_were={name: None}, source=source)
+        update = SetRefs({name: made}, {name: None})
+        return Change(operation=made.kind, updates=(update,), requires=(Retained(source),))
 
-    return edit_refs(ctx, made.kind, edit)
+    return edit_refs(ctx, change)
 
 
 def drop(ctx: Context, name: str) -> Committed | Skipped:
     """Forget a tag or branch. What only it kept can be read by nobody who opens the table from now on,
     and is garbage after the grace. Raises `RefNotFound`, `RefHeld`."""
 
-    def edit(table: Snapshot) -> Edit:
+    def change(table: Snapshot) -> Change:
         there = find_ref(ctx, table, name)
         if there.hold:
             raise RefHeld(f"{name!r} is under a legal hold", table=ctx.uri, version=there.version)
-        return Edit(refs={name: None}, refs_were={name: there})
+        return Change(operation="drop_ref", updates=(SetRefs({name: None}, {name: there}),))
 
-    return edit_refs(ctx, "drop_ref", edit)
+    return edit_refs(ctx, change)
 
 
 def set_hold(ctx: Context, name: str, hold: bool) -> Committed | Skipped:
     """Put a tag under a legal hold, or lift it."""
 
-    def edit(table: Snapshot) -> Edit | None:
+    def change(table: Snapshot) -> Change | None:
         there = find_ref(ctx, table, name)
         if there.kind != "tag":
             raise InvalidRequest(
@@ -91,22 +92,16 @@ def set_hold(ctx: Context, name: str, hold: bool) -> Committed | Skipped:
             )
         if there.hold == hold:
             return None
-        return Edit(refs={name: replace(there, hold=hold)}, refs_were={name: there})
+        update = SetRefs({name: replace(there, hold=hold)}, {name: there})
+        return Change(operation="set_hold", updates=(update,))
 
-    return edit_refs(ctx, "set_hold", edit)
+    return edit_refs(ctx, change)
 
 
-def edit_refs(
-    ctx: Context, operation: str, edit_of: Callable[[Snapshot], Edit | None]
-) -> Committed | Skipped:
-    """Commit what `edit_of` says of the table as it is then; None is nothing to do."""
+def edit_refs(ctx: Context, change_of: Callable[[Snapshot], Change | None]) -> Committed | Skipped:
+    """Commit what `change_of` says of the table as it is then; None is nothing to do."""
     main = replace(ctx, branch=None)
-
-    def plan(loaded: Loaded) -> Change | None:
-        edit = edit_of(loaded.pointer)
-        return None if edit is None else Change(operation=operation, edit=edit)
-
-    return commit_planned(main, load_pointer(main), plan)
+    return commit_planned(main, load_pointer(main), lambda loaded: change_of(loaded.pointer))
 
 
 def check_retained(ctx: Context, table: Snapshot, source: Ref) -> None:

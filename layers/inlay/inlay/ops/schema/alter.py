@@ -32,7 +32,7 @@ from inlay.parquet.arrow.types import (
     to_physical,
 )
 from inlay.parquet.read.reader import Wanted, read_file
-from inlay.plan.change import Change, Edit, Request, SchemaEdit
+from inlay.plan.change import AlterSchema, Change, Request
 from inlay.plan.scan.scan import FileTask
 from inlay.plan.schema_conflicts import (
     evolved,
@@ -61,7 +61,7 @@ def alter(
     loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
-    edit = SchemaEdit(loaded.snapshot.schema_id, evolution)
+    edit = AlterSchema(loaded.snapshot.schema_id, evolution)
 
     def plan(now: Loaded) -> Change:
         nonlocal edit
@@ -76,12 +76,12 @@ def alter(
             )
         else:
             edit = _checked(ctx, now, edit)
-        return Change(operation="alter", request=request, edit=Edit(schema=edit))
+        return Change(operation="alter", request=request, updates=(edit,))
 
     return commit_planned(ctx, loaded, plan)
 
 
-def _checked(ctx: Context, loaded: Loaded, edit: SchemaEdit) -> SchemaEdit:
+def _checked(ctx: Context, loaded: Loaded, edit: AlterSchema) -> AlterSchema:
     """The edit, once nothing in this base is against it."""
     snapshot = loaded.snapshot
     files, markers = looks_at(snapshot, edit)
@@ -295,8 +295,8 @@ def admit_columns(ctx: Context, loaded: Loaded, arrow: Iterable[pa.Schema]) -> L
             add=tuple((path[:-1], field) for path, (field, _) in found.items()),
             declared=tuple(each for _, declared in found.values() for each in declared),
         )
-        edit = _checked(ctx, now, SchemaEdit(snapshot.schema_id, evolution))
-        return Change(operation="alter", edit=Edit(schema=edit))
+        edit = _checked(ctx, now, AlterSchema(snapshot.schema_id, evolution))
+        return Change(operation="alter", updates=(edit,))
 
     return commit_planned(ctx, loaded, plan).loaded
 

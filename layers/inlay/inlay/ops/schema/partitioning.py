@@ -15,7 +15,7 @@ from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import Loaded
 from inlay.parse.partitioning import partition_fields, spec_text
-from inlay.plan.change import Change, Edit, Request, SpecEdit
+from inlay.plan.change import Change, Request, SetPartitioning
 from inlay.plan.pruning.partitions import current_spec
 
 
@@ -36,8 +36,8 @@ def set_partitioning(
         fields = partition_fields(texts, snapshot.schema)
     except InlayError as error:
         raise error.about(table=ctx.uri) from None
-    edit = SpecEdit(planned_on=snapshot.spec_id, fields=fields)
-    change = Change(operation="set_partitioning", request=request, edit=Edit(spec=edit))
+    edit = SetPartitioning(planned_on=snapshot.spec_id, fields=fields)
+    change = Change(operation="set_partitioning", request=request, updates=(edit,))
     return expect_committed(ctx, commit(ctx, change, base=loaded))
 
 

@@ -17,7 +17,7 @@ from inlay.ops.context import Context
 from inlay.ops.data.data_files import reader_of, write_data
 from inlay.ops.metadata.load import Loaded
 from inlay.ops.schema.alter import adds_columns, admit_columns
-from inlay.plan.change import Change, Request
+from inlay.plan.change import AddFiles, Change, Request
 
 
 def append(
@@ -41,7 +41,12 @@ def append(
         files = tuple(write_data(ctx, loaded.snapshot, data, time_us=loaded.date_us))
         if not files and request is None:
             return None
-        return Change(operation="append", request=request, add=files, uploaded_us=loaded.date_us)
+        return Change(
+            operation="append",
+            request=request,
+            uploaded_us=loaded.date_us,
+            updates=(AddFiles(files),),
+        )
 
     if isinstance(data, pa.RecordBatchReader):
         return commit_planned(ctx, loaded, plan, plans=1, uploads=1, submit=commit_together)

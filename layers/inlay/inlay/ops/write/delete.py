@@ -23,11 +23,11 @@ from pyroaring import BitMap64
 
 from inlay.errors import InvalidPredicate, InvalidRequest, SchemaMismatch
 from inlay.format import keys as object_keys
-from inlay.format.entry import DataFile, Keys, Marker, RowGroups
-from inlay.format.predicate import In, Predicate
+from inlay.format.entry import DataFile, KeyRange, Keys, Marker, RowGroups, Where
+from inlay.format.predicate import And, Comparison, In, Predicate
 from inlay.format.predicate_json import predicate_to_json
 from inlay.format.properties import Properties
-from inlay.format.schema import Primitive
+from inlay.format.schema import Primitive, Value
 from inlay.ops.commit.base import already_applied, check_same_schema, current_base, recent_base
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.context import Context
@@ -37,8 +37,17 @@ from inlay.ops.metadata.find_entry import load_file
 from inlay.ops.metadata.load import Loaded, load_matching
 from inlay.parquet.arrow.types import arrow_primitive, to_physical
 from inlay.parquet.read.reader import read_positions
-from inlay.plan.change import Change, Reads, Request, Unit
-from inlay.plan.commit.marker_choice import marker_body
+from inlay.plan.change import (
+    AddMarkers,
+    Change,
+    Reads,
+    RemoveFiles,
+    ReplaceFiles,
+    Request,
+    Requirement,
+    SameContent,
+    Unit,
+)
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.marker_scope import marker_may_hit
 from inlay.plan.scan.scan import plan_scan
@@ -140,8 +149,42 @@ def marker_of(
             next_step="Delete by `keys=` (a table of key values), or split the predicate",
             table=ctx.uri,
         )
-    body = marker_body(predicate, loaded.snapshot.primary_key)
+    key = loaded.snapshot.primary_key
+    # A range of the leading key column is something that readers can reason about without a predicate.
+    body = (_as_range(predicate, key[0]) if key else None) or Where(predicate)
     return Marker(id=ctx.new_id(), body=body, file=file)
+
+
+def _as_range(predicate: Predicate, field_id: int) -> KeyRange | None:
+    """The predicate as one range of `field_id`, when it is nothing but that."""
+    parts = predicate.parts if isinstance(predicate, And) else (predicate,)
+    found = KeyRange(field_id)
+    for part in parts:
+        narrowed = _narrow(found, part)
+        if narrowed is None:
+            return None
+        found = narrowed
+    return found if found != KeyRange(field_id) else None
+
+
+def _narrow(found: KeyRange, part: Predicate) -> KeyRange | None:
+    if not isinstance(part, Comparison) or part.field_id != found.field_id:
+        return None
+    if part.literal.type.is_float:
+        # An open side of a range lets NaN in on one side only; a predicate says it without doubt.
+        return None
+    value: Value = part.literal.value
+    free_below, free_above = found.lower is None, found.upper is None
+    found = replace(found, kind=part.literal.type)
+    match part.op:
+        case "=" if free_below and free_above:
+            return replace(found, lower=value, upper=value)
+        case ">" | ">=" if free_below:
+            return replace(found, lower=value, lower_inclusive=part.op == ">=")
+        case "<" | "<=" if free_above:
+            return replace(found, upper=value, upper_inclusive=part.op == "<=")
+        case _:
+            return None
 
 
 def _stored_bytes(predicate: Predicate) -> int:
@@ -235,15 +278,15 @@ def _commit_markers(
         change = Change(
             operation="delete",
             request=request,
-            add_markers=markers,
             uploaded_us=base.date_us if objects else None,
             deleted_rows=None,
+            updates=(AddMarkers(markers),),
         )
         planned.append(change)
         return change
 
     result = commit_planned(ctx, loaded, plan)
-    if isinstance(result, Skipped) and result.version is None and planned[-1].add_markers:
+    if isinstance(result, Skipped) and result.version is None and planned[-1].markers:
         # Nothing that this base knows of can match; files may have arrived since it was read.
         newest = current_base(ctx, result.loaded)
         if newest.etag != result.loaded.etag:
@@ -292,27 +335,22 @@ class _RowDelete:
         found = dict(find_positions(self.ctx, loaded, self.predicate, file=self.file))
         live = {f.key: f for f in loaded.state.files_at_hand()}
         markers = list(loaded.state.markers())
-        reads = None
+        requires: tuple[Requirement, ...] = (SameContent(snapshot.version),)
         if Properties(snapshot.properties).text("isolation") == "serializable":
-            reads = Reads(self.predicate, snapshot.version, frozenset(found))
+            requires += (Reads(self.predicate, snapshot.version, frozenset(found)),)
         rows = sum(len(p) for p in found.values())
         change = Change(
             operation="delete",
             request=self.request,
             uploaded_us=loaded.date_us,
-            reads=reads,
-            planned=snapshot.version,
             deleted_rows=rows,
-            whole=True,
+            requires=requires,
         )
         if self.mode == "vector":
             emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
             marked = {live[k].key: p for k, p in found.items() if k not in emptied}
-            return replace(
-                change,
-                remove=emptied,
-                add_markers=tuple(vector_markers(self.ctx, loaded, marked)),
-            )
+            vectors = tuple(vector_markers(self.ctx, loaded, marked))
+            return replace(change, updates=(RemoveFiles(emptied), AddMarkers(vectors)))
         evidence = Evidence.of_snapshot(snapshot)
         made: list[_Made] = []
         for key, positions in found.items():
@@ -320,7 +358,7 @@ class _RowDelete:
             made.append(self._rewrite(loaded, live[key], hits, positions))
         return replace(
             change,
-            units=tuple(m.unit for m in made),
+            updates=(ReplaceFiles(tuple(m.unit for m in made), whole=True),),
             uploaded_us=min((m.uploaded_us for m in made), default=loaded.date_us),
         )
 

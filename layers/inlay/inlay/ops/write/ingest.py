@@ -60,7 +60,7 @@ from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, open_file, read_file
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.surgery.stamp import stamp_object, stamped
-from inlay.plan.change import Change, Request
+from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.pruning.partitions import current_spec
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import Location, Missing, ObjectStore, Refused
@@ -212,12 +212,18 @@ class _Batch:
         return Change(
             operation="ingest",
             uploaded_us=None if adopt else self.loaded.date_us,
-            # A file without rows is remembered, so that its event is not looked at again, but not kept.
-            add=tuple(e for files in self.entries.values() for e in files),
             events=tuple(self.seen[p].source.request for p in self.entries),
-            sources_us={
-                e.key: self.seen[p].modified_us for p, files in self.entries.items() for e in files
-            },
+            updates=(
+                # A file without rows is remembered, so that its event is not looked at again, but not kept.
+                AddFiles(
+                    tuple(e for files in self.entries.values() for e in files),
+                    {
+                        e.key: self.seen[p].modified_us
+                        for p, files in self.entries.items()
+                        for e in files
+                    },
+                ),
+            ),
         )
 
     def committed(self, done: Committed | Skipped) -> None:

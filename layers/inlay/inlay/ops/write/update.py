@@ -31,7 +31,15 @@ from inlay.parquet.arrow.assignments import assign
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parse import Assignments
-from inlay.plan.change import Change, Reads, Request
+from inlay.plan.change import (
+    AddFiles,
+    AddMarkers,
+    Change,
+    Reads,
+    RemoveFiles,
+    ReplaceFiles,
+    Request,
+)
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.marker_scope import marker_may_hit
 from inlay.plan.scan.scan import plan_scan
@@ -117,23 +125,22 @@ def _plan_update(
     change = Change(
         operation="update",
         request=request,
-        add=added,
         uploaded_us=loaded.date_us,
-        reads=Reads(predicate, snapshot.version, frozenset(found)),
         deleted_rows=sum(len(p) for p in found.values()),
-        whole=True,
+        updates=(AddFiles(added),),
+        requires=(Reads(predicate, snapshot.version, frozenset(found)),),
     )
     if not found:
         return change
     if mode == "tombstone":
-        return replace(change, add_markers=(marker_of(ctx, loaded, predicate),))
+        marker = marker_of(ctx, loaded, predicate)
+        return replace(change, updates=(*change.updates, AddMarkers((marker,))))
     live = {f.key: f for f in loaded.state.files_at_hand()}
     if mode == "vector":
         emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
         marked = {k: p for k, p in found.items() if k not in emptied}
-        return replace(
-            change, remove=emptied, add_markers=tuple(vector_markers(ctx, loaded, marked))
-        )
+        vectors = AddMarkers(tuple(vector_markers(ctx, loaded, marked)))
+        return replace(change, updates=(*change.updates, RemoveFiles(emptied), vectors))
     markers = list(loaded.state.markers())
     units = tuple(
         rewrite_file(
@@ -146,4 +153,4 @@ def _plan_update(
         )
         for key, positions in found.items()
     )
-    return replace(change, units=units)
+    return replace(change, updates=(*change.updates, ReplaceFiles(units, whole=True)))

@@ -37,7 +37,7 @@ from inlay.parquet.arrow.conform import check_names, conform
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import is_list, plain_type, schema_to_arrow, to_physical
 from inlay.parquet.read.reader import Wanted, read_tasks
-from inlay.plan.change import Change, Reads, Request
+from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, Request
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.scan import plan_scan
 
@@ -103,10 +103,12 @@ def upsert(
         return Change(
             operation="upsert",
             request=request,
-            add=tuple(added),
-            add_markers=_markers(ctx, loaded, rows, names),
             uploaded_us=loaded.date_us,
             deleted_rows=None,
+            updates=(
+                AddFiles(tuple(added)),
+                AddMarkers(_markers(ctx, loaded, rows, names)),
+            ),
         )
 
     return commit_planned(ctx, loaded, plan)
@@ -404,12 +406,13 @@ def _plan_partial(
     change = Change(
         operation="upsert",
         request=request,
-        add=tuple(added),
         uploaded_us=loaded.date_us,
-        reads=Reads(predicate, snapshot.version, frozenset(merge.files)),
-        add_markers=_markers(ctx, loaded, rows, names),
         deleted_rows=merge.replaced,
-        whole=True,
+        updates=(
+            AddFiles(tuple(added)),
+            AddMarkers(_markers(ctx, loaded, rows, names)),
+        ),
+        requires=(Reads(predicate, snapshot.version, frozenset(merge.files)),),
     )
     return Planned(change, loaded)
 

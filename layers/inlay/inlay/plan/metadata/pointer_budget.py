@@ -28,7 +28,7 @@ from inlay.format.snapshot import (
     Tier,
 )
 from inlay.format.values import order_key
-from inlay.plan.change import Change, NeedSegments, NewSegment
+from inlay.plan.change import Change, ClusterLeaves, NeedSegments, NewSegment, PackMetadata
 from inlay.plan.metadata.leaves import Missing, Packing, Writer, gather, gatherable, rebuild, roll
 from inlay.plan.metadata.ledger import forgotten_before
 from inlay.plan.metadata.state import State, ledger_records, live_files, live_markers
@@ -232,9 +232,10 @@ def _to_rebuild(
     change: Change, packs: Mapping[str, Packing[Any]]
 ) -> list[tuple[str, Callable[[Segment], bool]]]:
     """(tier, which leaves of it to rewrite)."""
-    if change.recluster:
-        return [("files", lambda leaf: leaf.id in change.recluster)]
-    if not change.compact_metadata:
+    clustered = {leaf for u in change.of(ClusterLeaves) for leaf in u.leaves}
+    if clustered:
+        return [("files", lambda leaf: leaf.id in clustered)]
+    if not change.of(PackMetadata):
         return []
 
     def untidy(tier_name: str) -> Callable[[Segment], bool]:

@@ -28,7 +28,7 @@ from inlay.format.partition import (
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import UNPARTITIONED, PartitionField, PartitionSpec, Snapshot
 from inlay.format.values import is_nan, order_key
-from inlay.plan.change import Conflict, SpecEdit
+from inlay.plan.change import Conflict, SetPartitioning
 
 GroupKey = tuple[int, Partition]
 
@@ -55,15 +55,13 @@ def is_uncut(entry: DataFile, specs: Iterable[PartitionSpec]) -> bool:
 # -- changing the spec ----------------------------------------------------------------------------
 
 
-def is_partitioned_so(snapshot: Snapshot, edit: SpecEdit) -> bool:
+def is_partitioned_so(snapshot: Snapshot, edit: SetPartitioning) -> bool:
     """Whether there is nothing to change, or another commit made the same change."""
     return current_spec(snapshot).fields == edit.fields
 
 
-def validate_spec(snapshot: Snapshot, edit: SpecEdit | None) -> Conflict | None:
+def validate_spec(snapshot: Snapshot, edit: SetPartitioning) -> Conflict | None:
     """Why the table cannot be partitioned this way. Existing files stay as they are in any case."""
-    if edit is None:
-        return None
     if edit.planned_on != snapshot.spec_id:
         return Conflict("the table was partitioned in another way by another commit")
     if not applies_to(edit.fields, snapshot.schema):
@@ -74,7 +72,7 @@ def validate_spec(snapshot: Snapshot, edit: SpecEdit | None) -> Conflict | None:
     return None
 
 
-def repartitioned(snapshot: Snapshot, edit: SpecEdit) -> Snapshot:
+def repartitioned(snapshot: Snapshot, edit: SetPartitioning) -> Snapshot:
     """The snapshot under the requested spec: one it had before, or a new one."""
     same = next((spec for spec in snapshot.specs if spec.fields == edit.fields), None)
     if same is not None:

@@ -23,7 +23,7 @@ from inlay.format.snapshot import (
     Tier,
     Totals,
 )
-from inlay.plan.change import THIS_VERSION, Conflict, Edit
+from inlay.plan.change import THIS_VERSION, Conflict, SetRefs
 from inlay.plan.pruning.added_columns import asked_before
 from inlay.plan.pruning.prune import may_match
 
@@ -120,22 +120,18 @@ def is_retained(snapshot: Snapshot, ref: Ref) -> bool:
 # -- what a commit makes of them ------------------------------------------------------------------
 
 
-def validate_refs(snapshot: Snapshot, edit: Edit) -> Conflict | None:
-    """Whether an edit of refs is valid on this base."""
-    for name, ref in edit.refs_were.items():
+def validate_refs(snapshot: Snapshot, update: SetRefs) -> Conflict | None:
+    """Whether a change of refs still fits this base."""
+    for name, ref in update.were.items():
         if snapshot.refs.get(name) != ref:
             return Conflict(f"the ref {name} was changed by another commit")
-    if edit.source is not None and not is_retained(snapshot, edit.source):
-        return Conflict(f"version {edit.source.version} has expired")
-    if edit.changed_was is not None and snapshot.changed != edit.changed_was:
-        return Conflict("rows of main changed")
-    if edit.refs and len(edited_refs(snapshot, edit)) > max(MAX_REFS, len(snapshot.refs)):
+    if len(edited_refs(snapshot, update)) > max(MAX_REFS, len(snapshot.refs)):
         return Conflict(f"a table has at most {MAX_REFS} refs")
     return None
 
 
-def edited_refs(snapshot: Snapshot, edit: Edit) -> dict[str, Ref]:
-    found = {**snapshot.refs, **edit.refs}
+def edited_refs(snapshot: Snapshot, update: SetRefs) -> dict[str, Ref]:
+    found = {**snapshot.refs, **update.refs}
     return {name: _dated(ref, snapshot.version) for name, ref in found.items() if ref is not None}
 
 
