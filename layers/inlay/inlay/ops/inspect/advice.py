@@ -1,7 +1,7 @@
 """Advice: what one query costs and why, what maintenance would gain, and both in words.
 
-Promise: nothing is guessed that planning can tell: a query is planned as a scan plans it, maintenance as
-compaction does. What is estimated (files after, seconds) is said to be so.
+Promise: planning is used wherever it gives the answer: a query is planned like a scan, maintenance like a
+compaction. Estimates (files after, seconds) are marked as such.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Record = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One part of a query's filter, and what it does on its own: `spares` files, because of `why`."""
+    """One part of a query's filter, and its effect alone: it `spares` files, because of `why`."""
 
     text: str
     spares: int
@@ -37,8 +37,8 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What a query with this filter reads, as far as metadata tells: at most `rows` and `bytes`, less
-    what row groups and columns spare."""
+    """What a query with this filter reads, according to metadata: at most `rows` and `bytes`, less what row
+    groups and columns save."""
 
     where: str
     files: int
@@ -65,8 +65,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """What compaction would do now, and what would come of it. `seconds` are of one worker;
-    `query_files` are those the query reads now and then."""
+    """What compaction would do now, and the result. `seconds` are of one worker; `query_files` are those
+    the query reads now and afterwards."""
 
     works: tuple[Work, ...]
     idle_markers: int
@@ -119,9 +119,9 @@ def _condition(
     elif spares == len(files):
         why = "no file can hold such a row"
     elif spares:
-        why = f"{len(files) - spares:,} files have bounds that hold such values"
+        why = f"{len(files) - spares:,} files have bounds that include such values"
     else:
-        why = "every file has bounds that hold such values: rows are not in order of it"
+        why = "every file has bounds that include such values: rows are not ordered by it"
     return Condition(text=format_predicate(part, schema), spares=spares, why=why)
 
 
@@ -160,7 +160,7 @@ def plan_care(
             files_after=now.files_after + after,
         )
         hit = 0 if read is None else sum(key in read for key in unit.inputs)
-        # Packed neighbours are opened as one; clustered rows lie in one file where they lay in many.
+        # Packed neighbours are opened as one; clustered rows are in one file in place of many.
         saved += max(0, hit - (1 if unit.kind == "cluster" else after))
     replaced = sum(w.files - w.files_after for w in works.values())
     return Maintenance(
@@ -177,9 +177,9 @@ def plan_care(
 
 # -- in words -------------------------------------------------------------------------------------
 
-# A lookup that opens fewer files than this is nothing to tell about.
+# A lookup that opens fewer files than this is not worth reporting.
 DEEP = 4
-# A share of files, rows or entries worth telling about.
+# A share of files, rows or entries worth reporting.
 MUCH = 0.2
 
 
@@ -191,7 +191,7 @@ def findings_of(
     query: Query | None,
     maintenance: Maintenance,
 ) -> Iterator[str]:
-    """What a person who knows the format would say at first sight, the dearest first."""
+    """What an expert would notice first, the most expensive first."""
     snapshot = state.snapshot
     if not files:
         yield "The table has no data files."
@@ -213,7 +213,7 @@ def findings_of(
             advice = (
                 "compact does not keep up with what arrives"
                 if ordered
-                else "nothing keeps files in order of it (compact.columns)"
+                else "no clustering orders files by it (compact.columns)"
             )
             yield (
                 f"A lookup of one value of `{axis.column}` opens {axis.mean_depth:,.0f} files on "
@@ -228,13 +228,13 @@ def findings_of(
         )
     share = maintenance.deleted_rows / max(1, snapshot.totals.rows)
     if share >= MUCH:
-        yield f"At least {share:.0%} of the stored rows are deleted; rewriting takes them out."
+        yield f"At least {share:.0%} of the stored rows are deleted; rewriting removes them."
     if maintenance.idle_markers:
         yield f"Compaction would drop {_counted(maintenance.idle_markers, 'delete marker')}."
     if maintenance.merges_metadata:
         yield "Metadata segments are worth merging; compaction does it."
     if not maintenance.works and not maintenance.idle_markers and not maintenance.merges_metadata:
-        yield "There is nothing for compaction to do."
+        yield "Compaction has nothing to do."
 
 
 def _counted(count: int, one: str) -> str:

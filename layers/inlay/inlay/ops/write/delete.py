@@ -202,7 +202,7 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
         field = schema.column(name)
         if field is None or not isinstance(field.type, Primitive):
             raise SchemaMismatch(
-                f"the keys have a column {name!r}, which the table has not as a plain column",
+                f"the keys have a column {name!r}, which is not a primitive column of this table",
                 next_step=f"The columns are: {', '.join(schema.names)}",
                 table=ctx.uri,
             )
