@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 from inlay.errors import InvalidRequest
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
-from inlay.parse import parse_predicate
+from inlay.parse import Condition, parse_condition
 from inlay.plan.change import Request
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -70,14 +70,14 @@ def whole_number(value: Any, argument: str) -> int:
     raise InvalidRequest(f"{argument} must be a whole number, not {str(value)[:50]!r}")
 
 
-def predicate(where: str | Predicate | None, schema: Schema) -> Predicate:
-    """A condition that is to be stored or planned with: SQL text or the format's own tree."""
+def condition(where: str | Predicate | None, schema: Schema, now: Callable[[], int]) -> Condition:
+    """A condition to change rows by: SQL text or the format's own tree. `now` is the clock of `now()`."""
     if where is None:
-        return TRUE
+        return Condition(TRUE)
     if isinstance(where, str):
-        return parse_predicate(where, schema)
+        return parse_condition(where, schema, now=now)
     if isinstance(where, Predicate):
-        return where
+        return Condition(where)
     raise InvalidRequest(
         f"a condition cannot be a {type(where).__module__}.{type(where).__qualname__} here",
         next_step="Write it as SQL text: \"id = 1 AND name LIKE 'a%'\"",

@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from inlay import arguments
-from inlay.errors import InvalidRequest, SchemaMismatch, StaleUpload, TableExists
+from inlay.errors import InvalidPredicate, InvalidRequest, SchemaMismatch, StaleUpload, TableExists
 from inlay.format.entry import DataFile, Marker
 from inlay.format.keys import POINTER
 from inlay.format.predicate import TRUE, Predicate
-from inlay.format.properties import DELETE_MODES, settings
+from inlay.format.properties import DELETE_MODES, Properties, settings
 from inlay.format.snapshot import Ref, Snapshot
 from inlay.lazy import LazyModule
 from inlay.ops import context as context_op
@@ -56,7 +56,7 @@ from inlay.ops.read.scan import Scan
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema import create as create_op
 from inlay.parquet.arrow.declared import Declared
-from inlay.parse import parse_assignments
+from inlay.parse import Condition, parse_assignments
 from inlay.plan.change import Change, Edit
 from inlay.plan.metadata.state import State
 from inlay.plan.refs.refs import MAIN, hidden, seen
@@ -389,7 +389,7 @@ class Table:
         """What `inlay inspect` shows, with what a query for `where` would read."""
         from inlay.ops.inspect.report import make_report
 
-        predicate = None if where is None else arguments.predicate(where, self.snapshot.schema)
+        predicate = None if where is None else self._condition(where).predicate
         return make_report(self._ctx, self._loaded.pointer, self._state(), predicate)
 
     def snapshots(self) -> pa.Table:
@@ -477,7 +477,9 @@ class Table:
         """Delete the rows for which `where` is TRUE, or whose columns equal a row of `keys`.
 
         `mode`: tombstone (constant time), vector, surgery, rewrite, or erase (`docs/ERASURE.md`);
-        None is the table's `delete.mode`. `file` limits it to one data file.
+        None is the table's `delete.mode`. `file` limits it to one data file. A condition that calculates
+        (`lower(name) = 'ada'`) cannot be kept as a tombstone: the rows that it finds are marked as by
+        "vector", and the result's `note` says so.
         """
         if (where is None) == (keys is None):
             raise InvalidRequest("give either where= or keys= to delete", table=self.uri)
@@ -498,9 +500,19 @@ class Table:
                     self._ctx, table, base=base, request=arguments.request(request_id, body)
                 ),
             )
-        predicate = arguments.predicate(where, self.snapshot.schema)
-        request = arguments.request(request_id, f"{mode}:{file}:{predicate}")
+        condition = self._condition(where)
+        predicate = condition.predicate
+        request = arguments.request(request_id, f"{mode}:{file}:{_asked(condition)}")
         _check_mode(mode, "erase")
+        if condition.calculated is not None and mode in ("tombstone", "erase"):
+            raise InvalidPredicate(
+                f"mode={mode!r} keeps its condition, and one that calculates cannot be kept",
+                next_step="Compare columns with literals, or find the rows first and name their keys"
+                if mode == "erase"
+                else 'Leave out mode=, or give "vector", "surgery" or "rewrite"',
+                text=condition.text,
+                table=self.uri,
+            )
         if mode == "erase":
             if file is not None:
                 raise InvalidRequest(
@@ -521,12 +533,13 @@ class Table:
                     self._ctx, predicate, base=base, request=request
                 ),
             )
-        return self._write(
+        done = self._write(
             "delete",
             lambda base: delete_op.delete(
-                self._ctx, predicate, mode=mode, file=file, base=base, request=request
+                self._ctx, condition, mode=mode, file=file, base=base, request=request
             ),
         )
+        return _noted(done, condition, mode or self._setting("delete.mode"))
 
     def delete_row_groups(
         self, file: str, ordinals: Sequence[int], *, request_id: str | None = None
@@ -554,19 +567,22 @@ class Table:
     ) -> WriteResult:
         """Set columns to SQL expressions: `t.update({"status": "'closed'"}, where="id = 7")`."""
         _check_mode(mode)
-        parsed = parse_assignments(assignments, self.snapshot.schema)
-        predicate = arguments.predicate(where, self.snapshot.schema)
-        return self._write(
+        clock = self._ctx.clock.now_us
+        parsed = parse_assignments(assignments, self.snapshot.schema, now=clock)
+        condition = self._condition(where)
+        body = f"{sorted(assignments.items())}:{_asked(condition)}"
+        done = self._write(
             "update",
             lambda base: update_op.update(
                 self._ctx,
                 parsed,
-                predicate,
+                condition,
                 mode=mode,
                 base=base,
-                request=arguments.request(request_id, f"{sorted(assignments.items())}:{predicate}"),
+                request=arguments.request(request_id, body),
             ),
         )
+        return _noted(done, condition, mode or self._setting("update.mode"))
 
     def upsert(
         self,
@@ -753,7 +769,7 @@ class Table:
         """Turn delete markers into absent rows, by row-group surgery where that is cheapest: in all
         files, or in those that may hold a row for which `where` is TRUE."""
         if where is not None:
-            options["where"] = arguments.predicate(where, self.snapshot.schema)
+            options["where"] = self._condition(where).predicate
         return self._maintain(rewrite_op.rewrite, options)
 
     def compact(self, **options: Any) -> compact_op.CompactResult:
@@ -838,6 +854,12 @@ class Table:
 
     # -- inside -------------------------------------------------------------------------------
 
+    def _condition(self, where: str | Predicate | None) -> Condition:
+        return arguments.condition(where, self.snapshot.schema, self._ctx.clock.now_us)
+
+    def _setting(self, name: str) -> str:
+        return Properties(self.snapshot.properties).text(name)
+
     def _writable(self) -> None:
         if self._at is not None:
             what = f"version {self.version}" if self._tag is None else f"the tag {self._tag!r}"
@@ -863,6 +885,18 @@ class Table:
 def _of_pinned(pinned: Pinned) -> Table:
     loaded, at = pinned.load()
     return Table(pinned.context, loaded, at=at, tag=pinned.tag)
+
+
+def _noted(done: WriteResult, condition: Condition, mode: str) -> WriteResult:
+    if condition.calculated is None or mode != "tombstone" or not done.committed:
+        return done
+    note = "the condition calculates, so the rows that it found were marked (mode=vector)"
+    return replace(done, note=note)
+
+
+def _asked(condition: Condition) -> object:
+    """What makes two requests of one id the same: not the moment at which `now()` was read."""
+    return condition.text if condition.timed or condition.calculated else condition.predicate
 
 
 def _check_mode(mode: str | None, *others: str) -> None:

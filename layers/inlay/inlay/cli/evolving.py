@@ -179,7 +179,7 @@ def _literal(name: str, text: str, added: dict[str, pa.Field]) -> Any:
     """SQL such as 0, 'none' or DATE '2026-01-31', as a value of the column that is added."""
     import pyarrow as pa
 
-    from inlay.format.assignment import Assigned
+    from inlay.format.expression import Assigned
     from inlay.parquet.arrow.types import schema_from_arrow
     from inlay.parse import parse_assignments
 

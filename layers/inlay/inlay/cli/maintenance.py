@@ -55,13 +55,12 @@ def rewrite(
     Open erasures are taken on, too: their rows go from every file that may hold them.
     """
     import inlay
-    from inlay.parse import parse_predicate
 
     with connected(table) as context:
         found = inlay.open(table, ref=ref, context=context)
         options: dict[str, Any] = {}
         if where is not None:
-            options["where"] = parse_predicate(where, found.snapshot.schema)
+            options["where"] = where
         dry_run = dry_run or explain
         if found.snapshot.erasures and not dry_run:
             _advance_erasures(context, deadline)
