@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from decimal import Decimal
 
 import duckdb
@@ -221,6 +222,7 @@ def ours(text, table):
 
 def theirs(connection, text, table):
     connection.register("held", table)
+    text = re.sub(r"\bat\b", '"at"', text)  # a keyword there
     return [row for (row,) in connection.execute(f"SELECT {text} FROM held").fetchall()]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from inlay.errors import InvalidRequest
+from inlay.errors import InvalidRequest, a_type
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
 from inlay.parse import Condition, parse_condition
@@ -30,7 +30,7 @@ def location(uri: str | os.PathLike[str]) -> str:
         if isinstance(path, str):
             return path
     raise InvalidRequest(
-        f"a location cannot be a {type(uri).__name__}",
+        f"a location cannot be {a_type(uri)}",
         next_step="Give s3://bucket/key, file:///path, memory://name/key or a local path",
     )
 
@@ -49,7 +49,7 @@ def _listed(value: Iterable[Any], argument: str) -> tuple[Any, ...]:
     try:
         return tuple(value)
     except TypeError:
-        raise InvalidRequest(f"{argument} cannot be a {type(value).__name__}") from None
+        raise InvalidRequest(f"{argument} cannot be {a_type(value)}") from None
 
 
 def ordinals(value: Sequence[int]) -> tuple[int, ...]:
@@ -88,7 +88,7 @@ def request(request_id: str | None, body: str | None) -> Request | None:
     if request_id is None:
         return None
     if not isinstance(request_id, str):
-        raise InvalidRequest(f"a request id is text, not a {type(request_id).__name__}")
+        raise InvalidRequest(f"a request id is text, not {a_type(request_id)}")
     if not request_id.strip():
         raise InvalidRequest("a request id cannot be empty")
     try:
@@ -105,7 +105,7 @@ def time_us(value: datetime | date | str) -> int:
         value = datetime(value.year, value.month, value.day)
     if not isinstance(value, datetime):
         raise InvalidRequest(
-            f"as_of cannot be a {type(value).__name__}",
+            f"as_of cannot be {a_type(value)}",
             next_step="Give a datetime, or text such as 2026-01-31T12:00:00Z",
         )
     if value.tzinfo is None:
@@ -127,7 +127,7 @@ def seconds(value: timedelta | None, argument: str) -> float | None:
         return None
     if not isinstance(value, timedelta):
         raise InvalidRequest(
-            f"{argument} cannot be a {type(value).__name__}", next_step="Give a datetime.timedelta"
+            f"{argument} cannot be {a_type(value)}", next_step="Give a datetime.timedelta"
         )
     return value.total_seconds()
 

@@ -18,17 +18,27 @@ never with credentials; they may be carried to other processes, forked, spawned 
 
 from __future__ import annotations
 
+import logging
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from inlay import arguments
-from inlay.errors import InvalidPredicate, InvalidRequest, SchemaMismatch, StaleUpload, TableExists
+from inlay.errors import (
+    InvalidPredicate,
+    InvalidRequest,
+    SchemaMismatch,
+    StaleUpload,
+    TableExists,
+    a_type,
+)
 from inlay.format.entry import DataFile, Marker
 from inlay.format.keys import POINTER
 from inlay.format.predicate import TRUE, Predicate
@@ -38,7 +48,7 @@ from inlay.lazy import LazyModule
 from inlay.ops import context as context_op
 from inlay.ops.commit.base import current_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
-from inlay.ops.context import Context, Progress, no_progress
+from inlay.ops.context import Context, Progress
 from inlay.ops.metadata.load import (
     Loaded,
     find_ref,
@@ -55,11 +65,12 @@ from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.scan import Scan
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema import create as create_op
-from inlay.parquet.arrow.declared import Declared
+from inlay.parquet.arrow.declared import Declared, metadata_not_kept
 from inlay.parse import Condition, parse_assignments
 from inlay.plan.change import Change, Edit
 from inlay.plan.metadata.state import State
 from inlay.plan.refs.refs import MAIN, hidden, seen
+from inlay.progress import reporter
 from inlay.storage.base import Head
 from inlay.storage.metered import MeteredStore, Usage
 from inlay.storage.open import parse_location
@@ -68,6 +79,7 @@ from inlay.storage.open import parse_location
 if TYPE_CHECKING:
     from inlay.ops import collect_garbage as gc_op
     from inlay.ops import inspect as inspect_op
+    from inlay.ops.drop import Dropped
     from inlay.ops.feed.changes import Changes
     from inlay.ops.inspect import history as history_op
     from inlay.ops.inspect.report import Report
@@ -111,6 +123,11 @@ else:
     update_op = LazyModule("inlay.ops.write.update")
 
 R = TypeVar("R")
+_LOG = logging.getLogger("inlay.table")
+# Of one table in a notebook.
+_SHOWN_COLUMNS = 40
+# How far below a prefix `tables` looks for tables.
+_TABLES_DEPTH = 3
 
 
 def create(
@@ -132,6 +149,13 @@ def create(
     `InvalidRequest`, `SchemaMismatch`.
     """
     ctx = context or connect(uri)
+    lost = metadata_not_kept(schema) if isinstance(schema, pa.Schema) else []
+    if lost:
+        warnings.warn(
+            f"Arrow metadata is not kept by a table: {', '.join(lost)[:300]}. Comments of columns are "
+            '(b"comment"), and properties= takes what is of the whole table',
+            stacklevel=2,
+        )
     try:
         loaded = create_op.create(
             ctx,
@@ -161,20 +185,62 @@ def exists(uri: str | os.PathLike[str], *, context: Context | None = None) -> bo
     return isinstance(ctx.store.head(ctx.key(POINTER)), Head)
 
 
+def tables(prefix: str | os.PathLike[str], *, context: Context | None = None) -> list[str]:
+    """The URIs of the tables below `prefix`: one LIST and, for each folder, one HEAD. Folders without a
+    table are looked into, three levels deep."""
+    ctx = context or connect(prefix)
+    found: list[str] = []
+    folders = [f"{ctx.root}/" if ctx.root else ""]
+    for _ in range(_TABLES_DEPTH):
+        below = [each for folder in folders for each in ctx.store.list_prefixes(folder)]
+        there = list(ctx.map(lambda each: isinstance(ctx.store.head(each + POINTER), Head), below))
+        roots = [each for each, is_table in zip(below, there, strict=True) if is_table]
+        found += [_below(ctx, each) for each in roots]
+        folders = [each for each, is_table in zip(below, there, strict=True) if not is_table]
+    return sorted(found)
+
+
+def _below(ctx: Context, folder: str) -> str:
+    relative = folder[len(ctx.root) :].strip("/")
+    return f"{ctx.uri.rstrip('/')}/{relative}"
+
+
+def drop(
+    uri: str | os.PathLike[str],
+    *,
+    grace: timedelta | None = None,
+    dry_run: bool = False,
+    context: Context | None = None,
+) -> Dropped:
+    """Drop a table: at once nobody can open it, and the same call after `grace` (7 days unless given)
+    deletes its objects; until then `inlay repair` brings it back. `grace=timedelta(0)` does both at once.
+
+    Raises `TableNotFound`, `RefHeld` for a legal hold, `InvalidRequest` while an erasure is under way.
+    """
+    from inlay.ops.drop import GRACE_SECONDS
+    from inlay.ops.drop import drop as run
+
+    seconds = arguments.seconds(grace, "grace")
+    ctx = context or connect(uri)
+    return run(ctx, grace_seconds=GRACE_SECONDS if seconds is None else seconds, dry_run=dry_run)
+
+
 def open(
     uri: str | os.PathLike[str],
     *,
     version: int | None = None,
     as_of: datetime | date | str | None = None,
     ref: str | None = None,
+    progress: bool | Progress = False,
     context: Context | None = None,
 ) -> Table:
     """Open a table at its newest version (one GET), at an earlier one by number or time, or at a tag or
-    branch. What a branch's table writes goes to the branch; versions and tags are read only.
+    branch. What a branch's table writes goes to the branch; versions and tags are read only. `progress`
+    is as for `connect`.
 
     Raises `TableNotFound`, `VersionNotFound`, `RefNotFound`, `CorruptTable`, `NewerFormat`.
     """
-    ctx = context or connect(uri)
+    ctx = context or connect(uri, progress=progress)
     if sum(x is not None for x in (version, as_of, ref)) > 1:
         raise InvalidRequest("give one of version=, as_of= and ref=")
     version = None if version is None else arguments.whole_number(version, "version")
@@ -206,10 +272,13 @@ def connect(
     uri: str | os.PathLike[str],
     *,
     executor: Executor | None = None,
-    progress: Progress = no_progress,
+    progress: bool | Progress = False,
 ) -> Context:
-    """A context for the table at `uri`, with this process's environment and threads."""
-    return context_op.connect(arguments.location(uri), executor=executor, progress=progress)
+    """A context for the table at `uri`, with this process's environment and threads. `progress` True draws
+    bars for long work (by rich or tqdm); a function `(what, done, total)` is called instead."""
+    return context_op.connect(
+        arguments.location(uri), executor=executor, progress=reporter(progress)
+    )
 
 
 class Table:
@@ -283,6 +352,32 @@ class Table:
     def __repr__(self) -> str:
         ref = "" if self.ref == MAIN else f", ref={self.ref!r}"
         return f"Table({self.uri!r}, version={self.version}{ref})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: columns, version, size and open deletes, from the pointer alone."""
+        snapshot = self.snapshot
+        totals = snapshot.totals
+        facts = {
+            "version": f"{self.version:,}" + ("" if self.ref == MAIN else f" of {self.ref}"),
+            "committed": _when(snapshot.commit.time_us),
+            "rows": f"{totals.rows:,} in {totals.files:,} file{'' if totals.files == 1 else 's'}",
+            "size": _size(totals.bytes),
+            "open deletes": f"{totals.markers:,}",
+        }
+        key = {each.name for each in snapshot.schema.fields if each.id in snapshot.primary_key}
+        rows = "".join(
+            f"<tr><td>{escape(f.name)}</td><td>{escape(str(f.type))}</td>"
+            f"<td>{'' if f.nullable else 'required'}{' key' if f.name in key else ''}</td></tr>"
+            for f in list(self.schema)[:_SHOWN_COLUMNS]
+        )
+        more = len(self.schema) - _SHOWN_COLUMNS
+        rows += f"<tr><td colspan='3'>… {more} more columns</td></tr>" if more > 0 else ""
+        about = " · ".join(f"{name} <b>{escape(value)}</b>" for name, value in facts.items())
+        return (
+            f"<div><code>{escape(self.uri)}</code><br>{about}</div>"
+            f"<table><thead><tr><th>column</th><th>type</th><th></th></tr></thead>"
+            f"<tbody>{rows}</tbody></table>"
+        )
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -624,6 +719,8 @@ class Table:
         optional: Sequence[str] = (),
         order: Sequence[str] = (),
         defaults: Mapping[str, Any] | None = None,
+        comment: Mapping[str, str] | None = None,
+        primary_key: str | Sequence[str] | None = None,
         request_id: str | None = None,
     ) -> WriteResult:
         """Change the columns, all at once, in constant time: no data file is touched.
@@ -633,7 +730,10 @@ class Table:
             t.alter(add={"email": pa.string()}, rename={"ts": "at"}, widen={"n": pa.int64()})
             t.alter(add={"qty": pa.field("qty", pa.int32(), nullable=False)}, defaults={"qty": 1})
             t.alter(add={"address.zip": pa.string()}, drop=["lines.element.note"])
+            t.alter(comment={"qty": "pieces, not boxes"}, primary_key=["id"])
 
+        `primary_key` is what ranges and upserts use from now on; like that of `create` it is not enforced,
+        and rows that are there may share one. "" as a comment removes it.
         Rows that are there have the default of an added column, NULL without one. Names are those before
         the change, but for `add` and `order` (the columns that come first). What would lose or change a
         value is refused (`InvalidRequest`), and `ConcurrentChange` says that the schema is another one
@@ -648,6 +748,10 @@ class Table:
             optional=optional,
             order=order,
             defaults=defaults,
+            comment=comment,
+            primary_key=None
+            if primary_key is None
+            else arguments.names(primary_key, "primary_key"),
         )
         request = arguments.request(request_id, str(evolution))
         return self._write(
@@ -879,7 +983,33 @@ class Table:
             self.refresh()  # so that the next try uploads after the boundary that it knows then
             raise
         self._loaded = outcome.loaded
-        return write_result(operation, outcome, _usage(self._ctx) - before)
+        result = write_result(operation, outcome, _usage(self._ctx) - before)
+        _LOG.info(
+            "%s of %s: %s, version %d, rows added: %d, requests: %d",
+            operation,
+            self.uri,
+            "committed" if result.committed else "nothing to do",
+            result.version,
+            result.added_rows,
+            result.requests,
+        )
+        return result
+
+
+def _when(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _size(count: int) -> str:
+    """
+    >>> _size(999), _size(1_234_567)
+    ('999 B', '1.2 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1_000 or unit == "GB":
+            break
+        count /= 1_000  # type: ignore[assignment]
+    return f"{count:,} B" if unit == "B" else f"{count:,.1f} {unit}"
 
 
 def _of_pinned(pinned: Pinned) -> Table:
@@ -912,7 +1042,7 @@ def _key_table(keys: Any) -> pa.Table:
         return keys if isinstance(keys, pa.Table) else pa.table(keys)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InvalidRequest(
-            f"keys cannot be read as a table from a {type(keys).__name__}",
+            f"keys cannot be read as a table from {a_type(keys)}",
             next_step="Give a pyarrow Table, or columns with lists of values: {'id': [1, 2]}",
         ) from error
 
@@ -921,4 +1051,4 @@ def _usage(ctx: Context) -> Usage:
     return ctx.store.usage() if isinstance(ctx.store, MeteredStore) else Usage({}, 0, 0)
 
 
-__all__ = ["Table", "connect", "create", "exists", "open"]
+__all__ = ["Table", "connect", "create", "drop", "exists", "open", "tables"]

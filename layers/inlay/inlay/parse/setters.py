@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from inlay.errors import InlayError, InvalidPredicate
+from inlay.errors import InlayError, InvalidPredicate, a_type
 from inlay.format.binding import Number, Text, Written, neighbours
 from inlay.format.expression import Assigned, Assignment, Assignments, Column, Expression
 from inlay.format.schema import Field, Primitive, Schema, Value
@@ -30,7 +30,7 @@ def parse_assignments(
     path of a struct's field. Raises InvalidPredicate."""
     if not isinstance(texts, Mapping):
         raise InvalidPredicate(
-            f"assignments cannot be a {type(texts).__name__}",
+            f"assignments cannot be {a_type(texts)}",
             next_step='Give columns with values as SQL: {"status": "\'closed\'"}',
         )
     if not texts:
@@ -39,7 +39,7 @@ def parse_assignments(
     for name, text in texts.items():
         if not isinstance(name, str) or not isinstance(text, str):
             raise InvalidPredicate(
-                f"the value of column {str(name)[:100]!r} is a {type(text).__name__}, not SQL text",
+                f"the value of column {str(name)[:100]!r} is {a_type(text)}, not SQL text",
                 next_step="Write NULL, 5, 'a text' or an expression over columns, as a string",
             )
         target = schema.column(name)

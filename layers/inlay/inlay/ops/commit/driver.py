@@ -27,6 +27,7 @@ twice; the second answer is a 412 for our own success:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -83,6 +84,7 @@ from inlay.plan.metadata.state import State
 from inlay.plan.refs.refs import with_head
 from inlay.storage.base import Head, IfMatch, Written
 
+_LOG = logging.getLogger("inlay.commit")
 T = TypeVar("T")
 Name = Callable[[bytes], str]
 
@@ -539,7 +541,11 @@ def back_off(ctx: Context, attempt: int, since: float | None = None) -> None:
     waited = 0.0 if since is None else ctx.clock.monotonic() - since
     patience = max(0.1, 1 - waited / BACKOFF_PATIENCE)
     window = min(BACKOFF_CAP, BACKOFF_BASE * 2 ** min(attempt - 1, 10)) * patience
-    ctx.clock.sleep(ctx.random.uniform(0, window))
+    seconds = ctx.random.uniform(0, window)
+    _LOG.info(
+        "another writer committed to %s first: try %d in %.2f s", ctx.uri, attempt + 1, seconds
+    )
+    ctx.clock.sleep(seconds)
 
 
 def expect_committed(ctx: Context, result: CommitResult) -> Committed | Skipped:

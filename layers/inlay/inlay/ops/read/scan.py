@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inlay.errors import InvalidRequest
+from inlay.errors import InvalidRequest, a_type
 from inlay.format.entry import DataFile, Marker
 from inlay.format.expression import Condition
 from inlay.format.predicate import TRUE, Predicate
@@ -350,7 +350,7 @@ def row_filter(
     if isinstance(where, Predicate):
         return Where(where, None, where)
     raise InvalidRequest(
-        f"where cannot be a {type(where).__name__}",
+        f"where cannot be {a_type(where)}",
         next_step="Give SQL text or a pyarrow expression",
     )
 
@@ -379,7 +379,7 @@ def checked_columns(
     if isinstance(columns, str):
         raise InvalidRequest("columns is one text", next_step=f"Give a list: [{columns!r}]")
     if not isinstance(columns, Iterable):
-        raise InvalidRequest(f"columns cannot be a {type(columns).__name__}")
+        raise InvalidRequest(f"columns cannot be {a_type(columns)}")
     asked = tuple(columns)
     unknown = [name for name in asked if name not in (*schema.names, *hidden)]
     if paths:

@@ -22,6 +22,7 @@ without partition values: nothing is concluded from where it lies. Compaction cu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -387,11 +388,26 @@ def _drop_known(ctx: Context, batch: _Batch, loaded: Loaded) -> None:
         taken.add(request)
 
 
+# What people drop beside Parquet, by the end of its name.
+_TEXTS = re.compile(
+    r"\.(csv|tsv|json|jsonl|ndjson|arrow|feather|avro|orc)(\.\w{2,4})?$", re.IGNORECASE
+)
+
+
 def _guarded(ctx: Context, source: Source, work):  # type: ignore[no-untyped-def]
     """One source's failure is its own."""
     try:
         return work(source)
     except InlayError as error:
+        text = _TEXTS.search(source.location.key)
+        if isinstance(error, UnreadableFile) and text is not None:
+            kind = text[1].upper()
+            error = UnreadableFile(
+                f"{kind} is not ingested: landed files become data files as they are, in Parquet",
+                next_step=f"Use inlay append TABLE FILE, which reads {kind}"
+                if kind not in ("AVRO", "ORC")
+                else "Convert it to Parquet",
+            )
         error.about(table=ctx.uri, key=source.location.key)
         return (Retry if error.kind in (Kind.RETRY, Kind.REBASE) else Rejected)(source, error)
 

@@ -40,7 +40,7 @@ from inlay.plan.scan.marker_scope import (
     reference_may_hit,
 )
 from inlay.plan.schema_conflicts import evolved
-from inlay.plan.schema_evolution import field_at
+from inlay.plan.schema_evolution import field_at, key_after
 
 
 class Draft:
@@ -383,6 +383,9 @@ class Draft:
             )
             schemas = (*schemas, schema)
             schema_id, last = schema.id, max(last, schema.max_id())
+            if edit.schema.evolution.key is not None:
+                key = key_after(schema, edit.schema.evolution.key)
+                snapshot = dataclasses.replace(snapshot, primary_key=key)
         if edit.spec is not None:
             snapshot = repartitioned(snapshot, edit.spec)
         stats_columns = snapshot.stats_columns
