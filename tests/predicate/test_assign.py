@@ -115,7 +115,7 @@ def test_all_values_are_taken_from_the_rows_as_they_were():
         ("id", "id + name", "no number"),
         ("id", "id + 'x'", "no number"),
         ("id", "id = 1", "of type bool"),
-        ("day", "'1970-02-30'", "no date"),
+        ("day", "'1970-02-30'", "not a date"),
         ("tags", "'x'", "is nested"),
         ("id", "id +", "the text ends"),
         ("id", "nope + 1", "no column 'nope'"),

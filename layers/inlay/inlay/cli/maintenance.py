@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -20,6 +20,7 @@ from inlay.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from inlay.ops.context import Context
+    from inlay.plan.surgery.strategy import Strategy
 
 PANEL = "Maintain"
 
@@ -60,19 +61,16 @@ def rewrite(
 
     with connected(table) as context:
         found = inlay.open(table, ref=ref, context=context)
-        options: dict[str, Any] = {}
-        if where is not None:
-            options["where"] = where
         dry_run = dry_run or explain
         if found.snapshot.erasures and not dry_run:
             _advance_erasures(context, deadline)
             found.refresh()
         result = found.rewrite(
-            strategy=strategy,
+            where=where,
+            strategy=cast("Strategy", strategy),
             max_bytes=max_bytes,
             deadline_seconds=_seconds(deadline),
             dry_run=dry_run,
-            **options,
         )
     print_run(found, "rewrite", result, as_json=as_json, explain=explain)
 

@@ -19,8 +19,7 @@ from inlay.errors import InvalidRequest, RefHeld, StoreUnavailable, TableNotFoun
 from inlay.format import keys
 from inlay.format.keys import ObjectKind, classify
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_pointer
-from inlay.plan.erasure import holds
+from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.storage.base import Head, ObjectInfo
 
 # Beside the format: when the table was dropped is when this object was written.
@@ -77,8 +76,8 @@ def drop(ctx: Context, *, grace_seconds: float = GRACE_SECONDS, dry_run: bool = 
     return found
 
 
-def _refuse_holds(ctx: Context, loaded: Loaded) -> None:
-    for name in holds(loaded.snapshot):
+def _refuse_holds(ctx: Context, loaded: LoadedTable) -> None:
+    for name in sorted(name for name, ref in loaded.snapshot.refs.items() if ref.hold):
         raise RefHeld(
             f"the legal hold {name!r} keeps a version of {ctx.uri}",
             next_step="Lift the hold first: t.set_hold(name, False)",
@@ -92,7 +91,7 @@ def _refuse_holds(ctx: Context, loaded: Loaded) -> None:
         )
 
 
-def _hide(ctx: Context, loaded: Loaded, *, renew: bool) -> int:
+def _hide(ctx: Context, loaded: LoadedTable, *, renew: bool) -> int:
     """Archive the newest version, so that it can be repaired; say so; take the pointer away."""
     ctx.write_once(keys.archive_key(loaded.pointer.version), loaded.raw)
     if renew:  # of a drop that was taken back: the grace begins now

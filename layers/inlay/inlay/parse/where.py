@@ -5,8 +5,8 @@ limits. `is_plain` says which syntax is of that kind: columns with literals. A c
 column beside a literal is one, too: `year(at) = 2026` is a range of `at`. Everything else is calculated
 (`parse.calculate`).
 
-A plain string next to a date, time or timestamp is read as one. A timestamp without a zone next to a
-`timestamptz` is UTC. In LIKE a backslash quotes the next character unless ESCAPE names another
+A plain string compared with a date, time or timestamp is read as one. A timestamp without a zone compared
+with a `timestamptz` is UTC. In LIKE a backslash escapes the next character unless ESCAPE names another
 character; ESCAPE '' means none does.
 """
 
@@ -153,7 +153,7 @@ class Binder:
                 field = resolve(node, self.schema, self.text)
                 if field.type != Primitive("bool"):
                     raise self.error(
-                        node, f"column {field.name!r} alone is no condition: it is no boolean"
+                        node, f"column {field.name!r} is not boolean, so it is not a condition"
                     )
                 return compare_with(field.id, field.type, "=", Flag(True))
             case _:
@@ -230,7 +230,7 @@ class Binder:
         try:
             found = is_in(field.id, kind, values)
         except InvalidPredicate:
-            # Again, one by one, to point at the one that does not fit.
+            # Once more, one by one, to point at the one that does not fit.
             for item, value in zip(node.items, values, strict=True):
                 if value is not None:
                     self.compared(node.operand, "=", item)
@@ -251,7 +251,7 @@ class Binder:
         return Not(found) if node.negated else found
 
     def pattern(self, pattern: str, node: Matches) -> str:
-        """The pattern with backslash as the quoting character, as the format has it."""
+        """The pattern with backslash as the escape character, as the format requires."""
         escape = "\\" if node.escape is None else node.escape
         if len(escape) > 1:
             raise self.error(node, "ESCAPE takes one character, or '' for none")
@@ -270,21 +270,21 @@ class Binder:
         if node.what is not None:
             if field.type != Primitive("bool"):
                 raise self.error(
-                    node, f"IS TRUE and IS FALSE need a boolean; {field.name!r} is none"
+                    node, f"IS TRUE and IS FALSE need a boolean; {field.name!r} is not one"
                 )
             value = compare_with(field.id, field.type, "=", Flag(node.what))
             found = And((Not(found), value))
         return Not(found) if node.negated else found
 
     def leaf(self, node: Syntax) -> tuple[Field, Primitive]:
-        """The column a condition is on, and its type."""
+        """The column that a condition is on, and its type."""
         if not isinstance(node, Name):
             raise self.error(node, "a column is needed here")
         field = resolve(node, self.schema, self.text)
         if not isinstance(field.type, Primitive):
             raise self.error(
                 node,
-                f"column {field.name!r} is nested; only IS NULL can be asked of it",
+                f"column {field.name!r} is nested; it supports only IS NULL",
                 "Name a field inside a struct by its path: a.b",
             )
         return field, field.type
@@ -296,7 +296,7 @@ class Binder:
             try:
                 return read_as(kind, node.value.value)
             except ValueError as error:
-                raise self.error(node, f"this string is no {kind.name}: {error}") from None
+                raise self.error(node, f"this string is not a {kind.name}: {error}") from None
         return node.value
 
     def error(self, node: Syntax, message: str, next_step: str = "") -> InvalidPredicate:
@@ -304,7 +304,7 @@ class Binder:
 
 
 def read_as(kind: Primitive, text: str) -> Written:
-    """A plain string as what a temporal type compares with; ValueError says what is wrong."""
+    """A plain string as a literal of a temporal type. The ValueError states what is wrong."""
     if kind.name == "date":
         return read_day(text)
     return read_clock(text) if kind.name == "time" else read_moment(text)
@@ -317,7 +317,7 @@ def _requote(pattern: str, escape: str) -> str:
         if character == escape:
             following = next(characters, "")
             if following not in ("%", "_", escape):
-                raise InvalidPredicate("the ESCAPE character quotes only %, _ and itself")
+                raise InvalidPredicate("the ESCAPE character can precede only %, _ and itself")
             found.append("\\" + following if following in "%_\\" else following)
         else:
             found.append("\\\\" if character == "\\" else character)
