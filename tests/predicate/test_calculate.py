@@ -346,7 +346,7 @@ def test_rows_that_are_left_out_first_do_not_fail():
         ("frobnicate(name) = 'x'", 0, "no function FROBNICATE", "docs/SQL.md"),
         ("sum(a) > 1", 0, "over many rows", "DuckDB"),
         ("count(*) > 1", 0, "over many rows", "DuckDB"),
-        ("name + 1 = 2", 0, "no number but a string", "||"),
+        ("name + 1 = 2", 0, "not a number but a string", "||"),
         ("name || a = 'x'", 8, "joins texts", ""),
         ("x % 2 = 0", 2, "whole numbers", "floor"),
         ("name = a", 7, "a string and an int64", "CAST"),

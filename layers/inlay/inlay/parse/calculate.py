@@ -282,7 +282,7 @@ class Calculator:
                 steps["timestamptz"] = steps["timestamp"]
                 raise self.error(
                     syntax,
-                    f"arithmetic takes numbers: this is no number but {_called(side)}",
+                    f"arithmetic takes numbers: this is not a number but {_called(side)}",
                     steps.get(_name(side), ""),
                 )
         return self.arithmetic(node, node.op, left, right)
@@ -558,7 +558,9 @@ class Calculator:
             try:
                 read = read_as(calendar.type, node.value.value)
             except ValueError as error:
-                raise self.error(node, f"this string is no {calendar.type.name}: {error}") from None
+                raise self.error(
+                    node, f"this string is not a {calendar.type.name}: {error}"
+                ) from None
             if isinstance(read, Moment) and calendar.type.name == "timestamptz":
                 read = Moment(read.value, zoned=True)
             values.append(self.constant(Given(read, node.at)))

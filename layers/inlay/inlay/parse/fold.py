@@ -122,7 +122,7 @@ class Folder:
         try:
             found = _as_type(node.operand.value, node.to)
         except ValueError as error:
-            raise self.error(node, f"this is no {node.to}: {error}") from None
+            raise self.error(node, f"this is not a {node.to}: {error}") from None
         return node if found is None else Given(found, node.operand.at)
 
     def error(self, node: Syntax, message: str) -> InvalidPredicate:

@@ -539,7 +539,7 @@ def _unreadable(text: str, at: int) -> InvalidPredicate:
             next_step=f"Close it with {found}; inside, write {found}{found} for one {found}",
         )
     if found.isdigit() or found == ".":
-        return InvalidPredicate("what starts here is no number", text=text, position=at)
+        return InvalidPredicate("this is not a number", text=text, position=at)
     steps = {
         "`": "Quote names with double quotes",
         "-": "There are no comments; write - - or parentheses for two signs",

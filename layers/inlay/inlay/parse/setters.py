@@ -110,7 +110,7 @@ class _Setter:
             message = f"{message} ({self.column.name!r})"
             raise self.error(node, message, error.next_step) from None
         except ValueError as error:
-            raise self.error(node, f"this string is no {kind.name}: {error}") from None
+            raise self.error(node, f"this string is not a {kind.name}: {error}") from None
         if not near.exact or near.below is None:
             raise self.error(
                 node, f"this value does not fit column {self.column.name!r} of type {kind}"
