@@ -149,9 +149,24 @@ class MaintenanceRequest(BaseModel):
     clock_margin_seconds: float = Field(CLOCK_MARGIN_SECONDS, ge=0)
 
 
+class RoundRequest(BaseModel):
+    """A table's turn in a round, as the function told itself. Nothing else can be asked for so: whoever
+    may send to the queue can cause work, and no other work than a schedule does."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    table: TableName
+    erasures_only: bool = False
+    landing_only: bool = False
+
+
 def read_delete(text: str) -> DeleteRequest:
     return validated(DeleteRequest, parse_json(text))
 
 
 def read_rewrite(text: str) -> RewriteRequest:
     return validated(RewriteRequest, parse_json(text))
+
+
+def read_round(text: str) -> RoundRequest:
+    return validated(RoundRequest, parse_json(text))

@@ -65,7 +65,7 @@ from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import Change, Request
 from inlay.plan.pruning.partitions import current_spec
 from inlay.plan.scan.scan import FileTask
-from inlay.storage.base import Location, Missing, ObjectStore, Refused
+from inlay.storage.base import NULL_VERSION, Location, Missing, ObjectStore, Refused
 from inlay.storage.metered import Usage
 
 T = TypeVar("T")
@@ -173,6 +173,9 @@ class _Seen:
     )
     recode: bool = False  # it should be stamped and cannot
     group_bytes: int = 0  # its largest row group, decoded
+    # The names its content is remembered by. An event without a version id names the current version by
+    # its ETag only: whoever tells of that version itself tells of the same content.
+    names: tuple[Request, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +283,7 @@ def _ingest(
         uploaded_us=None if adopt else loaded.date_us,
         # A file without rows is remembered, so that its event is not looked at again, but not kept.
         add=tuple(e for files in entries.values() for e in files),
-        events=tuple(batch.seen[p].source.request for p in entries),
+        events=tuple(name for p in entries for name in batch.seen[p].names),
         sources_us={
             e.key: batch.seen[p].modified_us for p, files in entries.items() for e in files
         },
@@ -290,10 +293,9 @@ def _ingest(
     except StaleUpload:
         return None
     for position, files in entries.items():
-        source = batch.seen[position].source
         batch.outcomes[position] = (
             Duplicate(sources[position])
-            if _was_known(done, source.request)
+            if any(_was_known(done, name) for name in batch.seen[position].names)
             else Ingested(sources[position], sum(e.rows for e in files))
         )
     write = write_result("ingest", done, Usage({}, 0, 0))
@@ -377,14 +379,14 @@ def _too_old(ctx: Context, source: Source) -> RequestTooOld:
 
 def _drop_known(ctx: Context, batch: _Batch, loaded: Loaded) -> None:
     late = dict(batch.seen)
-    _, known = known_requests(ctx, loaded, [s.source.request for s in late.values()])
-    taken: set[bytes] = set()
+    _, known = known_requests(ctx, loaded, [n for s in late.values() for n in s.names])
+    taken = set(known)
     for position, seen in late.items():
-        request = seen.source.request.id
-        if request in known or request in taken:
+        names = {name.id for name in seen.names}
+        if names & taken:
             batch.outcomes[position] = Duplicate(seen.source)
             del batch.seen[position]
-        taken.add(request)
+        taken |= names
 
 
 def _guarded(ctx: Context, source: Source, work):  # type: ignore[no-untyped-def]
@@ -437,16 +439,19 @@ def _look(
         except UnsupportedFile:
             recode = True
     pinned = replace(source, etag=got.etag)
+    version = got.version_id if got.version_id != NULL_VERSION else None
+    by_version = replace(pinned, version_id=source.version_id or version).request
     return _Seen(
         pinned,
         store,
-        replace(entry, event=pinned.request.token),
+        replace(entry, event=by_version.token),
         got.etag,
         got.modified_us,
         spans=partition is None,
         stamp=stamp,
         recode=recode,
         group_bytes=largest_group(described.footer),
+        names=tuple({r.id: r for r in (pinned.request, by_version)}.values()),
     )
 
 
