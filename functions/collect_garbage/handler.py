@@ -51,7 +51,7 @@ def has_erasure(table: str) -> bool:
 def collect_table(asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any]:
     assert asked.table is not None
     if asked.landing_only:
-        return {"landing": sweep_landing(asked.table)}
+        return {"landing": sweep_landing(asked.table, settle_seconds=asked.settle_seconds)}
     ctx = table_context(asked.table)
     loaded = load_pointer(ctx)
     snapshot = loaded.snapshot
