@@ -333,7 +333,7 @@ def main() -> int:
             table = inlay.create(
                 stack.table_uri(name),
                 SCHEMA,
-                primary_key="id" if name == "keyed" else None,
+                primary_key="id" if name == "keyed" else (),
                 properties={"publish.format": "v3"} if name == "shown" else {},
             )
             soak.tables[name] = Truth(table.uri)
