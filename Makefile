@@ -50,7 +50,7 @@ ENGINES := .tools/engines/.ready
 SECURITY := .tools/security/.ready
 
 ##@ Try it
-demo: $(READY) $(TOOLS) ## run the whole product on this machine and check every answer (SCALE=0.1)
+demo: $(READY) $(TOOLS) $(ENGINES) ## run the whole product on this machine and check every answer (SCALE=0.1)
 	$(BIN)/inlay local demo --scale $(SCALE)
 
 up: $(READY) $(TOOLS) ## keep the local AWS running: S3, SQS, the functions, the schedules
