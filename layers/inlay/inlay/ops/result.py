@@ -16,8 +16,9 @@ class WriteResult:
     """One write.
 
     `committed` False means that nothing had to be done: applied before under the same request id (then
-    `version` is that commit), or nothing matched. `deleted_rows` None: a constant-time delete does not
-    know. `requests` and `bytes_*` count what this call sent to the store and received.
+    `version` is that commit), or nothing matched. `deleted_rows` None: a constant-time delete does not know.
+    `requests` and `bytes_*` count what this call sent to the store and received. `note` states in words what
+    was done otherwise than by default, and why.
     """
 
     operation: str
@@ -32,6 +33,7 @@ class WriteResult:
     added_bytes: int = 0
     duplicates: int = 0
     attempts: int = 1
+    note: str = ""
     usage: Usage = field(default_factory=lambda: Usage({}, 0, 0))
 
     @property

@@ -1,7 +1,7 @@
-"""Copy: an object from one place to another without its bytes passing through here.
+"""Copy: copies an object on the server, without downloading it.
 
-Promise: the copy has exactly the bytes that were looked at (pinned by ETag) or is not made; and nothing but
-the bytes: user metadata and tags of the original may name rows, and no rewrite would look for them there.
+Promise: the copy has exactly the bytes that were checked (pinned by ETag) or is not made; and nothing but
+the bytes: user metadata and tags of the original may name rows, and no rewrite would search them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def copy_object(
         try:
             return ctx.store.copy(source, key, if_source_match=etag, bare=True)
         except StoreUnavailable:
-            # Sent again: the key is ours alone, so a copy that had landed is written over by itself.
+            # Repeated: the key is ours alone, so a copy that had landed is overwritten with the same bytes.
             if attempt == MAX_TRIES:
                 raise
             ctx.clock.sleep(ctx.random.uniform(0, 0.1 * 2**attempt))
@@ -73,8 +73,8 @@ def _copy_in_parts(
         raise
     if isinstance(done, Written):
         return done
-    # NoSuchUpload: an earlier Complete may have landed and only its answer been lost. Look.
+    # NoSuchUpload: an earlier Complete may have landed and its answer been lost. Check.
     landed = ctx.store.head(key)
     if isinstance(landed, Head) and landed.info.size == size:
         return Written(landed.info.etag, landed.date_us)
-    raise StoreUnavailable(f"the upload of {key} vanished", key=key)
+    raise StoreUnavailable(f"the upload of {key} no longer exists", key=key)
