@@ -372,8 +372,8 @@ def checked_columns(
     hidden: Sequence[str] = (),
     paths: bool = False,
 ) -> tuple[str, ...]:
-    """The requested columns by name (None: all of the table's); `hidden` ones can be requested too, and with
-    `paths` fields of structs."""
+    """The requested columns by name (None: all of the table's); `hidden` ones can be requested too, and
+    with `paths` fields of structs."""
     if columns is None:
         return schema.names
     if isinstance(columns, str):
