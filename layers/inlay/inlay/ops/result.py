@@ -15,10 +15,10 @@ from inlay.storage.metered import Usage
 class WriteResult:
     """One write.
 
-    `committed` False means that nothing had to be done: applied before under the same request id
-    (then `version` is that commit), or nothing matched. `deleted_rows` None: a constant-time delete does not
-    know. `requests` and `bytes_*` count what this call sent to the store and received. `note` states in words what
-    was done otherwise than by default, and why.
+    `committed` False means that nothing had to be done: applied before under the same request id (then
+    `version` is that commit), or nothing matched. `deleted_rows` None: a constant-time delete does not
+    know. `requests` and `bytes_*` count what this call sent to the store and received. `note` states in
+    words what was done otherwise than by default, and why.
     """
 
     operation: str
