@@ -304,8 +304,8 @@ class DirectoryStore:
             return part
 
     def complete_multipart(
-        self, key: str, upload_id: str, parts: Sequence[Part]
-    ) -> Written | Missing:
+        self, key: str, upload_id: str, parts: Sequence[Part], *, condition: Condition = None
+    ) -> Written | Refused | Missing:
         with self._staging(key, upload_id) as upload:
             manifest = upload.manifest() if upload is not None else None
             if upload is None or manifest is None:
@@ -323,9 +323,10 @@ class DirectoryStore:
                     if upload.manifest() is None:
                         return Missing(self._now_us())
                     kept = manifest.metadata, manifest.headers, manifest.started_us
-                    written = self._land(key, folder, temporary, name, None, *kept)
+                    written = self._land(key, folder, temporary, name, condition, *kept)
+                    if isinstance(written, Refused):
+                        return written
                     upload.end()
-        assert isinstance(written, Written)  # there was no condition to refuse it
         self._remove_upload(key, upload_id)
         return written
 

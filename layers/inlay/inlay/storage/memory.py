@@ -468,8 +468,8 @@ class MemoryStore:
             return self._stage(key, upload_id, number, held.body[byte_range.start : byte_range.end])
 
     def complete_multipart(
-        self, key: str, upload_id: str, parts: Sequence[Part]
-    ) -> Written | Missing:
+        self, key: str, upload_id: str, parts: Sequence[Part], *, condition: Condition = None
+    ) -> Written | Refused | Missing:
         with self._region.lock:
             upload = self._bucket.uploads.get(upload_id)
             if upload is None or upload.key != key:
@@ -479,6 +479,9 @@ class MemoryStore:
                 for number, (part, content) in upload.parts.items()
             }
             rules.check_completion(key, parts, staged)
+            refused = self._refusal(key, condition, self._region.now_us())
+            if refused is not None:
+                return refused
             body = b"".join(upload.parts[part.number][1] for part in parts)
             del self._bucket.uploads[upload_id]
             # S3 dates a multipart object by the *start* of its upload.
