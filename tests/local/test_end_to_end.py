@@ -17,8 +17,8 @@ import pytest
 import inlay
 import inlay.errors
 from inlay.local.aws_process import AwsProcess
-from inlay.local.landing import landing_event
 from inlay.local.runtime import Failed, Returned
+from inlay.local.s3_events import event as landing_event
 from inlay.local.stack import LocalOptions, LocalStack, environment
 
 from .test_runtime import wait_until
@@ -92,7 +92,7 @@ def test_functions_with_one_event_at_the_same_time_ingest_it_once(stack: LocalSt
         "ingest/raced/not announced.parquet",
         size=len(ORDERS),
         etag=hashlib.md5(ORDERS).hexdigest(),
-        at=datetime.now(UTC),
+        at_us=int(datetime.now(UTC).timestamp() * 1_000_000),
     )
     # Lands unannounced, so that the four below are the first to hear of it.
     stack.s3.put_bucket_notification_configuration(

@@ -24,7 +24,7 @@ from inlay.storage.write_once import MAX_TRIES, complete_once, copy_once, write_
 
 PACKAGE = Path(inlay.__file__).parent
 # What says, and what holds, the condition.
-STORES = {"storage/base.py", "storage/write_once.py"}
+STORES = {"storage/base.py", "storage/write_once.py", "local/s3_rest.py"}
 
 
 def test_nothing_else_creates_an_object_under_a_condition():

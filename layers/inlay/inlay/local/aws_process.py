@@ -12,6 +12,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Final
 
@@ -32,11 +33,13 @@ class AwsProcess:
         port: int = 0,
         latency_ms: float = 0.0,
         host: str = HOST,
+        data_dir: Path | None = None,
     ) -> None:
         self._command = [
             *(sys.executable, "-m", "inlay.local.s3server"),
             *("--services", ",".join(services)),
             *("--port", str(port), "--latency-ms", str(latency_ms), "--host", host),
+            *(("--data-dir", str(data_dir)) if data_dir is not None else ()),
         ]
         self._child: subprocess.Popen[str] | None = None
         self._url = ""

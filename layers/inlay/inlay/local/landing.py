@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote_plus
+from typing import TYPE_CHECKING
+
+from inlay.local.s3_events import event
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -46,36 +46,14 @@ class LandingWatch:
                     key, etag = found["Key"], found["ETag"]
                     if self._announced.get(key) == etag or found["LastModified"] < oldest:
                         continue
-                    event = landing_event(
+                    landed = event(
                         self._bucket,
                         key,
                         size=found["Size"],
                         etag=etag.strip('"'),
-                        at=found["LastModified"],
+                        at_us=int(found["LastModified"].timestamp() * 1_000_000),
                     )
-                    self._sqs.send_message(QueueUrl=self._queue_url, MessageBody=json.dumps(event))
+                    self._sqs.send_message(QueueUrl=self._queue_url, MessageBody=json.dumps(landed))
                     self._announced[key] = etag
                     count += 1
             return count
-
-
-def landing_event(
-    bucket: str, key: str, *, size: int, etag: str, at: datetime
-) -> Mapping[str, Any]:
-    """S3's notification of one new object."""
-    return {
-        "Records": [
-            {
-                "eventVersion": "2.1",
-                "eventSource": "aws:s3",
-                "awsRegion": "us-east-1",
-                "eventTime": at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z"),
-                "eventName": "ObjectCreated:Put",
-                "s3": {
-                    "s3SchemaVersion": "1.0",
-                    "bucket": {"name": bucket, "arn": f"arn:aws:s3:::{bucket}"},
-                    "object": {"key": quote_plus(key), "size": size, "eTag": etag},
-                },
-            }
-        ]
-    }

@@ -169,11 +169,7 @@ class DirectoryStore:
     ) -> Written | Refused | Missing:
         _check_source(source)
         if source.key == key:
-            raise InvalidRequest(
-                "an object cannot be copied onto itself unchanged",
-                key=key,
-                next_step="Copy it to another key",
-            )
+            raise rules.copied_onto_itself(key)
         with self._reading(source.key) as file:
             if file is None or source.version_id not in (None, NULL_VERSION):
                 return Missing(self._now_us())
