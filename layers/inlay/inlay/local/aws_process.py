@@ -19,7 +19,8 @@ from typing import Final
 from inlay.local.aws_app import LOG_PATH, LoggedRequest
 from inlay.local.s3server import HOST, SERVICES, environment
 
-_STOP_SECONDS: Final = 10.0
+# It holds nothing that a kill could hurt.
+_STOP_SECONDS: Final = 1.0
 _LOG_SECONDS: Final = 30.0
 
 

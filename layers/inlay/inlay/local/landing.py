@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs.client import SQSClient
 
 # SQS keeps a message 14 days at most: for an older file none would be left either.
-_OLDEST = timedelta(days=14)
+OLDEST_EVENT = timedelta(days=14)
 
 
 class LandingWatch:
@@ -39,7 +39,7 @@ class LandingWatch:
         """Announce what has landed since the last look; returns how many files."""
         with self._lock:
             count = 0
-            oldest = datetime.now(UTC) - _OLDEST
+            oldest = datetime.now(UTC) - OLDEST_EVENT
             pages = self._s3.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
                 for found in page.get("Contents", []):
