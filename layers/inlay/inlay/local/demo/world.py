@@ -81,6 +81,8 @@ class World:
             size=head["ContentLength"],
             etag=head["ETag"].strip('"'),
             at_us=int(head["LastModified"].timestamp() * 1_000_000),
+            # The first event named it, unless another S3 server's landing zone is listed instead.
+            version_id=None if self.stack.options.endpoint_url else head.get("VersionId"),
         )
         self.stack.send("IngestQueue", landed)
 
