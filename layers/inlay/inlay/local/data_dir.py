@@ -39,7 +39,7 @@ class DataDir:
         self._serials = itertools.count(1)
         self._load()
         s3.region.keeper = self
-        s3.changed = self._save_buckets  # type: ignore[method-assign]
+        s3.changed = self._save_buckets
 
     def close(self) -> None:
         """Let another server have the directory."""

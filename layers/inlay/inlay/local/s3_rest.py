@@ -75,6 +75,8 @@ class S3:
     def __init__(self, region: MemoryRegion | None = None, notify: Notify | None = None) -> None:
         self.region: Final = region or MemoryRegion()
         self.buckets: Final[dict[str, Settings]] = {}
+        # Called when buckets or their settings have: for who keeps them.
+        self.changed: Callable[[], None] = lambda: None
         self._notify: Final = notify
         self._events: list[tuple[str, Mapping[str, Any]]] = []
         self._operations: Final[Mapping[str, Callable[[Request], Answer]]] = {
@@ -184,9 +186,6 @@ class S3:
         self.region.forget(request.bucket)
         self.changed()
         return Answer(204)
-
-    def changed(self) -> None:
-        """Buckets or their settings did. For who keeps them."""
 
     def _get_location(self, request: Request) -> Answer:
         region = self._settings(request.bucket).region
