@@ -160,12 +160,12 @@ class Context:
         return f"{self.root}/{relative}" if self.root else relative
 
     def write_once(self, relative: str, body: bytes) -> Stored:
-        """Creates an immutable object of the table, waiting between tries; see `storage.write_once`."""
+        """Create an immutable object of the table, waiting between tries; see `storage.write_once`."""
+        return write_once(self.store, self.key(relative), body, before_retry=self.back_off)
 
-        def wait(tried: int) -> None:
-            self.clock.sleep(self.random.uniform(0, RETRY_SECONDS * 2**tried))
-
-        return write_once(self.store, self.key(relative), body, before_retry=wait)
+    def back_off(self, tried: int) -> None:
+        """Wait before a further try of something that is written once."""
+        self.clock.sleep(self.random.uniform(0, RETRY_SECONDS * 2**tried))
 
     def location(self, name: str) -> str:
         """The full URI of a name in metadata, which is relative to the table root or already full."""
