@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 # Requests of one process in flight; S3 serves each in tens of milliseconds, so this many keep a
 # connection pool busy and bound memory.
-THREADS = 16
+THREADS = 32
 
 # Full jitter within a window that doubles from this with each try of a write-once object: 0.6 s at the
 # last, about a second in all.
@@ -132,7 +132,7 @@ class Context:
     clock: Clock = field(default_factory=SystemClock)
     random: random.Random = field(default_factory=random.SystemRandom)
     progress: Progress = no_progress
-    parallel: int = 16
+    parallel: int = 32
     cache: ObjectCache = field(default_factory=ObjectCache)
     # Whose content is read and written: a branch's (inside an erasure also a tag's); None is main.
     branch: str | None = None

@@ -36,9 +36,9 @@ from inlay.parquet.read.reader import (
 )
 from inlay.parse import format_predicate, parse_predicate
 from inlay.plan.change import NeedSegments
-from inlay.plan.metadata.state import State, live_files
+from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.scan import FileTask, ScanPlan, plan_scan, segment_may_match
+from inlay.plan.scan.scan import FileTask, ScanPlan, leaf_candidates, plan_scan, segment_may_match
 
 _HIDDEN = (POSITION_COLUMN, FILE_COLUMN)
 
@@ -162,8 +162,13 @@ class Scan(ArrowStream):
             state = load_segments(self._ctx, state, need)
         opened = state.open_files(self._may_match)
         loaded = state.contents.files
-        files = [f for leaf in opened.leaves for _, f in live_files(leaf, loaded[leaf.id])]
-        return [*files, *state.snapshot.files.inline], opened.left_out, list(state.markers())
+        files: list[DataFile] = []
+        left_out = opened.left_out
+        for leaf in opened.leaves:
+            found, others = leaf_candidates(leaf, loaded[leaf.id], self._predicate)
+            files += found
+            left_out += others
+        return [*files, *state.snapshot.files.inline], left_out, list(state.markers())
 
     def _may_match(self, segments: Sequence[Segment]) -> Sequence[bool]:
         if self._expression is not None:
@@ -235,6 +240,7 @@ class Scan(ArrowStream):
         if self._limit is not None:
             # Who wants few rows shall not pay for many: start with one row group, double from there.
             ahead = replace(ahead, first=1, unit_bytes=0)
+            wanted = replace(wanted, limit=self._limit)
         elif not self._eager:
             ahead = replace(ahead, first=1)
         return read_tasks(self._ctx.objects, self._tasks(), wanted, self._ctx.executor, ahead=ahead)

@@ -543,6 +543,8 @@ def _stamp(
             # This runs in a task of the executor: waiting for others of its tasks could last for ever.
             executor=InlineExecutor(),
         )
+    except SnapshotGone:
+        raise ObjectGone(f"{seen.source.location.uri} no longer exists") from None
     except SourceChanged:
         return Superseded(seen.source)
     return (replace(seen.entry, key=key, size=done.size, footer_size=done.footer_size),)

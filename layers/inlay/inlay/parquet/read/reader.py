@@ -62,7 +62,7 @@ READ_AHEAD_BYTES = 128 * 1024 * 1024
 # Row groups are fetched together up to this many bytes, so that small ones share requests.
 UNIT_BYTES = 8 * 1024 * 1024
 # Files whose footers are fetched ahead of the one being read.
-OPEN_AHEAD = 16
+OPEN_AHEAD = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,13 +21,11 @@ from typing import Self
 
 from inlay.errors import (
     InlayError,
-    ObjectGone,
-    SourceChanged,
     StaleUpload,
     StoreUnavailable,
     UnsupportedFile,
 )
-from inlay.parquet.surgery.source import Source
+from inlay.parquet.read.ranges import RangeFile
 from inlay.plan.surgery.multipart import (
     MIB,
     S3_LIMITS,
@@ -84,7 +82,7 @@ class Assembly:
     """
 
     store: ObjectStore
-    source: Source
+    old: RangeFile
     key: str
     executor: Executor
     describe: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]]
@@ -113,12 +111,12 @@ class Assembly:
         """Append bytes `start` … `end - 1` of the source."""
         if start == end:
             return
-        if not 0 <= start < end <= self.source.size:
+        if not 0 <= start < end <= self.old.size:
             # S3 refuses such a range, but other stores clamp it and write a shorter object.
-            raise ValueError(f"range {start}..{end} of an object of {self.source.size} bytes")
-        if self.source.size <= SMALL_OBJECT_BYTES:
+            raise ValueError(f"range {start}..{end} of an object of {self.old.size} bytes")
+        if self.old.size <= SMALL_OBJECT_BYTES:
             # S3 copies ranges only from objects over 5 MiB, and these are at hand anyway.
-            self.add(self.source.read(start, end))
+            self.add(self.old.content(ByteRange(start, end)))
             return
         last = self._pieces[-1] if self._pieces else None
         if isinstance(last, _Copied) and last.end == start:
@@ -173,7 +171,6 @@ class Assembly:
     def _start_parts(self, parts: tuple[PlannedPart, ...]) -> None:
         if self._upload is None:
             metadata, headers = self.describe()
-            self.source.traffic.add()
             self._upload = self.store.create_multipart(self.key, metadata=metadata, headers=headers)
         upload, pieces = self._upload, self._pieces
         self._pieces, self._waiting = [], 0
@@ -195,34 +192,32 @@ class Assembly:
         self._parts.append(self.executor.submit(fn, *args))
 
     def _copy_part(self, upload: str, number: int, piece: _Copied) -> Part:
-        self.source.traffic.add(copied=piece.length)
+        source = self.old.source
+        assert source.etag is not None  # a rewrite is of one content
         answer = self.store.upload_part_copy(
             self.key,
             upload,
             number,
-            source=self.source.location,
+            source=source.location,
             byte_range=ByteRange(piece.start, piece.end),
-            if_source_match=self.source.etag,
+            if_source_match=source.etag,
         )
         match answer:
             case Missing():
-                raise ObjectGone("the object to rewrite is gone", key=self.source.location.key)
+                raise source.gone()
             case Refused():
-                raise SourceChanged(
-                    "the object to rewrite has changed", key=self.source.location.key
-                )
+                raise source.changed()
         return answer
 
     def _send_part(self, upload: str, number: int, pieces: list[_Copied | _Ours]) -> Part:
-        body = self._gather(pieces)
-        self.source.traffic.add(uploaded=len(body))
-        return self.store.upload_part(self.key, upload, number, body)
+        return self.store.upload_part(self.key, upload, number, self._gather(pieces))
 
     def _gather(self, pieces: list[_Copied | _Ours]) -> bytes | memoryview:
         if len(pieces) == 1 and isinstance(pieces[0], _Ours):
             return pieces[0].body
         return b"".join(
-            self.source.read(p.start, p.end) if isinstance(p, _Copied) else p.body for p in pieces
+            self.old.content(ByteRange(p.start, p.end)) if isinstance(p, _Copied) else p.body
+            for p in pieces
         )
 
     # -- ends ---------------------------------------------------------------------------------
@@ -230,20 +225,12 @@ class Assembly:
     def _put(self) -> Written:
         metadata, headers = self.describe()
         body = self._gather(self._pieces)
-
-        def count(tried: int) -> None:
-            self.source.traffic.add(uploaded=len(body))
-
-        count(0)
-        return write_once(
-            self.store, self.key, body, metadata=metadata, headers=headers, before_retry=count
-        )
+        return write_once(self.store, self.key, body, metadata=metadata, headers=headers)
 
     def _complete(self, parts: list[Part]) -> Written:
         assert self._upload is not None
         failure: InlayError | None = None
         for _ in range(COMPLETE_ATTEMPTS):
-            self.source.traffic.add()
             try:
                 answer = self.store.complete_multipart(self.key, self._upload, parts)
             except StoreUnavailable as error:
@@ -259,7 +246,6 @@ class Assembly:
     def _look(self, failure: InlayError | None) -> Written:
         """What is there now, if it is what was to be written. Nobody else writes to this key, so its
         size tells."""
-        self.source.traffic.add()
         head = self.store.head(self.key)
         if isinstance(head, Head) and head.info.size == self.size:
             return Written(head.info.etag, head.date_us, head.info.version_id)

@@ -12,7 +12,7 @@ another process.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -26,10 +26,12 @@ from inlay.format.entry import (
     Vector,
     Where,
 )
+from inlay.format.file_entries import FileEntries, StatsColumn
 from inlay.format.predicate import TRUE, And, Comparison, In, Predicate
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import Segment
 from inlay.format.values import is_nan
+from inlay.plan.metadata.state import live_files
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.prune import Stats, all_match, may_match
 from inlay.plan.scan.marker_scope import known_to, marker_may_hit, marker_predicate
@@ -139,6 +141,42 @@ def plan_scan(
     return ScanPlan(tasks=tuple(tasks), files=total, pruned=pruned, deleted=deleted)
 
 
+def leaf_candidates(
+    leaf: Segment, entries: Sequence[DataFile], predicate: Predicate
+) -> tuple[list[DataFile], int]:
+    """The live entries of a leaf that may match, by a look at whole columns of bounds, and how many others
+    there are. Those that are left are looked at one by one, and by everything known, in `plan_scan`."""
+    if not isinstance(entries, FileEntries) or predicate == TRUE:
+        return [entry for _, entry in live_files(leaf, entries)], 0
+    left = set(range(len(entries))).difference(leaf.dead)
+    live = len(left)
+    for field_id, lower, upper, kind in _all_bounds(predicate):
+        for column in entries.stats:
+            if column.field_id == field_id and column.kind == kind:
+                left.difference_update(_outside(column, lower, upper))
+    picked = sorted(left)
+    found = [_resolved(entries[n], leaf) for n in picked]
+    return found, live - len(found)
+
+
+def _resolved(entry: DataFile, leaf: Segment) -> DataFile:
+    return entry if entry.sequence is not None else replace(entry, sequence=leaf.sequence)
+
+
+def _outside(column: StatsColumn, lower: Value | None, upper: Value | None) -> Iterator[int]:
+    """Ordinals of entries whose values surely all lie below `lower` or above `upper`."""
+    if column.kind.is_float:
+        return  # NaN lies outside of the bounds, and above every number
+    if lower is not None:
+        for n, most in enumerate(column.upper):
+            if most is not None and most < lower and column.flags[n] is not None:  # type: ignore[operator]
+                yield n
+    if upper is not None:
+        for n, least in enumerate(column.lower):
+            if least is not None and least > upper and column.flags[n] is not None:  # type: ignore[operator]
+                yield n
+
+
 def segment_may_match(segment: Segment, predicate: Predicate) -> bool:
     """Whether a file of this segment of file entries can hold a row the predicate selects."""
     return may_match(predicate, segment.stats, segment.rows)
@@ -227,6 +265,17 @@ def _bounds(
             return next((found for part in parts if (found := _bounds(part))), None)
         case _:
             return None
+
+
+def _all_bounds(
+    predicate: Predicate,
+) -> Iterator[tuple[int, Value | None, Value | None, Primitive | None]]:
+    """All such fields and bounds, of every part that must be TRUE."""
+    parts = predicate.parts if isinstance(predicate, And) else (predicate,)
+    for part in parts:
+        found = _bounds(part)
+        if found is not None and not is_nan(found[1]) and not is_nan(found[2]):
+            yield found
 
 
 def _deletes_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
