@@ -1,8 +1,8 @@
 """An S3 server that counts: in a process of its own, in memory, atomic, as far away as one likes.
 
 Promise: every request is logged with its operation, key, bytes both ways and when it began and ended, after
-which `Usage` of any stretch of the log is exact. Conditions are checked and applied in one step. `latency` is
-added to each request before it is answered, so that round trips cost here what they cost elsewhere.
+which `Usage` of any stretch of the log is exact. Conditions are checked and applied in one step. `latency`
+is added to each request before it is answered, so that round trips cost here what they cost elsewhere.
 
 It knows what the benchmarked libraries ask for and nothing more: objects (ranges, conditions, copies),
 listings, batch deletes, multipart uploads. Signatures are not checked.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import hashlib
 import json
 import subprocess
@@ -25,9 +26,11 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 from xml.etree import ElementTree
@@ -244,7 +247,9 @@ class _Store:
         seen: set[str] = set()
         for name in sorted(k for k in self.objects if k.startswith(f"{bucket}/{prefix}")):
             key = name.removeprefix(f"{bucket}/")
-            inside, found, _ = key[len(prefix) :].partition(delimiter) if delimiter else (key, "", "")
+            inside, found, _ = (
+                key[len(prefix) :].partition(delimiter) if delimiter else (key, "", "")
+            )
             group = f"{prefix}{inside}{delimiter}" if found else ""
             at = group or key
             if at <= after or at in seen:
@@ -298,7 +303,9 @@ class _Store:
             body = found.body[start:end]
         upload[1][int(request.query["partNumber"])] = body
         etag = f'"{hashlib.md5(body).hexdigest()}"'
-        return _Answer(headers={"ETag": etag}) if source is None else _copied("CopyPartResult", etag)
+        return (
+            _Answer(headers={"ETag": etag}) if source is None else _copied("CopyPartResult", etag)
+        )
 
     def _complete(self, request: _Request) -> _Answer:
         upload = self.uploads.get(request.query["uploadId"])
@@ -457,14 +464,49 @@ async def _run(latency: float) -> None:
 # -- its client -----------------------------------------------------------------------------------
 
 
-class CountingServer:
-    """The server in a process of its own; ends with the `with` block, or with this process."""
+@dataclass(frozen=True)
+class Measured:
+    """One action: counted at the server; CPU (user and system), wall and memory of this process. `peak_mb`
+    is how far its memory rose above what it had before."""
 
-    def __init__(self, latency_ms: float = 0.0) -> None:
+    rows: int
+    requests: int
+    bytes_up: int
+    bytes_down: int
+    depth: int
+    cpu_s: float
+    wall_s: float
+    peak_mb: float
+
+
+def _status(name: str) -> int:
+    """Bytes, of /proc/self/status; 0 where there is none."""
+    try:
+        lines = Path("/proc/self/status").read_text("ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(at.split()[1]) * 1024 for at in lines if at.startswith(name + ":")), 0)
+
+
+def _reset_peak() -> int:
+    """Forget the highest memory use so far; returns what is used now."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
+
+
+class CountingServer:
+    """The server in a process of its own; ends with the `with` block, or with this process. With an
+    `endpoint` it is one that somebody else has started."""
+
+    def __init__(self, latency_ms: float = 0.0, *, endpoint: str = "") -> None:
         self._latency_ms = latency_ms
-        self.endpoint = ""
+        self.endpoint = endpoint
+        self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> CountingServer:
+        if self.endpoint:
+            return self
         command = [sys.executable, __file__, "--latency-ms", str(self._latency_ms)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -474,8 +516,9 @@ class CountingServer:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._process.kill()
-        self._process.wait()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
     def env(self) -> dict[str, str]:
         return {
@@ -500,6 +543,26 @@ class CountingServer:
 
     def usage(self) -> Usage:
         return usage_of(self.log())
+
+    def measure(self, action: Callable[[], Any]) -> Measured:
+        """What `action` costs. Its result, a number of rows, is part of what is measured."""
+        gc.collect()
+        before_bytes = _reset_peak()
+        self.clear()
+        before, started = time.process_time(), time.perf_counter()
+        rows = action()
+        wall, cpu = time.perf_counter() - started, time.process_time() - before
+        used = self.usage()
+        return Measured(
+            rows=rows if isinstance(rows, int) else 0,
+            requests=used.total,
+            bytes_up=used.bytes_up,
+            bytes_down=used.bytes_down,
+            depth=used.depth,
+            cpu_s=round(cpu, 4),
+            wall_s=round(wall, 4),
+            peak_mb=round(max(0, _status("VmHWM") - before_bytes) / 1e6, 1),
+        )
 
     def _ask(self, what: str, body: str = "") -> bytes:
         url = self.endpoint + CONTROL + what

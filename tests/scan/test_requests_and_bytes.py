@@ -51,7 +51,8 @@ ID, FLAG = 1, 5
 
 @pytest.fixture
 def file(lake: Any) -> DataFile:
-    [entry] = lake.write(TABLE, row_group_rows=GROUP, row_group_bytes=1 << 30)
+    layout = {"row_group_rows": GROUP, "row_group_bytes": 1 << 30}
+    [entry] = lake.write(TABLE, compression="none", **layout)
     assert entry.row_groups == 3 and entry.size > SMALL_OBJECT_BYTES
     lake.store.reads.clear()
     return entry  # type: ignore[no-any-return]

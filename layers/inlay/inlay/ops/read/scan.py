@@ -32,8 +32,10 @@ from inlay.parquet.read.reader import (
     READ_AHEAD_BYTES,
     Ahead,
     Wanted,
+    count_rows,
     read_tasks,
 )
+from inlay.parquet.read.selection import subschema
 from inlay.parse import format_predicate, parse_predicate
 from inlay.plan.change import NeedSegments
 from inlay.plan.metadata.state import State
@@ -104,13 +106,13 @@ class Scan(ArrowStream):
         self._ctx = ctx
         self._state = state
         self._schema = state.snapshot.schema
-        self._declared = Declared.of(state.snapshot)
         self._evidence = Evidence.of_snapshot(state.snapshot)
         self._columns = checked_columns(columns, self._schema, hidden=_HIDDEN)
         self._limit = limit
         self._read_ahead_bytes = read_ahead_bytes
         self._eager = eager  # False: who reads may stop early, so reading ahead starts small
         self._predicate, self._expression = row_filter(where, self._schema)
+        self._declared = Declared.of(state.snapshot, subschema(self._schema, self._wanted.columns))
         self._plan: ScanPlan | None = None
         self._pinned = pinned
 
@@ -259,17 +261,16 @@ class Scan(ArrowStream):
     def count(self) -> int:
         """How many rows there are: by metadata where no delete and no filter is in the way, else by
         reading only the columns these look at."""
-        tasks = self.plan.tasks
-        judged: Sequence[FileTask]
-        if self._expression is not None:
-            judged = tasks
-        else:
-            judged = [task for task in tasks if not task.whole]
-        sure = sum(task.file.rows for task in tasks) - sum(task.file.rows for task in judged)
-        wanted = replace(self._wanted, columns=(), position=False, file=False)
+        judged, found = [], 0
+        for task in self.plan.tasks:
+            rows = task.live_rows if self._expression is None else None
+            found += rows or 0
+            if rows is None:
+                judged.append(task)
         ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel)
-        read = read_tasks(self._ctx.objects, judged, wanted, self._ctx.executor, ahead=ahead)
-        found: int = sure + sum(batch.num_rows for batch in read)
+        ctx = self._ctx
+        counts = count_rows(ctx.objects, judged, self._wanted, ctx.executor, ahead=ahead)
+        found += sum(rows for _, rows in counts)
         return found if self._limit is None else min(found, self._limit)
 
     def __repr__(self) -> str:

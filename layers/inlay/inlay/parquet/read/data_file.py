@@ -102,8 +102,10 @@ def open_file(objects: Objects, task: FileTask, wanted: Wanted) -> Steps[OpenFil
     more = marker_jobs(objects, task.only, wanted.schema, task.file.rows)
     footers = partial(_load_footer, objects, task, tail_bytes(task, wanted))
     (source, footer), *loaded = yield [footers, *loads, *more]
-    deletes = combine_markers(task.markers, loaded[: len(loads)], wanted.schema)
-    only = combine_markers(task.only, loaded[len(loads) :], wanted.schema) if task.only else None
+    deletes = combine_markers(task.markers, loaded[: len(loads)], wanted.schema, objects.cache)
+    only = None
+    if task.only:
+        only = combine_markers(task.only, loaded[len(loads) :], wanted.schema, objects.cache)
     with reading(task.file.key):
         arrow = footer.metadata.schema.to_arrow_schema()
     columns = locate_columns(arrow, task.schema)

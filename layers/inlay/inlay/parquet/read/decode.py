@@ -67,15 +67,20 @@ def read_groups(
 ) -> Steps[tuple[FileTask, list[pa.RecordBatch]]]:
     """The wanted rows of neighbouring groups of one file."""
     reader = _GroupReader(file, wanted)
-    [groups] = yield [partial(reader.narrow, groups)]
-    blocks = reader.bloom_ranges(groups)
-    if blocks:
-        reader.held.add((yield reader.held.jobs(blocks)))
-        groups = reader.without_absent(groups)
-    reader.held.add((yield reader.held.jobs(reader.first_ranges(groups))))
-    [survivors] = yield [partial(reader.judge, groups)]
-    reader.held.add((yield reader.held.jobs(reader.rest_ranges(survivors))))
-    [batches] = yield [partial(reader.assemble, survivors)]
+    if wanted.limit is not None or any(group.filters for group in groups):
+        [groups] = yield [partial(reader.narrow, groups)]
+        blocks = reader.bloom_ranges(groups)
+        if blocks:
+            reader.held.add((yield reader.held.jobs(blocks)))
+            groups = reader.without_absent(groups)
+    # Each turn costs a switch of threads: small files, which are all there, take one.
+    jobs = reader.held.jobs(reader.first_ranges(groups))
+    if jobs:
+        reader.held.add((yield jobs))
+    [(survivors, batches)] = yield [partial(reader.read, groups)]
+    if batches is None:
+        reader.held.add((yield reader.held.jobs(reader.rest_ranges(survivors))))
+        [batches] = yield [partial(reader.assemble, survivors)]
     return file.task, batches
 
 
@@ -286,6 +291,13 @@ class _GroupReader:
         return sparse, tuple(top for top in tops if top not in sparse)
 
     # -- which rows are left ------------------------------------------------------------------
+
+    def read(self, groups: Sequence[Group]) -> tuple[list[Survivors], list[pa.RecordBatch] | None]:
+        """What is left of each group, and its rows; None where more must be fetched for these."""
+        survivors = self.judge(groups)
+        if self.held.missing(self.rest_ranges(survivors)):
+            return survivors, None
+        return survivors, self.assemble(survivors)
 
     def judge(self, groups: Sequence[Group]) -> list[Survivors]:
         """What is left of each group; groups without a row left are left out."""

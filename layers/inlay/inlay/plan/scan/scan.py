@@ -11,10 +11,12 @@ another process.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Literal
 
 from inlay.format.entry import (
     DataFile,
@@ -33,6 +35,7 @@ from inlay.format.snapshot import Segment
 from inlay.format.values import is_nan
 from inlay.plan.metadata.state import live_files
 from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.partitions import PartitionedStats
 from inlay.plan.pruning.prune import Stats, all_match, may_match
 from inlay.plan.scan.marker_scope import known_to, marker_may_hit, marker_predicate
 
@@ -62,6 +65,21 @@ class FileTask:
         markers = (*self.markers, *self.only)
         erases = any(marker.erasure is not None for marker in markers)
         return self.by_rows or (self.file.is_foreign and erases)
+
+    @property
+    def live_rows(self) -> int | None:
+        """How many rows the task has, where metadata says it."""
+        if self.whole:
+            return self.file.rows
+        if self.only or self.predicate != TRUE or self.row_groups is not None:
+            return None
+        match [marker.body for marker in self.markers]:
+            case [Vector(rows=deleted)]:
+                return self.file.rows - deleted
+            case [Rows(positions)]:
+                return self.file.rows - len(set(positions))
+            case _:
+                return None
 
     @property
     def whole(self) -> bool:
@@ -120,21 +138,27 @@ def plan_scan(
         if not entry.rows or not may_match(predicate, stats, entry.rows):
             pruned += 1
             continue
-        hits = tuple(
-            marker
-            for marker in (
-                *(
-                    found.marker
-                    for found in of_table
-                    if found.marker.erasure is not None or found.may_touch(stats)
-                ),
-                *of_file.get(entry.key, ()),
+        close = [(found, look) for found in of_table if (look := found.look(stats)) != "apart"]
+        hitting = [
+            (found.marker, look)
+            for found, look in close
+            if (
+                (entry.sequence or 0) < (found.marker.sequence or math.inf)
+                if look in ("overlaps", "covers")
+                else marker_may_hit(found.marker, entry, evidence)
             )
+        ]
+        hitting += [
+            (marker, "unknown")
+            for marker in of_file.get(entry.key, ())
             if marker_may_hit(marker, entry, evidence)
-        )
-        if any(_deletes_all(marker, entry, evidence) for marker in hits):
+        ]
+        if any(
+            look != "overlaps" and _deletes_all(marker, entry, evidence) for marker, look in hitting
+        ):
             deleted += 1
             continue
+        hits = tuple(marker for marker, _ in hitting)
         left = residual(predicate, stats, entry.rows)
         recorded = evidence.schemas[entry.schema_id]
         tasks.append(FileTask(file=entry, schema=recorded, markers=hits, predicate=left))
@@ -203,6 +227,9 @@ def split_task(task: FileTask, pieces: int) -> tuple[FileTask, ...]:
     return tuple(replace(task, row_groups=groups[a:b]) for a, b in pairwise(bounds))
 
 
+_Look = Literal["apart", "overlaps", "covers", "unknown"]
+
+
 @dataclass(frozen=True, slots=True)
 class _Bounded:
     """A table-wide marker with bounds that every row it hits lies in: `field_id` None for none.
@@ -217,17 +244,33 @@ class _Bounded:
     upper: Value | None = None
     kind: Primitive | None = None
 
-    def may_touch(self, known: Stats) -> bool:
+    def look(self, known: Stats) -> _Look:
+        """How the bounds lie to those of a file. Only of a delete by range is it said that it "overlaps"
+        (and hits a row, as far as bounds can tell) or "covers" the file; of others, and where a bound is a
+        bound of the file's, "unknown"."""
+        marker = self.marker
         stats = None if self.field_id is None else known.get(self.field_id)
-        if stats is None or stats.lower is None or stats.upper is None:
-            return True
+        if marker.erasure is not None or stats is None:
+            return "unknown"
+        least, most = stats.lower, stats.upper
+        if least is None or most is None:
+            return "unknown"
         if stats.kind is not None and stats.kind.is_temporal and stats.kind != self.kind:
-            return True  # widened since: the exact look compares them
-        if isinstance(stats.lower, float) and stats.has_nan is not False:
-            return True  # NaN lies outside of the file's bounds and above every number
-        above = self.lower is not None and stats.upper < self.lower  # type: ignore[operator]
-        below = self.upper is not None and stats.lower > self.upper  # type: ignore[operator]
-        return not (above or below)
+            return "unknown"  # widened since: the exact look compares them
+        if isinstance(least, float) and stats.has_nan is not False:
+            return "unknown"  # NaN lies outside of the file's bounds and above every number
+        lower, upper = self.lower, self.upper
+        if lower is not None and most < lower:  # type: ignore[operator]
+            return "apart"
+        if upper is not None and least > upper:  # type: ignore[operator]
+            return "apart"
+        if not isinstance(marker.body, KeyRange) or isinstance(stats, PartitionedStats):
+            return "unknown"
+        if lower in (least, most) or upper in (least, most):
+            return "unknown"
+        inside = lower is not None and lower > least  # type: ignore[operator]
+        inside = inside or (upper is not None and upper < most)  # type: ignore[operator]
+        return "overlaps" if inside else "covers"
 
 
 def _bounded(marker: Marker) -> _Bounded:
