@@ -24,9 +24,10 @@ SCALE ?= 0.1
 JOBS ?= 2
 # Schedules of `make simulate`.
 SEEDS ?= 1000
-# Length and seed of `make soak-commits`.
+# Length and seed of `make soak-commits`; CONTROL=1 runs it on a store that ignores If-Match.
 MINUTES ?= 10
 SEED ?= 1
+CONTROL ?=
 # Sizes of `make bench-metadata`.
 FILES ?= 1000 10000 100000 1000000
 # Of the functions and their layer: x86_64 or arm64.
@@ -92,7 +93,7 @@ model: $(READY) ## visit every state of the model of commits, in its large bound
 	$(BIN)/python docs/design/commit_model.py --large --most 3000000
 
 soak-commits: $(READY) ## many tables, processes, kills, faults on the wire, an operator, for MINUTES=10
-	$(BIN)/python benchmarks/soak_commits.py --minutes $(MINUTES) --seed $(SEED)
+	$(BIN)/python benchmarks/soak_commits.py --minutes $(MINUTES) --seed $(SEED) $(if $(CONTROL),--control)
 
 mutations: $(READY) ## break the protocol rule by rule and see the simulator catch each
 	$(BIN)/python -m inlay.testing.mutations

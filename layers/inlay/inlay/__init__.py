@@ -23,8 +23,8 @@ __all__ = ["Table", "connect", "create", "exists", "open"]
 
 
 def __getattr__(name: str) -> Any:
-    """The face of the library is loaded when it is used: a function that imports one operation does
-    not pay for all of them at its cold start."""
+    """The public names are imported when first used: a function that imports one operation does not pay
+    for the others at its cold start."""
     if name in __all__:
         from inlay import table
 

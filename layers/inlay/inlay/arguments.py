@@ -1,7 +1,7 @@
-"""Arguments: what callers hand to a table, checked before anything is read or written.
+"""Arguments: what callers pass to a table, checked before anything is read or written.
 
-Promise: an argument of the wrong type is an `InvalidRequest` that names it, never an error from deep
-inside and never a guess. Functions here know nothing of a table's state.
+Promise: an argument of the wrong type is an `InvalidRequest` that names it, never an internal error and
+never a guess. Functions here know nothing of a table's state.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _listed(value: Iterable[Any], argument: str) -> tuple[Any, ...]:
 
 
 def ordinals(value: Sequence[int]) -> tuple[int, ...]:
-    """Row groups, from 0. Whole numbers only: they are written into the table's metadata."""
+    """Ordinals of row groups, from 0. Integers only: they are written into the table's metadata."""
     listed = () if isinstance(value, str | bytes) else _listed(value, "ordinals")
     if not listed:
         raise InvalidRequest("no row groups are given", next_step="Give ordinals from 0: [0, 3]")
@@ -61,7 +61,7 @@ def ordinals(value: Sequence[int]) -> tuple[int, ...]:
 
 
 def whole_number(value: Any, argument: str) -> int:
-    """A Python int of anything that is one (NumPy's, say), but neither a bool nor a float."""
+    """A Python int from any integer type (NumPy's, for example), but not from a bool or a float."""
     if not isinstance(value, bool):
         try:
             return operator.index(value)
@@ -71,7 +71,7 @@ def whole_number(value: Any, argument: str) -> int:
 
 
 def predicate(where: str | Predicate | None, schema: Schema) -> Predicate:
-    """A condition that is to be stored or planned with: SQL text or the format's own tree."""
+    """A condition to be stored or planned with: SQL text or a predicate tree."""
     if where is None:
         return TRUE
     if isinstance(where, str):
@@ -94,7 +94,7 @@ def request(request_id: str | None, body: str | None) -> Request | None:
     try:
         return Request.of(request_id, body=body)
     except UnicodeEncodeError:
-        raise InvalidRequest("a request id cannot hold half of a surrogate pair") from None
+        raise InvalidRequest("a request id cannot contain an unpaired surrogate") from None
 
 
 def time_us(value: datetime | date | str) -> int:
@@ -133,9 +133,9 @@ def seconds(value: timedelta | None, argument: str) -> float | None:
 
 
 def shape(operation: str, data: Any) -> str | None:
-    """What of an append's content can be known before it is read: columns and rows of a table, nothing of
-    a stream. Enough to tell a request id that was used for something else; not a digest of the rows, which
-    would differ for equal rows laid out in other chunks and refuse an honest repetition."""
+    """What is known of an append's content before it is read: columns and row count of a table, nothing of
+    a stream. This detects a request id reused for something else. It is not a digest of the rows, which
+    would differ for equal rows in other chunks and refuse a legitimate repetition."""
     if not isinstance(data, pa.Table | pa.RecordBatch):
         return None
     return f"{operation}:{','.join(data.schema.names)}:{data.num_rows}"

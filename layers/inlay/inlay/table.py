@@ -40,7 +40,7 @@ from inlay.ops.commit.base import current_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.metadata.load import (
-    Loaded,
+    LoadedTable,
     find_ref,
     load_as_of,
     load_content,
@@ -57,9 +57,12 @@ from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema import create as create_op
 from inlay.parquet.arrow.declared import Declared
 from inlay.parse import parse_assignments
-from inlay.plan.change import Change, Edit
+from inlay.plan.change import Change, SetProperties
+from inlay.plan.erasure import LIFE_SECONDS
+from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State
-from inlay.plan.refs.refs import MAIN, hidden, seen
+from inlay.plan.refs.refs import MAIN, past_view, ref_view
+from inlay.plan.verify.findings import MAX_VERSIONS
 from inlay.storage.base import Head
 from inlay.storage.metered import MeteredStore, Usage
 from inlay.storage.open import parse_location
@@ -90,6 +93,7 @@ if TYPE_CHECKING:
     from inlay.ops.write import ingest as ingest_op
     from inlay.ops.write import update as update_op
     from inlay.ops.write import upsert as upsert_op
+    from inlay.plan.surgery.strategy import Strategy
 else:
     gc_op = LazyModule("inlay.ops.collect_garbage")
     inspect_op = LazyModule("inlay.ops.inspect")
@@ -189,17 +193,17 @@ def open(
         past = load_version(ctx, current, version)
     else:
         return Table(ctx, loaded)
-    return Table(ctx, loaded, at=None if past is current else hidden(past, current))
+    return Table(ctx, loaded, at=None if past is current else past_view(past, current))
 
 
-def _at_ref(ctx: Context, loaded: Loaded, name: str) -> Table:
+def _at_ref(ctx: Context, loaded: LoadedTable, name: str) -> Table:
     table = loaded.pointer
     ref = find_ref(ctx, table, name)
     if ref.kind == "branch":
         ctx = replace(ctx, branch=name)
         return Table(ctx, on_branch(ctx, loaded))
     content = load_content(ctx, table, ref)
-    return Table(ctx, loaded, at=replace(seen(table, content), version=ref.version), tag=name)
+    return Table(ctx, loaded, at=replace(ref_view(table, content), version=ref.version), tag=name)
 
 
 def connect(
@@ -218,7 +222,7 @@ class Table:
     def __init__(
         self,
         context: Context,
-        loaded: Loaded,
+        loaded: LoadedTable,
         *,
         at: Snapshot | None = None,
         tag: str | None = None,
@@ -660,7 +664,7 @@ class Table:
             check_properties({k: v for k, v in named.items() if v is not None})
         )
         checked |= {k: None for k, v in named.items() if v is None}
-        change = Change(operation="set_properties", edit=Edit(properties=checked))
+        change = Change(operation="set_properties", updates=(SetProperties(checked),))
         return self._write(
             "set_properties",
             lambda base: expect_committed(self._ctx, commit(self._ctx, change, base=base)),
@@ -733,7 +737,7 @@ class Table:
             return find_ref(self._ctx, self._loaded.pointer, self.ref)
         return Ref(kind="tag", version=self.version)
 
-    def _main(self) -> Loaded:
+    def _main(self) -> LoadedTable:
         return load_pointer(replace(self._ctx, branch=None))
 
     def _edit(self, operation: str, run: Callable[[], Committed | Skipped]) -> WriteResult:
@@ -748,32 +752,117 @@ class Table:
     # -- maintenance --------------------------------------------------------------------------
 
     def rewrite(
-        self, *, where: str | Predicate | None = None, **options: Any
+        self,
+        *,
+        where: str | Predicate | None = None,
+        strategy: Strategy = "auto",
+        max_bytes: int | None = None,
+        deadline_seconds: float | None = None,
+        memory_bytes: int | None = None,
+        dry_run: bool = False,
     ) -> rewrite_op.RewriteResult:
-        """Turn delete markers into absent rows, by row-group surgery where that is cheapest: in all
-        files, or in those that may hold a row for which `where` is TRUE."""
-        if where is not None:
-            options["where"] = arguments.predicate(where, self.snapshot.schema)
-        return self._maintain(rewrite_op.rewrite, options)
+        """Remove deleted rows from the files that hold them: from all files, or from those that may hold
+        a row for which `where` is TRUE.
 
-    def compact(self, **options: Any) -> compact_op.CompactResult:
-        """Pack small files, fold deletes, rewrite half-empty row groups, merge metadata."""
-        return self._maintain(compact_op.compact, options)
+        `strategy` is "surgery" (only row groups with deleted rows are rewritten), "rewrite" (the whole
+        file) or "auto" (the cheaper one for each file). Work that would read more than `max_bytes`, end
+        after `deadline_seconds` or need more than `memory_bytes` is left, and counted in the result.
+        `dry_run` plans and writes nothing. Raises `InvalidRequest`, `ConcurrentChange`.
+        """
+        predicate = None if where is None else arguments.predicate(where, self.snapshot.schema)
+        return self._maintain(
+            lambda ctx, base: rewrite_op.rewrite(
+                ctx,
+                base=base,
+                where=predicate,
+                strategy=strategy,
+                max_bytes=max_bytes,
+                deadline_seconds=deadline_seconds,
+                memory_bytes=memory_bytes,
+                dry_run=dry_run,
+            )
+        )
 
-    def expire(self, **options: Any) -> expire_op.ExpireResult:
-        """End time travel to old versions; `collect_garbage` then takes their objects."""
-        return self._maintain(expire_op.expire, options, whole=True)
+    def compact(
+        self,
+        *,
+        target_bytes: int | None = None,
+        small_bytes: int | None = None,
+        max_bytes: int | None = None,
+        deadline_seconds: float | None = None,
+        memory_bytes: int | None = None,
+        dry_run: bool = False,
+    ) -> compact_op.CompactResult:
+        """Merge files smaller than `small_bytes` into files of about `target_bytes` (by default the
+        properties `compact.small_file_bytes` and `write.target_file_bytes`), cluster rows as the
+        property `compact.strategy` says, apply deletes, and merge metadata.
+
+        Work that would read more than `max_bytes`, end after `deadline_seconds` or need more than
+        `memory_bytes` is left, and counted in the result. `dry_run` plans and writes nothing.
+        """
+        return self._maintain(
+            lambda ctx, base: compact_op.compact(
+                ctx,
+                base=base,
+                target_bytes=target_bytes,
+                small_bytes=small_bytes,
+                max_bytes=max_bytes,
+                deadline_seconds=deadline_seconds,
+                memory_bytes=memory_bytes,
+                dry_run=dry_run,
+            )
+        )
+
+    def expire(
+        self,
+        *,
+        days: float | None = None,
+        min_versions: int | None = None,
+        dry_run: bool = False,
+    ) -> expire_op.ExpireResult:
+        """End time travel to versions superseded more than `days` ago, keeping the newest
+        `min_versions` (by default the properties `history.days` and `history.min_versions`) and every
+        version a tag or branch holds. `collect_garbage` then deletes their objects."""
+        return self._maintain_all(
+            lambda ctx, base: expire_op.expire(
+                ctx, base=base, days=days, min_versions=min_versions, dry_run=dry_run
+            )
+        )
 
     def collect_garbage(
-        self, *, grace: timedelta | None = None, dry_run: bool = False, **options: Any
+        self,
+        *,
+        grace: timedelta | None = None,
+        clock_margin_seconds: float = CLOCK_MARGIN_SECONDS,
+        life_seconds: float = LIFE_SECONDS,
+        hmac_key: bytes | None = None,
+        landing: str | None = None,
+        retention_days: Mapping[str, float] | None = None,
+        dry_run: bool = False,
     ) -> gc_op.CollectResult:
-        """Delete objects nothing can reach any more, older than `grace` (7 days unless set) and, by
-        `clock_margin_seconds` (60), older than the clocks of the store can differ."""
+        """Delete objects that no version, tag or branch needs and that have not been needed for `grace`
+        (by default the property `gc.grace_days`); finish open erasures as far as possible.
+
+        `grace` must be longer than the longest read and the longest upload. `clock_margin_seconds` is
+        how far clocks of the store may differ: younger objects are kept whatever the grace.
+        For erasures, `life_seconds` is the longest one read or write may take, `hmac_key` signs
+        receipts, `landing` is the prefix that landed objects are cleared from (None:
+        `ingest/<table>/` beside `tables/<table>`; "": none), and `retention_days` states in receipts how
+        long queues, logs and other places outside the table keep rows. `dry_run` only reports.
+        """
         seconds = arguments.seconds(grace, "grace")
-        return self._maintain(
-            gc_op.collect_garbage,
-            {"grace_seconds": seconds, "dry_run": dry_run, **options},
-            whole=True,
+        return self._maintain_all(
+            lambda ctx, base: gc_op.collect_garbage(
+                ctx,
+                base=base,
+                grace_seconds=seconds,
+                clock_margin_seconds=clock_margin_seconds,
+                life_seconds=life_seconds,
+                hmac_key=hmac_key,
+                landing=landing,
+                retention_days=retention_days,
+                dry_run=dry_run,
+            )
         )
 
     def publish(self, *, format: str | None = None, rebuild: bool = False) -> PublishResult:
@@ -808,12 +897,19 @@ class Table:
         and other engines can share the vectors. Rows stay as they are."""
         from inlay.ops.publish.settle import settle
 
-        return self._maintain(lambda ctx, base: settle(ctx, base), {})
+        return self._maintain(settle)
 
-    def verify(self, *, depth: str = "footers", **options: Any) -> verify_op.Verified:
-        """Check the whole table, as it is in the store now: its metadata ("metadata"), also footers and
-        marker objects ("footers"), or every row ("pages"). Reads only."""
-        return verify_op.verify(replace(self._ctx, branch=None), depth=depth, **options)
+    def verify(
+        self, *, depth: str = "footers", max_versions: int = MAX_VERSIONS
+    ) -> verify_op.Verified:
+        """Check the table as it is in the store now, with all its branches. Reads only.
+
+        `depth` is "metadata", "footers" (also footers and marker objects) or "pages" (also every row).
+        `max_versions` is how many archived versions are checked, newest first.
+        """
+        return verify_op.verify(
+            replace(self._ctx, branch=None), depth=depth, max_versions=max_versions
+        )
 
     def repair(self, *, dry_run: bool = True) -> repair_op.Repaired:
         """Mend what can be mended safely; a dry run unless told otherwise. A table whose pointer is
@@ -823,18 +919,20 @@ class Table:
             self.refresh()
         return result
 
-    def _maintain(
-        self, operation: Callable[..., R], options: Mapping[str, Any], *, whole: bool = False
-    ) -> R:
-        """`whole`: of the table with all its branches, whichever of them is open."""
+    def _maintain(self, operation: Callable[[Context, LoadedTable], R]) -> R:
+        """Run `operation` on the newest version of what is open, and move on to what it made."""
         self._writable()
-        self.refresh()  # what is there to do stands in the newest version
-        if whole and self._ctx.branch is not None:
-            result = operation(replace(self._ctx, branch=None), **options)
-        else:
-            result = operation(self._ctx, base=self._loaded, **options)
+        self.refresh()
+        result = operation(self._ctx, self._loaded)
         self.refresh()
         return result
+
+    def _maintain_all(self, operation: Callable[[Context, LoadedTable | None], R]) -> R:
+        """The same for the table with all its branches, whichever is open."""
+        if self._ctx.branch is None:
+            return self._maintain(operation)
+        main = replace(self._ctx, branch=None)
+        return self._maintain(lambda ctx, base: operation(main, None))
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -848,7 +946,9 @@ class Table:
                 table=self.uri,
             )
 
-    def _write(self, operation: str, run: Callable[[Loaded], Committed | Skipped]) -> WriteResult:
+    def _write(
+        self, operation: str, run: Callable[[LoadedTable], Committed | Skipped]
+    ) -> WriteResult:
         self._writable()
         before = _usage(self._ctx)
         try:

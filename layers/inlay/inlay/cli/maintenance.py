@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -18,6 +18,7 @@ from inlay.cli.verb import Example, add_verb
 
 if TYPE_CHECKING:
     from inlay.ops.context import Context
+    from inlay.plan.surgery.strategy import Strategy
 
 PANEL = "Maintain"
 
@@ -59,19 +60,17 @@ def rewrite(
 
     with connected(table) as context:
         found = inlay.open(table, ref=ref, context=context)
-        options: dict[str, Any] = {}
-        if where is not None:
-            options["where"] = parse_predicate(where, found.snapshot.schema)
+        predicate = None if where is None else parse_predicate(where, found.snapshot.schema)
         dry_run = dry_run or explain
         if found.snapshot.erasures and not dry_run:
             _advance_erasures(context, deadline)
             found.refresh()
         result = found.rewrite(
-            strategy=strategy,
+            where=predicate,
+            strategy=cast("Strategy", strategy),
             max_bytes=max_bytes,
             deadline_seconds=_seconds(deadline),
             dry_run=dry_run,
-            **options,
         )
     print_run(found, "rewrite", result, as_json=as_json, explain=explain)
 

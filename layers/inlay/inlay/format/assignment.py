@@ -1,8 +1,8 @@
 """What an update sets: per column a constant, another column, or arithmetic on both.
 
-Promise: bound to field ids and typed literals like a predicate, and checked against the schema: what
-is assigned always has, or is refused for not having, the column's type. Not durable: an update is
-done when it is committed, so there is no JSON of it.
+Promise: an assignment is bound to field ids and typed literals, like a predicate, and checked against the
+schema: a value of another type than the column's is refused. Assignments are not stored: an update ends
+when it is committed, so there is no JSON form.
 
 Arithmetic is exact on integers and decimals and IEEE double where a floating column takes part.
 NULL in, NULL out.
@@ -61,7 +61,7 @@ Assignments = tuple[Assignment, ...]
 
 
 def fields_of(assignments: Assignments) -> frozenset[int]:
-    """Fields that are assigned to, and those that their values are made of."""
+    """The fields assigned to, and the fields read to compute their values."""
     found: set[int] = set()
     pending: list[Expression | Operand] = []
     for assignment in assignments:

@@ -54,7 +54,7 @@ def up(
     ] = 7,
 ) -> None:
     """Start everything, print where it is, and keep it running until Ctrl-C."""
-    # Loaded here: it brings moto, which the other commands do not need.
+    # Imported here: it brings moto, which the other commands do not need.
     from inlay.local.stack import LocalOptions, LocalStack
 
     options = LocalOptions(

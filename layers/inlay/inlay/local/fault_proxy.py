@@ -30,7 +30,7 @@ import socketserver
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
 from types import TracebackType
@@ -98,10 +98,17 @@ class _Ended(Exception):
 
 
 class FaultProxy:
-    """Serves from `with` on; `plan` is asked once for each request, by several threads."""
+    """Serves from `with` on; `plan` is asked once for each request, by several threads. Headers that are
+    `dropped` (in lower case) never reach the server: without `if-match` it is a store without that
+    condition."""
 
     def __init__(
-        self, endpoint_url: str, plan: Plan = lambda passing: None, *, stall_seconds: float = 0.2
+        self,
+        endpoint_url: str,
+        plan: Plan = lambda passing: None,
+        *,
+        stall_seconds: float = 0.2,
+        dropped: Sequence[str] = (),
     ) -> None:
         parts = urlsplit(endpoint_url)
         if parts.scheme != "http" or parts.hostname is None:
@@ -109,7 +116,9 @@ class FaultProxy:
         self.upstream = (parts.hostname, parts.port or 80)
         self.plan = plan
         self.stall_seconds = stall_seconds
+        self.dropped = tuple(dropped)
         self.passed: list[Passing] = []
+        self.faults: list[Fault] = []  # that were met, in order
         self._lock = threading.Lock()
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
@@ -126,6 +135,8 @@ class FaultProxy:
         fault = self.plan(passing)
         if fault == "late_listing" and not passing.is_listing:
             fault = None
+        if fault is not None:
+            self.faults.append(fault)
         return passing, fault
 
     def restart_count(self) -> None:
@@ -191,6 +202,8 @@ class _Connection(socketserver.BaseRequestHandler):
         if fields.get("expect", "").lower() == "100-continue":
             client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
             head = re.sub(rb"(?i)\r\nexpect:[^\r]*", b"", head)
+        for name in proxy.dropped:
+            head = re.sub(rb"(?i)\r\n%s:[^\r]*" % re.escape(name.encode()), b"", head)
         length = int(fields.get("content-length", "0"))
         if fault == "reset_in_body":
             _exactly(client, held, length // 2)

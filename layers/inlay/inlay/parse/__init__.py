@@ -1,4 +1,4 @@
-"""Conditions and values as people write them: text to the format's own trees and back.
+"""Conditions and values as users write them: text to the format's trees and back.
 
 `docs/format/predicates.md` is the grammar's reference.
 """

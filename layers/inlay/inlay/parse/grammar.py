@@ -1,11 +1,11 @@
 """Text to syntax: the one SQL grammar, for WHERE and for the values of an update.
 
-Promise: `parse_text` either returns a syntax tree no deeper than MAX_DEPTH or raises InvalidPredicate
-with the offset of the place. It knows no schema: names and types are bound afterwards.
+Promise: `parse_text` either returns a syntax tree no deeper than MAX_DEPTH or raises InvalidPredicate with
+the offset of the error. It knows no schema: names and types are bound afterwards.
 
-LALR, so time is linear and the parser's stack is a list, not Python's. The text is bounded before
-anything looks at it. Errors describe what was found by its kind, never by its value: literals are
-people's data, and messages go to logs.
+LALR, so time is linear and the parser's stack is a list, not Python's. The text's length is checked first.
+Errors name the kind of token that was found, never its value: literals are personal data, and messages go
+to logs.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from inlay.parse.syntax import (
 )
 from inlay.parse.times import read_typed
 
-# Far above what people write and what a marker may hold; far below what parses noticeably long.
+# Far above what people write and what a marker may hold; far below what takes noticeable time to parse.
 MAX_TEXT = 64 * 1024
 
 KEYWORDS = ("AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE")
 
-# DATE, TIMESTAMP … are no keywords, because columns are called so: a name followed by a string is a
+# DATE, TIMESTAMP … are not keywords, because columns have such names: a name followed by a string is a
 # typed literal. What starts a comment in SQL is no pair of operators here; there are no comments.
 _GRAMMAR = r"""
 start: or_test
@@ -153,7 +153,7 @@ class _Build(Transformer[Token, Any]):
         try:
             return Given(Number(Decimal(str(token))), _at(token))
         except InvalidOperation:
-            raise _Misread("a number has an exponent out of any range", _at(token)) from None
+            raise _Misread("a number's exponent is out of range", _at(token)) from None
 
     def text(self, token: Token) -> Syntax:
         return Given(Text(_unquote(token)), _at(token))
@@ -190,7 +190,7 @@ class _Build(Transformer[Token, Any]):
 
 
 class _Misread(Exception):
-    """A token that is well-formed to the lexer and still means nothing."""
+    """A token that the lexer accepts but that has no meaning."""
 
     def __init__(self, message: str, at: int) -> None:
         self.message = message
@@ -233,7 +233,7 @@ def parse_text(text: str) -> Syntax:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise InvalidPredicate("the text holds half of a surrogate pair") from None
+        raise InvalidPredicate("the text contains an unpaired surrogate") from None
     if not text.strip():
         raise InvalidPredicate("the text is empty", next_step="Write TRUE to mean every row")
     _check_nesting(text)
@@ -271,7 +271,7 @@ def _too_deep(text: str, at: int) -> InvalidPredicate:
 
 
 def _check_nesting(text: str) -> None:
-    """Refuses by position what would nest deeper than a predicate may; quoted parts are skipped."""
+    """Refuses deeper nesting than a predicate allows, with the position; quoted parts are skipped."""
     depth, quote = 0, ""
     for at, character in enumerate(text):
         if quote:
@@ -297,9 +297,9 @@ def _unreadable(text: str, at: int) -> InvalidPredicate:
             next_step=f"Close it with {found}; inside, write {found}{found} for one {found}",
         )
     if found.isdigit() or found == ".":
-        return InvalidPredicate("what starts here is no number", text=text, position=at)
+        return InvalidPredicate("this is not a number", text=text, position=at)
     return InvalidPredicate(
-        f"the character {found!r} means nothing here",
+        f"the character {found!r} has no meaning here",
         text=text,
         position=at,
         next_step="Quote names with double quotes" if found == "`" else "",
@@ -322,23 +322,21 @@ _KINDS = {
     "DOT": ".",
     "$END": "the end",
 }
-_HIDDEN = {"PLUS", "MINUS", "STAR", "SLASH", "DOT"}  # true, and no help
+_HIDDEN = {"PLUS", "MINUS", "STAR", "SLASH", "DOT"}  # allowed, but not helpful in a message
 
 
-_READ_AND_FILTER = (
-    "Read the rows by what can be said, and filter them with pyarrow, DuckDB or Polars"
-)
-# What people write and this grammar lacks, by the word that does not fit.
+_READ_AND_FILTER = "Use a wider condition, and filter the rows with pyarrow, DuckDB or Polars"
+# SQL that people write and this grammar does not have, by the word that does not fit.
 _LACKED = {
-    "ILIKE": ("ILIKE is not supported", "LIKE tells cases apart. " + _READ_AND_FILTER),
+    "ILIKE": ("ILIKE is not supported", "LIKE is case-sensitive. " + _READ_AND_FILTER),
     "WHEN": ("CASE is not supported", _READ_AND_FILTER),
-    "SIMILAR": ("SIMILAR TO is not supported", "LIKE knows % and _. " + _READ_AND_FILTER),
+    "SIMILAR": ("SIMILAR TO is not supported", "LIKE has % and _. " + _READ_AND_FILTER),
     "SELECT": ("subqueries are not supported", "Run the query first, and write its result"),
 }
 
 
 def _lacked(text: str, at: int) -> InvalidPredicate | None:
-    """In words, where what stands at `at` is SQL that this grammar lacks."""
+    """A specific message, where the text at `at` is SQL that this grammar does not have."""
     before, rest = text[:at].rstrip(), text[at:]
     called = re.search(r"([^\W\d]\w*)$", before)
     word = re.match(r"\w+", rest)
@@ -351,7 +349,7 @@ def _lacked(text: str, at: int) -> InvalidPredicate | None:
         found = ("|| is not supported here", _READ_AND_FILTER)
     elif rest.startswith("["):
         found = (
-            "elements of lists and maps cannot be named here",
+            "elements of lists and maps cannot be used here",
             "Name a field of a struct by its path: a.b",
         )
     elif word and word[0].upper() in _LACKED:

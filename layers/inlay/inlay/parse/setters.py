@@ -1,8 +1,8 @@
 """The values of an update, bound to a schema.
 
-Promise: `{"status": "'closed'", "balance": "balance - 10"}` becomes assignments whose values have the
-types of their columns, or is refused at its place: a literal must fit exactly, a column must widen to
-the one it is assigned to, arithmetic takes numbers.
+Promise: `{"status": "'closed'", "balance": "balance - 10"}` becomes assignments whose values have the types
+of their columns, or is refused with the position: a literal must fit exactly, a column must widen to the
+column it is assigned to, arithmetic accepts numbers only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from inlay.parse.where import read_as
 
 
 def parse_assignments(texts: Mapping[str, str], schema: Schema) -> Assignments:
-    """Column names to value texts as assignments on `schema`. Raises InvalidPredicate."""
+    """Column names to value texts, as assignments on `schema`. Raises InvalidPredicate."""
     if not isinstance(texts, Mapping):
         raise InvalidPredicate(
             f"assignments cannot be a {type(texts).__name__}",
@@ -50,7 +50,7 @@ def parse_assignments(texts: Mapping[str, str], schema: Schema) -> Assignments:
             )
         if schema.column(name) is None and "." in name and schema.resolve(tuple(name.split("."))):
             raise InvalidPredicate(
-                f"{name[:100]!r} is a field of a struct, which cannot be set by itself",
+                f"{name[:100]!r} is a field of a struct, which cannot be set on its own",
                 next_step="Upsert rows with the whole struct",
             )
         column = schema.column(name) or resolve(Name(((name, False),), 0), schema, name)
@@ -62,7 +62,7 @@ def parse_assignments(texts: Mapping[str, str], schema: Schema) -> Assignments:
 
 
 class _Setter:
-    """One value text, the schema it reads from and the column it is for."""
+    """One value text, the schema it reads from and the column it is assigned to."""
 
     def __init__(self, text: str, schema: Schema, column: Field) -> None:
         self.text = text
@@ -85,7 +85,7 @@ class _Setter:
             case Calculation() if isinstance(kind, Primitive) and kind.is_numeric:
                 return self.arithmetic(node)
             case Calculation():
-                raise self.error(node, f"arithmetic does not give a value for {self.column.name!r}")
+                raise self.error(node, f"arithmetic cannot give a value for {self.column.name!r}")
             case _:
                 raise self.error(
                     node, "an assignment is a literal, NULL, a column or arithmetic on them"
@@ -101,13 +101,13 @@ class _Setter:
             message = f"{message} ({self.column.name!r})"
             raise self.error(node, message, error.next_step) from None
         except ValueError as error:
-            raise self.error(node, f"this string is no {kind.name}: {error}") from None
+            raise self.error(node, f"this string is not a {kind.name}: {error}") from None
         if not near.exact or near.below is None:
             raise self.error(
                 node, f"this value does not fit column {self.column.name!r} of type {kind}"
             )
         if isinstance(near.below, float) and near.below == 0 and isinstance(written, Number):
-            # To a comparison the zeros are one; a column keeps the one it is given.
+            # A comparison treats both zeros as equal; a column keeps the one assigned.
             return math.copysign(0.0, written.value)
         return near.below
 
@@ -130,7 +130,7 @@ class _Setter:
         if op == "/" and not cast(Primitive, self.column.type).is_float:
             raise self.error(
                 node,
-                f"a quotient is a floating number, which {self.column.name!r} is not",
+                f"a quotient is a floating-point number, which {self.column.name!r} is not",
                 "Multiply by the inverse, or assign to a double column",
             )
         return Arithmetic(op, self.operand(node.left), self.operand(node.right))
@@ -145,7 +145,7 @@ class _Setter:
                 field = resolve(node, self.schema, self.text)
                 kind, target = field.type, cast(Primitive, self.column.type)
                 if not isinstance(kind, Primitive) or not kind.is_numeric:
-                    raise self.error(node, f"column {field.name!r} is no number")
+                    raise self.error(node, f"column {field.name!r} is not a number")
                 if kind.is_float and not target.is_float:
                     raise self.error(
                         node,
@@ -154,7 +154,7 @@ class _Setter:
                     )
                 return ColumnValue(field.id)
             case _:
-                raise self.error(node, "arithmetic takes columns and numbers")
+                raise self.error(node, "arithmetic accepts columns and numbers only")
 
     def error(self, node: Syntax, message: str, next_step: str = "") -> InvalidPredicate:
         return InvalidPredicate(message, text=self.text, position=node.at, next_step=next_step)

@@ -1,7 +1,7 @@
-"""Syntax trees: what a text says before anybody knows the columns.
+"""Syntax trees: the structure of a text before names are bound to columns.
 
-Promise: every node knows where it is in the text (`at`, the offset of its operator or first token), so
-that an error found later still points at its place.
+Promise: every node has its position in the text (`at`, the offset of its operator or first token), so that
+later errors can point at it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ Syntax = Name | Given | Calculation | Compared | Between | OneOf | Matches | Is 
 
 
 def children(node: Syntax) -> tuple[Syntax, ...]:
-    """The nodes right below, in the order of the text."""
+    """The direct children, in the order of the text."""
     match node:
         case Calculation(_, left, right) | Compared(_, left, right):
             return left, right

@@ -1,8 +1,8 @@
 """Dates, times and timestamps as text, both ways.
 
-Promise: texts are ISO 8601 in the proleptic Gregorian calendar, read exactly or refused: no rounding,
-no two-digit years, no 24:00, no leap seconds (no column has a value for one). Years outside 0000–9999
-are written with a sign. What `write_*` prints, `read_*` takes.
+Promise: texts are ISO 8601 in the proleptic Gregorian calendar, read exactly or refused: no rounding, no
+two-digit years, no 24:00, no leap seconds (no column has a value for one). Years outside 0000–9999 are
+written with a sign. `read_*` accepts whatever `write_*` prints.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def read_day(text: str) -> Day:
-    """`2026-01-31`; ValueError otherwise."""
+    """Reads `2026-01-31`. Raises ValueError."""
     match = _DAY.fullmatch(text)
     if match is None:
         raise ValueError("a date is written DATE '2026-01-31'")
@@ -38,7 +38,7 @@ def read_day(text: str) -> Day:
 
 
 def read_clock(text: str) -> Clock:
-    """`12:30`, `12:30:00`, up to nine digits of fraction; ValueError otherwise."""
+    """Reads `12:30`, `12:30:00` or up to nine digits of fraction. Raises ValueError."""
     match = _CLOCK.fullmatch(text)
     if match is None:
         raise ValueError("a time is written TIME '12:30:00.000'")
@@ -46,7 +46,7 @@ def read_clock(text: str) -> Clock:
 
 
 def read_moment(text: str) -> Moment:
-    """`2026-01-31`, `2026-01-31 12:30:00.5`, with `T` for the space, with a zone `Z` or `+01:00`."""
+    """Reads `2026-01-31` or `2026-01-31 12:30:00.5`, also with `T`, and with a zone `Z` or `+01:00`."""
     match = _MOMENT.fullmatch(text)
     if match is None:
         raise ValueError("a timestamp is written TIMESTAMP '2026-01-31 12:30:00' or '…00Z'")
@@ -60,7 +60,7 @@ def read_moment(text: str) -> Moment:
 
 
 def read_typed(kind: str, text: str) -> Written:
-    """What `kind 'text'` means; `kind` in upper case. ValueError says what is wrong."""
+    """The value of `kind 'text'`; `kind` in upper case. The ValueError states what is wrong."""
     match kind:
         case "DATE":
             return read_day(text)
@@ -78,7 +78,7 @@ def read_typed(kind: str, text: str) -> Written:
             return Octets(bytes.fromhex(text))
         case _:
             raise ValueError(
-                "a string follows a name that is no type: DATE, TIME, TIMESTAMP, TIMESTAMPTZ, "
+                "the name before this string is not a type; DATE, TIME, TIMESTAMP, TIMESTAMPTZ, "
                 "DECIMAL, DOUBLE and BINARY are"
             )
 
@@ -87,7 +87,7 @@ def _number(text: str, *, special: bool) -> Number:
     try:
         found = Decimal(text.strip())
     except InvalidOperation:
-        raise ValueError("this string is no number") from None
+        raise ValueError("this string is not a number") from None
     if not special and not found.is_finite():
         raise ValueError("a decimal is finite; write DOUBLE 'NaN'")
     return Number(Decimal("NaN") if found.is_nan() else found)
@@ -99,12 +99,12 @@ def _days(match: re.Match[str]) -> int:
     if not 1 <= month <= 12 or not 1 <= day <= _MONTH_DAYS[month - 1]:
         raise ValueError("this date does not exist")
     if (month, day) == (2, 29) and not leap:
-        raise ValueError("this date does not exist: its year is no leap year")
+        raise ValueError("this date does not exist: its year is not a leap year")
     return _days_of(year, month, day)
 
 
 def _days_of(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01. Years are counted from March, so a leap day is a year's last."""
+    """Days since 1970-01-01. Years start in March, so the leap day is the last of a year."""
     year -= month < 3
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     return 365 * year + year // 4 - year // 100 + year // 400 + of_year - _EPOCH

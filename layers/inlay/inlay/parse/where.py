@@ -1,11 +1,11 @@
 """Conditions bound to a schema: syntax to predicate.
 
-Promise: the predicate means what SQL's three-valued logic says of the text, whatever the types'
-limits; what the grammar can say and the format cannot (column against column, arithmetic, a subject
-that is no column) is refused at its place.
+Promise: the predicate follows SQL's three-valued logic, whatever the types' limits; what the grammar
+accepts and the format does not have (column against column, arithmetic, a subject that is not a column) is
+refused with its position.
 
-A plain string next to a date, time or timestamp is read as one. A timestamp without a zone next to a
-`timestamptz` is UTC. In LIKE a backslash quotes the next character unless ESCAPE names another
+A plain string compared with a date, time or timestamp is read as one. A timestamp without a zone compared
+with a `timestamptz` is UTC. In LIKE a backslash escapes the next character unless ESCAPE names another
 character; ESCAPE '' means none does.
 """
 
@@ -56,7 +56,7 @@ _FLIPPED: dict[Operator, Operator] = {
 
 
 def parse_predicate(text: str, schema: Schema) -> Predicate:
-    """A WHERE text as a predicate on `schema`. Raises InvalidPredicate, pointing at the place."""
+    """A WHERE text as a predicate on `schema`. Raises InvalidPredicate with the position."""
     try:
         return check_bounds(_Binder(text, schema).condition(parse_text(text)))
     except InvalidPredicate as error:
@@ -97,7 +97,7 @@ class _Binder:
                 field = resolve(node, self.schema, self.text)
                 if field.type != Primitive("bool"):
                     raise self.error(
-                        node, f"column {field.name!r} alone is no condition: it is no boolean"
+                        node, f"column {field.name!r} is not boolean, so it is not a condition"
                     )
                 return compare_with(field.id, field.type, "=", Flag(True))
             case Given() | Calculation():
@@ -111,7 +111,7 @@ class _Binder:
                 right,
                 "a column cannot be compared with a column",
                 _as_string(right)
-                or "Compare it with a literal; read the rows and filter them yourself otherwise",
+                or "Compare it with a literal, or read the rows and filter them yourself",
             )
         if isinstance(left, Given) and isinstance(right, Name):
             left, right, op = right, left, _FLIPPED[op]
@@ -139,7 +139,7 @@ class _Binder:
         try:
             found = is_in(field.id, kind, values)
         except InvalidPredicate:
-            # Again, one by one, to point at the one that does not fit.
+            # Once more, one by one, to point at the one that does not fit.
             for item, value in zip(node.items, values, strict=True):
                 if value is not None:
                     self.compared(node.operand, "=", item)
@@ -160,7 +160,7 @@ class _Binder:
         return Not(found) if node.negated else found
 
     def pattern(self, pattern: str, node: Matches) -> str:
-        """The pattern with backslash as the quoting character, as the format has it."""
+        """The pattern with backslash as the escape character, as the format requires."""
         escape = "\\" if node.escape is None else node.escape
         if len(escape) > 1:
             raise self.error(node, "ESCAPE takes one character, or '' for none")
@@ -179,18 +179,18 @@ class _Binder:
         if node.what is not None:
             if field.type != Primitive("bool"):
                 raise self.error(
-                    node, f"IS TRUE and IS FALSE need a boolean; {field.name!r} is none"
+                    node, f"IS TRUE and IS FALSE need a boolean; {field.name!r} is not one"
                 )
             value = compare_with(field.id, field.type, "=", Flag(node.what))
             found = And((Not(found), value))
         return Not(found) if node.negated else found
 
     def leaf(self, node: Syntax) -> tuple[Field, Primitive]:
-        """The column a condition is on, and its type."""
+        """The column that a condition is on, and its type."""
         if isinstance(node, Calculation):
             raise self.error(
                 node,
-                "a WHERE cannot calculate",
+                "arithmetic is not supported in a WHERE",
                 "Move the arithmetic to the literal: x > 5 instead of x - 5 > 0",
             )
         if not isinstance(node, Name):
@@ -199,21 +199,21 @@ class _Binder:
         if not isinstance(field.type, Primitive):
             raise self.error(
                 node,
-                f"column {field.name!r} is nested; only IS NULL can be asked of it",
+                f"column {field.name!r} is nested; it supports only IS NULL",
                 "Name a field inside a struct by its path: a.b",
             )
         return field, field.type
 
     def literal(self, node: Syntax, kind: Primitive) -> Written | None:
         if isinstance(node, Calculation):
-            raise self.error(node, "a WHERE cannot calculate", "Write the result")
+            raise self.error(node, "arithmetic is not supported in a WHERE", "Write the result")
         if not isinstance(node, Given):
             raise self.error(node, "a literal is needed here", _as_string(node))
         if isinstance(node.value, Text) and kind.is_temporal:
             try:
                 return read_as(kind, node.value.value)
             except ValueError as error:
-                raise self.error(node, f"this string is no {kind.name}: {error}") from None
+                raise self.error(node, f"this string is not a {kind.name}: {error}") from None
         return node.value
 
     def error(self, node: Syntax, message: str, next_step: str = "") -> InvalidPredicate:
@@ -221,13 +221,13 @@ class _Binder:
 
 
 def _as_string(node: Syntax) -> str:
-    """Advice for whoever quotes strings as some other dialects do."""
+    """Advice for strings in double quotes, as some other dialects have them."""
     quoted = isinstance(node, Name) and node.parts[0][1]
     return "Strings are in single quotes; double quotes are for names" if quoted else ""
 
 
 def read_as(kind: Primitive, text: str) -> Written:
-    """A plain string as what a temporal type compares with; ValueError says what is wrong."""
+    """A plain string as a literal of a temporal type. The ValueError states what is wrong."""
     if kind.name == "date":
         return read_day(text)
     return read_clock(text) if kind.name == "time" else read_moment(text)
@@ -240,7 +240,7 @@ def _requote(pattern: str, escape: str) -> str:
         if character == escape:
             following = next(characters, "")
             if following not in ("%", "_", escape):
-                raise InvalidPredicate("the ESCAPE character quotes only %, _ and itself")
+                raise InvalidPredicate("the ESCAPE character can precede only %, _ and itself")
             found.append("\\" + following if following in "%_\\" else following)
         else:
             found.append("\\\\" if character == "\\" else character)

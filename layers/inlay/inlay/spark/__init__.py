@@ -15,6 +15,7 @@ import pyspark
 if TYPE_CHECKING:
     from inlay.spark.api import count, explain, read, register
     from inlay.spark.dml import InlayTable
+    from inlay.spark.native_append import append
     from inlay.spark.sessions import local_session, session
     from inlay.spark.sql import view, views
 
@@ -31,6 +32,7 @@ if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < OLDEST_PYSP
 # What this package gives by name, and the module that has it.
 _FROM = {
     "InlayTable": "dml",
+    "append": "native_append",
     "count": "api",
     "explain": "api",
     "local_session": "sessions",
@@ -43,6 +45,7 @@ _FROM = {
 
 __all__ = [
     "InlayTable",
+    "append",
     "count",
     "explain",
     "local_session",

@@ -31,17 +31,17 @@ from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.maintain.units import with_entries
-from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.write.partition import Split
 from inlay.parquet.write.writer import write_files
 from inlay.parse import parse_predicate
-from inlay.plan.change import Change, Unit
+from inlay.plan.change import Change, ReplaceFiles, Unit
 from inlay.plan.maintain.clustering import MIN_RUNS, Order, order_of, runs_of
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.partitions import current_spec, group_key, is_uncut
+from inlay.plan.pruning.partitions import current_spec, group_key, spans_partitions
 from inlay.plan.pruning.prune import may_match
 from inlay.plan.scan.scan import FileTask
 from inlay.spark.batches import gathered
@@ -140,7 +140,7 @@ def cluster(
 
 
 def _worth_it(
-    loaded: Loaded, where: str | None, older_than: int | None, evidence: Evidence
+    loaded: LoadedTable, where: str | None, older_than: int | None, evidence: Evidence
 ) -> tuple[list[FileTask], int]:
     """What is to be written anew: partitions with fewer runs than merging takes are in order. Files
     that an erasure has to look at are its own work: it counts what it removes."""
@@ -158,7 +158,7 @@ def _worth_it(
         groups.setdefault(group_key(task.file), []).append(task)
 
     def is_out_of_order(file: DataFile) -> bool:
-        cut_otherwise = file.spec_id != snapshot.spec_id or is_uncut(file, snapshot.specs)
+        cut_otherwise = file.spec_id != snapshot.spec_id or spans_partitions(file, snapshot.specs)
         return cut_otherwise or (file.sequence or 0) < (older_than or 0)
 
     many = {key for key, group in groups.items() if runs_of(t.file for t in group) >= MIN_RUNS}
@@ -189,7 +189,7 @@ def _slices(
 
 
 def _change(
-    ctx: Context, loaded: Loaded, tasks: Sequence[FileTask], outputs: Sequence[DataFile]
+    ctx: Context, loaded: LoadedTable, tasks: Sequence[FileTask], outputs: Sequence[DataFile]
 ) -> Change:
     version = loaded.snapshot.version
     unit = Unit(
@@ -198,14 +198,23 @@ def _change(
         version=version,
         applied=frozenset(m.id for t in tasks for m in t.markers if m.file is not None),
     )
-    return Change(operation="compact", units=(unit,), uploaded_us=loaded.date_us, deleted_rows=0)
+    return Change(
+        operation="compact",
+        uploaded_us=loaded.date_us,
+        deleted_rows=0,
+        updates=(ReplaceFiles((unit,)),),
+    )
 
 
 # -- on Spark -------------------------------------------------------------------------------------
 
 
 def _write(
-    spark: SparkSession, uri: str, loaded: Loaded, tasks: Sequence[FileTask], order: Order | None
+    spark: SparkSession,
+    uri: str,
+    loaded: LoadedTable,
+    tasks: Sequence[FileTask],
+    order: Order | None,
 ) -> list[DataFile]:
     """The rows of `tasks` in files of one run."""
     snapshot = loaded.snapshot
@@ -229,7 +238,7 @@ def _write(
 def _rows(
     spark: SparkSession,
     uri: str,
-    loaded: Loaded,
+    loaded: LoadedTable,
     tasks: Sequence[FileTask],
     columns: Sequence[int] = (),
 ) -> DataFrame:
@@ -301,7 +310,7 @@ def _cell(column: Column, cuts: Sequence[Any], low: int, high: int) -> Column:
 
 
 def _read_part(
-    uri: str, loaded: Loaded, columns: tuple[int, ...], batches: Iterator[pa.RecordBatch]
+    uri: str, loaded: LoadedTable, columns: tuple[int, ...], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     ctx = connect(uri)
     schema = loaded.snapshot.schema
@@ -322,7 +331,7 @@ def _read_part(
 
 
 def _write_part(
-    uri: str, loaded: Loaded, run: int | None, batches: Iterator[pa.RecordBatch]
+    uri: str, loaded: LoadedTable, run: int | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Rows arrive in order: nothing is sorted here, and a file is written as its rows come."""
     ctx = connect(uri)

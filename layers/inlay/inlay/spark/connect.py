@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from inlay.errors import InvalidRequest
-from inlay.format.content import view
+from inlay.format.content import with_content
 from inlay.ops.context import Context, Workers
 from inlay.ops.metadata.load import (
-    Loaded,
+    LoadedTable,
     find_ref,
     load_as_of,
     load_content,
@@ -21,7 +21,7 @@ from inlay.ops.metadata.load import (
     read_main,
 )
 from inlay.plan.metadata.state import State
-from inlay.plan.refs.refs import MAIN, check_name, hidden
+from inlay.plan.refs.refs import MAIN, check_name, past_view
 from inlay.storage.open import open_store
 
 # A task shares its executor with others, each in a process of its own: fewer requests in flight than a
@@ -83,11 +83,11 @@ def load_state(uri: str, *, version: int | None = None, as_of_us: int | None = N
     else:
         past = load_as_of(ctx, current, as_of_us or 0)
     if ctx.branch is not None:
-        past = view(past, load_content(ctx, past, find_ref(ctx, past, ctx.branch)))
-    return State(hidden(past, current))
+        past = with_content(past, load_content(ctx, past, find_ref(ctx, past, ctx.branch)))
+    return State(past_view(past, current))
 
 
-def load_writable(uri: str) -> tuple[Context, Loaded]:
+def load_writable(uri: str) -> tuple[Context, LoadedTable]:
     """A table that is to be written to. Raises `InvalidRequest` for a tag."""
     ctx = connect(uri)
     loaded = load_pointer(ctx)
@@ -95,11 +95,11 @@ def load_writable(uri: str) -> tuple[Context, Loaded]:
     return ctx, loaded
 
 
-def is_tag(ctx: Context, loaded: Loaded) -> bool:
+def is_tag(ctx: Context, loaded: LoadedTable) -> bool:
     return ctx.branch is not None and find_ref(ctx, loaded.pointer, ctx.branch).kind == "tag"
 
 
-def check_writable(ctx: Context, loaded: Loaded) -> None:
+def check_writable(ctx: Context, loaded: LoadedTable) -> None:
     """A tag is in the past, and stays what it is."""
     if is_tag(ctx, loaded):
         raise InvalidRequest(

@@ -34,25 +34,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
+from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE
 from inlay.format.schema import Field, Primitive, Schema
-from inlay.ops.commit.driver import Committed, Conflicted, commit
-from inlay.ops.commit.idempotency import already_applied
+from inlay.ops.commit.base import already_applied
+from inlay.ops.commit.driver import Committed, Planned, commit_planned
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.data.vectors import vector_markers
-from inlay.ops.metadata.load import Loaded, load_entries
+from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.write.writer import write_files
-from inlay.plan.change import Change, Reads, Request
+from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.scan import plan_scan
 from inlay.spark.api import read
 from inlay.spark.batches import gathered
 from inlay.spark.conditions import quoted, value_of
-from inlay.spark.connect import at_ref, connect, load_writable
+from inlay.spark.connect import at_ref, check_writable, connect, load_writable
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
 from inlay.spark.sessions import context_of
@@ -158,30 +159,31 @@ class InlayTable:
         if request_id is not None:
             shape = [(c.kind, c.action, str(c.condition), str(c.values)) for c in clauses]
             request = Request.of(request_id, body=f"dml:{condition}:{shape}")
-        for _ in range(MAX_PLANS):
-            ctx, loaded = load_writable(self._uri)
-            loaded, before = already_applied(ctx, loaded, request)
-            if before is not None:
-                return DmlResult(committed=False, version=before.version or loaded.snapshot.version)
+        ctx, loaded = load_writable(self._uri)
+        loaded, before = already_applied(ctx, loaded, request)
+        if before is not None:
+            return DmlResult(committed=False, version=before.version or loaded.snapshot.version)
+        result = DmlResult(committed=False, version=loaded.snapshot.version)
+
+        def plan(loaded: LoadedTable) -> Planned | None:
+            nonlocal result
+            check_writable(ctx, loaded)
             loaded = replace(loaded, state=load_entries(ctx, loaded.state))
             rows = _actions(
                 self._target(loaded), source, condition, clauses, loaded.snapshot.schema
             )
             parts = _write(rows, self._uri, loaded, clauses)
             change = _change(self._uri, loaded, parts, clauses, request)
-            told = _result(loaded.snapshot.version, parts, clauses)
-            if change.request is None and not change.add and not told.deleted:
-                return told
-            outcome = commit(ctx, change, base=loaded)
-            if not isinstance(outcome, Conflicted):
-                committed = isinstance(outcome, Committed)
-                return replace(told, committed=committed, version=outcome.loaded.snapshot.version)
-        raise ConcurrentChange(
-            f"rows of the table changed {MAX_PLANS} times while they were being changed",
-            table=self._uri,
-        )
+            result = _result(loaded.snapshot.version, parts, clauses)
+            if request is None and not change.added and not result.deleted:
+                return None
+            return Planned(change, loaded)
 
-    def _target(self, loaded: Loaded) -> DataFrame:
+        outcome = commit_planned(ctx, loaded, plan, plans=MAX_PLANS)
+        committed = isinstance(outcome, Committed)
+        return replace(result, committed=committed, version=outcome.loaded.snapshot.version)
+
+    def _target(self, loaded: LoadedTable) -> DataFrame:
         """The live rows, each with its place."""
         context = context_of(self._spark, "update, delete and merge")
         state = loaded.state
@@ -343,7 +345,9 @@ def _kept(clause: _Clause, target: DataFrame, field: Field) -> Any:
     return f.lit(None)
 
 
-def _write(rows: DataFrame, uri: str, loaded: Loaded, clauses: Sequence[_Clause]) -> list[_Part]:
+def _write(
+    rows: DataFrame, uri: str, loaded: LoadedTable, clauses: Sequence[_Clause]
+) -> list[_Part]:
     actions = tuple(clause.action for clause in clauses)
     write = partial(_write_part, uri, bare(loaded), actions)
     # Partitions of a size worth a file, whatever the join has left.
@@ -353,7 +357,7 @@ def _write(rows: DataFrame, uri: str, loaded: Loaded, clauses: Sequence[_Clause]
 
 def _change(
     uri: str,
-    loaded: Loaded,
+    loaded: LoadedTable,
     parts: Sequence[_Part],
     clauses: Sequence[_Clause],
     request: Request | None,
@@ -381,13 +385,14 @@ def _change(
     return Change(
         operation="merge",
         request=request,
-        add=tuple(file for part in parts for file in part.files),
-        add_markers=tuple(vectors),
-        remove=emptied,
         uploaded_us=loaded.date_us,
         deleted_rows=sum(map(len, gone.values())),
-        reads=Reads(TRUE, loaded.snapshot.version, frozenset(gone)),
-        whole=True,
+        updates=(
+            AddFiles(tuple(file for part in parts for file in part.files)),
+            AddMarkers(tuple(vectors)),
+            RemoveFiles(emptied),
+        ),
+        requires=(Reads(TRUE, loaded.snapshot.version, frozenset(gone)),),
     )
 
 
@@ -447,7 +452,7 @@ def _read_part(
 
 
 def _write_part(
-    uri: str, loaded: Loaded, actions: Sequence[Action], batches: Iterator[pa.RecordBatch]
+    uri: str, loaded: LoadedTable, actions: Sequence[Action], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Write a task's new rows, and note where rows go that they replace."""
     ctx = connect(uri)
@@ -471,8 +476,9 @@ def _write_part(
             values = pa.RecordBatch.from_arrays(kept.columns[3:], names=list(schema.names))
             yield conform(values, schema, schema, by_value=True)
 
+    checked = Declared.of(loaded.snapshot).checked(rows())
     files = tuple(
-        write_files(target_of(ctx, loaded.date_us), rows(), schema, layout_of(loaded.snapshot))
+        write_files(target_of(ctx, loaded.date_us), checked, schema, layout_of(loaded.snapshot))
     )
     twice = noted > reduce(lambda total, found: total + len(found), gone.values(), 0)
     yield pa.record_batch({"part": [pickle.dumps(_Part(files, gone, counts, twice))]})

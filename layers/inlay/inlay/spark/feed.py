@@ -41,7 +41,7 @@ from inlay.ops.metadata.load import load_pointer, load_seen
 from inlay.ops.read.scan import Scan
 from inlay.parquet.read.reader import Ahead
 from inlay.plan.feed.feed import FeedUnit, Step
-from inlay.plan.feed.schema import told_schema
+from inlay.plan.feed.schema import reported_schema
 from inlay.plan.metadata.state import State
 from inlay.spark.batches import gathered
 from inlay.spark.connect import THREADS, connect, load_state
@@ -72,7 +72,7 @@ def told(options: ReadOptions, snapshot: Snapshot) -> Schema:
     """What a feed up to `snapshot` tells its rows in, from where it starts (any version, if only a time or
     a checkpoint says where)."""
     first = options.start_version
-    return told_schema(snapshot, 0 if first is None else max(first - 1, 0))
+    return reported_schema(snapshot, 0 if first is None else max(first - 1, 0))
 
 
 class FeedReader:

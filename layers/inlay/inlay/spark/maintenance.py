@@ -39,7 +39,7 @@ from inlay.ops.maintain.units import (
     run_units,
     with_entries,
 )
-from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.parquet.write.writer import Layout
 from inlay.parse import parse_predicate
 from inlay.plan.maintain.compaction import CompactionUnit, plan_compaction, worth_merging
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 # Units of a wave for each task slot: enough that an uneven one leaves no slot idle for long.
 UNITS_PER_SLOT = 4
 
-CarryOut = Callable[[Context, Loaded, Work], Done]
+CarryOut = Callable[[Context, LoadedTable, Work], Done]
 # What is to be done in a state with these files, best first.
 Plan = Callable[[State, frozenset[str]], Sequence[Work]]
 
@@ -154,7 +154,7 @@ def _together(one: MaintenanceResult, other: MaintenanceResult) -> MaintenanceRe
     return replace(other, **{**sums, "version": max(one.version, other.version)})
 
 
-def _open(uri: str, progress: Progress) -> tuple[Context, Loaded]:
+def _open(uri: str, progress: Progress) -> tuple[Context, LoadedTable]:
     ctx, loaded = load_writable(uri)
     ctx = replace(ctx, progress=progress)
     return ctx, with_entries(ctx, loaded)
@@ -203,7 +203,7 @@ class _Waves:
         self._wave: list[_InWave] = []
         self._done: dict[tuple[str, ...], Done | InlayError] = {}
 
-    def run(self, ctx: Context, loaded: Loaded, operation: str, plan: Plan) -> Run:
+    def run(self, ctx: Context, loaded: LoadedTable, operation: str, plan: Plan) -> Run:
         """Everything `plan` finds to do, wave after wave."""
         return run_units(
             ctx,
@@ -222,7 +222,7 @@ class _Waves:
         self._done = {}
         return list(self._wave)
 
-    def _perform(self, loaded: Loaded, work: Work) -> Done:
+    def _perform(self, loaded: LoadedTable, work: Work) -> Done:
         if not self._done:
             jobs = [
                 (part, w.work) for part, w in zip(slim(loaded, self._wave), self._wave, strict=True)
@@ -244,7 +244,7 @@ class _Waves:
 # -- on the executors -----------------------------------------------------------------------------
 
 
-def _on_executor(uri: str, carry_out: CarryOut, job: tuple[Loaded, Work]) -> Done | InlayError:
+def _on_executor(uri: str, carry_out: CarryOut, job: tuple[LoadedTable, Work]) -> Done | InlayError:
     """Errors that are the file's own come back as values: Spark would try them again in vain, and
     then fail the wave."""
     try:
@@ -255,11 +255,11 @@ def _on_executor(uri: str, carry_out: CarryOut, job: tuple[Loaded, Work]) -> Don
         raise
 
 
-def _carry_out_unit(ctx: Context, loaded: Loaded, work: Work, *, layout: Layout) -> Done:
+def _carry_out_unit(ctx: Context, loaded: LoadedTable, work: Work, *, layout: Layout) -> Done:
     assert isinstance(work, CompactionUnit)
     return carry_out(ctx, loaded, work, layout)
 
 
-def _carry_out_file(ctx: Context, loaded: Loaded, work: Work, *, strategy: Strategy) -> Done:
+def _carry_out_file(ctx: Context, loaded: LoadedTable, work: Work, *, strategy: Strategy) -> Done:
     assert isinstance(work, FileWork)
     return carry_out_file(ctx, loaded, work, strategy=strategy)[1]

@@ -29,18 +29,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
+from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import Predicate
-from inlay.ops.commit.driver import Committed, Conflicted, commit
+from inlay.ops.commit.driver import Committed, Planned, commit_planned
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.data.vectors import vector_markers
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import write_files
 from inlay.parse import parse_predicate
-from inlay.plan.change import NO_EDIT, Change, Edit, Reads, Request
+from inlay.plan.change import (
+    AddFiles,
+    AddMarkers,
+    AdvanceStream,
+    Change,
+    Reads,
+    RemoveFiles,
+    Request,
+)
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import check_writable, connect
 from inlay.spark.recent import Recent, locate
@@ -115,28 +124,32 @@ def merge(
     kept from merge to merge of one stream: rows that it wrote lately are then deleted by position.
     """
     ctx = connect(uri)
-    for _ in range(MAX_PLANS):
-        loaded = load_pointer(ctx, carried=None if recent is None else recent.contents)
+    result = MergeResult(committed=False, version=0)
+    added: tuple[DataFile, ...] = ()
+
+    def plan(loaded: LoadedTable) -> Planned | None:
+        nonlocal result, added
         check_writable(ctx, loaded)
         if recent is not None:
             loaded = replace(loaded, state=load_entries(ctx, loaded.state))
         snapshot = loaded.snapshot
+        result = MergeResult(committed=False, version=snapshot.version)
         if batch is not None and snapshot.ledger.streams.get(batch[0], -1) >= batch[1]:
-            return MergeResult(committed=False, version=snapshot.version)
+            return None
         names = snapshot.schema
-        changes = changes.toDF(*named_as_in(names, changes.columns))
+        given = changes.toDF(*named_as_in(names, changes.columns))
         keys = named_as_in(names, _keys(loaded, on))
-        [order] = named_as_in(names, [order])
-        op = op and (spelled(op, changes.columns) or op)
-        _check(changes, loaded, keys, order, op)
+        [by] = named_as_in(names, [order])
+        kind = op and (spelled(op, given.columns) or op)
+        _check(given, loaded, keys, by, kind)
         files = () if recent is None else recent.look(loaded.state)
-        latest = newest(changes, keys, order, op, deletes).persist()
+        latest = newest(given, keys, by, kind, deletes).persist()
         try:
-            found = look(changes, latest, keys)
+            found = look(given, latest, keys)
             if deleted_log is not None:
-                log_deletes(latest, deleted_log, loaded, [*keys, order], found)
-            fresh = without_late(latest, loaded, keys, order, found, uri, deleted_log)
-            parts = _write(fresh, uri, loaded, keys, found, files)
+                log_deletes(latest, deleted_log, loaded, [*keys, by], found)
+            timely = without_late(latest, loaded, keys, by, found, uri, deleted_log)
+            parts = _write(timely, uri, loaded, keys, found, files)
         finally:
             latest.unpersist()
         written = sum(part.records for part in parts)
@@ -144,45 +157,50 @@ def merge(
         reads: Predicate | None = None
         if found.where is not None:
             reads = parse_predicate(found.where, snapshot.schema)
-        change = Change(
-            operation="merge",
-            request=_request(request_id, batch),
-            add=tuple(file for part in parts for file in part.files),
-            add_markers=(
-                *(marker for part in parts for marker in part.markers),
-                *vector_markers(ctx, loaded, marked),
-            ),
-            remove=gone,
-            uploaded_us=loaded.date_us,
-            deleted_rows=None,
-            # Which records are late was told by rows of this version.
-            reads=Reads(reads, snapshot.version),
-            edit=NO_EDIT if batch is None else Edit(stream=batch),
-        )
-        told = MergeResult(
+        added = tuple(file for part in parts for file in part.files)
+        result = MergeResult(
             committed=False,
             version=snapshot.version,
             records=found.records,
             keys=found.keys,
             late=found.keys - written,
-            rows=sum(file.rows for file in change.add),
+            rows=sum(file.rows for file in added),
             deleted_keys=sum(part.deleted for part in parts),
             located=sum(len(rows) for part in parts for rows in part.located.values()),
         )
-        if not written and change.request is None:
-            return told
-        outcome = commit(ctx, change, base=loaded)
-        if not isinstance(outcome, Conflicted):
-            committed = isinstance(outcome, Committed)
-            if recent is not None and committed:
-                recent.add(change.add)
-            return replace(told, committed=committed, version=outcome.loaded.snapshot.version)
-    raise ConcurrentChange(
-        f"rows of the keys to merge changed {MAX_PLANS} times meanwhile", table=uri
-    )
+        request = _request(request_id, batch)
+        if not written and request is None:
+            return None
+        change = Change(
+            operation="merge",
+            request=request,
+            updates=(
+                AddFiles(added),
+                AddMarkers(
+                    (
+                        *(marker for part in parts for marker in part.markers),
+                        *vector_markers(ctx, loaded, marked),
+                    )
+                ),
+                RemoveFiles(gone),
+                *(() if batch is None else (AdvanceStream(*batch),)),
+            ),
+            uploaded_us=loaded.date_us,
+            deleted_rows=None,
+            # Which records are late was said by rows of this version.
+            requires=(Reads(reads, snapshot.version),),
+        )
+        return Planned(change, loaded)
+
+    loaded = load_pointer(ctx, carried=None if recent is None else recent.contents)
+    outcome = commit_planned(ctx, loaded, plan, plans=MAX_PLANS)
+    committed = isinstance(outcome, Committed)
+    if recent is not None and committed:
+        recent.add(added)
+    return replace(result, committed=committed, version=outcome.loaded.snapshot.version)
 
 
-def _keys(loaded: Loaded, on: Sequence[str]) -> list[str]:
+def _keys(loaded: LoadedTable, on: Sequence[str]) -> list[str]:
     snapshot = loaded.snapshot
     keys = list(on) or [f.name for f in snapshot.schema.fields if f.id in snapshot.primary_key]
     if not keys:
@@ -190,7 +208,9 @@ def _keys(loaded: Loaded, on: Sequence[str]) -> list[str]:
     return keys
 
 
-def _check(changes: DataFrame, loaded: Loaded, keys: list[str], order: str, op: str | None) -> None:
+def _check(
+    changes: DataFrame, loaded: LoadedTable, keys: list[str], order: str, op: str | None
+) -> None:
     names = loaded.snapshot.schema.names
     for name in (*keys, order):
         if name not in names:
@@ -221,7 +241,7 @@ def _request(request_id: str | None, batch: tuple[str, int] | None) -> Request |
 def _write(
     records: DataFrame,
     uri: str,
-    loaded: Loaded,
+    loaded: LoadedTable,
     keys: list[str],
     found: Look,
     recent: Sequence[DataFile],
@@ -254,7 +274,7 @@ def _replaced(
 
 def _write_part(
     uri: str,
-    loaded: Loaded,
+    loaded: LoadedTable,
     keys: list[str],
     names: list[str],
     recent: Sequence[DataFile],
@@ -280,7 +300,8 @@ def _write_part(
             yield conform(kept, schema, schema, by_value=True)
 
     target = target_of(ctx, loaded.date_us)
-    files = tuple(write_files(target, rows(), schema, layout_of(snapshot)))
+    checked = Declared.of(snapshot).checked(rows())
+    files = tuple(write_files(target, checked, schema, layout_of(snapshot)))
     markers: tuple[Marker, ...] = ()
     located: dict[str, BitMap64] = {}
     if any(batch.num_rows for batch in replaced):

@@ -145,7 +145,7 @@ def split(
             by_deletes.setdefault(found, []).append(task)
             taken += 1
     chosen = [task for share in by_deletes.values() for task in share]
-    root = _root(spark, uri, chosen[0].file.key) if chosen else ""
+    root = hadoop_root(spark, uri, chosen[0].file.key) if chosen else ""
     if root is None:
         return none("Spark has no access")
     exact = _exact(spark, uri, chosen)
@@ -245,8 +245,9 @@ def _hides_floats(kind: Type) -> bool:
     )
 
 
-def _root(spark: SparkSession, uri: str, key: str) -> str | None:
-    """The table's folder as Spark's file systems name it, seen by its driver; None if it sees none."""
+def hadoop_root(spark: SparkSession, uri: str, key: str) -> str | None:
+    """The table's folder as Spark's file systems name it, by an object `key` in it that the driver sees;
+    None if it sees none."""
     location = parse_location(place(uri))
     for scheme in _HADOOP_SCHEMES.get(location.scheme, ()):
         root = f"{scheme}://{location.bucket}/{location.key}".rstrip("/")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest, TableExists
 from inlay.format.schema import Schema
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.create import create
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.spark.api import read
@@ -103,7 +103,7 @@ def _in_sql(name: str) -> str:
 
 
 def log_deletes(
-    newest: DataFrame, log: str, loaded: Loaded, columns: list[str], found: Look
+    newest: DataFrame, log: str, loaded: LoadedTable, columns: list[str], found: Look
 ) -> None:
     """Append key and order of the records that delete. Logged twice is as good as once."""
     fields = [field for field in loaded.snapshot.schema.fields if field.name in columns]
@@ -117,7 +117,7 @@ def log_deletes(
 
 def without_late(
     newest: DataFrame,
-    loaded: Loaded,
+    loaded: LoadedTable,
     keys: list[str],
     order: str,
     found: Look,

@@ -24,8 +24,9 @@ from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.metadata.load import load_pointer
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import write_files
-from inlay.plan.change import Change, Edit, Request
+from inlay.plan.change import AddFiles, AdvanceStream, Change, Request
 from inlay.spark.connect import connect, load_writable
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import named_as_in
@@ -66,7 +67,8 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
             for batch in iterator
         )
         target = target_of(ctx, loaded.date_us)
-        files = tuple(write_files(target, rows, schema, layout_of(snapshot)))
+        checked = Declared.of(snapshot).checked(rows)
+        files = tuple(write_files(target, checked, schema, layout_of(snapshot)))
         query = TaskContext.get().getLocalProperty(QUERY_ID)
         return BatchFiles(query, loaded.date_us, files)
 
@@ -97,9 +99,11 @@ def commit_batch(
         # Beside the last batch, which counts for good, the ledger: it is asked on every rebase, so a
         # second driver of the same query cannot slip in between.
         request=Request.of(f"stream {query} batch {batch}"),
-        add=files,
         uploaded_us=started_us,
-        edit=Edit(stream=(query, batch)),
+        updates=(
+            AddFiles(files),
+            AdvanceStream(query, batch),
+        ),
     )
     expect_committed(ctx, commit(ctx, change, base=loaded))
     return True

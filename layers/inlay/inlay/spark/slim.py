@@ -10,13 +10,13 @@ from dataclasses import replace
 
 from inlay.format.snapshot import Ledger, Tier
 from inlay.ops.maintain.units import Work
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.marker_scope import marker_may_hit
 
 
-def bare(loaded: Loaded) -> Loaded:
+def bare(loaded: LoadedTable) -> LoadedTable:
     """The table's schemas and settings, no files, no deletes, no ledger."""
     snapshot = replace(
         loaded.snapshot, files=Tier(), markers=Tier(), ledger=Ledger(), time_index=()
@@ -24,7 +24,7 @@ def bare(loaded: Loaded) -> Loaded:
     return replace(loaded, state=State(snapshot), raw=b"")
 
 
-def slim(loaded: Loaded, works: Sequence[Work]) -> Iterator[Loaded]:
+def slim(loaded: LoadedTable, works: Sequence[Work]) -> Iterator[LoadedTable]:
     """For each work its files, and the deletes that may hit them."""
     base = bare(loaded)
     evidence = Evidence.of_snapshot(loaded.snapshot)

@@ -38,7 +38,7 @@ from inlay.format.predicate import TRUE, Predicate
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.feed.changes import plan_steps
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer, load_seen
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer, load_seen
 from inlay.ops.read.scan import Scan
 from inlay.ops.refs.merge import MERGE
 from inlay.parse import parse_predicate
@@ -140,7 +140,7 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             yield from pieces[offset.files : end.files if last else None]
             offset = end if last else _after(offset)
 
-    def _step(self, current: Loaded, offset: Offset) -> Sequence[Piece]:
+    def _step(self, current: LoadedTable, offset: Offset) -> Sequence[Piece]:
         """All of the step `offset` is in: the live files of its version, or what the next version adds.
         One GET, unless it is the newest version."""
         ctx = connect(self._options.uri)

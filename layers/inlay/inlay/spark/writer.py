@@ -24,17 +24,17 @@ from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
-from inlay.ops.commit.driver import commit, expect_committed
-from inlay.ops.commit.idempotency import already_applied
-from inlay.ops.commit.retry import commit_planned
+from inlay.ops.commit.base import already_applied
+from inlay.ops.commit.driver import commit, commit_planned, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import layout_of, recorded_as, target_of
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.write.delete import marker_of
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import Layout, write_files
 from inlay.parse import parse_predicate
-from inlay.plan.change import Change, Reads, Request
+from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
 from inlay.plan.metadata.state import State
 from inlay.spark.connect import connect, load_writable, place, ref_of
 from inlay.spark.options import WriteOptions
@@ -54,6 +54,7 @@ class WriteJob:
 
     uri: str
     schema: Schema
+    declared: Declared
     layout: Layout
     request: Request
     version: int
@@ -98,6 +99,7 @@ def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> W
     return WriteJob(
         uri=options.uri,
         schema=snapshot.schema,
+        declared=Declared.of(snapshot),
         layout=layout_of(snapshot),
         request=request,
         version=snapshot.version,
@@ -110,7 +112,7 @@ def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> W
     )
 
 
-def _open_for(options: WriteOptions, data: StructType) -> tuple[Context, Loaded]:
+def _open_for(options: WriteOptions, data: StructType) -> tuple[Context, LoadedTable]:
     """The table, with the columns of the data. It is created, or altered, by a commit of its own before the
     data is written: an empty table, or an empty column, is what a write that then fails leaves behind."""
     try:
@@ -235,7 +237,8 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
             for batch in iterator
         )
         target = target_of(ctx, job.started_us)
-        return Written(tuple(write_files(target, rows, job.schema, job.layout)))
+        checked = job.declared.checked(rows)
+        return Written(tuple(write_files(target, checked, job.schema, job.layout)))
 
     # -- on the driver ------------------------------------------------------------------------
 
@@ -253,35 +256,39 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
         change = Change(
             operation="append",
             request=job.request,
-            add=files,
             uploaded_us=job.started_us,
+            updates=(AddFiles(files),),
         )
         if job.replaces is not None:
             change = Change(
                 operation="overwrite",
                 request=job.request,
-                add=files,
-                # The new rows bear the commit's own sequence, so its marker misses them.
-                add_markers=(marker_of(ctx, loaded, job.replaces),),
                 uploaded_us=job.started_us,
                 deleted_rows=None,
+                # The new rows bear the commit's own sequence, so its marker misses them.
+                updates=(
+                    AddFiles(files),
+                    AddMarkers((marker_of(ctx, loaded, job.replaces),)),
+                ),
                 # Rows that arrived while this job ran were not meant by whoever started it.
-                reads=Reads(job.replaces, job.version),
+                requires=(Reads(job.replaces, job.version),),
             )
         expect_committed(ctx, commit(ctx, change, base=loaded))
 
-    def _replacing(self, ctx: Context, base: Loaded, files: tuple[DataFile, ...]) -> Change:
+    def _replacing(self, ctx: Context, base: LoadedTable, files: tuple[DataFile, ...]) -> Change:
         job = self._job
         state = load_entries(ctx, base.state)
         return Change(
             operation="overwrite",
             request=job.request,
-            add=files,
-            remove=replaced_files(state, files, since=job.version),
             uploaded_us=job.started_us,
             deleted_rows=None,
+            updates=(
+                AddFiles(files),
+                RemoveFiles(replaced_files(state, files, since=job.version)),
+            ),
             # Rows that came into other partitions meanwhile only make it be planned again.
-            reads=Reads(TRUE, base.snapshot.version),
+            requires=(Reads(TRUE, base.snapshot.version),),
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -33,7 +33,7 @@ from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.multiset import Multiset
 from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead
 from inlay.plan.feed.feed import NeedMore, Step, keeps_rows, plan_step
-from inlay.plan.feed.schema import told_schema
+from inlay.plan.feed.schema import reported_schema
 from inlay.plan.metadata.state import State
 from inlay.plan.refs.refs import held_versions
 
@@ -70,7 +70,7 @@ class Changes(ArrowStream):
         self._to = to
         self._since = since
         self._net = net
-        self._told = told_schema(to, since)
+        self._told = reported_schema(to, since)
         self._declared = Declared.of(current, self._told)
         self._columns = checked_columns(columns, self._told)
         self._predicate, self._expression = row_filter(where, self._told)

@@ -174,7 +174,7 @@ class Scan(ArrowStream):
 
     def _may_match(self, segments: Sequence[Segment]) -> Sequence[bool]:
         if self._expression is not None:
-            known = [(self._evidence.under(s), s.rows) for s in segments]
+            known = [(self._evidence.of_reference(s), s.rows) for s in segments]
             return self._expression.may_match(known) if known else []
         return [segment_may_match(s, self._predicate) for s in segments]
 

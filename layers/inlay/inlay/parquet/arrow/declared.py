@@ -17,7 +17,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -276,6 +276,17 @@ class Declared:
                     "is none",
                     next_step="Look at the lengths of its lists, or at digits that would be cut",
                 ) from None
+
+    def checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches, each after `check`: what every writer of a caller's rows passes them through."""
+        for batch in batches:
+            self.check(batch)
+            yield batch
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether values of any column have to be looked at before they are written."""
+        return any(map(self._is_strict, self.schema.fields))
 
     def _is_strict(self, field: Field) -> bool:
         return any(

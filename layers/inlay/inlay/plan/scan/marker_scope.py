@@ -1,6 +1,6 @@
-"""Reach: which files a delete marker may hit.
+"""Marker scope: which files a delete marker may hit.
 
-Promise: `marker_may_hit` is False only when the marker surely deletes no row of the file.
+Promise: `marker_may_hit` is False only when the marker certainly deletes no row of the file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from inlay.plan.pruning.prune import Stats, keys_may_match, may_match, range_pre
 
 
 def marker_predicate(marker: Marker, schema: Schema) -> Predicate | None:
-    """The predicate a range or predicate marker stands for; None for the other kinds."""
+    """The predicate of a range or predicate marker; None for the other kinds."""
     match marker.body:
         case Where(predicate):
             return predicate
@@ -28,7 +28,7 @@ def marker_predicate(marker: Marker, schema: Schema) -> Predicate | None:
 
 
 def reference_may_hit(marker: Marker, segment: Segment, evidence: Evidence) -> bool:
-    """The same of all files under a reference."""
+    """The same for all files under a reference."""
     if isinstance(marker.body, Keys):
         return keys_may_match(marker.body, segment.stats, segment.rows)
     predicate = marker_predicate(marker, evidence.schema)
@@ -36,20 +36,20 @@ def reference_may_hit(marker: Marker, segment: Segment, evidence: Evidence) -> b
 
 
 def marker_may_hit(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
-    """By file, sequence (docs/design/design.md, section 2: a table-wide marker at S hits sequence < S)
-    and evidence."""
+    """Decided by file, sequence (docs/design/design.md, section 2: a table-wide marker at S hits sequence <
+    S) and evidence."""
     if marker.file is not None:
         return marker.file == entry.key
     committed_later = marker.sequence is None or (entry.sequence or 0) < marker.sequence
     if not committed_later:
         return False
-    known = known_to(marker, entry, evidence)
+    known = stats_for(marker, entry, evidence)
     if isinstance(marker.body, Keys):
         return keys_may_match(marker.body, known, entry.rows)
     predicate = marker_predicate(marker, evidence.schema)
     return predicate is None or may_match(predicate, known, entry.rows)
 
 
-def known_to(marker: Marker, entry: DataFile, evidence: Evidence) -> Stats:
-    """What a marker may rely on: an erasure leaves nothing out on another writer's word."""
-    return evidence.of(entry) if marker.erasure is None else evidence.sure(entry)
+def stats_for(marker: Marker, entry: DataFile, evidence: Evidence) -> Stats:
+    """The statistics a marker may rely on: an erasure relies on no other writer's."""
+    return evidence.of(entry) if marker.erasure is None else evidence.trusted(entry)

@@ -1,12 +1,11 @@
 """Scan planning: which files are read, under which deletes, with which part of the predicate.
 
-Promise: every row that is live in the snapshot and for which the predicate is TRUE is in exactly one
-task; a task may hold other rows too, which its markers and its predicate take out when it is read.
-Files are left out only on what their statistics and partition values make sure. Order is the order of
-the files given.
+Promise: every row that is live in the snapshot and for which the predicate is TRUE is in exactly one task;
+a task may hold other rows too, which its markers and its predicate remove when it is read. Files are left
+out only by proof from their statistics and partition values. Tasks are in the order of the given files.
 
-Pure. `parquet.read.reader` reads a task; a task is a frozen value that pickles, so that it can be read in
-another process.
+Pure. `parquet.read.reader` reads a task; a task is a frozen value that pickles, so another process can read
+it.
 """
 
 from __future__ import annotations
@@ -37,17 +36,17 @@ from inlay.plan.metadata.state import live_files
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import PartitionedStats
 from inlay.plan.pruning.prune import Stats, all_match, may_match
-from inlay.plan.scan.marker_scope import known_to, marker_may_hit, marker_predicate
+from inlay.plan.scan.marker_scope import marker_may_hit, marker_predicate, stats_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileTask:
     """One data file to read at one snapshot.
 
-    `schema` is the one its entry records: the file's names mean what they meant there. `predicate` is
-    what must still be checked on its rows; `row_groups` None is all of them. `only`, unless empty,
-    leaves just the rows that at least one of these markers deletes (`plan.feed.feed` asks what a commit
-    deleted). `by_rows`: `predicate`, too, is judged by the rows alone, whatever the file's statistics say.
+    `schema` is the one its entry records, by which the file's names are interpreted. `predicate` is what
+    must still be checked on its rows; `row_groups` None is all of them. `only`, unless empty, keeps just
+    the rows that at least one of these markers deletes (for `plan.feed.feed`). `by_rows`: `predicate`, too,
+    is decided by the rows alone, whatever the file's statistics say.
     """
 
     file: DataFile
@@ -59,8 +58,8 @@ class FileTask:
     by_rows: bool = False
 
     @property
-    def judges_rows(self) -> bool:
-        """Whether its deletes are decided by its rows alone: an erasure believes no other writer's
+    def decides_by_rows(self) -> bool:
+        """Whether its deletes are decided by its rows alone: an erasure does not rely on another writer's
         statistics."""
         markers = (*self.markers, *self.only)
         erases = any(marker.erasure is not None for marker in markers)
@@ -90,7 +89,7 @@ class FileTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanPlan:
-    """What a scan will read, and what it need not: the numbers `explain` shows.
+    """What a scan will read and what it can skip: the numbers `explain` shows.
 
     `rows` and `bytes` are those of the files to read: upper bounds of what is returned and fetched.
     """
@@ -121,8 +120,8 @@ def plan_scan(
     *,
     evidence: Evidence,
 ) -> ScanPlan:
-    """Tasks for the rows of `files` that `markers` leave and `predicate` selects. Predicate and markers
-    are bound to the schema of `evidence`, which knows the files' table."""
+    """Tasks for the rows of `files` that `markers` leave and `predicate` selects. Predicate and markers are
+    bound to the schema of `evidence`, which is that of the files' table."""
     of_file: dict[str, list[Marker]] = defaultdict(list)
     of_table: list[_Bounded] = []
     for marker in markers:
@@ -138,13 +137,13 @@ def plan_scan(
         if not entry.rows or not may_match(predicate, stats, entry.rows):
             pruned += 1
             continue
-        close = [(found, look) for found in of_table if (look := found.look(stats)) != "apart"]
+        close = [(found, relation) for found in of_table if (relation := found.compare(stats)) != "apart"]
         hitting = [
-            (found.marker, look)
-            for found, look in close
+            (found.marker, relation)
+            for found, relation in close
             if (
                 (entry.sequence or 0) < (found.marker.sequence or math.inf)
-                if look in ("overlaps", "covers")
+                if relation in ("overlaps", "covers")
                 else marker_may_hit(found.marker, entry, evidence)
             )
         ]
@@ -154,7 +153,7 @@ def plan_scan(
             if marker_may_hit(marker, entry, evidence)
         ]
         if any(
-            look != "overlaps" and _deletes_all(marker, entry, evidence) for marker, look in hitting
+            relation != "overlaps" and _deletes_all(marker, entry, evidence) for marker, relation in hitting
         ):
             deleted += 1
             continue
@@ -168,8 +167,8 @@ def plan_scan(
 def leaf_candidates(
     leaf: Segment, entries: Sequence[DataFile], predicate: Predicate
 ) -> tuple[list[DataFile], int]:
-    """The live entries of a leaf that may match, by a look at whole columns of bounds, and how many others
-    there are. Those that are left are looked at one by one, and by everything known, in `plan_scan`."""
+    """The live entries of a leaf that may match, by whole columns of bounds, and the number of the others. `plan_scan`
+    checks those that are left one by one, by everything known."""
     if not isinstance(entries, FileEntries) or predicate == TRUE:
         return [entry for _, entry in live_files(leaf, entries)], 0
     left = set(range(len(entries))).difference(leaf.dead)
@@ -188,7 +187,7 @@ def _resolved(entry: DataFile, leaf: Segment) -> DataFile:
 
 
 def _outside(column: StatsColumn, lower: Value | None, upper: Value | None) -> Iterator[int]:
-    """Ordinals of entries whose values surely all lie below `lower` or above `upper`."""
+    """Ordinals of entries whose values are certainly all below `lower` or above `upper`."""
     if column.kind.is_float:
         return  # NaN lies outside of the bounds, and above every number
     if lower is not None:
@@ -202,7 +201,7 @@ def _outside(column: StatsColumn, lower: Value | None, upper: Value | None) -> I
 
 
 def segment_may_match(segment: Segment, predicate: Predicate) -> bool:
-    """Whether a file of this segment of file entries can hold a row the predicate selects."""
+    """Whether a file of this segment can hold a row that the predicate selects."""
     return may_match(predicate, segment.stats, segment.rows)
 
 
@@ -211,14 +210,14 @@ def residual(predicate: Predicate, stats: Stats, rows: int) -> Predicate:
     if all_match(predicate, stats, rows):
         return TRUE
     if isinstance(predicate, And):
-        # A row is selected where every part is TRUE, so parts that surely are may go.
+        # A row is selected where every part is TRUE, so parts that are certainly TRUE can be dropped.
         left = tuple(p for p in predicate.parts if not all_match(p, stats, rows))
         return left[0] if len(left) == 1 else And(left)
     return predicate
 
 
 def split_task(task: FileTask, pieces: int) -> tuple[FileTask, ...]:
-    """The same rows as up to `pieces` tasks of neighbouring row groups, in order."""
+    """The same rows as up to `pieces` tasks of adjacent row groups, in order."""
     groups = task.row_groups if task.row_groups is not None else tuple(range(task.file.row_groups))
     pieces = min(pieces, len(groups))
     if pieces <= 1:
@@ -227,15 +226,15 @@ def split_task(task: FileTask, pieces: int) -> tuple[FileTask, ...]:
     return tuple(replace(task, row_groups=groups[a:b]) for a, b in pairwise(bounds))
 
 
-_Look = Literal["apart", "overlaps", "covers", "unknown"]
+_Relation = Literal["apart", "overlaps", "covers", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Bounded:
-    """A table-wide marker with bounds that every row it hits lies in: `field_id` None for none.
+    """A table-wide marker with bounds on every row it hits: `field_id` None for none.
 
-    A quick look before the exact one: many deletes times many files are a lot of pairs, nearly all of
-    them far apart.
+    A quick check before the exact one: many deletes times many files are many pairs, nearly all of them far
+    apart.
     """
 
     marker: Marker
@@ -244,10 +243,10 @@ class _Bounded:
     upper: Value | None = None
     kind: Primitive | None = None
 
-    def look(self, known: Stats) -> _Look:
-        """How the bounds lie to those of a file. Only of a delete by range is it said that it "overlaps"
-        (and hits a row, as far as bounds can tell) or "covers" the file; of others, and where a bound is a
-        bound of the file's, "unknown"."""
+    def compare(self, known: Stats) -> _Relation:
+        """How the bounds relate to those of a file. Only a delete by range "overlaps" (it hits a row, as
+        far as bounds can tell) or "covers" the file; others, and those that share a bound with the file, are
+        "unknown"."""
         marker = self.marker
         stats = None if self.field_id is None else known.get(self.field_id)
         if marker.erasure is not None or stats is None:
@@ -256,9 +255,9 @@ class _Bounded:
         if least is None or most is None:
             return "unknown"
         if stats.kind is not None and stats.kind.is_temporal and stats.kind != self.kind:
-            return "unknown"  # widened since: the exact look compares them
+            return "unknown"  # widened since: the exact check compares them
         if isinstance(least, float) and stats.has_nan is not False:
-            return "unknown"  # NaN lies outside of the file's bounds and above every number
+            return "unknown"  # NaN is outside the file's bounds and above every number
         lower, upper = self.lower, self.upper
         if lower is not None and most < lower:  # type: ignore[operator]
             return "apart"
@@ -294,7 +293,7 @@ def _bounded(marker: Marker) -> _Bounded:
 def _bounds(
     predicate: Predicate,
 ) -> tuple[int, Value | None, Value | None, Primitive | None] | None:
-    """A field and bounds that its value has wherever the predicate is TRUE; None for none known."""
+    """A field and bounds that hold for it wherever the predicate is TRUE; None for none known."""
     match predicate:
         case Comparison(field_id, "=", literal):
             return field_id, literal.value, literal.value, literal.type
@@ -322,7 +321,7 @@ def _all_bounds(
 
 
 def _deletes_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
-    """Whether a marker that applies to a file surely deletes every row of it."""
+    """Whether a marker that applies to a file certainly deletes every row of it."""
     match marker.body:
         case RowGroups(ordinals):
             return len(set(ordinals)) == entry.row_groups
@@ -332,5 +331,5 @@ def _deletes_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
             return len(positions) == entry.rows
         case _:
             predicate = marker_predicate(marker, evidence.schema)
-            known = known_to(marker, entry, evidence)
+            known = stats_for(marker, entry, evidence)
             return predicate is not None and all_match(predicate, known, entry.rows)
