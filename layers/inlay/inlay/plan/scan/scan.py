@@ -137,7 +137,9 @@ def plan_scan(
         if not entry.rows or not may_match(predicate, stats, entry.rows):
             pruned += 1
             continue
-        close = [(found, relation) for found in of_table if (relation := found.compare(stats)) != "apart"]
+        close = [
+            (found, relation) for found in of_table if (relation := found.compare(stats)) != "apart"
+        ]
         hitting = [
             (found.marker, relation)
             for found, relation in close
@@ -153,7 +155,8 @@ def plan_scan(
             if marker_may_hit(marker, entry, evidence)
         ]
         if any(
-            relation != "overlaps" and _deletes_all(marker, entry, evidence) for marker, relation in hitting
+            relation != "overlaps" and _deletes_all(marker, entry, evidence)
+            for marker, relation in hitting
         ):
             deleted += 1
             continue
@@ -167,8 +170,8 @@ def plan_scan(
 def leaf_candidates(
     leaf: Segment, entries: Sequence[DataFile], predicate: Predicate
 ) -> tuple[list[DataFile], int]:
-    """The live entries of a leaf that may match, by whole columns of bounds, and the number of the others. `plan_scan`
-    checks those that are left one by one, by everything known."""
+    """The live entries of a leaf that may match, by whole columns of bounds, and the number of the
+    others. `plan_scan` checks those that are left one by one, by everything known."""
     if not isinstance(entries, FileEntries) or predicate == TRUE:
         return [entry for _, entry in live_files(leaf, entries)], 0
     left = set(range(len(entries))).difference(leaf.dead)
@@ -245,7 +248,7 @@ class _Bounded:
 
     def compare(self, known: Stats) -> _Relation:
         """How the bounds relate to those of a file. Only a delete by range "overlaps" (it hits a row, as
-        far as bounds can tell) or "covers" the file; others, and those that share a bound with the file, are
+        far as bounds can tell) or "covers" the file; others, and those that share a bound with it, are
         "unknown"."""
         marker = self.marker
         stats = None if self.field_id is None else known.get(self.field_id)
