@@ -47,7 +47,7 @@ BATCH_ROWS = 131_072
 # Pages of the other columns come with the filters' own up to this size: they spare a round trip.
 ALONG_BYTES = 512 * 1024
 # Below this, the pages that filters look at are fetched without asking a Bloom filter first.
-BLOOM_WORTH_BYTES = 256 * 1024
+BLOOM_WORTH_BYTES = 128 * 1024
 _FALSE, _TRUE = to_scalar(False, pa.bool_()), to_scalar(True, pa.bool_())
 
 
