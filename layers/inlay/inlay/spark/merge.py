@@ -1,20 +1,20 @@
-"""Merge: change records (insert, update, delete) become the state they describe, in one commit.
+"""Merge: applies change records (insert, update, delete) to the table, in one commit.
 
 Promise: after the commit each key has the row of its newest record, or none if that is a delete. Records
-may come late, twice and in any order: `order` tells which is newer, among the records and against the
-row the table has. A deleted row leaves nothing to compare with: where a record may come later than a
+may arrive late, twice and in any order: `order` determines which is newer, among the records and against
+the row of the table. A deleted row leaves nothing to compare with: where a record may arrive later than a
 newer delete of its key, give `deleted_log`, a table in which merges keep key and order of deletes.
 
 ::
 
     newest    of the records of each key, the one of the highest order
-    log       its deletes, before anything else: a merge that dies here is repeated and finds them
+    log       its deletes, before anything else: a merge that fails here is repeated and finds them
     late      left out, when the table's row, or a logged delete, is as new or newer
-    write     executors write the rows; for keys that are there they find the place of the row, if it
-              was written lately (`recent`), else they write them as delete markers
-    commit    both at once: the marker hits only rows of earlier commits
+    write     executors write the rows; for existing keys they find the position of the row, if it was
+              written recently (`recent`), else they write the keys as delete markers
+    commit    both at once: the marker applies only to rows of earlier commits
 
-Executors do all of it but the commit; only entries come to the driver.
+Executors do everything but the commit; only entries go to the driver.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ MAX_PLANS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeResult:
-    """`committed` False: the batch was in the table already, or had nothing new. `records` are those
-    given, `keys` distinct; `late` keys were older than what the table has; of the keys that the table had,
+    """`committed` False: the batch was applied before, or had nothing new. `records` is the number given,
+    `keys` the distinct keys; `late` keys were older than the table's; of the keys that the table had,
     `located` were deleted by position."""
 
     committed: bool
@@ -113,15 +113,15 @@ def merge(
     deleted_log: str | None = None,
     recent: Recent | None = None,
 ) -> MergeResult:
-    """Merge change records into the table.
+    """Merges change records into the table.
 
     `on` are the key columns (default: the primary key); `order` is a column of the records and of the
-    table; `op` the column that says what a record is: one of `deletes`, anything else brings a row
-    (None: they all do).
-    Columns the table lacks are ignored. `request_id`, or `batch` (query id, batch id) of a streaming
-    query, makes it once-only. `deleted_log` is the URI of a table, created when missing; it holds keys
-    of deleted rows until they are deleted from it too, so an erasure must name it as well. `recent` is
-    kept from merge to merge of one stream: rows that it wrote lately are then deleted by position.
+    table; `op` is the column with the kind of a record: one of `deletes`, anything else is a row (None: all
+    are rows). Columns the table lacks are ignored. `request_id`, or `batch` (query id, batch id) of a
+    streaming query, makes the merge idempotent. `deleted_log` is the URI of a table, created when missing;
+    it holds keys of deleted rows until they are deleted from it too, so an erasure must cover it as well.
+    `recent` is kept from merge to merge of one stream: rows that it wrote recently are then deleted by
+    position.
     """
     ctx = connect(uri)
     result = MergeResult(committed=False, version=0)

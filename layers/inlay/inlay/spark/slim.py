@@ -1,6 +1,6 @@
-"""What a task needs to know of a table: never all of its entries.
+"""The part of a table that a task needs: never all of its entries.
 
-Promise: planning a unit of work on the slim state gives what it gives on the whole one. Pure.
+Promise: planning a unit of work on the reduced state gives the same as on the whole one. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from inlay.plan.scan.marker_scope import marker_may_hit
 
 
 def bare(loaded: LoadedTable) -> LoadedTable:
-    """The table's schemas and settings, no files, no deletes, no ledger."""
+    """The table's schemas and settings, without files, deletes and ledger."""
     snapshot = replace(
         loaded.snapshot, files=Tier(), markers=Tier(), ledger=Ledger(), time_index=()
     )

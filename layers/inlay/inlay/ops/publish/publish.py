@@ -214,6 +214,14 @@ def _format_version(snapshot: Snapshot) -> int:
     return {"v3": 3, "v2": 2}.get(chosen, 0)
 
 
+def is_published_whole(ctx: Context, snapshot: Snapshot) -> bool:
+    """Whether what is published is this snapshot, as its property says; False for a damaged pointer."""
+    try:
+        return _is_current(ctx, snapshot, load_publication(ctx).publication)
+    except CorruptTable:
+        return False
+
+
 def _is_current(ctx: Context, snapshot: Snapshot, publication: Publication | None) -> bool:
     return (
         publication is not None

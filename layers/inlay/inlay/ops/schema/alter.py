@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
+from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch, a_type
 from inlay.format.entry import DataFile
 from inlay.format.properties import Properties
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
@@ -44,6 +44,7 @@ from inlay.plan.schema_conflicts import (
 )
 from inlay.plan.schema_evolution import Evolution, Path, spell
 
+MAX_COMMENT = 1_000
 # A field that data brings, and what Arrow says of it and within it.
 _New = tuple[Field, tuple[tuple[Path, str], ...]]
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
@@ -139,6 +140,8 @@ def evolution_of(
     optional: Sequence[str] = (),
     order: Sequence[str] = (),
     defaults: Mapping[str, Any] | None = None,
+    comment: Mapping[str, str] | None = None,
+    primary_key: Sequence[str] | None = None,
 ) -> Evolution:
     """Names, Arrow types and Python values as an `Evolution` of `schema`. Raises `InvalidRequest`,
     `UnsupportedType`."""
@@ -177,6 +180,11 @@ def evolution_of(
         optional=_paths(optional, "optional", schema),
         add=tuple(added),
         order=_paths(order, "order", schema),
+        comment=tuple(
+            (parse_path(name, schema), _comment(name, text))
+            for name, text in _mapping(comment, "comment").items()
+        ),
+        key=None if primary_key is None else tuple(primary_key),
         declared=tuple(declared),
     )
 
@@ -184,7 +192,7 @@ def evolution_of(
 def parse_path(name: str, schema: Schema) -> Path:
     """`address.city`, `"odd.name".x` → a path. A column whose own name has dots needs no quotes."""
     if not isinstance(name, str):
-        raise InvalidRequest(f"the name of a column is text, not a {type(name).__name__}")
+        raise InvalidRequest(f"the name of a column is text, not {a_type(name)}")
     if schema.column(name) is not None:
         return (name,)
     parts, at = [], 0
@@ -204,6 +212,15 @@ def parse_path(name: str, schema: Schema) -> Path:
     return tuple(parts)
 
 
+def _comment(name: str, text: object) -> str:
+    if not isinstance(text, str) or len(text) > MAX_COMMENT:
+        raise InvalidRequest(
+            f"the comment on {name!r} is no text of at most {MAX_COMMENT:,} characters",
+            next_step="It stands in every version's metadata: keep it short, or link to a page",
+        )
+    return text
+
+
 def _paths(names: Sequence[str], what: str, schema: Schema) -> tuple[Path, ...]:
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise InvalidRequest(f"{what} takes a list of columns", next_step=f"Give [{names!r}]")
@@ -215,7 +232,7 @@ def _mapping(given: Mapping[str, Any] | None, what: str) -> Mapping[str, Any]:
         return {}
     if not isinstance(given, Mapping):
         raise InvalidRequest(
-            f"{what} cannot be a {type(given).__name__}", next_step='Give a dict: {"column": …}'
+            f"{what} cannot be {a_type(given)}", next_step='Give a dict: {"column": …}'
         )
     return given
 
@@ -234,7 +251,7 @@ def _new_field(path: Path, kind: Any, default: Any) -> Field:
         kind = pa.field(path[-1], kind)
     if not isinstance(kind, pa.Field):
         raise InvalidRequest(
-            f"the type of column {spell(path)!r} cannot be a {type(kind).__name__}",
+            f"the type of column {spell(path)!r} cannot be {a_type(kind)}",
             next_step='Give an Arrow type: {"x": pa.int64()}, or a pa.field for a required column',
         )
     [field] = schema_from_arrow(pa.schema([kind.with_name(path[-1])])).fields

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from inlay.errors import ForeignArchives, InvalidRequest, TableExists
+from inlay.errors import ForeignArchives, InvalidRequest, TableExists, a_type
 from inlay.format.keys import ARCHIVES, POINTER
 from inlay.format.properties import check_properties, with_arrow_types
 from inlay.format.schema import Primitive, Schema
@@ -43,7 +43,7 @@ def create(
     """
     if not isinstance(schema, pa.Schema):
         raise InvalidRequest(
-            f"a schema cannot be a {type(schema).__name__}",
+            f"a schema cannot be {a_type(schema)}",
             next_step="Give a pyarrow.Schema (a table or reader has it as `.schema`)",
             table=ctx.uri,
         )

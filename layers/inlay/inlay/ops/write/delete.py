@@ -24,6 +24,7 @@ from pyroaring import BitMap64
 from inlay.errors import InvalidPredicate, InvalidRequest, SchemaMismatch
 from inlay.format import keys as object_keys
 from inlay.format.entry import DataFile, KeyRange, Keys, Marker, RowGroups, Where
+from inlay.format.expression import Condition
 from inlay.format.predicate import And, Comparison, In, Predicate
 from inlay.format.predicate_json import predicate_to_json
 from inlay.format.properties import Properties
@@ -35,8 +36,9 @@ from inlay.ops.data.vectors import vector_markers
 from inlay.ops.maintain.rewrite import rewrite_file
 from inlay.ops.metadata.find_entry import load_file
 from inlay.ops.metadata.load import LoadedTable, load_matching
+from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.types import arrow_primitive, to_physical
-from inlay.parquet.read.reader import read_positions
+from inlay.parquet.read.reader import RowFilter, read_positions
 from inlay.plan.change import (
     AddMarkers,
     Change,
@@ -63,16 +65,21 @@ INLINE_KEYS = 64
 
 def delete(
     ctx: Context,
-    predicate: Predicate,
+    condition: Condition | Predicate,
     *,
     mode: str | None = None,
     file: str | None = None,
     base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
-    """Delete the rows for which `predicate` is TRUE, in the whole table or in one data file."""
+    """Delete the rows for which the condition is TRUE, in the whole table or in one data file. One that
+    calculates cannot be kept: the rows that it finds are marked, where the mode is `tombstone`."""
+    condition = condition if isinstance(condition, Condition) else Condition(condition)
+    predicate = condition.predicate
     loaded = recent_base(ctx, base)
     chosen = mode or Properties(loaded.snapshot.properties).text("delete.mode")
+    if chosen == "tombstone" and condition.calculated is not None:
+        chosen = "vector"
     if loaded is base and (file is not None or chosen != "tombstone"):
         loaded = current_base(ctx, base)
     loaded, before = already_applied(ctx, loaded, request)
@@ -89,7 +96,7 @@ def delete(
     if chosen == "tombstone":
         marker = marker_of(ctx, loaded, predicate, file=file)
         return _commit_markers(ctx, loaded, request, lambda _: [marker])
-    return _RowDelete(ctx, predicate, chosen, file, request).run(loaded)
+    return _RowDelete(ctx, condition, chosen, file, request).run(loaded)
 
 
 def delete_keys(
@@ -136,6 +143,11 @@ def delete_row_groups(
         )
     marker = Marker(id=ctx.new_id(), body=RowGroups(wanted), file=file)
     return _commit_markers(ctx, loaded, request, lambda _: [marker])
+
+
+def filter_of(condition: Condition) -> RowFilter | None:
+    """What is asked of rows beside the condition's predicate."""
+    return None if condition.calculated is None else CalculatedFilter(condition.calculated)
 
 
 def marker_of(
@@ -315,11 +327,15 @@ class _RowDelete:
     only what took the place of a replaced file is new."""
 
     ctx: Context
-    predicate: Predicate
+    condition: Condition
     mode: str
     file: str | None
     request: Request | None
     made: dict[str, _Made] = field(default_factory=dict)
+
+    @property
+    def predicate(self) -> Predicate:
+        return self.condition.predicate
 
     def run(self, loaded: LoadedTable) -> Committed | Skipped:
         return commit_planned(self.ctx, loaded, self._on)
@@ -334,7 +350,11 @@ class _RowDelete:
 
     def _plan(self, loaded: LoadedTable) -> Change:
         snapshot = loaded.snapshot
-        found = dict(find_positions(self.ctx, loaded, self.predicate, file=self.file))
+        found = dict(
+            find_positions(
+                self.ctx, loaded, self.predicate, file=self.file, where=filter_of(self.condition)
+            )
+        )
         live = {f.key: f for f in loaded.state.loaded_files()}
         markers = list(loaded.state.markers())
         requires: tuple[Requirement, ...] = (SameContent(snapshot.version),)
@@ -389,9 +409,15 @@ class _RowDelete:
 
 
 def find_positions(
-    ctx: Context, loaded: LoadedTable, predicate: Predicate, *, file: str | None = None
+    ctx: Context,
+    loaded: LoadedTable,
+    predicate: Predicate,
+    *,
+    file: str | None = None,
+    where: RowFilter | None = None,
 ) -> Iterator[tuple[str, BitMap64]]:
-    """(file key, positions of its live rows for which the predicate is TRUE), of the files at hand."""
+    """(file key, positions of its live rows for which the predicate is TRUE and that `where` selects),
+    of the files at hand."""
     snapshot = loaded.snapshot
     entries = (f for f in loaded.state.loaded_files() if file is None or f.key == file)
     plan = plan_scan(
@@ -400,5 +426,7 @@ def find_positions(
         predicate,
         evidence=Evidence.of_snapshot(snapshot),
     )
-    for task, positions in read_positions(ctx.objects, plan.tasks, snapshot.schema, ctx.executor):
+    for task, positions in read_positions(
+        ctx.objects, plan.tasks, snapshot.schema, ctx.executor, where=where
+    ):
         yield task.file.key, positions

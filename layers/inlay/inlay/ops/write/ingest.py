@@ -22,6 +22,7 @@ without partition values: nothing is concluded from where it lies. Compaction cu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -63,7 +64,7 @@ from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.pruning.partitions import current_spec
 from inlay.plan.scan.scan import FileTask
-from inlay.storage.base import Location, Missing, ObjectStore, Refused
+from inlay.storage.base import NULL_VERSION, Location, ObjectStore
 from inlay.storage.metered import Usage
 
 T = TypeVar("T")
@@ -171,6 +172,9 @@ class _Seen:
     )
     recode: bool = False  # it should be stamped and cannot
     group_bytes: int = 0  # its largest row group, decoded
+    # The names its content is remembered by. An event without a version id names the current version by
+    # its ETag only: whoever tells of that version itself tells of the same content.
+    names: tuple[Request, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +216,7 @@ class _Batch:
         return Change(
             operation="ingest",
             uploaded_us=None if adopt else self.loaded.date_us,
-            events=tuple(self.seen[p].source.request for p in self.entries),
+            events=tuple(name for p in self.entries for name in self.seen[p].names),
             updates=(
                 # A file without rows is remembered, so that its event is not looked at again, but not kept.
                 AddFiles(
@@ -228,8 +232,8 @@ class _Batch:
 
     def committed(self, done: Committed | Skipped) -> None:
         for position, files in self.entries.items():
-            request = self.seen[position].source.request
-            was_known = request.id in done.duplicates or isinstance(done, Skipped)
+            names = {name.id for name in self.seen[position].names}
+            was_known = bool(names & done.duplicates) or isinstance(done, Skipped)
             source = self.sources[position]
             self.outcomes[position] = (
                 Duplicate(source) if was_known else Ingested(source, sum(e.rows for e in files))
@@ -374,14 +378,20 @@ def _too_old(ctx: Context, source: Source) -> RequestTooOld:
 
 def _drop_known(ctx: Context, batch: _Batch) -> None:
     late = dict(batch.seen)
-    _, known = known_requests(ctx, batch.loaded, [s.source.request for s in late.values()])
-    taken: set[bytes] = set()
+    _, known = known_requests(ctx, batch.loaded, [n for s in late.values() for n in s.names])
+    taken = set(known)
     for position, seen in late.items():
-        request = seen.source.request.id
-        if request in known or request in taken:
+        names = {name.id for name in seen.names}
+        if names & taken:
             batch.outcomes[position] = Duplicate(seen.source)
             del batch.seen[position]
-        taken.add(request)
+        taken |= names
+
+
+# What people drop beside Parquet, by the end of its name.
+_TEXTS = re.compile(
+    r"\.(csv|tsv|json|jsonl|ndjson|arrow|feather|avro|orc)(\.\w{2,4})?$", re.IGNORECASE
+)
 
 
 def _guarded(ctx: Context, source: Source, work):  # type: ignore[no-untyped-def]
@@ -389,6 +399,15 @@ def _guarded(ctx: Context, source: Source, work):  # type: ignore[no-untyped-def
     try:
         return work(source)
     except InlayError as error:
+        text = _TEXTS.search(source.location.key)
+        if isinstance(error, UnreadableFile) and text is not None:
+            kind = text[1].upper()
+            error = UnreadableFile(
+                f"{kind} is not ingested: landed files become data files as they are, in Parquet",
+                next_step=f"Use inlay append TABLE FILE, which reads {kind}"
+                if kind not in ("AVRO", "ORC")
+                else "Convert it to Parquet",
+            )
         error.about(table=ctx.uri, key=source.location.key)
         return (Retry if error.kind in (Kind.RETRY, Kind.REBASE) else Rejected)(source, error)
 
@@ -434,16 +453,19 @@ def _look(
         except UnsupportedFile:
             recode = True
     pinned = replace(source, etag=got.etag)
+    version = got.version_id if got.version_id != NULL_VERSION else None
+    by_version = replace(pinned, version_id=source.version_id or version).request
     return _Seen(
         pinned,
         store,
-        replace(entry, event=pinned.request.token),
+        replace(entry, event=by_version.token),
         got.etag,
         got.modified_us,
         spans=partition is None,
         stamp=stamp,
         recode=recode,
         group_bytes=largest_group(described.footer),
+        names=tuple({r.id: r for r in (pinned.request, by_version)}.values()),
     )
 
 
@@ -470,16 +492,11 @@ def _take(
     key = keys.data_key(loaded.date_us, ctx.new_id())
     if seen.stamp is not None:
         return _stamp(ctx, seen, key, *seen.stamp)
-    copied = copy_object(
-        ctx, seen.source.content, ctx.key(key), size=seen.entry.size, etag=seen.etag
-    )
-    match copied:
-        case Missing():
-            raise ObjectGone(f"{seen.source.location.uri} no longer exists")
-        case Refused():
-            return Superseded(seen.source)
-        case _:
-            return (replace(seen.entry, key=key),)
+    try:
+        copy_object(ctx, seen.source.content, ctx.key(key), size=seen.entry.size, etag=seen.etag)
+    except SourceChanged:
+        return Superseded(seen.source)
+    return (replace(seen.entry, key=key),)
 
 
 def _policy(snapshot: Snapshot) -> str:

@@ -67,7 +67,7 @@ from inlay.plan.scan.marker_scope import (
     stats_for,
 )
 from inlay.plan.schema_conflicts import evolved
-from inlay.plan.schema_evolution import field_at
+from inlay.plan.schema_evolution import field_at, key_after
 
 
 class Draft:
@@ -362,8 +362,12 @@ class Draft:
             case AlterSchema(evolution=evolution):
                 schema = evolved(self.base, update)
                 declared = {field_at(schema, path).id: t for path, t in evolution.declared}
+                key = snapshot.primary_key
+                if evolution.key is not None:
+                    key = key_after(schema, evolution.key)
                 return dataclasses.replace(
                     snapshot,
+                    primary_key=key,
                     properties=with_arrow_types(snapshot.properties, declared),
                     schemas=(*snapshot.schemas, schema),
                     schema_id=schema.id,
