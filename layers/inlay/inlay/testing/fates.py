@@ -85,6 +85,7 @@ class World:
     counts: dict[str, int] = field(default_factory=dict)
     # Which of them were conditional: only those can be refused in a race.
     conditional: set[tuple[str, int]] = field(default_factory=set)
+    landing: bool = False  # what is applied was sent by somebody who has given it up
     # Actors whose requests meet no fate.
     spared: set[str] = field(default_factory=set)
 
@@ -117,7 +118,9 @@ class World:
         if self.in_flight:
             sent_us, request = self.in_flight.pop(self.rng.randrange(len(self.in_flight)))
             if self.scheduler.now_us - sent_us <= MAX_FLIGHT_US:
+                self.landing = True
                 request()
+                self.landing = False
 
 
 class FatedStore:
