@@ -25,7 +25,7 @@ from inlay.ops.commit import register
 from inlay.ops.commit.driver import Committed, Skipped, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.schema.create import create
-from inlay.plan.change import Change, Edit, Request
+from inlay.plan.change import Change, MoveBoundary, Request, SetProperties
 from inlay.plan.metadata import pointer_budget as fit
 from inlay.storage.base import Got
 from inlay.storage.faults import Fate, FaultyStore, Killed, once
@@ -253,7 +253,7 @@ def ledger_segments(loaded):
 
 
 def others_go_on(world):
-    commit(world.ctx, Change(operation="set_properties", edit=Edit(properties={"a": "b"})))
+    commit(world.ctx, Change(operation="set_properties", updates=(SetProperties({"a": "b"}),)))
 
 
 def test_a_loser_keeps_the_segments_that_come_out_the_same(world):
@@ -270,7 +270,7 @@ def test_segments_older_than_the_boundary_are_written_again(world):
     def collect() -> None:
         world.now_us[0] += 3600 * 1_000_000
         boundary = world.now_us[0] - 1_000_000
-        commit(world.ctx, Change(operation="collect_garbage", edit=Edit(boundary_us=boundary)))
+        commit(world.ctx, Change(operation="collect_garbage", updates=(MoveBoundary(boundary),)))
 
     done = commit(world.faulty(before=at("put", POINTER, collect)), MANY_EVENTS)
     assert done.attempts == 2
@@ -284,7 +284,7 @@ def test_files_uploaded_before_the_boundary_are_stale(world):
 
     def collect() -> None:
         boundary = uploaded + 1
-        commit(world.ctx, Change(operation="collect_garbage", edit=Edit(boundary_us=boundary)))
+        commit(world.ctx, Change(operation="collect_garbage", updates=(MoveBoundary(boundary),)))
 
     with pytest.raises(StaleUpload):
         commit(

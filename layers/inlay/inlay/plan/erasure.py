@@ -36,7 +36,7 @@ from inlay.format.predicate import And, Comparison, In, Like, Not, Or, Predicate
 from inlay.format.predicate_json import predicate_to_json
 from inlay.format.schema import Schema, Value
 from inlay.format.snapshot import Erasure, Ref, Snapshot
-from inlay.plan.change import Conflict, Edit
+from inlay.plan.change import Conflict
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.prune import all_match
@@ -142,7 +142,7 @@ def unclean_files(state: State, erasures: Iterable[Erasure]) -> dict[str, dict[s
     return found
 
 
-def on_ref(name: str | None) -> str:
+def ref_suffix(name: str | None) -> str:
     """The ref whose content an erasure waits for, if it is not main's."""
     return "" if name is None else f" (for {name})"
 
@@ -157,34 +157,27 @@ def is_purged(state: State, ref: Ref, erasure: Erasure) -> bool:
     )
 
 
-def holds(snapshot: Snapshot) -> list[str]:
+def legal_holds(snapshot: Snapshot) -> list[str]:
     """Names of tags under a legal hold."""
     return sorted(name for name, ref in snapshot.refs.items() if ref.hold)
 
 
-def validate_erasure(state: State, edit: Edit) -> Conflict | None:
-    """Whether an erasure step is valid on this base. A step already taken, by another process or before a
-    crash, is a conflict: its planner reads the new state."""
-    if not edit.erasures and not edit.close_erasures:
-        return None
-    were: list[Erasure] = []
-    for erasure_id in (*(e.id for e in edit.erasures), *edit.close_erasures):
-        before = find_erasure(state.snapshot, erasure_id)
-        if (before.phase if before is not None else None) != edit.erasure_phase:
-            return Conflict(f"erasure {erasure_id} is no longer in phase {edit.erasure_phase}")
-        if before is not None:
-            were.append(before)
-    if not edit.ends_rewriting or edit.leaves_deletes:
-        return None
-    for erasure_id, files in unclean_files(state, were).items():
+def validate_phase(
+    snapshot: Snapshot, erasure_ids: Iterable[str], phase: str | None
+) -> Conflict | None:
+    """Whether erasures are in a phase (None: not open). A step that was taken already, by another process
+    or before a crash, is a conflict: whoever planned looks again."""
+    for erasure_id in erasure_ids:
+        before = find_erasure(snapshot, erasure_id)
+        if (before.phase if before is not None else None) != phase:
+            return Conflict(f"erasure {erasure_id} is no longer in phase {phase}")
+    return None
+
+
+def validate_clean(state: State, erasure_ids: Iterable[str]) -> Conflict | None:
+    """Whether no file may hold rows of erasures any more."""
+    found = [find_erasure(state.snapshot, erasure_id) for erasure_id in erasure_ids]
+    for erasure_id, files in unclean_files(state, [e for e in found if e is not None]).items():
         if files:
             return Conflict(f"files still have to be rewritten for erasure {erasure_id}")
-    if edit.erasure_phase != REWRITE:
-        return None
-    if dict(edit.refs_were) != dict(state.snapshot.refs):
-        return Conflict("branches or tags changed since they were found clean")
-    if holds(state.snapshot):
-        return Conflict("a legal hold keeps erasures from ending")
-    if edit.searched is not None and any(f.key not in edit.searched for f in state.files()):
-        return Conflict("files were added since the last check")
     return None

@@ -23,12 +23,12 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.base import already_applied, check_same_schema
 from inlay.ops.commit.driver import commit_planned
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_pointer, load_version
+from inlay.ops.metadata.load import LoadedTable, load_pointer, load_version
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.write.ingest import Source, take_over
 from inlay.ops.write.landing import is_data
 from inlay.parquet.arrow.declared import Declared
-from inlay.plan.change import Change
+from inlay.plan.change import AddFiles, Change
 from inlay.plan.pruning.partitions import current_spec
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import at_ref, connect
@@ -112,11 +112,14 @@ def append(
         return _result(ctx, job)
     with _written(frame, ctx, uri, loaded) as files:
 
-        def plan(base: Loaded) -> Change:
+        def plan(base: LoadedTable) -> Change:
             check_same_schema(ctx, loaded, base)
             added = take_over(ctx, files, base, event=job.request.token)
             return Change(
-                operation="append", request=job.request, add=added, uploaded_us=base.date_us
+                operation="append",
+                request=job.request,
+                uploaded_us=base.date_us,
+                updates=(AddFiles(added),),
             )
 
         done = commit_planned(ctx, load_pointer(ctx), plan)
@@ -184,7 +187,7 @@ def _result(ctx: Context, job: WriteJob) -> WriteResult:
 
 @contextmanager
 def _written(
-    frame: DataFrame, ctx: Context, uri: str, loaded: Loaded
+    frame: DataFrame, ctx: Context, uri: str, loaded: LoadedTable
 ) -> Iterator[Sequence[Source]]:
     """The files that Spark has written, for as long as it takes to make them the table's own."""
     spark: Any = frame.sparkSession

@@ -37,6 +37,7 @@ from uuid import UUID
 from inlay.errors import (
     CommitContention,
     ConcurrentChange,
+    CorruptTable,
     ForeignArchives,
     InlayError,
     KeyTaken,
@@ -48,18 +49,19 @@ from inlay.format import keys
 from inlay.format.codec import encode_head, encode_snapshot
 from inlay.format.content import content_of
 from inlay.format.entry_json import Types
-from inlay.format.snapshot import Commit, HeadObject, Snapshot, observed
+from inlay.format.snapshot import Commit, HeadObject, Snapshot, with_open_times
 from inlay.ops.commit.backoff import back_off
 from inlay.ops.commit.register import Lost, Unknown, Won, read_after, superseded_by, swap
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
     CONTENT_BYTES,
-    Loaded,
+    MAX_LOADS,
+    LoadedTable,
     bounded,
     grown,
     load_pointer,
+    load_segments,
     on_branch,
-    resolve,
     retain,
 )
 from inlay.plan.change import (
@@ -79,6 +81,7 @@ from inlay.plan.refs.refs import with_head
 from inlay.storage.base import Head
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Name = Callable[[bytes], str]
 
 # A writer gives up after this many lost races or this long, whichever is later to come: with 40 writers
@@ -96,7 +99,7 @@ class Committed:
     """This change is now part of the table, in exactly `loaded.snapshot.version`. `share` is what of
     that version's commit is this change's, when others were committed with it (`ops.commit.group`)."""
 
-    loaded: Loaded
+    loaded: LoadedTable
     duplicates: frozenset[bytes] = frozenset()
     skipped: tuple[Unit, ...] = ()
     attempts: int = 1
@@ -108,7 +111,7 @@ class Skipped:
     """Nothing was committed, and nothing had to be: `version` is where it was applied before, None when
     there was nothing to do."""
 
-    loaded: Loaded
+    loaded: LoadedTable
     version: int | None = None
     duplicates: frozenset[bytes] = frozenset()
     skipped: tuple[Unit, ...] = ()
@@ -118,7 +121,7 @@ class Skipped:
 class Conflicted:
     """Does not hold on the table as it is now; `loaded` is what it has to be planned on again."""
 
-    loaded: Loaded
+    loaded: LoadedTable
     conflict: Conflict
 
 
@@ -132,17 +135,17 @@ class Planned:
     names."""
 
     change: Change
-    base: Loaded
+    base: LoadedTable
 
 
 class Submit(Protocol):
-    def __call__(self, ctx: Context, change: Change, *, base: Loaded) -> CommitResult: ...
+    def __call__(self, ctx: Context, change: Change, *, base: LoadedTable) -> CommitResult: ...
 
 
 def commit_planned(
     ctx: Context,
-    base: Loaded,
-    plan: Callable[[Loaded], Change | Planned | None],
+    base: LoadedTable,
+    plan: Callable[[LoadedTable], Change | Planned | None],
     *,
     plans: int = MAX_PLANS,
     uploads: int = MAX_UPLOADS,
@@ -183,37 +186,27 @@ def commit_planned(
         back_off(ctx, planned, started)
 
 
-def commit_or_skip(ctx: Context, change: Change, *, base: Loaded) -> Committed | Skipped:
+def commit_or_skip(ctx: Context, change: Change, *, base: LoadedTable) -> Committed | Skipped:
     """As `commit`, for one of many pieces of work: where GC overtook its objects, or all that it does was
     given up, it is skipped, and its caller plans again on `loaded`."""
     return commit_planned(ctx, base, lambda now: change if now is base else None, plans=1)
 
 
-def commit(ctx: Context, change: Change, *, base: Loaded | None = None) -> CommitResult:
+def commit(ctx: Context, change: Change, *, base: LoadedTable | None = None) -> CommitResult:
     """Commit `change`, rebasing as often as others win. See the module's head.
 
     Raises `CommitContention` when others won too often, `OutcomeUnknown`, `StaleUpload` when the
     change's objects are older than the GC boundary, `RequestReused`, `RequestTooOld`, `TableReplaced`.
     """
-    resolved = 0
-
-    def propose(
-        loaded: Loaded, commit_id: str, name: Name
-    ) -> Proposal | NotProposed | NeedSegments:
-        nonlocal resolved
-        found = apply(loaded.state, change, commit_id=commit_id, name=name, resolved=resolved)
-        if not isinstance(found, NeedSegments):
-            resolved = loaded.snapshot.version
-        return found
-
     outcome: Proposal | NotProposed
-    loaded, outcome, attempts = commit_proposed(ctx, base or load_pointer(ctx), propose)
+    base = base or load_pointer(ctx)
+    loaded, outcome, attempts = commit_proposed(ctx, base, partial(apply, change=change))
     if isinstance(outcome, Proposal):
         return Committed(loaded, outcome.duplicates, outcome.skipped, attempts)
     return not_committed(ctx, loaded, outcome)
 
 
-def not_committed(ctx: Context, loaded: Loaded, outcome: NotProposed) -> Skipped | Conflicted:
+def not_committed(ctx: Context, loaded: LoadedTable, outcome: NotProposed) -> Skipped | Conflicted:
     """What the caller learns of a change that was not proposed; raises where it can never be."""
     match outcome:
         case AlreadyApplied(version, duplicates):
@@ -271,15 +264,22 @@ class WrittenSegments:
             self.dates_us.clear()
 
 
+class Propose(Protocol[T_co]):
+    """A pure function of a base. `commit_id` and `name`, which gives ids to segments, are for the snapshot;
+    `resolved` is a version for whose base all that the function asked for was loaded."""
+
+    def __call__(
+        self, state: State, *, commit_id: str, name: Name, resolved: int
+    ) -> T_co | NeedSegments: ...
+
+
 def commit_proposed(
-    ctx: Context,
-    base: Loaded,
-    propose: Callable[[Loaded, str, Name], NeedSegments | T],
-) -> tuple[Loaded, T, int]:
+    ctx: Context, base: LoadedTable, propose: Propose[T]
+) -> tuple[LoadedTable, T, int]:
     """Propose on the base, write, swap; when another wins, again on what it left. Ends with the proposal
     that is now in the table, and the table as it left it, or with the first answer that is none; and the
-    number of attempts. `propose` is pure; it is given a commit id, and names for segments."""
-    loaded, attempts = base, 0
+    number of attempts."""
+    loaded, attempts, resolved = base, 0, 0
     started = ctx.clock.monotonic()
     written = WrittenSegments(ctx.new_id())
 
@@ -289,12 +289,22 @@ def commit_proposed(
     while True:
         attempts += 1
         written.forget_stale(ctx, loaded.snapshot.boundary.time_us or 0)
-        loaded, outcome = _proposed(ctx, loaded, propose, ctx.new_id(), written.name)
+        commit_id = ctx.new_id()
+        for _ in range(MAX_LOADS):
+            outcome = propose(
+                loaded.state, commit_id=commit_id, name=written.name, resolved=resolved
+            )
+            if not isinstance(outcome, NeedSegments):
+                break
+            loaded = replace(loaded, state=load_segments(ctx, loaded.state, outcome))
+        else:
+            raise CorruptTable("planning asks for ever more segments", table=ctx.uri)
         if not isinstance(outcome, Proposal):
             return loaded, outcome, attempts
+        resolved = loaded.snapshot.version
         ended = _write_and_swap(ctx, loaded, outcome, written, wait)
         match ended:
-            case Loaded():
+            case LoadedTable():
                 return ended, outcome, attempts
             case Unknown(error):
                 raise error
@@ -312,27 +322,13 @@ def commit_proposed(
                 assert_never(ended)
 
 
-def _proposed(
-    ctx: Context,
-    loaded: Loaded,
-    propose: Callable[[Loaded, str, Name], NeedSegments | T],
-    commit_id: str,
-    name: Name,
-) -> tuple[Loaded, T]:
-    def ask(state: State) -> NeedSegments | T:
-        return propose(replace(loaded, state=state), commit_id, name)
-
-    state, outcome = resolve(ctx, loaded.state, ask)
-    return replace(loaded, state=state), outcome
-
-
 def _write_and_swap(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     proposal: Proposal,
     written: WrittenSegments,
     wait: Callable[[int], None],
-) -> Loaded | Lost | Unknown:
+) -> LoadedTable | Lost | Unknown:
     """Write what the proposal needs, then swap it in; the table as it is then."""
     base = loaded.snapshot
     to_write = [s for s in proposal.segments if s.id not in written.dates_us]
@@ -373,9 +369,9 @@ def _write_and_swap(
     # What the writer knows after its commit, without another request.
     made = [(s.kind, s.id, s.entries) for s in proposal.segments if s.kind != "schemas"]
     contents = retain(grown(loaded.state.contents, made), snapshot)
-    state = State(observed(snapshot, outcome.date_us), bounded(contents))
-    own = None if stored is None else observed(stored, outcome.date_us)
-    return Loaded(state, outcome.etag, data, outcome.date_us, ctx.clock.monotonic(), own)
+    state = State(with_open_times(snapshot, outcome.date_us), bounded(contents))
+    own = None if stored is None else with_open_times(stored, outcome.date_us)
+    return LoadedTable(state, outcome.etag, data, outcome.date_us, ctx.clock.monotonic(), own)
 
 
 def write_segment(ctx: Context, segment_id: str, data: bytes) -> int:
@@ -383,7 +379,7 @@ def write_segment(ctx: Context, segment_id: str, data: bytes) -> int:
     return ctx.write_once(keys.segment_key(segment_id), data).date_us
 
 
-def archive(ctx: Context, loaded: Loaded, wait: Callable[[int], None]) -> int | Lost:
+def archive(ctx: Context, loaded: LoadedTable, wait: Callable[[int], None]) -> int | Lost:
     """Store the base byte for byte as it was read; the store's date, or that the base is superseded.
 
     An archive that is there already is most often a racer's who has read the same pointer. It may also

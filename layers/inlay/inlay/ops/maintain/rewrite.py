@@ -35,10 +35,10 @@ from inlay.ops.maintain.units import (
     runs_alone,
     with_entries,
 )
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.read.reader import read_positions
 from inlay.parquet.surgery.assemble import WINDOW_BYTES
-from inlay.plan.change import Change
+from inlay.plan.change import Change, DropMarkers, PackMetadata
 from inlay.plan.maintain.compaction import idle_markers, live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
@@ -108,7 +108,7 @@ class FileWork:
 def rewrite(
     ctx: Context,
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     where: Predicate | None = None,
     max_bytes: int | None = None,
     deadline_seconds: float | None = None,
@@ -124,7 +124,7 @@ def rewrite(
     choices: list[tuple[str, Choice]] = []
     plan = partial(plan_rewrite, where=where)
 
-    def perform(now: Loaded, work: Work) -> Done:
+    def perform(now: LoadedTable, work: Work) -> Done:
         assert isinstance(work, FileWork)
         means = Means(budget.deadline, memory_bytes)
         own = work.context(ctx)
@@ -178,7 +178,8 @@ def drop_idle(ctx: Context, run: Run, operation: str, *, metadata: bool = False)
     idle = idle_markers(live_tasks(state, state.files(), markers).values(), markers, ())
     if not idle and not metadata:
         return
-    change = Change(operation=operation, drop_markers=idle, compact_metadata=metadata)
+    packed = (PackMetadata(),) if metadata else ()
+    change = Change(operation=operation, updates=(DropMarkers(idle), *packed))
     outcome = commit(ctx, change, base=run.loaded)
     if isinstance(outcome, Committed):
         run.committed(outcome)
@@ -213,7 +214,7 @@ def _result(run: Run, choices: Iterable[tuple[str, Choice]]) -> RewriteResult:
 
 def carry_out_file(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     work: FileWork,
     *,
     strategy: Strategy = "auto",
@@ -233,7 +234,7 @@ def carry_out_file(
 
 def count_erased(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     entry: DataFile,
     task: FileTask | None,
     went: PositionMap | None = None,

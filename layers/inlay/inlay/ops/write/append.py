@@ -15,13 +15,13 @@ from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.commit.group import commit_together
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import reader_of, write_data
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.alter import adds_columns, admit_columns
-from inlay.plan.change import Change, Request
+from inlay.plan.change import AddFiles, Change, Request
 
 
 def append(
-    ctx: Context, data: Any, *, base: Loaded | None = None, request: Request | None = None
+    ctx: Context, data: Any, *, base: LoadedTable | None = None, request: Request | None = None
 ) -> Committed | Skipped:
     """Append whatever speaks Arrow (`ops.data.data_files`). Raises `SchemaMismatch` before anything is
     written when the data does not fit, `StaleUpload` when GC overtook the upload and the data can be
@@ -36,12 +36,17 @@ def append(
 
     bound = loaded
 
-    def plan(loaded: Loaded) -> Change | None:
+    def plan(loaded: LoadedTable) -> Change | None:
         check_same_schema(ctx, bound, loaded)
         files = tuple(write_data(ctx, loaded.snapshot, data, time_us=loaded.date_us))
         if not files and request is None:
             return None
-        return Change(operation="append", request=request, add=files, uploaded_us=loaded.date_us)
+        return Change(
+            operation="append",
+            request=request,
+            uploaded_us=loaded.date_us,
+            updates=(AddFiles(files),),
+        )
 
     if isinstance(data, pa.RecordBatchReader):
         return commit_planned(ctx, loaded, plan, plans=1, uploads=1, submit=commit_together)

@@ -20,11 +20,15 @@ from inlay.format.properties import LEDGER_SALT, Properties
 from inlay.format.snapshot import LedgerRecord, Segment, Snapshot
 from inlay.plan.change import (
     BODY_BYTES,
+    AddFiles,
+    AddMarkers,
     AlreadyApplied,
     Change,
+    ForgetContents,
     NeedSegments,
     Refused,
     Request,
+    Update,
 )
 from inlay.plan.metadata.state import State, resolved_record
 from inlay.plan.metadata.tree import Opened, open_tree
@@ -95,15 +99,14 @@ class LedgerSalt:
 
 def next_salt(base: Snapshot, change: Change, fresh: str) -> LedgerSalt | None:
     """The salt from the commit of `change` on. The first request with a content introduces the first salt,
-    `forget_contents` another."""
+    `ForgetContents` another."""
     current = LedgerSalt.of(base.properties)
     version = base.version + 1
+    forgets = bool(change.of(ForgetContents))
     if current is not None:
-        return (
-            LedgerSalt(fresh, version, current.plain_before) if change.forget_contents else current
-        )
+        return LedgerSalt(fresh, version, current.plain_before) if forgets else current
     asked = (change.request, *change.events)
-    if change.forget_contents or any(r is not None and r.body is not None for r in asked):
+    if forgets or any(r is not None and r.body is not None for r in asked):
         return LedgerSalt(fresh, version, version)
     return None
 
@@ -166,11 +169,22 @@ def without_duplicates(change: Change, known: frozenset[bytes]) -> Change:
     if not known:
         return change
     tokens = {r.token for r in change.events if r.id in known}
-    dropped = {f.key for f in change.add if f.event in tokens}
+    dropped = {f.key for f in change.added if f.event in tokens}
+
+    def without(update: Update) -> Update:
+        match update:
+            case AddFiles(files, sources_us):
+                return AddFiles(
+                    tuple(f for f in files if f.key not in dropped),
+                    {k: us for k, us in sources_us.items() if k not in dropped},
+                )
+            case AddMarkers(markers):
+                return AddMarkers(tuple(m for m in markers if m.file not in dropped))
+            case _:
+                return update
+
     return dataclasses.replace(
         change,
         events=tuple(r for r in change.events if r.id not in known),
-        add=tuple(f for f in change.add if f.key not in dropped),
-        sources_us={k: us for k, us in change.sources_us.items() if k not in dropped},
-        add_markers=tuple(m for m in change.add_markers if m.file not in dropped),
+        updates=tuple(map(without, change.updates)),
     )

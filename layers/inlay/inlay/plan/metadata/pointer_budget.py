@@ -28,7 +28,7 @@ from inlay.format.snapshot import (
     Tier,
 )
 from inlay.format.values import order_key
-from inlay.plan.change import Change, NeedSegments, NewSegment
+from inlay.plan.change import Change, ClusterLeaves, NeedSegments, NewSegment, PackMetadata
 from inlay.plan.metadata.leaves import Missing, Packing, Writer, gather, gatherable, rebuild, roll
 from inlay.plan.metadata.ledger import forgotten_before
 from inlay.plan.metadata.state import State, ledger_records, live_files, live_markers
@@ -72,7 +72,7 @@ class _Files(Packing[DataFile]):
         return entry.sequence == self.state.snapshot.version + 1
 
     def describe(self, leaf: Segment, entries: Sequence[DataFile]) -> Segment:
-        schema_id, stats = self.evidence.together(entries, self.columns)
+        schema_id, stats = self.evidence.of_files(entries, self.columns)
         return dataclasses.replace(
             leaf,
             rows=sum(f.rows for f in entries),
@@ -82,7 +82,7 @@ class _Files(Packing[DataFile]):
         )
 
     def bounds(self, leaves: Sequence[Segment]) -> tuple[int, dict[int, ColumnStats]]:
-        return self.evidence.over(leaves)
+        return self.evidence.of_references(leaves)
 
     def in_order(self, entries: Sequence[DataFile]) -> Sequence[DataFile]:
         if not self.columns:
@@ -172,7 +172,7 @@ class _Records(Packing[LedgerRecord]):
         return [r for r in records if r.time_us is None or r.time_us >= self.forgotten_us]
 
 
-def fit(
+def fit_pointer(
     snapshot: Snapshot, state: State, change: Change, name: Callable[[bytes], str]
 ) -> tuple[Snapshot, tuple[NewSegment, ...]] | NeedSegments:
     """`snapshot`, which `change` made of `state`, with its pointer within its target."""
@@ -215,7 +215,7 @@ def fit(
 
 def _with_schemas_apart(snapshot: Snapshot, writer: Writer) -> Snapshot:
     """Schemas that are wide or many leave the pointer, which every commit writes twice."""
-    apart = snapshot.schemas_apart
+    apart = snapshot.separate_schemas
     carried = [s for s in snapshot.schemas if s.id not in apart]
     if len(encode_schemas(carried)) <= SCHEMAS_INLINE_BYTES:
         return snapshot
@@ -232,9 +232,10 @@ def _to_rebuild(
     change: Change, packs: Mapping[str, Packing[Any]]
 ) -> list[tuple[str, Callable[[Segment], bool]]]:
     """(tier, which leaves of it to rewrite)."""
-    if change.recluster:
-        return [("files", lambda leaf: leaf.id in change.recluster)]
-    if not change.compact_metadata:
+    clustered = {leaf for u in change.of(ClusterLeaves) for leaf in u.leaves}
+    if clustered:
+        return [("files", lambda leaf: leaf.id in clustered)]
+    if not change.of(PackMetadata):
         return []
 
     def untidy(tier_name: str) -> Callable[[Segment], bool]:

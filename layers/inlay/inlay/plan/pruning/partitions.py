@@ -28,12 +28,12 @@ from inlay.format.partition import (
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import UNPARTITIONED, PartitionField, PartitionSpec, Snapshot
 from inlay.format.values import is_nan, order_key
-from inlay.plan.change import Conflict, SpecEdit
+from inlay.plan.change import Conflict, SetPartitioning
 
 GroupKey = tuple[int, Partition]
 
 
-def sources(snapshot: Snapshot) -> frozenset[int]:
+def source_fields(snapshot: Snapshot) -> frozenset[int]:
     """Field ids that the current spec uses: columns that may not be dropped."""
     return frozenset(field.source for field in current_spec(snapshot).fields)
 
@@ -47,7 +47,7 @@ def group_key(entry: DataFile) -> GroupKey:
     return entry.spec_id, entry.partition
 
 
-def is_uncut(entry: DataFile, specs: Iterable[PartitionSpec]) -> bool:
+def spans_partitions(entry: DataFile, specs: Iterable[PartitionSpec]) -> bool:
     """Whether a file may hold rows of several partitions of its own spec."""
     return not entry.partition and any(s.id == entry.spec_id and s.fields for s in specs)
 
@@ -55,15 +55,13 @@ def is_uncut(entry: DataFile, specs: Iterable[PartitionSpec]) -> bool:
 # -- changing the spec ----------------------------------------------------------------------------
 
 
-def is_partitioned_so(snapshot: Snapshot, edit: SpecEdit) -> bool:
+def has_partitioning(snapshot: Snapshot, edit: SetPartitioning) -> bool:
     """Whether there is nothing to change, or another commit made the same change."""
     return current_spec(snapshot).fields == edit.fields
 
 
-def validate_spec(snapshot: Snapshot, edit: SpecEdit | None) -> Conflict | None:
+def validate_spec(snapshot: Snapshot, edit: SetPartitioning) -> Conflict | None:
     """Why the table cannot be partitioned this way. Existing files stay as they are in any case."""
-    if edit is None:
-        return None
     if edit.planned_on != snapshot.spec_id:
         return Conflict("the table was partitioned in another way by another commit")
     if not applies_to(edit.fields, snapshot.schema):
@@ -74,7 +72,7 @@ def validate_spec(snapshot: Snapshot, edit: SpecEdit | None) -> Conflict | None:
     return None
 
 
-def repartitioned(snapshot: Snapshot, edit: SpecEdit) -> Snapshot:
+def repartitioned(snapshot: Snapshot, edit: SetPartitioning) -> Snapshot:
     """The snapshot under the requested spec: one it had before, or a new one."""
     same = next((spec for spec in snapshot.specs if spec.fields == edit.fields), None)
     if same is not None:
@@ -87,7 +85,7 @@ def repartitioned(snapshot: Snapshot, edit: SpecEdit) -> Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class PartitionFact:
     """Every value of a column, none NULL, has this partition value (as written)."""
 
     transform: Transform
@@ -134,7 +132,7 @@ def _partitions(
 class PartitionedStats(ColumnStats):
     """Statistics of a column in one partition: besides bounds, which single values can occur."""
 
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[PartitionFact, ...] = ()
 
 
 def with_partition(
@@ -151,11 +149,11 @@ def with_partition(
             transform = parse_transform(field.transform)
             if value is None:
                 return ColumnStats(null_count=entry.rows, has_nan=False, kind=column.type)
-            stats = _narrowed(stats, Fact(transform, column.type, value))
+            stats = _narrowed(stats, PartitionFact(transform, column.type, value))
     return stats
 
 
-def _narrowed(stats: ColumnStats, fact: Fact) -> ColumnStats:
+def _narrowed(stats: ColumnStats, fact: PartitionFact) -> ColumnStats:
     decoded = decode_partition(fact.transform, fact.source, fact.value)
     if decoded is None:
         return stats
@@ -224,7 +222,7 @@ def _one_partition(transform: Transform, kind: Primitive, stats: ColumnStats) ->
     return first if first == last else None
 
 
-def carried_over(
+def partition_for_output(
     entry: DataFile, old: Schema, new: Schema, specs: Iterable[PartitionSpec]
 ) -> tuple[int, Partition]:
     """Spec and partition of a file that holds rows of `entry`, recorded under schema `new`: no values where
