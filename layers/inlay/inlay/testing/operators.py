@@ -16,7 +16,7 @@ from inlay.format.codec import decode_snapshot
 from inlay.ops.commit.driver import commit
 from inlay.ops.context import Context
 from inlay.ops.verify.repair import repair
-from inlay.plan.change import Change, Edit
+from inlay.plan.change import Change, SetProperties
 from inlay.storage.base import Got
 from inlay.storage.memory import MemoryStore
 from inlay.testing.cast import ROUNDS, crowd, enter
@@ -41,6 +41,7 @@ POINTER = f"{ROOT}/{keys.POINTER}"
 # How far back a pointer is put, at most.
 MOST_BACK = 4
 REPAIRS = 60
+A_COMMIT = Change(operation="set_properties", updates=(SetProperties({"operator": "was here"}),))
 
 
 def operators_cast(sim: Simulation) -> None:
@@ -64,7 +65,7 @@ def operator(sim: Simulation, name: str) -> None:
         for _ in range(3):
             sim.scheduler.sleep(sim.rng.uniform(0, 5))
             try:
-                commit(sim.actor_context(name), Change(operation="set_properties", edit=Edit()))
+                commit(sim.actor_context(name), A_COMMIT)
             except (ForeignArchives, TableNotFound):
                 mend(sim, name)
             except Killed:
