@@ -473,7 +473,7 @@ class _Denied:
         return self._inner.get(key, **how)
 
 
-@pytest.mark.parametrize("fate", [Fate.LOST, Fate.REFUSED])
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.TWICE])
 @pytest.mark.parametrize("error", [AccessDenied("you may not"), OSError("no route"), KeyError("x")])
 def test_whatever_keeps_the_look_from_looking_the_outcome_is_unknown(world, error, fate):
     ctx = world.faulty(once(fate, verb="put", key=POINTER))
@@ -556,7 +556,7 @@ class Story:
     def commit(self):
         self.number += 1
         name = f"file-{self.number:03}"
-        fate = self.rng.choice([Fate.DONE] * 4 + [Fate.LOST, Fate.REFUSED, Fate.RACE, Fate.UNSENT])
+        fate = self.rng.choice([Fate.DONE] * 4 + [Fate.LOST, Fate.TWICE, Fate.RACE, Fate.UNSENT])
         key = self.rng.choice(
             [POINTER, archive(self.rng.randrange(1, max(self.told, default=1) + 1))]
         )

@@ -161,11 +161,13 @@ class Context:
 
     def write_once(self, relative: str, body: bytes, *, over: str | None = None) -> Stored:
         """Create an immutable object of the table, waiting between tries; see `storage.write_once`."""
+        return write_once(
+            self.store, self.key(relative), body, before_retry=self.back_off, over=over
+        )
 
-        def wait(tried: int) -> None:
-            self.clock.sleep(self.random.uniform(0, RETRY_SECONDS * 2**tried))
-
-        return write_once(self.store, self.key(relative), body, before_retry=wait, over=over)
+    def back_off(self, tried: int) -> None:
+        """Wait before a further try of something that is written once."""
+        self.clock.sleep(self.random.uniform(0, RETRY_SECONDS * 2**tried))
 
     def location(self, name: str) -> str:
         """The whole URI of what metadata names: relative to the table root, or whole already."""

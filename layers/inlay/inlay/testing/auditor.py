@@ -185,20 +185,20 @@ class Auditor:
 
     # -- hooks --------------------------------------------------------------------------------
 
-    def after_write(self, method: str, args: tuple[Any, ...]) -> None:
+    def after_write(self, verb: str, key: str) -> None:
         if self._busy:
             return
         self._busy = True
         try:
-            if method == "put" and args[0] == self.ctx.key(keys.POINTER):
+            if verb == "put" and key == self.ctx.key(keys.POINTER):
                 self._pointer_written()
-            elif method == "put" and self.operated and "/manifest/v" in args[0]:
-                self._archived[self.who()] = (self._deeds, args[0])
-            elif method in ("delete", "delete_versions"):
+            elif verb == "put" and self.operated and "/manifest/v" in key:
+                self._archived[self.who()] = (self._deeds, key)
+            elif verb == "delete":
                 self.check_reachable()
         except InlayError as error:
             # The actor whose request this was must not take it for an answer of the store.
-            raise Violation(f"after {method}: {type(error).__name__}: {error}") from error
+            raise Violation(f"after {verb}: {type(error).__name__}: {error}") from error
         finally:
             self._busy = False
 

@@ -18,10 +18,10 @@ from inlay.ops.context import Context
 from inlay.ops.verify.repair import repair
 from inlay.plan.change import Change, SetProperties
 from inlay.storage.base import Got
+from inlay.storage.faults import Killed
 from inlay.storage.memory import MemoryStore
 from inlay.testing.cast import ROUNDS, crowd, enter
 from inlay.testing.model import Violation
-from inlay.testing.scheduler import Killed
 from inlay.testing.stage import BUCKET, ROOT, Simulation
 
 # Those whose rows are told by their request alone: what a reader saw, or a delete has read, may have been
