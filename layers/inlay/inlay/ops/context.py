@@ -32,9 +32,9 @@ from inlay.storage.write_once import Stored, write_once
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Concurrent requests of one process; S3 serves each in tens of milliseconds, so this many keep a connection
-# pool busy and bound memory.
-THREADS = 16
+# Requests of one process in flight; S3 serves each in tens of milliseconds, so this many keep a
+# connection pool busy and bound memory.
+THREADS = 32
 
 # Full jitter within a window that doubles from this with each try of a write-once object: 0.6 s for the
 # last, about a second in all.
@@ -137,7 +137,7 @@ class Context:
     clock: Clock = field(default_factory=SystemClock)
     random: random.Random = field(default_factory=random.SystemRandom)
     progress: Progress = no_progress
-    parallel: int = 16
+    parallel: int = 32
     cache: ObjectCache = field(default_factory=ObjectCache)
     # The branch whose content is read and written (inside an erasure also a tag); None is main.
     branch: str | None = None
@@ -159,9 +159,11 @@ class Context:
         """The store key of an object named relative to the table root."""
         return f"{self.root}/{relative}" if self.root else relative
 
-    def write_once(self, relative: str, body: bytes) -> Stored:
+    def write_once(self, relative: str, body: bytes, *, over: str | None = None) -> Stored:
         """Create an immutable object of the table, waiting between tries; see `storage.write_once`."""
-        return write_once(self.store, self.key(relative), body, before_retry=self.back_off)
+        return write_once(
+            self.store, self.key(relative), body, before_retry=self.back_off, over=over
+        )
 
     def back_off(self, tried: int) -> None:
         """Wait before a further try of something that is written once."""

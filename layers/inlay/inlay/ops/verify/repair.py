@@ -6,21 +6,19 @@ writes nothing and reports what would be done.
 
 What can be repaired
 
-pointer    from the newest whole version of it that the bucket keeps; without those from the newest archive.
-The
-           rebuilt pointer is a new commit on top of that state, not the old bytes: a writer that stalled
-           before the damage must not find its ETag. It moves the GC boundary to now, because the deletions
-           that the lost commits knew of are unknown. It is archived before it is written: its number may
-           have been that of a lost version, and a writer that stalled since then would store the archive of
-           that.
-history    a pointer that went back (archives beyond it follow on it) continues from the newest of them.
-Where
-           archives beyond it are of another history (an earlier table, or commits on a pointer that had
-           gone back), the table skips their numbers: it keeps its content, and no older version can be
-           opened
-archives   of the current version from the pointer; of older ones from the object versions that the bucket
-           keeps of the archive or of the pointer
-totals     counted again, and markers of files that are not live dropped, by an ordinary commit
+pointer    from the newest whole version of it that the bucket keeps; without those from the newest
+           archive. The rebuilt pointer is a commit of its own on top of that state, not the old bytes
+           again: a writer that stalled before the damage must not find its ETag. It moves the GC
+           boundary to now: what the lost commits knew of deleted objects is gone. It is archived
+           before it is written: its number may have been that of a lost version, and a writer that
+           stalled since then would store the archive of that.
+history    a pointer that went back (archives beyond it follow on it) goes on from the newest of them. Where
+           archives beyond it are of another history (a table that was here before, or commits on a pointer
+           that had gone back), the pointer's own number included, the table skips their numbers: it keeps
+           what it holds, and no older version can be opened any more
+archives   of the current version from the pointer, over what is no snapshot of that version; of older ones
+           from the object versions that the bucket keeps of the archive or of the pointer
+totals     counted anew, and markers of files that are not live dropped, by an ordinary commit
 
 What an archive cannot restore: the archive of N is written before the swap to N+1. When the pointer is lost
 and the newest archive is N, the table was at N or at N+1, and the changes of N+1 existed only in the
@@ -72,13 +70,11 @@ from inlay.plan.commit.draft import Draft
 from inlay.plan.metadata.state import State
 from inlay.plan.verify.findings import Finding, Severity
 from inlay.plan.verify.soundness import check_state
-from inlay.storage.base import Got, IfMatch, Written
+from inlay.storage.base import Got
 
 REPAIR = "repair"
 # Object versions of one key that are read, newest first: a GET each.
 MAX_OBJECT_VERSIONS = 1_000
-# The same conditional PUT again, after answers that leave its outcome open.
-MAX_PUTS = 6
 
 _MENDABLE = ("archive_missing", "archive_corrupt", "archive_differs")
 _COUNTS = ("totals_wrong", "dangling_marker")
@@ -291,21 +287,24 @@ def _rebuild(
 
 
 def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | None:
-    """Continues from the newest archive if it follows on the pointer, else skips the used numbers. None
-    when no archive is beyond the pointer, or the newest of them is broken."""
+    """Go on from the newest archive if it follows on the pointer, else skip the numbers that are taken.
+    None when no archive but the pointer's own is at its version or beyond, or the newest is broken."""
     newest = newest_archive(ctx)
     now = pointer.snapshot
-    if newest is None or newest <= now.version:
+    if newest is None or newest < now.version:
         return None
     key = archive_key(newest)
     answer = ctx.store.get(ctx.key(key))
-    if not isinstance(answer, Got):
+    if not isinstance(answer, Got) or answer.body == pointer.raw:
         return None
     try:
         found = decode_snapshot(answer.body, key=key, apart=schemas_of(ctx))
     except CorruptTable:
-        return None  # it is unknown whose it is
-    if found.table_id == now.table_id and found.version == newest and _follows(ctx, pointer, found):
+        return None  # whose it is cannot be told
+    if newest == now.version and found.version != newest:
+        return None  # no such version: the pointer's bytes take its place
+    ours = found.table_id == now.table_id and found.version == newest
+    if newest > now.version and ours and _follows(ctx, pointer, found):
         kept = (s for s in _kept_pointers(ctx) if s.snapshot.version > newest)
         source = next(
             (s for s in kept if s.snapshot.table_id == now.table_id),
@@ -441,30 +440,15 @@ def _mend_content(ctx: Context, *, dry_run: bool) -> Iterator[Mend]:
 
 
 def _put(ctx: Context, relative: str, body: bytes, etag: str | None) -> None:
-    """Overwrites exactly what was read (None: nothing existed); after any answer but success, a read
-    decides whether it landed."""
+    """Write over exactly what was looked at (None: nothing was there); whatever the answer but success,
+    a look shows whether it landed."""
     key = ctx.key(relative)
-    if etag is None:
-        try:
-            ctx.write_once(relative, body)
-        except KeyTaken as error:
-            raise _changed(ctx, key) from error
-        except StoreUnavailable as error:
-            raise _unknown(ctx, key) from error
-        return
-    for attempt in range(1, MAX_PUTS + 1):
-        answer = None
-        with suppress(StoreUnavailable):
-            answer = ctx.store.put(key, body, condition=IfMatch(etag))
-        if isinstance(answer, Written):
-            return
-        there = ctx.store.get(key)
-        if isinstance(there, Got) and there.body == body:
-            return
-        if answer is not None and answer.reason != "race":
-            raise _changed(ctx, key)
-        ctx.clock.sleep(ctx.random.uniform(0, 0.05 * 2**attempt))
-    raise _unknown(ctx, key)
+    try:
+        ctx.write_once(relative, body, over=etag)
+    except KeyTaken as error:
+        raise _changed(ctx, key) from error
+    except StoreUnavailable as error:
+        raise _unknown(ctx, key) from error
 
 
 def _changed(ctx: Context, key: str) -> ConcurrentChange:
@@ -477,4 +461,6 @@ def _changed(ctx: Context, key: str) -> ConcurrentChange:
 
 
 def _unknown(ctx: Context, key: str) -> OutcomeUnknown:
-    return OutcomeUnknown(f"{key} could not be written in {MAX_PUTS} tries", table=ctx.uri, key=key)
+    return OutcomeUnknown(
+        f"{key} could not be written: no try was answered", table=ctx.uri, key=key
+    )

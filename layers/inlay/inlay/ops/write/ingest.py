@@ -555,6 +555,8 @@ def _stamp(
             # This runs in a task of the executor: waiting for other tasks of it could block for ever.
             executor=InlineExecutor(),
         )
+    except SnapshotGone:
+        raise ObjectGone(f"{seen.source.location.uri} no longer exists") from None
     except SourceChanged:
         return Superseded(seen.source)
     return (replace(seen.entry, key=key, size=done.size, footer_size=done.footer_size),)
