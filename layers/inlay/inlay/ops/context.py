@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 # Requests of one process in flight; S3 serves each in tens of milliseconds, so this many keep a
 # connection pool busy and bound memory.
-THREADS = 16
+THREADS = 32
 
 # Full jitter within a window that doubles from this with each try of a write-once object: 0.6 s at the
 # last, about a second in all.
@@ -137,7 +137,7 @@ class Context:
     clock: Clock = field(default_factory=SystemClock)
     random: random.Random = field(default_factory=random.SystemRandom)
     progress: Progress = no_progress
-    parallel: int = 16
+    parallel: int = 32
     cache: ObjectCache = field(default_factory=ObjectCache)
     # Whose content is read and written: a branch's (inside an erasure also a tag's); None is main.
     branch: str | None = None
@@ -159,13 +159,15 @@ class Context:
         """The store key of an object named relative to the table root."""
         return f"{self.root}/{relative}" if self.root else relative
 
-    def write_once(self, relative: str, body: bytes) -> Stored:
+    def write_once(self, relative: str, body: bytes, *, over: str | None = None) -> Stored:
         """Create an immutable object of the table, waiting between tries; see `storage.write_once`."""
+        return write_once(
+            self.store, self.key(relative), body, before_retry=self.back_off, over=over
+        )
 
-        def wait(tried: int) -> None:
-            self.clock.sleep(self.random.uniform(0, RETRY_SECONDS * 2**tried))
-
-        return write_once(self.store, self.key(relative), body, before_retry=wait)
+    def back_off(self, tried: int) -> None:
+        """Wait before a further try of something that is written once."""
+        self.clock.sleep(self.random.uniform(0, RETRY_SECONDS * 2**tried))
 
     def location(self, name: str) -> str:
         """The whole URI of what metadata names: relative to the table root, or whole already."""

@@ -31,14 +31,24 @@ def layout_of(snapshot: Snapshot) -> Layout:
     return Layout(
         target_file_bytes=target,
         row_group_rows=properties.number("write.row_group_rows"),
-        # A file ends with a row group, so none may be far larger than a file. Rows encode to about a
-        # third of what they take in memory.
-        row_group_bytes=min(properties.number("write.row_group_bytes"), 3 * target),
+        # A file ends with a row group, so none may be larger than a file.
+        row_group_bytes=min(properties.number("write.row_group_bytes"), target),
         compression=properties.text("write.compression"),
         sort_by=snapshot.sort_by,
         stats_columns=snapshot.stats_columns,
+        bloom_columns=_bloom_columns(snapshot, properties),
         spec=current_spec(snapshot),
     )
+
+
+def _bloom_columns(snapshot: Snapshot, properties: Properties) -> tuple[int, ...]:
+    """The columns of `write.bloom_filters`. Of a key the column that files are sorted by first needs none:
+    bounds find its values."""
+    wanted = properties.text("write.bloom_filters")
+    if wanted == "key":
+        return tuple(i for i in snapshot.primary_key if i not in snapshot.sort_by[:1])
+    names = {name.strip() for name in wanted.split(",")}
+    return tuple(field.id for field in snapshot.schema.fields if field.name in names)
 
 
 def target_of(ctx: Context, time_us: int) -> Target:

@@ -46,6 +46,7 @@ from inlay.plan.refs.refs import MAIN, held_versions, past_view, ref_view
 from inlay.storage.base import Missing, Refused
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Sequence[Any])
 
 # An as-of read finds a hexadecimal digit of the version with each hop.
 MAX_HOPS = 16
@@ -268,7 +269,7 @@ def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:
     ]
     wanted = {s.id: ("nodes" if s.level else kind, s) for kind, s in asked}.values()
 
-    def load(item: tuple[Kind, Segment]) -> tuple[Kind, str, tuple[Any, ...]]:
+    def load(item: tuple[Kind, Segment]) -> tuple[Kind, str, Sequence[Any]]:
         kind, segment = item
         key = ctx.key(keys.segment_key(segment.id))
         answer = ctx.store.get(key)
@@ -283,7 +284,7 @@ def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:
     return State(state.snapshot, grown(state.contents, ctx.map(load, wanted)))
 
 
-def decode_segment(kind: Kind, data: bytes, *, key: str, types: Types) -> tuple[Any, ...]:
+def decode_segment(kind: Kind, data: bytes, *, key: str, types: Types) -> Sequence[Any]:
     match kind:
         case "files":
             return decode_files(data, key=key)
@@ -302,7 +303,7 @@ def count_of(kind: Kind, entries: Sequence[Any]) -> int:
     return sum(leaf.count for leaf in entries) if kind == "nodes" else len(entries)
 
 
-def grown(contents: Contents, more: Iterable[tuple[Kind, str, tuple[Any, ...]]]) -> Contents:
+def grown(contents: Contents, more: Iterable[tuple[Kind, str, Sequence[Any]]]) -> Contents:
     """`contents` with these segments as well."""
     found: dict[Kind, dict[str, Any]] = {
         "files": dict(contents.files),
@@ -409,9 +410,9 @@ def bounded(contents: Contents) -> Contents:
     )
 
 
-def _newest(entries: Mapping[str, tuple[T, ...]], most: int) -> dict[str, tuple[T, ...]]:
+def _newest(entries: Mapping[str, S], most: int) -> dict[str, S]:
     left = most
-    found: dict[str, tuple[T, ...]] = {}
+    found: dict[str, S] = {}
     for segment_id in reversed(list(entries)):
         left -= len(entries[segment_id])
         if left >= 0:

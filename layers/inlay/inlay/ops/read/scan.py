@@ -36,13 +36,15 @@ from inlay.parquet.read.reader import (
     READ_AHEAD_BYTES,
     Ahead,
     Wanted,
+    count_rows,
     read_tasks,
 )
+from inlay.parquet.read.selection import subschema
 from inlay.parse import format_predicate, parse_condition
 from inlay.plan.change import NeedSegments
-from inlay.plan.metadata.state import State, live_files
+from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.scan import FileTask, ScanPlan, plan_scan, segment_may_match
+from inlay.plan.scan.scan import FileTask, ScanPlan, leaf_candidates, plan_scan, segment_may_match
 
 _HIDDEN = (POSITION_COLUMN, FILE_COLUMN)
 
@@ -109,7 +111,6 @@ class Scan(ArrowStream):
         self._ctx = ctx
         self._state = state
         self._schema = state.snapshot.schema
-        self._declared = Declared.of(state.snapshot)
         self._evidence = Evidence.of_snapshot(state.snapshot)
         self._columns = checked_columns(columns, self._schema, hidden=_HIDDEN, paths=True)
         self._limit = limit
@@ -117,6 +118,7 @@ class Scan(ArrowStream):
         self._eager = eager  # False: who reads may stop early, so reading ahead starts small
         self._where = row_filter(where, self._schema, ctx.clock.now_us)
         self._predicate, self._filter = self._where.predicate, self._where.filter
+        self._declared = Declared.of(state.snapshot, subschema(self._schema, self._wanted.columns))
         self._plan: ScanPlan | None = None
         self._pinned = pinned
 
@@ -168,8 +170,13 @@ class Scan(ArrowStream):
             state = load_segments(self._ctx, state, need)
         opened = state.open_files(self._may_match)
         loaded = state.contents.files
-        files = [f for leaf in opened.leaves for _, f in live_files(leaf, loaded[leaf.id])]
-        return [*files, *state.snapshot.files.inline], opened.left_out, list(state.markers())
+        files: list[DataFile] = []
+        left_out = opened.left_out
+        for leaf in opened.leaves:
+            found, others = leaf_candidates(leaf, loaded[leaf.id], self._predicate)
+            files += found
+            left_out += others
+        return [*files, *state.snapshot.files.inline], left_out, list(state.markers())
 
     def _may_match(self, segments: Sequence[Segment]) -> Sequence[bool]:
         if isinstance(self._filter, ExpressionFilter):
@@ -277,6 +284,7 @@ class Scan(ArrowStream):
         if self._limit is not None:
             # Who wants few rows shall not pay for many: start with one row group, double from there.
             ahead = replace(ahead, first=1, unit_bytes=0)
+            wanted = replace(wanted, limit=self._limit)
         elif not self._eager:
             ahead = replace(ahead, first=1)
         return read_tasks(self._ctx.objects, self._tasks(), wanted, self._ctx.executor, ahead=ahead)
@@ -295,17 +303,16 @@ class Scan(ArrowStream):
     def count(self) -> int:
         """How many rows there are: by metadata where no delete and no filter is in the way, else by
         reading only the columns these look at."""
-        tasks = self.plan.tasks
-        judged: Sequence[FileTask]
-        if self._filter is not None:
-            judged = tasks
-        else:
-            judged = [task for task in tasks if not task.whole]
-        sure = sum(task.file.rows for task in tasks) - sum(task.file.rows for task in judged)
-        wanted = replace(self._wanted, columns=(), position=False, file=False)
+        judged, found = [], 0
+        for task in self.plan.tasks:
+            rows = task.live_rows if self._filter is None else None
+            found += rows or 0
+            if rows is None:
+                judged.append(task)
         ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel)
-        read = read_tasks(self._ctx.objects, judged, wanted, self._ctx.executor, ahead=ahead)
-        found: int = sure + sum(batch.num_rows for batch in read)
+        ctx = self._ctx
+        counts = count_rows(ctx.objects, judged, self._wanted, ctx.executor, ahead=ahead)
+        found += sum(rows for _, rows in counts)
         return found if self._limit is None else min(found, self._limit)
 
     def __repr__(self) -> str:

@@ -14,10 +14,10 @@ pointer    from the newest whole version of it that the bucket keeps; without th
            stalled since then would store the archive of that.
 history    a pointer that went back (archives beyond it follow on it) goes on from the newest of them. Where
            archives beyond it are of another history (a table that was here before, or commits on a pointer
-           that had gone back), the table skips their numbers: it keeps what it holds, and no older version
-           can be opened any more
-archives   of the current version from the pointer; of older ones from the object versions that the
-           bucket keeps of the archive or of the pointer
+           that had gone back), the pointer's own number included, the table skips their numbers: it keeps
+           what it holds, and no older version can be opened any more
+archives   of the current version from the pointer, over what is no snapshot of that version; of older ones
+           from the object versions that the bucket keeps of the archive or of the pointer
 totals     counted anew, and markers of files that are not live dropped, by an ordinary commit
 
 What an archive cannot give back: the archive of N is written before the swap to N+1. When the pointer
@@ -70,13 +70,11 @@ from inlay.plan.commit.draft import Draft
 from inlay.plan.metadata.state import State
 from inlay.plan.verify.findings import Finding, Severity
 from inlay.plan.verify.soundness import check_state
-from inlay.storage.base import Got, IfMatch, Written
+from inlay.storage.base import Got
 
 REPAIR = "repair"
 # Object versions of one key that are looked at, the newest first: a GET each.
 MAX_OBJECT_VERSIONS = 1_000
-# The same conditional PUT again, after answers that told nothing.
-MAX_PUTS = 6
 
 _MENDABLE = ("archive_missing", "archive_corrupt", "archive_differs")
 _COUNTS = ("totals_wrong", "dangling_marker")
@@ -290,20 +288,23 @@ def _rebuild(
 
 def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | None:
     """Go on from the newest archive if it follows on the pointer, else skip the numbers that are taken.
-    None when no archive is beyond the pointer, or the newest of them is broken."""
+    None when no archive but the pointer's own is at its version or beyond, or the newest is broken."""
     newest = newest_archive(ctx)
     now = pointer.snapshot
-    if newest is None or newest <= now.version:
+    if newest is None or newest < now.version:
         return None
     key = archive_key(newest)
     answer = ctx.store.get(ctx.key(key))
-    if not isinstance(answer, Got):
+    if not isinstance(answer, Got) or answer.body == pointer.raw:
         return None
     try:
         found = decode_snapshot(answer.body, key=key, apart=schemas_of(ctx))
     except CorruptTable:
         return None  # whose it is cannot be told
-    if found.table_id == now.table_id and found.version == newest and _follows(ctx, pointer, found):
+    if newest == now.version and found.version != newest:
+        return None  # no such version: the pointer's bytes take its place
+    ours = found.table_id == now.table_id and found.version == newest
+    if newest > now.version and ours and _follows(ctx, pointer, found):
         kept = (s for s in _kept_pointers(ctx) if s.snapshot.version > newest)
         source = next(
             (s for s in kept if s.snapshot.table_id == now.table_id),
@@ -436,29 +437,14 @@ def _mend_content(ctx: Context, *, dry_run: bool) -> Iterator[Mend]:
 
 def _put(ctx: Context, relative: str, body: bytes, etag: str | None) -> None:
     """Write over exactly what was looked at (None: nothing was there); whatever the answer but success,
-    a look tells whether it landed."""
+    a look shows whether it landed."""
     key = ctx.key(relative)
-    if etag is None:
-        try:
-            ctx.write_once(relative, body)
-        except KeyTaken as error:
-            raise _changed(ctx, key) from error
-        except StoreUnavailable as error:
-            raise _unknown(ctx, key) from error
-        return
-    for attempt in range(1, MAX_PUTS + 1):
-        answer = None
-        with suppress(StoreUnavailable):
-            answer = ctx.store.put(key, body, condition=IfMatch(etag))
-        if isinstance(answer, Written):
-            return
-        there = ctx.store.get(key)
-        if isinstance(there, Got) and there.body == body:
-            return
-        if answer is not None and answer.reason != "race":
-            raise _changed(ctx, key)
-        ctx.clock.sleep(ctx.random.uniform(0, 0.05 * 2**attempt))
-    raise _unknown(ctx, key)
+    try:
+        ctx.write_once(relative, body, over=etag)
+    except KeyTaken as error:
+        raise _changed(ctx, key) from error
+    except StoreUnavailable as error:
+        raise _unknown(ctx, key) from error
 
 
 def _changed(ctx: Context, key: str) -> ConcurrentChange:
@@ -471,4 +457,6 @@ def _changed(ctx: Context, key: str) -> ConcurrentChange:
 
 
 def _unknown(ctx: Context, key: str) -> OutcomeUnknown:
-    return OutcomeUnknown(f"{key} could not be written in {MAX_PUTS} tries", table=ctx.uri, key=key)
+    return OutcomeUnknown(
+        f"{key} could not be written: no try was answered", table=ctx.uri, key=key
+    )

@@ -6,7 +6,7 @@ that leaves open what the table needs, nothing is called an orphan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -228,7 +228,7 @@ class Walk:
         if facts != (segment.count, segment.size):
             told = f"holds {facts[0]} entries in {facts[1]} bytes, its reference says {segment.count} in"
             return finding("segment_corrupt", key, f"{told} {segment.size}")
-        return entries
+        return tuple(entries)
 
     # -- 4 entries ----------------------------------------------------------------------------
 
@@ -395,10 +395,10 @@ class Walk:
         )
 
     def _left(
-        self, segments: dict[str, Segment], kind: Kind, known: Mapping[str, tuple[Any, ...]]
+        self, segments: dict[str, Segment], kind: Kind, known: Mapping[str, Sequence[Any]]
     ) -> dict[str, tuple[Any, ...]]:
         """What can be read of these segments; the others are let go of."""
-        found = dict(known)
+        found = {i: tuple(entries) for i, entries in known.items()}
         for segment in [s for i, s in segments.items() if i not in known]:
             read = self._segment(kind, segment)
             if isinstance(read, tuple):

@@ -64,7 +64,7 @@ from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.pruning.partitions import current_spec
 from inlay.plan.scan.scan import FileTask
-from inlay.storage.base import NULL_VERSION, Location, Missing, ObjectStore, Refused
+from inlay.storage.base import NULL_VERSION, Location, ObjectStore
 from inlay.storage.metered import Usage
 
 T = TypeVar("T")
@@ -492,16 +492,11 @@ def _take(
     key = keys.data_key(loaded.date_us, ctx.new_id())
     if seen.stamp is not None:
         return _stamp(ctx, seen, key, *seen.stamp)
-    copied = copy_object(
-        ctx, seen.source.content, ctx.key(key), size=seen.entry.size, etag=seen.etag
-    )
-    match copied:
-        case Missing():
-            raise ObjectGone(f"{seen.source.location.uri} no longer exists")
-        case Refused():
-            return Superseded(seen.source)
-        case _:
-            return (replace(seen.entry, key=key),)
+    try:
+        copy_object(ctx, seen.source.content, ctx.key(key), size=seen.entry.size, etag=seen.etag)
+    except SourceChanged:
+        return Superseded(seen.source)
+    return (replace(seen.entry, key=key),)
 
 
 def _policy(snapshot: Snapshot) -> str:
@@ -562,6 +557,8 @@ def _stamp(
             # This runs in a task of the executor: waiting for others of its tasks could last for ever.
             executor=InlineExecutor(),
         )
+    except SnapshotGone:
+        raise ObjectGone(f"{seen.source.location.uri} no longer exists") from None
     except SourceChanged:
         return Superseded(seen.source)
     return (replace(seen.entry, key=key, size=done.size, footer_size=done.footer_size),)

@@ -6,7 +6,7 @@ Promise: the draft differs from its base by the change and by nothing else; coun
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
 from inlay.format.entry import DataFile, Marker, Where
@@ -236,7 +236,7 @@ class Draft:
         self.dropped_bytes += segment.bytes
         return True
 
-    def _at_hand(self, tier: Tier[DataFile]) -> Iterator[tuple[Segment, tuple[DataFile, ...]]]:
+    def _at_hand(self, tier: Tier[DataFile]) -> Iterator[tuple[Segment, Sequence[DataFile]]]:
         contents = self.state.contents
         for leaf in open_tree(tier.segments, contents.nodes).leaves:
             if leaf.id in contents.files:
