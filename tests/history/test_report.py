@@ -117,7 +117,7 @@ def test_a_million_files_would_come_out_as_a_bounded_page() -> None:
 def test_an_empty_table_has_a_report() -> None:
     t = new_table()
     report = t.report("id = 1")
-    assert report.findings == ("The table has no data files.",)
+    assert [f.what for f in report.findings] == ["The table has no data files."]
     assert page_of(report)
     _text_of(report)
 

@@ -25,6 +25,7 @@ from inlay.ops.inspect import (
     tombstones_table,
 )
 from inlay.ops.inspect.advice import (
+    Finding,
     Maintenance,
     Query,
     explain_query,
@@ -94,7 +95,7 @@ class Report:
     deleted_rows: int
     query: Query | None
     maintenance: Maintenance
-    findings: tuple[str, ...]
+    findings: tuple[Finding, ...]
 
 
 def make_report(
