@@ -14,7 +14,7 @@ from typing import Any
 from inlay.format.snapshot import Snapshot
 from inlay.functions import settings
 from inlay.functions.landing import sweep_landing
-from inlay.functions.observe import observed, tell_erasures, tell_work
+from inlay.functions.observe import observed, report_erasures, report_work
 from inlay.functions.requests import MaintenanceRequest
 from inlay.functions.rounds import Round, maintain
 from inlay.functions.tables import landing_names, table_context, usage_of
@@ -68,10 +68,10 @@ def collect_table(asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any
         life_seconds=LIFE_SECONDS if asked.life_seconds is None else asked.life_seconds,
         clock_margin_seconds=asked.clock_margin_seconds,
     )
-    tell_erasures(asked.table, snapshot.erasures, collected.waiting, now_us=loaded.date_us)
+    report_erasures(asked.table, snapshot.erasures, collected.waiting, now_us=loaded.date_us)
     return {
-        "expire": tell_work(asked.table, "expire", expired, None),
-        "collect_garbage": tell_work(asked.table, "collect_garbage", collected, usage_of(ctx)),
+        "expire": report_work(asked.table, "expire", expired, None),
+        "collect_garbage": report_work(asked.table, "collect_garbage", collected, usage_of(ctx)),
     }
 
 

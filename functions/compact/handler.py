@@ -12,7 +12,7 @@ from typing import Any
 
 from inlay.functions import settings
 from inlay.functions.messages import hand_over
-from inlay.functions.observe import count, observed, tell_failures, tell_work
+from inlay.functions.observe import count, observed, report_failures, report_work
 from inlay.functions.requests import MaintenanceRequest
 from inlay.functions.rounds import Round, maintain
 from inlay.functions.tables import table_context, usage_of
@@ -39,8 +39,8 @@ def compact_table(asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any
         memory_bytes=settings.memory_bytes(),
         dry_run=asked.dry_run,
     )
-    tell_failures(result.failures)
+    report_failures(result.failures)
     if result.hand_over:
         hand_over(ctx.uri, result.left, result.left_bytes)
     count(asked.table, {"CompactionBacklogBytes": result.left_bytes})
-    return tell_work(asked.table, "compact", result, usage_of(ctx))
+    return report_work(asked.table, "compact", result, usage_of(ctx))

@@ -17,9 +17,9 @@ from inlay.functions.deletes import apply_delete
 from inlay.functions.messages import (
     forward_delete,
     messages_of,
+    notify_rewrite,
     process,
     sent_time_us,
-    tell_rewrite,
 )
 from inlay.functions.observe import observed
 from inlay.functions.requests import read_delete
@@ -36,7 +36,7 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
     answer = process(messages_of(event), context, message)
     # One hint for each table, even after a redelivery: the first delivery may have ended just before.
     for table in sorted(erased):
-        tell_rewrite(table)
+        notify_rewrite(table)
     return answer
 
 

@@ -16,11 +16,11 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from inlay.errors import InlayError
 from inlay.functions.arrivals import Arrival, read_arrivals
 from inlay.functions.ingest_arrivals import failure_of, ingest_arrivals
-from inlay.functions.messages import TimeLeft, bury_message, is_batch, messages_of, process
-from inlay.functions.observe import observed, tell_failure
+from inlay.functions.messages import TimeLeft, dead_letter, is_batch, messages_of, process
+from inlay.functions.observe import observed, report_failure
 from inlay.functions.tables import store
 from inlay.functions.validation import parse_json
-from inlay.functions.verdict import Fate, fate_of
+from inlay.functions.verdict import MessageFate, fate_of
 
 
 @observed
@@ -70,9 +70,9 @@ def _direct(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
     except InlayError as error:
         fate = fate_of(error)
         request_id = getattr(context, "aws_request_id", "")
-        tell_failure(error, fate=fate.value, message_id=request_id)
-        if fate is Fate.RETRY:
+        report_failure(error, fate=fate.value, message_id=request_id)
+        if fate is MessageFate.RETRY:
             raise
-        bury_message(json.dumps(event), error, message_id=request_id)
+        dead_letter(json.dumps(event), error, message_id=request_id)
         return {"dead_letter": type(error).__name__}
     return dict(Counter(type(outcome).__name__.lower() for outcome in outcomes))

@@ -17,7 +17,7 @@ from inlay.errors import Unpublishable
 from inlay.format.properties import is_published
 from inlay.functions import settings
 from inlay.functions.messages import is_batch, messages_of, process
-from inlay.functions.observe import count, observed, tell_failure, tell_work
+from inlay.functions.observe import count, observed, report_failure, report_work
 from inlay.functions.pointers import swapped_tables
 from inlay.functions.requests import MaintenanceRequest, read_round
 from inlay.functions.rounds import Round, maintain
@@ -69,7 +69,7 @@ def publish_table(table: str) -> Mapping[str, Any]:
     try:
         result = publish(ctx)
     except Unpublishable as error:
-        tell_failure(error, fate="the last publication stays", message_id=table)
+        report_failure(error, fate="the last publication stays", message_id=table)
         count(table, {"Unpublishable": 1})
         return {"unpublishable": error.message}
-    return {"publish": tell_work(table, "publish", result, usage_of(ctx))}
+    return {"publish": report_work(table, "publish", result, usage_of(ctx))}

@@ -16,12 +16,12 @@ from inlay.functions.deletes import apply_delete
 from inlay.functions.messages import (
     is_batch,
     messages_of,
+    notify_rewrite,
     process,
     seconds_left,
     sent_time_us,
-    tell_rewrite,
 )
-from inlay.functions.observe import count, logger, observed, tell_failures, tell_work
+from inlay.functions.observe import count, logger, observed, report_failures, report_work
 from inlay.functions.requests import (
     MAX_HOPS,
     DeleteRequest,
@@ -80,16 +80,16 @@ def rewrite_table(asked: RewriteRequest, seconds: float) -> Mapping[str, Any]:
     erased = advance_erasures(ctx, base=base, deadline_seconds=seconds, memory_bytes=memory)
     left_seconds = seconds - (time.monotonic() - started)
     result = rewrite(ctx, where=where, deadline_seconds=left_seconds, memory_bytes=memory)
-    tell_failures([*erased.failures, *result.failures])
+    report_failures([*erased.failures, *result.failures])
     if (erased.left and erased.commits) or (result.left and result.commits):
         # Only after progress, and a limited number of times: work that never finishes must not repeat for
         # ever.
         if asked.hops < MAX_HOPS:
-            tell_rewrite(asked.table, asked.where, hops=asked.hops + 1)
+            notify_rewrite(asked.table, asked.where, hops=asked.hops + 1)
         else:
             logger.warning("left to the schedule", table=asked.table, hops=asked.hops)
             count(asked.table, {"HopsSpent": 1})
     return {
-        "erase": tell_work(asked.table, "erase", erased, None),
-        "rewrite": tell_work(asked.table, "rewrite", result, usage_of(ctx)),
+        "erase": report_work(asked.table, "erase", erased, None),
+        "rewrite": report_work(asked.table, "rewrite", result, usage_of(ctx)),
     }

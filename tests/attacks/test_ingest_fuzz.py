@@ -23,7 +23,7 @@ import pytest
 
 import inlay
 from inlay.errors import InlayError
-from inlay.ops.write.ingest import Ingested, Rejected, Source, Superseded, ingest
+from inlay.ops.write.ingest import Ingested, IngestSource, Rejected, Superseded, ingest
 from inlay.parquet.footer.fields import File
 from inlay.parquet.footer.footer import trailer
 from inlay.parquet.footer.thrift import Items, Pairs, decode_struct, encode_struct
@@ -234,14 +234,14 @@ class Lake:
     def store(self) -> Any:
         return self.table._ctx.store
 
-    def land(self, name: str, body: bytes) -> Source:
+    def land(self, name: str, body: bytes) -> IngestSource:
         key = f"in/{name}.parquet"
         put = self.store.put(key, body)
         assert isinstance(put, Written)
-        return Source(Location("memory", self.store.bucket, key), etag=put.etag)
+        return IngestSource(Location("memory", self.store.bucket, key), etag=put.etag)
 
 
-def check_batch(lake: Lake, sources: Sequence[Source], sound: Sequence[int]) -> list[int]:
+def check_batch(lake: Lake, sources: Sequence[IngestSource], sound: Sequence[int]) -> list[int]:
     """Ingest, and see that every source had the outcome it may have; which broken ones came in."""
     done = ingest(lake.table._ctx, sources)
     taken = []

@@ -10,18 +10,19 @@ from tests.cli.conftest import Run
 
 from inlay import errors
 from inlay.cli.failures import EXIT_CODES, describe, failing_well
-from inlay.errors import InlayError, Kind
+from inlay.errors import ErrorKind, InlayError
 
 
 @pytest.mark.parametrize(
-    ("kind", "code"), [(Kind.INPUT, 2), (Kind.RETRY, 75), (Kind.REBASE, 75), (Kind.PAGE, 70)]
+    ("kind", "code"),
+    [(ErrorKind.INPUT, 2), (ErrorKind.RETRY, 75), (ErrorKind.REBASE, 75), (ErrorKind.PAGE, 70)],
 )
-def test_the_exit_code_tells_who_has_to_act(kind: Kind, code: int) -> None:
+def test_the_exit_code_tells_who_has_to_act(kind: ErrorKind, code: int) -> None:
     assert EXIT_CODES[kind] == code
 
 
 def test_every_kind_has_an_exit_code() -> None:
-    assert set(EXIT_CODES) == set(Kind)
+    assert set(EXIT_CODES) == set(ErrorKind)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from inlay.errors import InlayError, OutcomeUnknown, RequestReused, StaleUpload
 from inlay.format import keys
 from inlay.ops.commit.driver import Committed, Skipped, commit
 from inlay.ops.commit.group import commit_all, commit_together, may_join, merge, only_appends
-from inlay.ops.commit_queue import Turns
+from inlay.ops.commit_queue import CommitQueue
 from inlay.ops.metadata.load import load_pointer
 from inlay.plan.change import AdvanceStream, Change, MoveBoundary, RemoveFiles, Request
 from inlay.storage.faults import Fate, Killed, once
@@ -151,7 +151,7 @@ class Threads:
         self.held = at("put", POINTER, lambda: self._until(waiting))
         self.world = world
         self.told: dict[str, object] = {}
-        self.turns: Turns = Turns()
+        self.turns: CommitQueue = CommitQueue()
         self.base = world.pointer()
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
@@ -282,7 +282,7 @@ def test_tables_opened_apart_share_their_turns():
 
 
 def test_a_thread_alone_works_at_once():
-    turns: Turns[int, int, int] = Turns()
+    turns: CommitQueue[int, int, int] = CommitQueue()
     seen: list[object] = []
 
     def work(items, kept):
@@ -294,7 +294,7 @@ def test_a_thread_alone_works_at_once():
 
 
 def test_a_failed_turn_keeps_nothing_and_ends():
-    turns: Turns[int, int, int] = Turns()
+    turns: CommitQueue[int, int, int] = CommitQueue()
 
     def fail(items, kept):
         raise ValueError
@@ -308,7 +308,7 @@ def test_a_failed_turn_keeps_nothing_and_ends():
 
 
 def test_turns_are_taken_in_order_each_by_one_thread_and_never_two_at_a_time():
-    turns: Turns[int, int, None] = Turns()
+    turns: CommitQueue[int, int, None] = CommitQueue()
     lock, inside, workers, served = threading.Lock(), [0], [], []
 
     def work(items, kept):
@@ -334,7 +334,7 @@ def test_turns_are_taken_in_order_each_by_one_thread_and_never_two_at_a_time():
 
 
 def test_an_interrupted_waiter_does_not_keep_the_others_waiting(monkeypatch):
-    turns: Turns[str, str, None] = Turns()
+    turns: CommitQueue[str, str, None] = CommitQueue()
     entered, let_go, told = threading.Event(), threading.Event(), []
 
     def work(items, kept):
@@ -370,7 +370,7 @@ def test_an_interrupted_waiter_does_not_keep_the_others_waiting(monkeypatch):
 
 
 def test_one_interrupted_at_its_turn_leaves_the_turn_to_the_next(monkeypatch):
-    turns: Turns[str, str, None] = Turns()
+    turns: CommitQueue[str, str, None] = CommitQueue()
 
     def interrupted(event, timeout=None):
         raise KeyboardInterrupt

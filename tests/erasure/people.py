@@ -21,7 +21,7 @@ from inlay.ops.metadata.load import load_entries, load_pointer
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
-from inlay.ops.write.ingest import Source, ingest
+from inlay.ops.write.ingest import IngestSource, ingest
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.plan.change import Change, Request, SetProperties
 from inlay.plan.pruning.evidence import Evidence
@@ -100,7 +100,7 @@ class People:
         self, location: Location, *, adopt: bool = False, version_id: str | None = None
     ) -> Any:
         self.time.sleep(1)
-        return ingest(self.ctx, [Source(location, version_id=version_id)], adopt=adopt)
+        return ingest(self.ctx, [IngestSource(location, version_id=version_id)], adopt=adopt)
 
     def delete(self, predicate: Predicate, **options: Any) -> None:
         self.time.sleep(1)

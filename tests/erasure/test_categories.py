@@ -22,7 +22,7 @@ from inlay.ops.schema.create import create
 from inlay.ops.write.ingest import Rejected
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.footer import decode_footer
-from inlay.parquet.read.describe import describe, entry_of
+from inlay.parquet.read.describe import entry_of, parse_object_footer
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.surgery.residue import unused_entries
@@ -181,7 +181,7 @@ def test_files_without_such_entries_are_copied_by_the_server(policy: str) -> Non
 def unused(body: bytes, arrow: pa.Schema = SCHEMA, **options: Any) -> Any:
     store = MemoryStore("b")
     store.put("x", body)
-    described = describe(body, size=len(body))
+    described = parse_object_footer(body, size=len(body))
     schema = schema_from_arrow(arrow)
     entry = entry_of(described, key="x", size=len(body), schema=schema, stats_columns=(), **options)
     objects, task = Objects(store, ""), FileTask(file=entry, schema=schema)

@@ -9,7 +9,7 @@ import pytest
 
 from inlay.ops.erase.request import erase_status
 from inlay.ops.maintain.compact import compact
-from inlay.ops.write.ingest import Duplicate, Source, ingest
+from inlay.ops.write.ingest import Duplicate, IngestSource, ingest
 from inlay.plan.erasure import landing_prefix
 from inlay.storage.base import Location
 
@@ -132,7 +132,7 @@ def test_a_duplicate_event_after_the_end_changes_nothing(people: People) -> None
     people.ingest(location)
     people.erase()
     people.finish()
-    result = ingest(people.ctx, [Source(location, etag=head.info.etag)])
+    result = ingest(people.ctx, [IngestSource(location, etag=head.info.etag)])
     assert isinstance(result.outcomes[0], Duplicate)
     assert people.ids() == list(range(10))
 

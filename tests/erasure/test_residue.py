@@ -15,7 +15,7 @@ from inlay.format.schema import Primitive
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.bloom import may_hold, xxh64
-from inlay.parquet.read.describe import describe, entry_of
+from inlay.parquet.read.describe import entry_of, parse_object_footer
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.surgery.residue import Searched, find_residue
 from inlay.storage.memory import MemoryStore
@@ -34,7 +34,7 @@ def search(body: bytes, predicate: Predicate) -> Searched:
     """Search one file, and check what it says it cost."""
     store = MeteredStore(MemoryStore("b"))
     store.put("x.parquet", body)
-    described = describe(body, size=len(body))
+    described = parse_object_footer(body, size=len(body))
     plain = pa.schema(
         [
             f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f

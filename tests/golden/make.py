@@ -32,7 +32,7 @@ import inlay
 from inlay.format.snapshot import FORMAT_VERSION, Ref
 from inlay.ops.commit.driver import commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.write.ingest import Source, ingest
+from inlay.ops.write.ingest import IngestSource, ingest
 from inlay.plan.change import AdvanceStream, Change, ClusterLeaves, SetRefs
 from inlay.plan.metadata import leaves as tiers
 from inlay.plan.metadata import pointer_budget as fit
@@ -241,7 +241,7 @@ def late(t: inlay.Table, ctx: Context) -> Iterator[inlay.Table]:
     sink = io.BytesIO()
     pq.write_table(rows(400, 30), sink, row_group_size=10)
     ctx.store.put("in/landed.parquet", sink.getvalue())
-    ingest(ctx, [Source(Location("memory", "golden", "in/landed.parquet"))])
+    ingest(ctx, [IngestSource(Location("memory", "golden", "in/landed.parquet"))])
     t.refresh()
     yield t
     landed = next(f.key for f in t.entries()[0] if f.row_groups == 3)

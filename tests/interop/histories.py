@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import inlay
-from inlay.errors import InlayError, InvalidRequest, Kind
+from inlay.errors import ErrorKind, InlayError, InvalidRequest
 from inlay.ops.erase.request import advance_erasures
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int32()), ("s", pa.string()), ("d", pa.date32())])
@@ -74,7 +74,7 @@ class History:
             todo()
         except InlayError as error:
             # What the table refuses is no step; a broken promise is.
-            assert error.kind in (Kind.INPUT, Kind.REBASE), self.log
+            assert error.kind in (ErrorKind.INPUT, ErrorKind.REBASE), self.log
             self.log[-1] += f" ({type(error).__name__})"
         self.table.refresh()
 

@@ -10,8 +10,8 @@ import inlay.ops.collect_garbage as module
 from inlay.errors import (
     ClocksDisagree,
     CorruptTable,
+    ErrorKind,
     InvalidRequest,
-    Kind,
     StaleUpload,
     VersionNotFound,
 )
@@ -460,7 +460,7 @@ def test_clocks_that_contradict_each_other_delete_nothing(behind: float) -> None
     bench.append(1)
     with pytest.raises(ClocksDisagree) as told:
         collect_garbage(bench.ctx, grace_seconds=0)
-    assert told.value.kind is Kind.PAGE and str(abs(int(behind)))[:2] in str(told.value)
+    assert told.value.kind is ErrorKind.PAGE and str(abs(int(behind)))[:2] in str(told.value)
     assert key in bench.keys("data/")
     collect_garbage(bench.ctx, grace_seconds=0, clock_margin_seconds=abs(behind))
     assert key not in bench.keys("data/")

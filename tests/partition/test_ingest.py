@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-from inlay.ops.write.ingest import Duplicate, Ingested, Rejected, Source, Superseded, ingest
+from inlay.ops.write.ingest import Duplicate, Ingested, IngestSource, Rejected, Superseded, ingest
 from inlay.storage.base import Written
 from inlay.storage.open import parse_location
 
@@ -211,7 +211,7 @@ def test_a_file_overwritten_while_it_is_cut_is_superseded() -> None:
             lake.land(rows([0, 30, 60]))
         return found
 
-    source = Source(parse_location(uri), etag=lake.etag)
+    source = IngestSource(parse_location(uri), etag=lake.etag)
     store.get_suffix = overwrite_after_the_look  # type: ignore[method-assign]
     try:
         result = ingest(lake.table._ctx, [source])

@@ -22,7 +22,7 @@ from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, read_tasks
-from inlay.parquet.read.statistics import describe
+from inlay.parquet.read.statistics import entry_of_file
 from inlay.parquet.write.writer import Layout, Target, write_files
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.scan import ScanPlan, plan_scan
@@ -111,7 +111,7 @@ class Lake:
         """A file of some other writer, as ingest would describe it."""
         key = key or f"data/{next(self.names)}.parquet"
         self.store.put(f"{ROOT}/{key}", body)
-        return describe(
+        return entry_of_file(
             pq.read_metadata(pa.BufferReader(body)),
             key=key,
             size=len(body),

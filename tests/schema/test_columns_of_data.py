@@ -12,7 +12,7 @@ from tests.schema.conftest import again, rows_of, table_of
 
 import inlay
 from inlay.errors import SchemaMismatch
-from inlay.ops.write.ingest import Ingested, Rejected, Source, ingest
+from inlay.ops.write.ingest import Ingested, IngestSource, Rejected, ingest
 from inlay.storage.base import Location
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.struct([("x", pa.int32())]))])
@@ -22,12 +22,12 @@ def growing() -> inlay.Table:
     return table_of(SCHEMA, properties={"schema.evolve": "add"})
 
 
-def landed(table: inlay.Table, name: str, rows: pa.Table) -> Source:
+def landed(table: inlay.Table, name: str, rows: pa.Table) -> IngestSource:
     sink = io.BytesIO()
     pq.write_table(rows, sink)
     store = table._ctx.store
     store.put(f"in/{name}", sink.getvalue())
-    return Source(Location("memory", store.bucket, f"in/{name}"))
+    return IngestSource(Location("memory", store.bucket, f"in/{name}"))
 
 
 def test_by_default_data_with_other_columns_is_refused() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from inlay.errors import InlayError, Kind
+from inlay.errors import ErrorKind, InlayError
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
@@ -186,5 +186,5 @@ def test_an_error_that_may_be_retried_says_so():
     sim.world.counts.clear()
     with pytest.raises(InlayError) as caught:
         append(sim.actor_context("world"), as_table(MORE))
-    assert caught.value.kind in (Kind.RETRY, Kind.REBASE)
+    assert caught.value.kind in (ErrorKind.RETRY, ErrorKind.REBASE)
     assert load_pointer(sim.auditor.ctx).snapshot.version == sim.auditor.newest

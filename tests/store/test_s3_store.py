@@ -16,9 +16,9 @@ import pytest
 
 from inlay.errors import (
     AccessDenied,
+    ErrorKind,
     InlayError,
     InvalidRequest,
-    Kind,
     PageError,
     StoreUnavailable,
     UnsupportedFile,
@@ -200,20 +200,20 @@ def test_a_refused_swap_says_why_and_when(
 @pytest.mark.parametrize(
     ("say", "error", "kind", "words"),
     [
-        (Say(403, "AccessDenied"), AccessDenied, Kind.PAGE, "policies"),
-        (Say(403, "SignatureDoesNotMatch"), AccessDenied, Kind.PAGE, "credentials"),
-        (Say(400, "ExpiredToken"), AccessDenied, Kind.PAGE, "credentials"),
-        (Say(403, "InvalidObjectState"), UnsupportedFile, Kind.INPUT, "Restore"),
-        (Say(404, "NoSuchBucket"), InvalidRequest, Kind.INPUT, "lake"),
-        (Say(400, "InvalidArgument"), InvalidRequest, Kind.INPUT, "InvalidArgument"),
-        (Say(400, "RequestTimeout"), StoreUnavailable, Kind.RETRY, "RequestTimeout"),
-        (Say(501, "NotImplemented"), PageError, Kind.PAGE, "conditional writes"),
-        (Say(418, "Teapot"), PageError, Kind.PAGE, "Teapot"),
-        (Say(409, "OperationAborted"), StoreUnavailable, Kind.RETRY, "OperationAborted"),
+        (Say(403, "AccessDenied"), AccessDenied, ErrorKind.PAGE, "policies"),
+        (Say(403, "SignatureDoesNotMatch"), AccessDenied, ErrorKind.PAGE, "credentials"),
+        (Say(400, "ExpiredToken"), AccessDenied, ErrorKind.PAGE, "credentials"),
+        (Say(403, "InvalidObjectState"), UnsupportedFile, ErrorKind.INPUT, "Restore"),
+        (Say(404, "NoSuchBucket"), InvalidRequest, ErrorKind.INPUT, "lake"),
+        (Say(400, "InvalidArgument"), InvalidRequest, ErrorKind.INPUT, "InvalidArgument"),
+        (Say(400, "RequestTimeout"), StoreUnavailable, ErrorKind.RETRY, "RequestTimeout"),
+        (Say(501, "NotImplemented"), PageError, ErrorKind.PAGE, "conditional writes"),
+        (Say(418, "Teapot"), PageError, ErrorKind.PAGE, "Teapot"),
+        (Say(409, "OperationAborted"), StoreUnavailable, ErrorKind.RETRY, "OperationAborted"),
         (
             Say(200, date=None, headers={"ETag": '"a"', "Last-Modified": DATE}),
             PageError,
-            Kind.PAGE,
+            ErrorKind.PAGE,
             "Date",
         ),
     ],
@@ -223,7 +223,7 @@ def test_what_s3_says_decides_who_acts(
     scripted: ScriptedS3,
     say: Say,
     error: type[InlayError],
-    kind: Kind,
+    kind: ErrorKind,
     words: str,
 ) -> None:
     scripted.script = [say]

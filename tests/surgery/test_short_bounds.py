@@ -16,11 +16,11 @@ from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.schema.create import create
 from inlay.ops.verify.table import verify
 from inlay.ops.write.delete import delete
-from inlay.ops.write.ingest import Source, ingest
+from inlay.ops.write.ingest import IngestSource, ingest
 from inlay.parquet.footer.fields import Meta, Stats
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.footer.thrift import encode_struct
-from inlay.parquet.read.describe import describe
+from inlay.parquet.read.describe import parse_object_footer
 from inlay.storage.base import Location
 
 from ..maintenance.bench import Bench, id_is, new_bench
@@ -45,7 +45,9 @@ def test_a_file_whose_writer_cuts_fixed_width_bounds_is_a_file_like_any_other(
     create(bench.ctx, table.schema)
     bench.store.put("ingest/fixed/a.parquet", data)
     bench.time.sleep(1)
-    assert ingest(bench.ctx, [Source(Location("memory", "b", "ingest/fixed/a.parquet"))]).write
+    assert ingest(
+        bench.ctx, [IngestSource(Location("memory", "b", "ingest/fixed/a.parquet"))]
+    ).write
     bench.time.sleep(1)
     delete(bench.ctx, id_is(7, 150))
     assert bench.ids() == [at for at in range(ROWS) if at not in (7, 150)]
@@ -86,4 +88,4 @@ def test_short_bounds_of_other_types_are_damage() -> None:
     thrift = encode_struct(footer.tree)
     data = data[: len(data) - footer.length] + thrift + trailer(len(thrift))
     with pytest.raises(UnreadableFile, match="shorter than a value"):
-        describe(data, size=len(data))
+        parse_object_footer(data, size=len(data))

@@ -26,7 +26,7 @@ from inlay.ops.maintain.expire import expire
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.verify.table import DEPTHS, verify
 from inlay.ops.write.delete import delete
-from inlay.ops.write.ingest import Source, ingest
+from inlay.ops.write.ingest import IngestSource, ingest
 from inlay.plan.verify.findings import MAX_PER_KIND, RULES
 from inlay.storage.base import Location
 
@@ -188,7 +188,7 @@ def test_findings_of_one_kind_are_bounded_and_all_counted() -> None:
 def test_an_adopted_file_that_was_written_over_is_found() -> None:
     bench = new_bench()
     bench.store.put("in/a.parquet", _parquet(3))
-    ingest(bench.ctx, [Source(Location("memory", "b", "in/a.parquet"))], adopt=True)
+    ingest(bench.ctx, [IngestSource(Location("memory", "b", "in/a.parquet"))], adopt=True)
     assert verify(bench.ctx, depth="pages").findings == ()
     other = _parquet(3, first=50)
     bench.store.put("in/a.parquet", other)

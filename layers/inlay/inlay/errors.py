@@ -19,7 +19,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Kind(Enum):
+class ErrorKind(Enum):
     """Who can act on an error."""
 
     RETRY = "retry"
@@ -35,7 +35,7 @@ class InlayError(Exception):
     goes into the text and, as fields, into structured logs. None of it is ever a row's value.
     """
 
-    kind: Kind = Kind.PAGE
+    kind: ErrorKind = ErrorKind.PAGE
     default_next_step: str = ""
 
     def __init__(
@@ -104,19 +104,19 @@ def a_type(value: object) -> str:
 
 
 class RetryError(InlayError):
-    kind = Kind.RETRY
+    kind = ErrorKind.RETRY
 
 
 class RebaseError(InlayError):
-    kind = Kind.REBASE
+    kind = ErrorKind.REBASE
 
 
 class InputError(InlayError):
-    kind = Kind.INPUT
+    kind = ErrorKind.INPUT
 
 
 class PageError(InlayError):
-    kind = Kind.PAGE
+    kind = ErrorKind.PAGE
 
 
 # -- retry ----------------------------------------------------------------------------------------

@@ -557,7 +557,7 @@ class Table:
         became of each."""
         if isinstance(uris, str | os.PathLike):
             raise InvalidRequest("uris is one location", next_step=f"Give a list: [{str(uris)!r}]")
-        sources = [ingest_op.Source(parse_location(arguments.location(uri))) for uri in uris]
+        sources = [ingest_op.IngestSource(parse_location(arguments.location(uri))) for uri in uris]
         self._writable()
         before = _usage(self._ctx)
         result = ingest_op.ingest(self._ctx, sources, adopt=adopt, base=self._loaded)

@@ -13,7 +13,7 @@ from inlay.cli.options import AsJson, TableUri
 from inlay.cli.output import console, print_record
 from inlay.cli.values import counted, size_text
 from inlay.cli.verb import Example, add_verb
-from inlay.errors import Kind
+from inlay.errors import ErrorKind
 
 if TYPE_CHECKING:
     from inlay.ops.verify.repair import Repaired
@@ -52,7 +52,7 @@ def verify(
     else:
         _print_verified(table, result)
     if not result.ok:
-        raise typer.Exit(EXIT_CODES[Kind.PAGE])
+        raise typer.Exit(EXIT_CODES[ErrorKind.PAGE])
 
 
 def repair(
@@ -76,7 +76,7 @@ def repair(
     else:
         _print_repaired(table, result)
     if not result.ok:
-        raise typer.Exit(EXIT_CODES[Kind.PAGE])
+        raise typer.Exit(EXIT_CODES[ErrorKind.PAGE])
 
 
 def _verified_record(result: Verified) -> dict[str, Any]:

@@ -24,9 +24,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from inlay.errors import InlayError, InvalidPredicate, Kind
+from inlay.errors import ErrorKind, InlayError, InvalidPredicate
 
-EXIT_CODES = {Kind.INPUT: 2, Kind.RETRY: 75, Kind.REBASE: 75, Kind.PAGE: 70}
+EXIT_CODES = {ErrorKind.INPUT: 2, ErrorKind.RETRY: 75, ErrorKind.REBASE: 75, ErrorKind.PAGE: 70}
 
 
 @contextmanager

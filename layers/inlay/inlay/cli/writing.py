@@ -24,7 +24,7 @@ from inlay.cli.options import (
 from inlay.cli.output import note, print_record, print_rows, print_write, write_record
 from inlay.cli.values import counted
 from inlay.cli.verb import Example, add_verb
-from inlay.errors import InvalidRequest, Kind
+from inlay.errors import ErrorKind, InvalidRequest
 from inlay.format.schema import Primitive
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def ingest(
                 note(f"{facts['object']}: {facts['outcome']}" + (f": {reason}" if reason else ""))
         print_write(result.write, as_json=False)
     kinds = {each.error.kind for each in result.outcomes if isinstance(each, Rejected | Retry)}
-    if Kind.INPUT in kinds or Kind.PAGE in kinds:
+    if ErrorKind.INPUT in kinds or ErrorKind.PAGE in kinds:
         raise typer.Exit(2)
     if kinds:
         raise typer.Exit(75)

@@ -1,7 +1,7 @@
 """S3 event notifications of new objects, in every form: which object, for which table.
 
-Promise: each form gives the same `Source` for the same object, so its identity does not depend on the form.
-Events other than new objects, and files that are not meant as data (names that begin with "_" or ".",
+Promise: each form gives the same `IngestSource` for the same object, so its identity does not depend on the
+form. Events other than new objects, and files that are not meant as data (names that begin with "_" or ".",
 folder markers), give nothing. What is not an S3 event at all is refused.
 
 ========================  ==================================================  ===============
@@ -28,7 +28,7 @@ from inlay.errors import InvalidRequest
 from inlay.functions import settings
 from inlay.functions.tables import LANDING
 from inlay.functions.validation import validated
-from inlay.ops.write.ingest import Source
+from inlay.ops.write.ingest import IngestSource
 from inlay.ops.write.landing import is_data
 from inlay.storage.base import Location
 
@@ -43,7 +43,7 @@ class Arrival:
     """A new object for a table."""
 
     table: str
-    source: Source
+    source: IngestSource
 
 
 class _Named(BaseModel):
@@ -185,7 +185,7 @@ def _arrival(
     check_table_name(table)
     if not is_data(path):
         return ()
-    source = Source(
+    source = IngestSource(
         location=Location(scheme, bucket, key),
         etag=etag.strip('"') if etag else None,
         # S3 says "null" where versioning is off or suspended: that identifies no content.

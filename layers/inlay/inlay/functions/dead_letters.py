@@ -33,7 +33,7 @@ _MAX_MESSAGE_BYTES = 1_048_576
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def bury(
+def send_to_dead_letters(
     sqs: SQSClient,
     url: str,
     body: str,

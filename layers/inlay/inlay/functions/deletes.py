@@ -10,7 +10,7 @@ from __future__ import annotations
 from inlay.errors import InlayError
 from inlay.format.properties import Properties
 from inlay.format.snapshot import Snapshot
-from inlay.functions.observe import tell_write
+from inlay.functions.observe import report_write
 from inlay.functions.requests import DeleteRequest
 from inlay.functions.tables import table_context, usage_of
 from inlay.ops.commit.driver import Committed, Skipped
@@ -40,7 +40,7 @@ def apply_delete(asked: DeleteRequest, request: Request, *, heavy: bool) -> bool
     except InlayError as error:
         raise error.about(table=ctx.uri) from None
     operation = "erase" if asked.mode == "erase" else "delete"
-    tell_write(asked.table, write_result(operation, done, usage_of(ctx)))
+    report_write(asked.table, write_result(operation, done, usage_of(ctx)))
     return True
 
 

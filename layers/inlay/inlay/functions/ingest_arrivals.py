@@ -12,32 +12,32 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from inlay.errors import InlayError, InputError, Kind, TableExists, TableNotFound
+from inlay.errors import ErrorKind, InlayError, InputError, TableExists, TableNotFound
 from inlay.functions import settings
 from inlay.functions.arrivals import Arrival
 from inlay.functions.messages import NotBegun, TimeLeft
-from inlay.functions.observe import tell_superseded, tell_write
+from inlay.functions.observe import report_superseded, report_write
 from inlay.functions.tables import table_context, usage_of
 from inlay.ops.context import Context
 from inlay.ops.schema.create import create
 from inlay.ops.write.ingest import (
     Deferred,
     IngestResult,
+    IngestSource,
     Rejected,
     Retry,
-    Source,
     SourceOutcome,
     Superseded,
     ingest,
 )
-from inlay.parquet.read.describe import describe, read_tail
+from inlay.parquet.read.describe import parse_object_footer, read_tail
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
     """Ingesting this source hit an internal error."""
 
-    source: Source
+    source: IngestSource
     error: Exception
 
 
@@ -84,31 +84,31 @@ def failure_of(outcomes: Sequence[Outcome]) -> Exception | None:
 
 
 def _into_table(
-    table: str, sources: Sequence[Source], time_left: TimeLeft | None
+    table: str, sources: Sequence[IngestSource], time_left: TimeLeft | None
 ) -> Sequence[Outcome]:
     ctx = table_context(table)
     try:
         result = _ingest(ctx, sources, time_left)
     except Exception as error:
         return _failed(ctx, table, sources, error, time_left)
-    tell_write(table, replace(result.write, usage=usage_of(ctx)))
+    report_write(table, replace(result.write, usage=usage_of(ctx)))
     for outcome in result.outcomes:
         if isinstance(outcome, Superseded):
-            tell_superseded(table, outcome.source.location.key)
+            report_superseded(table, outcome.source.location.key)
     return result.outcomes
 
 
 def _failed(
     ctx: Context,
     table: str,
-    sources: Sequence[Source],
+    sources: Sequence[IngestSource],
     error: Exception,
     time_left: TimeLeft | None,
 ) -> Sequence[Outcome]:
     """The whole ingest failed. If one source may be the cause, each is ingested separately: in a batch the
     others would go to the dead letters with it."""
     whole_tables = isinstance(error, TableNotFound) or (
-        isinstance(error, InlayError) and error.kind is not Kind.INPUT
+        isinstance(error, InlayError) and error.kind is not ErrorKind.INPUT
     )
     if len(sources) > 1 and not whole_tables:
         found: list[Outcome] = []
@@ -121,11 +121,13 @@ def _failed(
     if not isinstance(error, InlayError):
         return [Broken(source, error) for source in sources]
     error.about(table=ctx.uri)
-    failed = Retry if error.kind in (Kind.RETRY, Kind.REBASE) else Rejected
+    failed = Retry if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE) else Rejected
     return [failed(source, error) for source in sources]
 
 
-def _ingest(ctx: Context, sources: Sequence[Source], time_left: TimeLeft | None) -> IngestResult:
+def _ingest(
+    ctx: Context, sources: Sequence[IngestSource], time_left: TimeLeft | None
+) -> IngestResult:
     seconds = None if time_left is None else time_left.seconds()
     try:
         return ingest(ctx, sources, cut_bytes=CUT_BYTES, deadline_seconds=seconds)
@@ -138,7 +140,7 @@ def _ingest(ctx: Context, sources: Sequence[Source], time_left: TimeLeft | None)
     return ingest(ctx, sources, cut_bytes=CUT_BYTES, deadline_seconds=seconds)
 
 
-def _schema_of_first(ctx: Context, sources: Sequence[Source]) -> pa.Schema:
+def _schema_of_first(ctx: Context, sources: Sequence[IngestSource]) -> pa.Schema:
     """The schema of the first source that can be read; the error of the last when none can."""
     for last, source in enumerate(sources, start=1):
         try:
@@ -149,8 +151,8 @@ def _schema_of_first(ctx: Context, sources: Sequence[Source]) -> pa.Schema:
     raise AssertionError("ingest was called without sources")
 
 
-def _read_schema(ctx: Context, source: Source) -> pa.Schema:
+def _read_schema(ctx: Context, source: IngestSource) -> pa.Schema:
     location = source.location
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
     got = read_tail(store, location)
-    return describe(got.body, size=got.size).arrow
+    return parse_object_footer(got.body, size=got.size).arrow

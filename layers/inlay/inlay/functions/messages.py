@@ -23,17 +23,17 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from inlay.errors import InlayError, InvalidRequest, StoreUnavailable
 from inlay.functions import settings
-from inlay.functions.dead_letters import bury
+from inlay.functions.dead_letters import send_to_dead_letters
 from inlay.functions.observe import (
-    Told,
-    Unexpected,
+    InternalFailure,
+    ReportedFailure,
     count,
     function_name,
     logger,
-    tell_failure,
+    report_failure,
 )
 from inlay.functions.validation import without_values
-from inlay.functions.verdict import Fate, fate_of
+from inlay.functions.verdict import MessageFate, fate_of
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs.client import SQSClient
@@ -92,8 +92,8 @@ def messages_of(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     for record in records:
         if not _is_message(record):
             error = InvalidRequest("a record among the messages is not an SQS message")
-            tell_failure(error, fate=Fate.DEAD_LETTER.value, message_id="")
-            bury_message(json.dumps(record), error, message_id="")
+            report_failure(error, fate=MessageFate.DEAD_LETTER.value, message_id="")
+            dead_letter(json.dumps(record), error, message_id="")
     return sorted(filter(_is_message, records), key=_received, reverse=True)
 
 
@@ -102,7 +102,7 @@ def _is_message(record: Any) -> bool:
     return _is_of_sqs(record) and all(isinstance(record.get(name), str) for name in texts)
 
 
-class NotBegun(Told):
+class NotBegun(ReportedFailure):
     """This invocation had no time for the message, or its budget was used up: nothing is wrong with it."""
 
 
@@ -130,12 +130,12 @@ def process(records: Sequence[Mapping[str, Any]], context: Any, work: Work) -> M
             raise
         except Exception as error:
             fate = fate_of(error)
-            tell_failure(error, fate=fate.value, message_id=record.message_id)
+            report_failure(error, fate=fate.value, message_id=record.message_id)
             if not isinstance(error, InlayError):
-                raise Unexpected(type(error).__name__) from None
-            if fate is Fate.RETRY:
+                raise InternalFailure(type(error).__name__) from None
+            if fate is MessageFate.RETRY:
                 raise
-            bury_message(
+            dead_letter(
                 record.body,
                 error,
                 message_id=record.message_id,
@@ -181,11 +181,11 @@ def _received(record: Mapping[str, Any]) -> int:
         return 0
 
 
-def bury_message(
+def dead_letter(
     body: str, error: InlayError, *, message_id: str, sent_us: int = 0, source_arn: str = ""
 ) -> None:
     """Puts one message into this function's dead letters."""
-    bury(
+    send_to_dead_letters(
         sqs(),
         settings.dead_letters_url(source_arn),
         body,
@@ -196,7 +196,7 @@ def bury_message(
     )
 
 
-def tell_rewrite(table: str, where: str | None = None, *, hops: int = 0) -> None:
+def notify_rewrite(table: str, where: str | None = None, *, hops: int = 0) -> None:
     """Notifies the rewrite function that a table has something to rewrite: everything, or files that may
     hold a row for which `where` is TRUE. Only a hint: its schedule finds what is lost here. `hops` is how
     often rewriting has notified itself."""

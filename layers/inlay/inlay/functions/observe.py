@@ -44,11 +44,11 @@ _MAX_WARNINGS = 10
 _BYTES = ("BytesUp", "BytesDown", "CompactionBacklogBytes")
 
 
-class Told(Exception):
+class ReportedFailure(Exception):
     """A failure whose reason was logged already, and whose text Lambda may print."""
 
 
-class Unexpected(Told):
+class InternalFailure(ReportedFailure):
     """An internal error, by the name of its type only; the log has its place."""
 
 
@@ -62,13 +62,13 @@ def observed(handler: Handler) -> Handler:
     def guarded(event: Any, context: Any) -> Any:
         try:
             return handler(event, context)
-        except (Told, BatchProcessingError):
+        except (ReportedFailure, BatchProcessingError):
             raise
         except InlayError as error:
             raise without_values(error) from None
         except Exception as error:
-            tell_failure(error, fate="retry", message_id=context.aws_request_id)
-            raise Unexpected(type(error).__name__) from None
+            report_failure(error, fate="retry", message_id=context.aws_request_id)
+            raise InternalFailure(type(error).__name__) from None
 
     logged: Handler = logger.inject_lambda_context(guarded, log_event=False, clear_state=True)
     return logged
@@ -79,7 +79,7 @@ def function_name() -> str:
     return os.environ.get("POWERTOOLS_SERVICE_NAME", "inlay")
 
 
-def tell_write(table: str, write: WriteResult) -> None:
+def report_write(table: str, write: WriteResult) -> None:
     """Logs and counts what one write did."""
     logger.info(
         write.operation,
@@ -111,7 +111,7 @@ def tell_write(table: str, write: WriteResult) -> None:
     )
 
 
-def tell_work(
+def report_work(
     table: str, operation: str, result: DataclassInstance, usage: Usage | None
 ) -> Mapping[str, Any]:
     """Logs and counts what maintenance did; returns the same, for the function's answer. Lists and tables
@@ -142,7 +142,7 @@ def _short(value: Any) -> str | int | float | bool | None:
     return len(value) if isinstance(value, Sized) else type(value).__name__
 
 
-def tell_erasures(
+def report_erasures(
     table: str,
     erasures: Sequence[Erasure],
     waiting: Sequence[tuple[str, Waiting]],
@@ -179,7 +179,7 @@ def tell_erasures(
         )
 
 
-def tell_superseded(table: str, key: str) -> None:
+def report_superseded(table: str, key: str) -> None:
     """Logs and counts a content that was overwritten before it was ingested, in a bucket without versions:
     it can no longer be ingested."""
     logger.warning(
@@ -191,13 +191,13 @@ def tell_superseded(table: str, key: str) -> None:
     count(table, {"Superseded": 1})
 
 
-def tell_failures(failures: Iterable[Failure]) -> None:
+def report_failures(failures: Iterable[Failure]) -> None:
     """Logs and counts the files that maintenance could not read; the others were done."""
     for failure in failures:
-        tell_failure(failure.error, fate="left as it is", message_id=failure.key)
+        report_failure(failure.error, fate="left as it is", message_id=failure.key)
 
 
-def tell_failure(error: Exception, *, fate: str, message_id: str) -> None:
+def report_failure(error: Exception, *, fate: str, message_id: str) -> None:
     """Logs why a message was not processed, and counts it."""
     if isinstance(error, InlayError):
         said = {"fate": fate, "message_id": message_id, **_about(without_values(error))}

@@ -27,7 +27,7 @@ from inlay.functions.messages import (
     send_all,
     waiting_at,
 )
-from inlay.functions.observe import count, logger, tell_failure
+from inlay.functions.observe import count, logger, report_failure
 from inlay.functions.requests import MaintenanceRequest, RoundRequest, read_round
 from inlay.functions.tables import executor, table_names
 from inlay.functions.validation import validated
@@ -97,7 +97,7 @@ def _begin(asked: MaintenanceRequest, context: Any, begun: Round) -> Mapping[str
     found = dict(zip(names, executor().map(look, names), strict=True))
     for name, seen in found.items():
         if isinstance(seen, Exception):
-            tell_failure(seen, fate="sent anyway", message_id=name)
+            report_failure(seen, fate="sent anyway", message_id=name)
     said = {name: value for name, value in flags.items() if value}
     send_all(queue, [{"table": name, **said} for name, seen in found.items() if seen])
     sent = sum(bool(seen) for seen in found.values())

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from enum import Enum
 
-from inlay.errors import InlayError, Kind
+from inlay.errors import ErrorKind, InlayError
 
 
-class Fate(Enum):
+class MessageFate(Enum):
     RETRY = "retry"
     DEAD_LETTER = "dead letter"
 
 
 FATES = {
-    Kind.RETRY: Fate.RETRY,
-    Kind.REBASE: Fate.RETRY,  # the next delivery reads the table again
-    Kind.INPUT: Fate.DEAD_LETTER,
-    Kind.PAGE: Fate.DEAD_LETTER,
+    ErrorKind.RETRY: MessageFate.RETRY,
+    ErrorKind.REBASE: MessageFate.RETRY,  # the next delivery reads the table again
+    ErrorKind.INPUT: MessageFate.DEAD_LETTER,
+    ErrorKind.PAGE: MessageFate.DEAD_LETTER,
 }
 
 
-def fate_of(error: Exception) -> Fate:
+def fate_of(error: Exception) -> MessageFate:
     """What to do with the message whose work raised `error`."""
-    return FATES[error.kind] if isinstance(error, InlayError) else Fate.RETRY
+    return FATES[error.kind] if isinstance(error, InlayError) else MessageFate.RETRY

@@ -83,7 +83,7 @@ class CollectResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Garbage:
     """Garbage: counts are complete, `keys` names up to 1,000 of it, `unknown` up to 100 unknown objects.
     `failures` could not be deleted."""
 
@@ -98,7 +98,7 @@ class Found:
     failures: tuple[DeleteFailure, ...] = ()
 
     @classmethod
-    def of(cls, plan: GarbagePlan, failures: Iterable[DeleteFailure] = ()) -> Found:
+    def of(cls, plan: GarbagePlan, failures: Iterable[DeleteFailure] = ()) -> Garbage:
         return cls(
             objects=len(plan.doomed),
             bytes=sum(item.size for item in plan.doomed),
@@ -112,40 +112,40 @@ class Found:
         )
 
 
-class Hands(Protocol):
+class GarbageWorker(Protocol):
     """Lists the table's objects and deletes them, by the rules of the given roots."""
 
-    def look(self, roots: Roots, before_us: int) -> Found:
+    def look(self, roots: Roots, before_us: int) -> Garbage:
         """The garbage. Deletes nothing."""
         ...
 
-    def delete(self, roots: Roots, before_us: int) -> Found:
+    def delete(self, roots: Roots, before_us: int) -> Garbage:
         """Deletes the garbage, and reports it."""
         ...
 
 
-class Here:
+class LocalWorker:
     """This process, which keeps the listing between the look and the deletion."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._doomed: tuple[Listed, ...] = ()
 
-    def look(self, roots: Roots, before_us: int) -> Found:
+    def look(self, roots: Roots, before_us: int) -> Garbage:
         plan = roots.plan(list_objects(self._ctx), before_us)
         self._doomed = plan.doomed
-        return Found.of(plan)
+        return Garbage.of(plan)
 
-    def delete(self, roots: Roots, before_us: int) -> Found:
+    def delete(self, roots: Roots, before_us: int) -> Garbage:
         plan = roots.plan(self._doomed, before_us)
-        return Found.of(plan, delete_objects(self._ctx, (item.key for item in plan.doomed)))
+        return Garbage.of(plan, delete_objects(self._ctx, (item.key for item in plan.doomed)))
 
 
 def collect_garbage(
     ctx: Context,
     *,
     base: LoadedTable | None = None,
-    hands: Hands | None = None,
+    hands: GarbageWorker | None = None,
     grace_seconds: float | None = None,
     dry_run: bool = False,
     hmac_key: bytes | None = None,
@@ -193,7 +193,7 @@ def collect_garbage(
             retention_days=retention_days,
         )
         loaded = load_pointer(ctx, carried=loaded.state.contents)
-    result = _collect(ctx, loaded, hands or Here(ctx), grace_seconds, margin_us, dry_run)
+    result = _collect(ctx, loaded, hands or LocalWorker(ctx), grace_seconds, margin_us, dry_run)
     return replace(
         result,
         erased_objects=swept.deleted,
@@ -206,7 +206,7 @@ def collect_garbage(
 def _collect(
     ctx: Context,
     loaded: LoadedTable,
-    hands: Hands,
+    hands: GarbageWorker,
     grace_seconds: float | None,
     margin_us: int,
     dry_run: bool,
@@ -263,7 +263,7 @@ def _abort(ctx: Context, upload: Upload) -> int:
 
 def _result(
     loaded: LoadedTable,
-    found: Found,
+    found: Garbage,
     roots: Roots,
     boundary_us: int,
     *,

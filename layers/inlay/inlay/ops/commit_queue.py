@@ -55,7 +55,7 @@ class _Queue(Generic[I, A, K]):
     kept: K | None = None
 
 
-class Turns(Generic[I, A, K]):
+class CommitQueue(Generic[I, A, K]):
     def __init__(self) -> None:
         self._queue: PerProcess[_Queue[I, A, K]] = PerProcess(_Queue)
 
@@ -150,13 +150,15 @@ class _Shared:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.turns: WeakValueDictionary[Hashable, Turns[Any, Any, Any]] = WeakValueDictionary()
+        self.turns: WeakValueDictionary[Hashable, CommitQueue[Any, Any, Any]] = (
+            WeakValueDictionary()
+        )
 
 
 _shared = PerProcess(_Shared)
 
 
-def shared_turns(store: ObjectStore, root: str) -> Turns[Any, Any, Any]:
+def shared_queue(store: ObjectStore, root: str) -> CommitQueue[Any, Any, Any]:
     """The queue of all contexts in this process for the table at `root` of this store."""
     # Stores of one scheme may share their backend; S3's has a client for each environment, process and set
     # of credentials. Two tables still never share a commit: their ids differ.
@@ -165,5 +167,5 @@ def shared_turns(store: ObjectStore, root: str) -> Turns[Any, Any, Any]:
     with shared.lock:
         found = shared.turns.get(place)
         if found is None:
-            found = shared.turns[place] = Turns()
+            found = shared.turns[place] = CommitQueue()
         return found

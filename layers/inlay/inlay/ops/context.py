@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from inlay.ops.cache import ObjectCache
-from inlay.ops.commit_queue import Turns, shared_turns
+from inlay.ops.commit_queue import CommitQueue, shared_queue
 from inlay.parquet.read.ranges import Objects
 from inlay.storage import process
 from inlay.storage.base import ObjectStore
@@ -142,7 +142,7 @@ class Context:
     # The branch whose content is read and written (inside an erasure also a tag); None is main.
     branch: str | None = None
     # Shared by the contexts of one process on one table (`ops.commit.group`): their commits are queued.
-    turns: Turns[Any, Any, Any] = field(default_factory=Turns)
+    turns: CommitQueue[Any, Any, Any] = field(default_factory=CommitQueue)
     # Patterns of `bucket/key` that adopted files may be read from; None means any location.
     adopt_from: tuple[str, ...] | None = None
 
@@ -212,7 +212,7 @@ def connect(
         uri=uri.rstrip("/"),
         executor=_workers() if executor is None else OfThisProcess(executor),
         progress=progress,
-        turns=shared_turns(store, root),
+        turns=shared_queue(store, root),
     )
 
 
@@ -229,7 +229,7 @@ def reconnect(
         executor=_workers(),
         parallel=parallel,
         branch=branch,
-        turns=shared_turns(shared, root),
+        turns=shared_queue(shared, root),
     )
 
 

@@ -25,7 +25,7 @@ from inlay.plan.surgery.positions import PositionMap
 # In a planned ref: the version of the commit that will write it.
 THIS_VERSION = -1
 # What a segment holds: entries of one tier, or references to such segments.
-Kind = Literal["files", "markers", "ledger", "nodes"]
+SegmentKind = Literal["files", "markers", "ledger", "nodes"]
 
 # 96 bits: ten million ids in the ledger collide with a probability of about 1e-15.
 IDENTITY_BYTES = 12
@@ -398,7 +398,7 @@ class NewSegment:
 
     id: str
     data: bytes
-    kind: Kind | Literal["schemas"]
+    kind: SegmentKind | Literal["schemas"]
     entries: tuple[Any, ...]
 
 
@@ -453,11 +453,11 @@ class Stale:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RequestRefused:
     """The request can never be applied: too old for the ledger, or its id was used with another body."""
 
     reason: str
     kind: str  # "too_old" | "reused"
 
 
-Outcome = Proposal | NeedSegments | AlreadyApplied | Unchanged | Conflict | Stale | Refused
+Outcome = Proposal | NeedSegments | AlreadyApplied | Unchanged | Conflict | Stale | RequestRefused

@@ -48,7 +48,7 @@ from inlay.spark.connect import connect, load_writable
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
 from inlay.spark.sessions import context_of
-from inlay.spark.slim import bare
+from inlay.spark.slim import without_entries
 from inlay.spark.types import arrow_for, spark_type, to_spark
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def _write(
     files = max(1, -(-sum(t.file.size for t in tasks) // target))
     ordered = rows.repartitionByRange(files, *by).sortWithinPartitions(*by)
     run = random.SystemRandom().getrandbits(31)
-    write = partial(_write_part, uri, bare(loaded), None if order is None else run)
+    write = partial(_write_part, uri, without_entries(loaded), None if order is None else run)
     found = ordered.drop(_PARTITION, _KEY).mapInArrow(write, "file binary").collect()
     return [pickle.loads(row[0]) for row in found]
 
@@ -248,7 +248,7 @@ def _rows(
         tasks, partition_bytes=PARTITION_BYTES, parallelism=context.defaultParallelism
     )
     pieces = context.parallelize([(pickle.dumps(p.tasks),) for p in parts], len(parts))
-    read = partial(_read_part, uri, bare(loaded), tuple(columns))
+    read = partial(_read_part, uri, without_entries(loaded), tuple(columns))
     shape = _shape(schema, columns)
     if not columns:
         shape = shape.add(_PARTITION, "string", nullable=False)

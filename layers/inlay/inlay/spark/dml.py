@@ -57,7 +57,7 @@ from inlay.spark.connect import at_ref, check_writable, connect, load_writable
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
 from inlay.spark.sessions import context_of
-from inlay.spark.slim import bare
+from inlay.spark.slim import without_entries
 from inlay.spark.types import arrow_for, spark_schema, spelled, to_spark
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ _POSITION = "__inlay_position"
 _SOURCE = "__inlay_source"
 _CLAUSE = "__inlay_clause"
 
-Kind = Literal["matched", "not matched", "not matched by source"]
+ClauseKind = Literal["matched", "not matched", "not matched by source"]
 Action = Literal["update", "delete", "insert"]
 Values = Mapping[str, "str | Column"]
 
@@ -82,7 +82,7 @@ Values = Mapping[str, "str | Column"]
 class _Clause:
     """`values` None: all columns, from those of the same name in the source."""
 
-    kind: Kind
+    kind: ClauseKind
     action: Action
     condition: Any = None
     values: Values | None = None
@@ -350,7 +350,7 @@ def _write(
     rows: DataFrame, uri: str, loaded: LoadedTable, clauses: Sequence[_Clause]
 ) -> list[_Part]:
     actions = tuple(clause.action for clause in clauses)
-    write = partial(_write_part, uri, bare(loaded), actions)
+    write = partial(_write_part, uri, without_entries(loaded), actions)
     # Partitions large enough for a file, however few rows the join returns.
     found = rows.hint("rebalance").mapInArrow(write, "part binary").collect()
     return [pickle.loads(row[0]) for row in found]

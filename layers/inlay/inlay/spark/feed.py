@@ -68,7 +68,7 @@ def feed_schema(schema: Schema, columns: Sequence[str] | None) -> st.StructType:
     return st.StructType([*spark_schema(schema, columns).fields, *FEED_FIELDS])
 
 
-def told(options: ReadOptions, snapshot: Snapshot) -> Schema:
+def feed_columns(options: ReadOptions, snapshot: Snapshot) -> Schema:
     """The schema of the rows of a feed up to `snapshot`, from its start (any version, if only a time or a
     checkpoint defines the start)."""
     first = options.start_version
@@ -80,7 +80,7 @@ class FeedReader:
 
     def __init__(self, options: ReadOptions, state: State, asked: st.StructType) -> None:
         snapshot = state.snapshot
-        self.schema = told(options, snapshot)
+        self.schema = feed_columns(options, snapshot)
         if asked.names != feed_schema(self.schema, options.columns).names:
             raise InvalidRequest(
                 "a change feed has the table's columns and its own, whatever .schema(…) says",
@@ -184,7 +184,7 @@ class InlayFeedReader(DataSourceReader):  # type: ignore[misc]
         self._to = state.snapshot.version
 
     def partitions(self) -> list[StepPartition]:
-        since = first_told(self._feed.options) - 1
+        since = first_version(self._feed.options) - 1
         if since > self._to:
             return []
         return self._feed.partitions(self._feed.steps(since, self._to))
@@ -209,7 +209,7 @@ class InlayFeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         options = self._feed.options
         if options.start_version is not None or options.start_us is not None:
-            return {"version": first_told(options) - 1, "first": False}
+            return {"version": first_version(options) - 1, "first": False}
         return {"version": self._newest(), "first": True}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -257,7 +257,7 @@ class InlayFeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         return self._feed.read(partition)
 
 
-def first_told(options: ReadOptions) -> int:
+def first_version(options: ReadOptions) -> int:
     """The first version whose changes are included."""
     if options.start_version is not None:
         return options.start_version

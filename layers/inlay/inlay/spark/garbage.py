@@ -22,7 +22,7 @@ from inlay.format.keys import DATA, TOMBSTONES
 from inlay.ops.collect_garbage import (
     MAX_NAMES,
     CollectResult,
-    Found,
+    Garbage,
 )
 from inlay.ops.collect_garbage import (
     collect_garbage as collect,
@@ -93,25 +93,25 @@ class _Executors:
         self._ctx = ctx
         self._progress = progress
 
-    def look(self, roots: Roots, before_us: int) -> Found:
+    def look(self, roots: Roots, before_us: int) -> Garbage:
         return self._each("list", _look, roots, before_us)
 
-    def delete(self, roots: Roots, before_us: int) -> Found:
+    def delete(self, roots: Roots, before_us: int) -> Garbage:
         # Listed again: the first listing stayed with its tasks.
         return self._each("delete", _delete, roots, before_us)
 
     def _each(
         self,
         what: str,
-        work: Callable[[str, _Rules, _Range], Found],
+        work: Callable[[str, _Rules, _Range], Garbage],
         roots: Roots,
         before_us: int,
-    ) -> Found:
+    ) -> Garbage:
         ranges = list(_ranges(roots.needed, _cuts(self._ctx, roots.needed)))
         rules = _Rules(before_us, roots.gone_through, frozenset(roots.kept))
         context = context_of(self._spark, "collect_garbage")
         size = RANGES_PER_SLOT * context.defaultParallelism
-        found = Found()
+        found = Garbage()
         for start in range(0, len(ranges), size):
             self._progress(what, start, len(ranges))
             wave = ranges[start : start + size]
@@ -154,7 +154,7 @@ def _ranges(needed: Iterable[str], cuts: Sequence[str]) -> Iterator[_Range]:
         start = end
 
 
-def _sum(parts: Sequence[Found]) -> Found:
+def _sum(parts: Sequence[Garbage]) -> Garbage:
     kinds: dict[str, Tally] = {}
     for part in parts:
         for kind, tally in part.kinds.items():
@@ -164,7 +164,7 @@ def _sum(parts: Sequence[Found]) -> Found:
     for part in parts:
         for name in ("objects", "bytes", "young", "unknown_count"):
             counts[name] += getattr(part, name)
-    return Found(
+    return Garbage(
         kinds=kinds,
         keys=tuple(key for part in parts for key in part.keys)[:MAX_NAMES],
         unknown=tuple(key for part in parts for key in part.unknown)[:MAX_UNKNOWN],
@@ -177,15 +177,15 @@ def _sum(parts: Sequence[Found]) -> Found:
 # -- on the executors -----------------------------------------------------------------------------
 
 
-def _look(uri: str, rules: _Rules, keys: _Range) -> Found:
+def _look(uri: str, rules: _Rules, keys: _Range) -> Garbage:
     return _judged(connect(uri), rules, keys, delete=False)
 
 
-def _delete(uri: str, rules: _Rules, keys: _Range) -> Found:
+def _delete(uri: str, rules: _Rules, keys: _Range) -> Garbage:
     return _judged(connect(uri), rules, keys, delete=True)
 
 
-def _judged(ctx: Context, rules: _Rules, keys: _Range, *, delete: bool) -> Found:
+def _judged(ctx: Context, rules: _Rules, keys: _Range, *, delete: bool) -> Garbage:
     plan = plan_garbage(
         _listed(ctx, keys),
         keys.needed,
@@ -194,8 +194,8 @@ def _judged(ctx: Context, rules: _Rules, keys: _Range, *, delete: bool) -> Found
         kept_versions=rules.kept,
     )
     if not delete:
-        return Found.of(plan)
-    return Found.of(plan, delete_objects(ctx, (item.key for item in plan.doomed)))
+        return Garbage.of(plan)
+    return Garbage.of(plan, delete_objects(ctx, (item.key for item in plan.doomed)))
 
 
 def _listed(ctx: Context, keys: _Range) -> Iterator[Listed]:

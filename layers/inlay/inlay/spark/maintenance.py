@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from inlay.errors import InlayError, Kind, RefNotFound
+from inlay.errors import ErrorKind, InlayError, RefNotFound
 from inlay.format.predicate import Predicate
 from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.data.data_files import layout_of
@@ -249,7 +249,7 @@ def _on_executor(uri: str, carry_out: CarryOut, job: tuple[LoadedTable, Work]) -
     try:
         return carry_out(connect(uri), *job)
     except InlayError as error:
-        if error.kind in (Kind.INPUT, Kind.REBASE):
+        if error.kind in (ErrorKind.INPUT, ErrorKind.REBASE):
             return error
         raise
 

@@ -52,18 +52,18 @@ from inlay.plan.change import (
 )
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import check_writable, connect
-from inlay.spark.recent import Recent, locate
+from inlay.spark.recent import Recent, find_positions
 from inlay.spark.records import (
     DELETED,
     REPLACES,
-    Look,
+    RecordSummary,
     log_deletes,
-    look,
     newest,
+    summarise,
     tasks,
     without_late,
 )
-from inlay.spark.slim import bare
+from inlay.spark.slim import without_entries
 from inlay.spark.types import named_as_in, spelled
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def merge(
         files = () if recent is None else recent.look(loaded.state)
         latest = newest(given, keys, by, kind, deletes).persist()
         try:
-            found = look(given, latest, keys)
+            found = summarise(given, latest, keys)
             if deleted_log is not None:
                 log_deletes(latest, deleted_log, loaded, [*keys, by], found)
             timely = without_late(latest, loaded, keys, by, found, uri, deleted_log)
@@ -243,14 +243,14 @@ def _write(
     uri: str,
     loaded: LoadedTable,
     keys: list[str],
-    found: Look,
+    found: RecordSummary,
     recent: Sequence[DataFile],
 ) -> list[_Part]:
     names = [name for name in loaded.snapshot.schema.names if name in records.columns]
     names += [DELETED, REPLACES]
     # Few tasks make few markers. Not by `coalesce`: these few would then do the join with the table, too.
     rows = records.select(*map(quoted, names)).repartition(tasks(found.keys), *map(quoted, keys))
-    write = partial(_write_part, uri, bare(loaded), keys, names, recent)
+    write = partial(_write_part, uri, without_entries(loaded), keys, names, recent)
     # Spark takes no strange names where it hands rows to Python.
     plain = rows.toDF(*(f"c{place}" for place in range(len(names))))
     return [pickle.loads(row[0]) for row in plain.mapInArrow(write, "part binary").collect()]
@@ -307,7 +307,7 @@ def _write_part(
     if any(batch.num_rows for batch in replaced):
         gone = pa.Table.from_batches(replaced)
         if recent:
-            located, gone = locate(ctx, schema, recent, gone)
+            located, gone = find_positions(ctx, schema, recent, gone)
         markers = tuple(key_markers(ctx, loaded, gone))
     part = _Part(files, markers, located, records, deleted)
     yield pa.record_batch({"part": [pickle.dumps(part)]})

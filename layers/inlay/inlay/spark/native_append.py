@@ -25,7 +25,7 @@ from inlay.ops.commit.driver import commit_planned
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer, load_version
 from inlay.ops.result import WriteResult, write_result
-from inlay.ops.write.ingest import Source, take_over
+from inlay.ops.write.ingest import IngestSource, take_over
 from inlay.ops.write.landing import is_data
 from inlay.parquet.arrow.declared import Declared
 from inlay.plan.change import AddFiles, Change
@@ -188,7 +188,7 @@ def _result(ctx: Context, job: WriteJob) -> WriteResult:
 @contextmanager
 def _written(
     frame: DataFrame, ctx: Context, uri: str, loaded: LoadedTable
-) -> Iterator[Sequence[Source]]:
+) -> Iterator[Sequence[IngestSource]]:
     """The files that Spark has written, for as long as it takes to make them the table's own."""
     spark: Any = frame.sparkSession
     unfinished = keys.unfinished_prefix(loaded.date_us, ctx.new_id())
@@ -197,7 +197,7 @@ def _written(
     try:
         _write(frame, folder, loaded.snapshot)
         yield [
-            Source(Location(ctx.store.scheme, ctx.store.bucket, found.key), etag=found.etag)
+            IngestSource(Location(ctx.store.scheme, ctx.store.bucket, found.key), etag=found.etag)
             for found in ctx.store.list(prefix)
             if is_data(found.key[len(prefix) :])
         ]

@@ -66,7 +66,7 @@ class Recent:
         self.files = tuple(reversed(kept))
 
 
-def locate(
+def find_positions(
     ctx: Context, schema: Schema, files: Sequence[DataFile], keys: pa.Table
 ) -> tuple[dict[str, BitMap64], pa.Table]:
     """(positions by file, the keys found in none of the files). For a key in several files only the newest

@@ -36,7 +36,7 @@ _GONE = "__inlay_gone"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RecordSummary:
     """What one pass over the records found."""
 
     records: int
@@ -64,7 +64,7 @@ def newest(
     )
 
 
-def look(changes: DataFrame, newest: DataFrame, keys: list[str]) -> Look:
+def summarise(changes: DataFrame, newest: DataFrame, keys: list[str]) -> RecordSummary:
     """The number of records and the range of their keys; refuses records without a key."""
     from pyspark.sql import functions as f
 
@@ -79,7 +79,7 @@ def look(changes: DataFrame, newest: DataFrame, keys: list[str]) -> Look:
         )
     low, high = _literal(told[3]), _literal(told[4])
     where = None if low is None or high is None else f"{_in_sql(keys[0])} BETWEEN {low} AND {high}"
-    return Look(changes.count(), told[0], told[1], where)
+    return RecordSummary(changes.count(), told[0], told[1], where)
 
 
 def _literal(value: Any) -> str | None:
@@ -103,7 +103,7 @@ def _in_sql(name: str) -> str:
 
 
 def log_deletes(
-    newest: DataFrame, log: str, loaded: LoadedTable, columns: list[str], found: Look
+    newest: DataFrame, log: str, loaded: LoadedTable, columns: list[str], found: RecordSummary
 ) -> None:
     """Appends key and order of the deleting records. Logging one twice does no harm."""
     fields = [field for field in loaded.snapshot.schema.fields if field.name in columns]
@@ -120,7 +120,7 @@ def without_late(
     loaded: LoadedTable,
     keys: list[str],
     order: str,
-    found: Look,
+    found: RecordSummary,
     uri: str,
     log: str | None,
 ) -> DataFrame:

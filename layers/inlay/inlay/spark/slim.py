@@ -16,7 +16,7 @@ from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.marker_scope import marker_may_hit
 
 
-def bare(loaded: LoadedTable) -> LoadedTable:
+def without_entries(loaded: LoadedTable) -> LoadedTable:
     """The table's schemas and settings, without files, deletes and ledger."""
     snapshot = replace(
         loaded.snapshot, files=Tier(), markers=Tier(), ledger=Ledger(), time_index=()
@@ -26,7 +26,7 @@ def bare(loaded: LoadedTable) -> LoadedTable:
 
 def slim(loaded: LoadedTable, works: Sequence[Work]) -> Iterator[LoadedTable]:
     """For each work its files, and the deletes that may hit them."""
-    base = bare(loaded)
+    base = without_entries(loaded)
     evidence = Evidence.of_snapshot(loaded.snapshot)
     files = {f.key: f for f in loaded.state.files()}
     markers = tuple(loaded.state.markers())

@@ -71,9 +71,9 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
 
             return metadata_schema(load_metadata(options))
         if options.change_feed:
-            from inlay.spark.feed import feed_schema, told
+            from inlay.spark.feed import feed_columns, feed_schema
 
-            return feed_schema(told(options, state.snapshot), options.columns)
+            return feed_schema(feed_columns(options, state.snapshot), options.columns)
         return spark_schema(state.snapshot.schema, options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -52,7 +52,7 @@ class Stored(Written):
     was_there: bool = False
 
 
-def at_once(tried: int) -> None:
+def no_wait(tried: int) -> None:
     """Continues without waiting."""
 
 
@@ -63,7 +63,7 @@ def write_once(
     *,
     metadata: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
-    before_retry: Callable[[int], None] = at_once,
+    before_retry: Callable[[int], None] = no_wait,
     over: str | None = None,
 ) -> Stored:
     """Creates the object `key` of exactly `body`; returns what is there then. With `over`, an ETag, it
@@ -99,7 +99,7 @@ def copy_once(
     *,
     size: int,
     etag: str,
-    before_retry: Callable[[int], None] = at_once,
+    before_retry: Callable[[int], None] = no_wait,
 ) -> Stored:
     """Create the object `key`, whose name is random, as a bare server-side copy of `size` bytes.
 
@@ -129,7 +129,7 @@ def complete_once(
     parts: Sequence[Part],
     *,
     size: int,
-    before_retry: Callable[[int], None] = at_once,
+    before_retry: Callable[[int], None] = no_wait,
 ) -> Stored:
     """Make the object `key`, whose name is random, of `parts`: `size` bytes.
 

@@ -13,7 +13,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from inlay.errors import InlayError, Kind, SnapshotGone, StoreUnavailable
+from inlay.errors import ErrorKind, InlayError, SnapshotGone, StoreUnavailable
 from inlay.format.schema import Schema
 from inlay.ops.context import Context
 from inlay.ops.erase.request import advance_erasures, open_erasure
@@ -25,7 +25,7 @@ from inlay.ops.read.scan import Scan
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete, delete_keys
-from inlay.ops.write.ingest import Retry, Source, ingest
+from inlay.ops.write.ingest import IngestSource, Retry, ingest
 from inlay.ops.write.update import update
 from inlay.ops.write.upsert import upsert
 from inlay.parquet.arrow.types import schema_from_arrow, schema_to_arrow
@@ -141,7 +141,7 @@ def appender(sim: Simulation, name: str) -> None:
 
 def ingester(sim: Simulation, name: str) -> None:
     """Parquet objects land, and their events are delivered in batches, at least once, to any process."""
-    landed: list[Source] = []
+    landed: list[IngestSource] = []
     for n in range(ROUNDS):
         rows = some_rows(sim, sim.rng.randint(1, 6))
         source = sim.land(f"{name}-{n}.parquet", as_table(rows))
@@ -154,7 +154,7 @@ def ingester(sim: Simulation, name: str) -> None:
     deliver_events(sim, name, landed)
 
 
-def deliver_events(sim: Simulation, name: str, batch: list[Source]) -> None:
+def deliver_events(sim: Simulation, name: str, batch: list[IngestSource]) -> None:
     """What is to be tried again is delivered again, as a queue does."""
     left = list(batch)
     sim.landed.update({source.request.token: source for source in batch})
@@ -180,7 +180,7 @@ def unnamed_appender(sim: Simulation, name: str) -> None:
         try:
             done = append(ctx, table)
         except InlayError as error:
-            if error.kind not in (Kind.RETRY, Kind.REBASE):
+            if error.kind not in (ErrorKind.RETRY, ErrorKind.REBASE):
                 raise Violation(f"{name} met {type(error).__name__}: {error}") from error
         else:
             sim.model.acknowledge(request, done.loaded.snapshot.version)
@@ -326,7 +326,7 @@ def eraser(sim: Simulation, name: str) -> None:
         sim.scheduler.sleep(sim.rng.uniform(0, 2 * LIFE_SECONDS))
 
 
-def _deliver_late(sim: Simulation, name: str, source: Source) -> None:
+def _deliver_late(sim: Simulation, name: str, source: IngestSource) -> None:
     sim.scheduler.sleep(sim.rng.choice([0, sim.rng.uniform(0, 30), sim.rng.uniform(0, 20_000)]))
     deliver_events(sim, name, [source])
 
@@ -358,7 +358,7 @@ def _read(sim: Simulation, ctx: Context) -> None:
     except InlayError as error:
         allowed_us = sim.auditor.grace_of(version)
         too_slow = sim.scheduler.now_us - opened_us > allowed_us
-        network = error.kind is Kind.RETRY and not isinstance(error, SnapshotGone)
+        network = error.kind is ErrorKind.RETRY and not isinstance(error, SnapshotGone)
         if not network and not too_slow:
             raise Violation(f"a reader of version {version} met {error}") from error
         return

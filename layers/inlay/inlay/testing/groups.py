@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from inlay.errors import InlayError, Kind, OutcomeUnknown, StoreUnavailable
+from inlay.errors import ErrorKind, InlayError, OutcomeUnknown, StoreUnavailable
 from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.commit.group import commit_all
 from inlay.ops.context import Context
@@ -88,5 +88,5 @@ def _append_together(
                 sim.model.acknowledge(name, answer.version)
             del left[name]
     for answer in answers:
-        if isinstance(answer, InlayError) and answer.kind in (Kind.RETRY, Kind.REBASE):
+        if isinstance(answer, InlayError) and answer.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
             raise answer

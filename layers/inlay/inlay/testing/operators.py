@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from inlay.errors import ForeignArchives, InlayError, Kind, TableNotFound
+from inlay.errors import ErrorKind, ForeignArchives, InlayError, TableNotFound
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot
 from inlay.ops.commit.driver import commit
@@ -108,7 +108,7 @@ def mend(sim: Simulation, name: str) -> None:
                 raise
             ctx = sim.actor_context(name)
         except InlayError as error:
-            if error.kind is Kind.INPUT:
+            if error.kind is ErrorKind.INPUT:
                 raise Violation(f"a repair met {type(error).__name__}: {error}") from error
             ctx.clock.sleep(sim.rng.uniform(0.1, 1))
     raise Violation("a repair does not come to its end")

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inlay.errors import (
+    ErrorKind,
     ForeignArchives,
     InlayError,
-    Kind,
     OutcomeUnknown,
     TableNotFound,
     TableReplaced,
@@ -30,7 +30,7 @@ from inlay.ops.maintain.expire import expire
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.schema.create import create
 from inlay.ops.verify.table import verify
-from inlay.ops.write.ingest import Source, ingest
+from inlay.ops.write.ingest import IngestSource, ingest
 from inlay.storage.base import Got, Head, Location
 from inlay.storage.faults import Killed
 from inlay.storage.memory import MemoryRegion, MemoryStore
@@ -71,7 +71,7 @@ class Simulation:
     auditor: Auditor = field(init=False)
     serializable: bool = field(init=False)
     erased: list[str] = field(default_factory=list)  # tokens that must be nowhere at the end
-    landed: dict[str, Source] = field(default_factory=dict)  # whose events were sent
+    landed: dict[str, IngestSource] = field(default_factory=dict)  # whose events were sent
     before_settling: Callable[[], None] = lambda: None
     next_id: int = 0
     # To go on from another simulation, under another scheduler (`testing.interleavings`).
@@ -136,7 +136,7 @@ class Simulation:
         self.next_id += 1
         return self.context(store, rng, skew=rng.choice([0.5, 1.0, 1.0, 3.0]))
 
-    def land(self, name: str, table: pa.Table) -> Source:
+    def land(self, name: str, table: pa.Table) -> IngestSource:
         """Drop a Parquet object into the landing zone; its event is what is returned."""
         sink = io.BytesIO()
         pq.write_table(table, sink)
@@ -145,7 +145,7 @@ class Simulation:
         head = MemoryStore(BUCKET, region=self.region).head(key)
         assert isinstance(head, Head)
         location = Location("memory", BUCKET, key)
-        source = Source(location, etag=head.info.etag, event_time_us=self.scheduler.now_us)
+        source = IngestSource(location, etag=head.info.etag, event_time_us=self.scheduler.now_us)
         self.auditor.landed_us[source.request.token] = head.info.modified_us
         return source
 
@@ -177,9 +177,9 @@ class Simulation:
             except InlayError as error:
                 if self.auditor.operated and isinstance(error, BY_HAND):
                     ctx.clock.sleep(self.rng.uniform(0.5, 5))
-                elif error.kind in (Kind.RETRY, Kind.REBASE):
+                elif error.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
                     ctx.clock.sleep(self.rng.uniform(0.1, 2))
-                elif error.kind is Kind.INPUT:
+                elif error.kind is ErrorKind.INPUT:
                     return
                 else:
                     raise Violation(f"{name} met {type(error).__name__}: {error}") from error

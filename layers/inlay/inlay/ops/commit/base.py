@@ -15,7 +15,7 @@ from inlay.errors import ConcurrentChange, TableReplaced
 from inlay.ops.commit.driver import Skipped, refusal
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer, resolve
-from inlay.plan.change import AlreadyApplied, Refused, Request
+from inlay.plan.change import AlreadyApplied, Request, RequestRefused
 from inlay.plan.metadata.ledger import look_up
 
 # A base older than this is read again before an upload: the boundary may have moved by days.
@@ -75,6 +75,6 @@ def already_applied(
         return loaded, None
     state, found = resolve(ctx, loaded.state, lambda s: look_up(s, request))
     loaded = replace(loaded, state=state)
-    if isinstance(found, Refused):
+    if isinstance(found, RequestRefused):
         raise refusal(ctx, found)
     return loaded, Skipped(loaded, found.version) if isinstance(found, AlreadyApplied) else None

@@ -70,7 +70,7 @@ from inlay.plan.change import (
     Conflict,
     NeedSegments,
     Proposal,
-    Refused,
+    RequestRefused,
     Stale,
     Unchanged,
     Unit,
@@ -126,7 +126,7 @@ class Conflicted:
 
 
 CommitResult = Committed | Skipped | Conflicted
-NotProposed = AlreadyApplied | Unchanged | Conflict | Stale | Refused
+NotProposed = AlreadyApplied | Unchanged | Conflict | Stale | RequestRefused
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,13 +221,13 @@ def not_committed(ctx: Context, loaded: LoadedTable, outcome: NotProposed) -> Sk
                 table=ctx.uri,
                 version=loaded.snapshot.version,
             )
-        case Refused():
+        case RequestRefused():
             raise refusal(ctx, outcome)
         case _:
             assert_never(outcome)
 
 
-def refusal(ctx: Context, refused: Refused) -> InlayError:
+def refusal(ctx: Context, refused: RequestRefused) -> InlayError:
     error = RequestReused if refused.kind == "reused" else RequestTooOld
     return error(refused.reason, table=ctx.uri)
 

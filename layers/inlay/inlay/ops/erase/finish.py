@@ -19,8 +19,8 @@ from inlay.format.keys import ObjectKind, classify
 from inlay.format.snapshot import Commit, Erasure, Snapshot
 from inlay.ops.commit.driver import Conflicted, commit, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.erase.landing import clear_landing, look_at_landing
-from inlay.ops.erase.last_look import LastLook, begin_look, search_files
+from inlay.ops.erase.landing import check_landing, clear_landing
+from inlay.ops.erase.last_look import LastCheck, begin_check, search_files
 from inlay.ops.erase.receipt import (
     RECEIPT_KIND,
     Facts,
@@ -106,7 +106,7 @@ class _Sweeper:
     deleted: int = 0
     failures: tuple[DeleteFailure, ...] = ()
     receipts: list[str] = field(default_factory=list)
-    look: LastLook | None = None
+    look: LastCheck | None = None
     looked_for: tuple[str, ...] = ()
     left_us: int = 0  # the longest remaining time that it waits for
 
@@ -136,7 +136,7 @@ class _Sweeper:
                 Waiting("hold", n, "a legal hold keeps old versions") for n in held
             ]
         if self.landing is not None:
-            found = look_at_landing(self.ctx, loaded, erasures, self.landing)
+            found = check_landing(self.ctx, loaded, erasures, self.landing)
             cleared = clear_landing(self.ctx, found.values())
             self.deleted += cleared.deleted
             self.failures += cleared.failures
@@ -191,11 +191,11 @@ class _Sweeper:
         loaded: LoadedTable,
         contents: Sequence[tuple[str | None, LoadedTable]],
         ready: Sequence[Erasure],
-    ) -> LastLook:
+    ) -> LastCheck:
         """Searches every remaining file for what the erasures name."""
         names = tuple(e.id for e in ready)
         if self.look is None or self.looked_for != names:
-            self.look, self.looked_for = begin_look(ready), names
+            self.look, self.looked_for = begin_check(ready), names
         search_files(self.ctx, self.look, contents, loaded)
         return self.look
 
@@ -204,7 +204,7 @@ class _Sweeper:
         loaded: LoadedTable,
         contents: Sequence[tuple[str | None, LoadedTable]],
         ready: Sequence[Erasure],
-        look: LastLook,
+        look: LastCheck,
     ) -> bool:
         """Marks files that still name erased values, beside rows that are all older: the next rewrite then
         writes them again. The marker hits none of their rows."""

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from inlay.errors import InlayError, Kind
+from inlay.errors import ErrorKind, InlayError
 from inlay.format.predicate import Or, Predicate
 from inlay.format.snapshot import Erasure
 from inlay.ops.commit.base import known_requests
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.refs.refs import each_content
-from inlay.ops.write.ingest import Source, inspect_source
+from inlay.ops.write.ingest import IngestSource, inspect_source
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import read_positions
 from inlay.plan.erasure import Waiting
@@ -51,7 +51,7 @@ class Cleared:
     failures: tuple[DeleteFailure, ...] = field(default=())
 
 
-def look_at_landing(
+def check_landing(
     ctx: Context, loaded: LoadedTable, erasures: Sequence[Erasure], prefix: str
 ) -> dict[str, Landing]:
     """The objects under `prefix` that concern each erasure; listed and read once for all of them. Objects
@@ -132,9 +132,9 @@ def _known(
     asked = []
     for version in versions:
         location = Location(ctx.store.scheme, ctx.store.bucket, version.key)
-        names = [Source(location, version_id=version.version_id)]
+        names = [IngestSource(location, version_id=version.version_id)]
         if version.is_latest:  # an ETag alone identifies the current content
-            names.append(Source(location, etag=version.etag))
+            names.append(IngestSource(location, etag=version.etag))
         for source in names:
             by_request[source.request.id] = version
             asked.append(source.request)
@@ -148,7 +148,7 @@ def _judge(
     """Why a content keeps the erasure waiting; None when it holds no row of it."""
     location = Location(ctx.store.scheme, ctx.store.bucket, version.key)
     version_id = None if version.version_id == NULL_VERSION else version.version_id
-    source = Source(location, etag=version.etag or None, version_id=version_id)
+    source = IngestSource(location, etag=version.etag or None, version_id=version_id)
     try:
         entry = inspect_source(ctx, source, loaded.snapshot)
         if entry is None:
@@ -167,6 +167,6 @@ def _judge(
         found = read_positions(objects, [task], loaded.snapshot.schema, InlineExecutor())
         return _HOLDS_ROWS if any(True for _ in found) else None
     except InlayError as error:
-        if error.kind is Kind.RETRY:
+        if error.kind is ErrorKind.RETRY:
             raise
         return f"it cannot be read ({error.message}): replace or delete it"

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import unquote_plus
 
-from inlay.errors import InlayError, Kind
+from inlay.errors import ErrorKind, InlayError
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Or, Predicate
 from inlay.format.schema import Schema
@@ -42,7 +42,7 @@ _HEADER = "header"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptPlace:
     """A place that may name what was erased and stays: `kind` of place, `name` of the file or column;
     `detail` within it. Never a value."""
 
@@ -71,12 +71,12 @@ class SearchedFile:
     bytes: int = 0
 
     @property
-    def kept(self) -> tuple[Kept, ...]:
+    def kept(self) -> tuple[KeptPlace, ...]:
         key = self.entry.key
-        found = [Kept("file", key, _told(r)) for r in self.residues]
-        found += [Kept("object", key, name) for name in self.described]
+        found = [KeptPlace("file", key, _told(r)) for r in self.residues]
+        found += [KeptPlace("object", key, name) for name in self.described]
         if self.failure is not None:
-            found.append(Kept("unsearched", key, self.failure))
+            found.append(KeptPlace("unsearched", key, self.failure))
         return tuple(found)
 
 
@@ -88,7 +88,7 @@ def _told(found: Residue) -> str:
 
 
 @dataclass(slots=True)
-class LastLook:
+class LastCheck:
     """What was searched, on `version`. Searched files are not searched again when the check is repeated for
     the same erasures on a later base."""
 
@@ -108,9 +108,12 @@ class LastLook:
         return sum(f.bytes for f in self.files.values())
 
     @property
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[KeptPlace]:
         found = [k for f in self.files.values() for k in f.kept]
-        return [*found, *(Kept("default", name, "of the column") for name in sorted(self.defaults))]
+        return [
+            *found,
+            *(KeptPlace("default", name, "of the column") for name in sorted(self.defaults)),
+        ]
 
     @property
     def key_values(self) -> Mapping[str, int]:
@@ -126,16 +129,16 @@ class LastLook:
         ]
 
 
-def begin_look(erasures: Sequence[Erasure]) -> LastLook:
+def begin_check(erasures: Sequence[Erasure]) -> LastCheck:
     """A check for these erasures, which have their predicates."""
     asked = tuple(e.predicate for e in erasures if e.predicate is not None)
     predicate = asked[0] if len(asked) == 1 else Or(asked)
-    return LastLook(predicate, min(e.opened_version for e in erasures))
+    return LastCheck(predicate, min(e.opened_version for e in erasures))
 
 
 def search_files(
     ctx: Context,
-    look: LastLook,
+    look: LastCheck,
     contents: Iterable[tuple[str | None, LoadedTable]],
     table: LoadedTable,
 ) -> None:
@@ -161,7 +164,7 @@ def search_files(
 
 
 def _search_file(
-    ctx: Context, look: LastLook, entry: DataFile, recorded: Schema, schema: Schema
+    ctx: Context, look: LastCheck, entry: DataFile, recorded: Schema, schema: Schema
 ) -> SearchedFile:
     if entry.newest_rows > look.opened_version:
         how = "newer"
@@ -195,7 +198,7 @@ def _search_file(
             requests = found.requests + 1
             found = replace(found, key_values=names, described=described, requests=requests)
     except InlayError as error:
-        if error.kind is Kind.RETRY:
+        if error.kind is ErrorKind.RETRY:
             raise
         found = replace(found, failure=error.message)
     return found

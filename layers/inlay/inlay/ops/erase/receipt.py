@@ -36,7 +36,7 @@ from inlay.format.keys import (
 )
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.context import Context
-from inlay.ops.erase.last_look import LastLook
+from inlay.ops.erase.last_look import LastCheck
 from inlay.ops.metadata.load import LoadedTable, read_main
 from inlay.plan.metadata.ledger import LedgerSalt
 from inlay.storage.base import Got, ObjectVersion
@@ -105,7 +105,7 @@ def _write_list(
     return List(key, sha256(data).hexdigest(), entries)
 
 
-def write_look(ctx: Context, look: LastLook, erasures: Sequence[str]) -> List:
+def write_look(ctx: Context, look: LastCheck, erasures: Sequence[str]) -> List:
     files = sorted(look.files.values(), key=lambda f: f.entry.key)
     body = {
         "looked_us": look.date_us,

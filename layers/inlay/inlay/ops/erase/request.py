@@ -22,8 +22,8 @@ from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.commit.base import already_applied, recent_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.erase.landing import look_at_landing
-from inlay.ops.maintain.partial_surgery import Means
+from inlay.ops.erase.landing import check_landing
+from inlay.ops.maintain.partial_surgery import Limits
 from inlay.ops.maintain.rewrite import FileWork, carry_out_file, table_wide
 from inlay.ops.maintain.units import Budget, Done, Failure, Work, run_units, with_entries
 from inlay.ops.metadata.load import LoadedTable, load_content, load_entries, load_pointer, read_main
@@ -199,7 +199,7 @@ def advance_erasures(
             works = plan_advance(rest, frozenset(f.key for f in rest.files()))
             total = replace(total, left=total.left + len(works))
             continue
-        means = Means(deadline, memory_bytes)
+        means = Limits(deadline, memory_bytes)
         try:
             total = _together(total, _advance(own, loaded, budget, means))
         except RefNotFound:
@@ -233,7 +233,7 @@ def _is_rewriting(snapshot: Snapshot) -> bool:
     return any(erasure.phase in REWRITES for erasure in snapshot.erasures)
 
 
-def _advance(ctx: Context, loaded: LoadedTable, budget: Budget, means: Means) -> AdvanceResult:
+def _advance(ctx: Context, loaded: LoadedTable, budget: Budget, means: Limits) -> AdvanceResult:
     """The files of one content."""
 
     def perform(now: LoadedTable, work: Work) -> Done:
@@ -337,7 +337,7 @@ def _waiting(
             for name in held:
                 yield Waiting("hold", name, "a legal hold keeps old versions")
             if prefix:
-                found = look_at_landing(ctx, loaded, [erasure], prefix)[erasure.id]
+                found = check_landing(ctx, loaded, [erasure], prefix)[erasure.id]
                 yield from found.waiting
                 for version in (*found.ingested, *found.dead):
                     yield Waiting("landing", version.key, "collect_garbage has to delete it")

@@ -2,8 +2,8 @@
 
 Promise: a file of which only some row groups were rewritten in time is complete for every reader. Rows of
 the other groups stay under their deletes: table-wide ones because the output keeps its input's sequence,
-those that name the file because `carried` moves them to the output. The next invocation sees an ordinary
-file, needs no knowledge of earlier work, and repeats none of it.
+those that name the file because `markers_for_output` moves them to the output. The next invocation sees an
+ordinary file, needs no knowledge of earlier work, and repeats none of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GROUP_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class Limits:
     """The limits of an invocation: time until `deadline` (of the context's clock; None: no limit) and
     memory (None: the machine's)."""
 
@@ -50,11 +50,11 @@ class Means:
             )
 
 
-BOUNDLESS = Means()
+BOUNDLESS = Limits()
 
 
 @dataclass(slots=True)
-class Pace:
+class Pacer:
     """Whether one more row group fits before `deadline` (None: always), judging by the slowest so far.
     Asked before each group but the first, so that every invocation makes progress."""
 
@@ -72,7 +72,7 @@ class Pace:
         return self.deadline is None or now + self.slowest < self.deadline
 
 
-def carried(
+def markers_for_output(
     ctx: Context, loaded: LoadedTable, task: FileTask, positions: PositionMap, output: str
 ) -> Iterator[Marker]:
     """The deletes that name the file, as far as they still hit rows of `output`. They keep their ids and

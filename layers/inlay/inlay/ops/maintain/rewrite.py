@@ -21,8 +21,8 @@ from inlay.format.predicate import Predicate
 from inlay.ops.commit.base import recent_base
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.maintain.partial_surgery import BOUNDLESS, Means
-from inlay.ops.maintain.rewrite_file import check_strategy, dropped, look, rewrite_task
+from inlay.ops.maintain.partial_surgery import BOUNDLESS, Limits
+from inlay.ops.maintain.rewrite_file import check_strategy, decide_rows, dropped, rewrite_task
 from inlay.ops.maintain.rewrite_file import rewrite_file as rewrite_file
 from inlay.ops.maintain.units import (
     Budget,
@@ -125,7 +125,7 @@ def rewrite(
 
     def perform(now: LoadedTable, work: Work) -> Done:
         assert isinstance(work, FileWork)
-        means = Means(budget.deadline, memory_bytes)
+        means = Limits(budget.deadline, memory_bytes)
         own = work.context(ctx)
         choice, done = carry_out_file(own, now, work, strategy=strategy, means=means)
         if choice is not None:
@@ -135,7 +135,9 @@ def rewrite(
     if dry_run:
         for work in plan(loaded.state, frozenset(f.key for f in loaded.state.files())):
             if work.task is not None:
-                choices.append((work.entry.key, look(ctx, loaded, work.task, strategy).choice))
+                choices.append(
+                    (work.entry.key, decide_rows(ctx, loaded, work.task, strategy).choice)
+                )
         return RewriteResult(version=loaded.snapshot.version, choices=tuple(choices))
     budget = Budget(
         max_bytes=max_bytes,
@@ -217,7 +219,7 @@ def carry_out_file(
     work: FileWork,
     *,
     strategy: Strategy = "auto",
-    means: Means = BOUNDLESS,
+    means: Limits = BOUNDLESS,
 ) -> tuple[Choice | None, Done]:
     """Rewrites, restamps or drops one file; counts the rows of open erasures that it removes."""
     if work.task is None:

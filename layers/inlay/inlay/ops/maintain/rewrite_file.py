@@ -25,7 +25,7 @@ from inlay.format.schema import Schema
 from inlay.format.snapshot import UNPARTITIONED
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import layout_of, target_of
-from inlay.ops.maintain.partial_surgery import BOUNDLESS, Means, Pace, carried
+from inlay.ops.maintain.partial_surgery import BOUNDLESS, Limits, Pacer, markers_for_output
 from inlay.ops.maintain.units import Done
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.literals import positions_array, to_scalar
@@ -35,7 +35,7 @@ from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.reader import Wanted, open_file, read_file, read_positions
 from inlay.parquet.read.row_groups import plan_groups
 from inlay.parquet.read.selection import top_columns
-from inlay.parquet.read.statistics import describe
+from inlay.parquet.read.statistics import entry_of_file
 from inlay.parquet.surgery.residue import search_open, unused_entries
 from inlay.parquet.surgery.surgery import Rewritten, plan_edit, rewrite_object
 from inlay.parquet.write.writer import write_files
@@ -76,7 +76,7 @@ def rewrite_file(
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class RowDecision:
     """What is left of a file: `kept` positions out of row groups of `group_rows` rows. `footer`, if surgery
     is possible. `has_extra`: not only markers delete rows of it. `group_bytes` is the largest group that
     will be rewritten, uncompressed. `recode` are row groups that name erased values outside their rows,
@@ -115,11 +115,11 @@ def rewrite_task(
     *,
     strategy: Strategy = "auto",
     extra: BitMap64 | None = None,
-    means: Means = BOUNDLESS,
+    means: Limits = BOUNDLESS,
 ) -> tuple[Choice, Done]:
     """Decides about the rows of a file, chooses the method, applies it: by surgery as far as time allows,
     but at least one row group. Raises `UnsupportedFile` when there is not enough memory."""
-    looked = look(ctx, loaded, task, strategy, extra, means)
+    looked = decide_rows(ctx, loaded, task, strategy, extra, means)
     choice = looked.choice
     entry = task.file
     positions, whole = looked.positions(), True
@@ -159,7 +159,9 @@ def rewrite_task(
         version=snapshot.version,
         positions=positions,
         applied=_of_file(task),
-        carried=() if whole else tuple(carried(ctx, loaded, task, positions, output.key)),
+        carried=()
+        if whole
+        else tuple(markers_for_output(ctx, loaded, task, positions, output.key)),
     )
     return choice, Done(
         unit=unit,
@@ -171,14 +173,14 @@ def rewrite_task(
     )
 
 
-def look(
+def decide_rows(
     ctx: Context,
     loaded: LoadedTable,
     task: FileTask,
     strategy: Strategy,
     extra: BitMap64 | None = None,
-    means: Means = BOUNDLESS,
-) -> Looked:
+    means: Limits = BOUNDLESS,
+) -> RowDecision:
     """Which rows stay: reads the footer and the columns that the deletes need. Raises `UnsupportedFile`
     before it decodes what does not fit into memory."""
     schema = loaded.snapshot.schema
@@ -220,7 +222,7 @@ def look(
     anew = {"surgery": touched, "rewrite": range(len(group_rows))}.get(choice.method, ())
     group_bytes = max((opened.metadata.row_group(n).total_byte_size for n in anew), default=0)
     etag = opened.source.etag
-    return Looked(
+    return RowDecision(
         kept, group_rows, group_bytes, etag, choice, footer, extra is not None, recode, texts
     )
 
@@ -312,7 +314,7 @@ def _split_groups(kept: BitMap, group_rows: Sequence[int]) -> tuple[list[int], l
 
 
 def _by_surgery(
-    ctx: Context, loaded: LoadedTable, task: FileTask, looked: Looked, deadline: float | None
+    ctx: Context, loaded: LoadedTable, task: FileTask, looked: RowDecision, deadline: float | None
 ) -> tuple[DataFile, PositionMap, bool]:
     """Rewrites the affected row groups; the store copies everything else. The new file has the old one's
     physical schema, so its entry keeps the schema it was recorded under.
@@ -349,13 +351,13 @@ def _by_surgery(
         columns=(),
         executor=ctx.executor,
         erase=True,
-        goes_on=Pace(ctx.clock, deadline).goes_on,
+        goes_on=Pacer(ctx.clock, deadline).goes_on,
     )
     assert isinstance(outcome, Rewritten)  # some rows stay, and some groups are rewritten
     thrift = outcome.footer.encode()
     metadata = parse_metadata(thrift + trailer(len(thrift)), file_size=outcome.size)
     # New statistics: old bounds would still bound, but may be values of removed rows.
-    entry = describe(
+    entry = entry_of_file(
         metadata,
         key=key,
         size=outcome.size,
@@ -368,7 +370,7 @@ def _by_surgery(
     return entry, outcome.positions, not outcome.unfinished
 
 
-def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: Looked) -> DataFile:
+def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: RowDecision) -> DataFile:
     """Writes the rows that stay as one new file, in the same order, under the current schema."""
     schema = loaded.snapshot.schema
     # Sorting would break the position map; the rows keep the file's own order, and its partition, which may
@@ -389,7 +391,7 @@ def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: Looke
 
 
 def _kept_rows(
-    ctx: Context, task: FileTask, looked: Looked, schema: Schema
+    ctx: Context, task: FileTask, looked: RowDecision, schema: Schema
 ) -> Iterator[pa.RecordBatch]:
     columns = tuple(f.id for f in schema.fields)
     wanted = Wanted(schema=schema, columns=columns, position=looked.has_extra)

@@ -15,7 +15,7 @@ from inlay.format.properties import is_published
 from inlay.format.snapshot import HeadObject, Segment, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import find_version, load_head, load_segments, read_main
-from inlay.ops.metadata.publication import Reached, reach
+from inlay.ops.metadata.publication import Reached, find_reachable
 from inlay.plan.change import NeedSegments
 from inlay.plan.maintain.retention import expired_before
 from inlay.plan.maintain.roots import (
@@ -106,7 +106,7 @@ class Roots:
         current = state.snapshot
         self._held = versions_named(current)
         # If the table is no longer to be published, what was published is garbage.
-        published = reach(self.ctx) if is_published(current.properties) else Reached()
+        published = find_reachable(self.ctx) if is_published(current.properties) else Reached()
         self._published = published.objects
         self.gone_through = expired_before(current, before_us=self.since_us + 1)
         between = range(self.gone_through + 1, current.version)

@@ -17,7 +17,7 @@ from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from inlay.errors import InlayError, Kind
+from inlay.errors import ErrorKind, InlayError
 from inlay.ops.commit.driver import Committed, commit_or_skip
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_entries
@@ -210,7 +210,7 @@ def _try(
     try:
         return perform(loaded, work)
     except InlayError as error:
-        if error.kind not in (Kind.INPUT, Kind.REBASE):
+        if error.kind not in (ErrorKind.INPUT, ErrorKind.REBASE):
             raise
         return Failure(work.inputs[0], error)
 

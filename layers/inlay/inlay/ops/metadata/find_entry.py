@@ -17,7 +17,7 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_entries, load_matching
 from inlay.parquet.footer.columns import locate_columns
-from inlay.parquet.read.describe import describe, read_tail
+from inlay.parquet.read.describe import parse_object_footer, read_tail
 from inlay.parquet.read.statistics import file_stats
 from inlay.plan.metadata.state import State
 from inlay.storage.base import Location
@@ -41,7 +41,7 @@ def _bounds(ctx: Context, snapshot: Snapshot, key: str) -> Iterator[Predicate]:
     Raises what a footer that cannot be read does."""
     store = ctx.store
     got = read_tail(store, Location(store.scheme, store.bucket, ctx.key(key)))
-    found = describe(got.body, size=got.size)
+    found = parse_object_footer(got.body, size=got.size)
     schema = snapshot.schema
     columns = locate_columns(found.arrow, schema)
     known = file_stats(found.metadata, columns, schema, snapshot.stats_columns)

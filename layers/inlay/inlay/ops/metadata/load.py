@@ -36,7 +36,7 @@ from inlay.format.snapshot import (
     with_open_times,
 )
 from inlay.ops.context import Context
-from inlay.plan.change import Kind, NeedSegments
+from inlay.plan.change import NeedSegments, SegmentKind
 from inlay.plan.metadata.references import head_fault, segment_fault
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.metadata.tree import open_tree
@@ -259,14 +259,14 @@ def load_as_of(ctx: Context, current: Snapshot, time_us: int) -> Snapshot:
 def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:
     """`state` with the contents of these segments, too, read in parallel, one GET each."""
     types = Types(state.snapshot.schemas)
-    asked: list[tuple[Kind, Segment]] = [
+    asked: list[tuple[SegmentKind, Segment]] = [
         *(("files", s) for s in need.files),
         *(("markers", s) for s in need.markers),
         *(("ledger", s) for s in need.ledger),
     ]
     wanted = {s.id: ("nodes" if s.level else kind, s) for kind, s in asked}.values()
 
-    def load(item: tuple[Kind, Segment]) -> tuple[Kind, str, Sequence[Any]]:
+    def load(item: tuple[SegmentKind, Segment]) -> tuple[SegmentKind, str, Sequence[Any]]:
         kind, segment = item
         key = ctx.key(keys.segment_key(segment.id))
         answer = ctx.store.get(key)
@@ -281,7 +281,7 @@ def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:
     return State(state.snapshot, grown(state.contents, ctx.map(load, wanted)))
 
 
-def decode_segment(kind: Kind, data: bytes, *, key: str, types: Types) -> Sequence[Any]:
+def decode_segment(kind: SegmentKind, data: bytes, *, key: str, types: Types) -> Sequence[Any]:
     match kind:
         case "files":
             return decode_files(data, key=key)
@@ -295,14 +295,14 @@ def decode_segment(kind: Kind, data: bytes, *, key: str, types: Types) -> Sequen
             assert_never(kind)
 
 
-def count_of(kind: Kind, entries: Sequence[Any]) -> int:
+def count_of(kind: SegmentKind, entries: Sequence[Any]) -> int:
     """Entries under a segment, according to its reference."""
     return sum(leaf.count for leaf in entries) if kind == "nodes" else len(entries)
 
 
-def grown(contents: Contents, more: Iterable[tuple[Kind, str, Sequence[Any]]]) -> Contents:
+def grown(contents: Contents, more: Iterable[tuple[SegmentKind, str, Sequence[Any]]]) -> Contents:
     """`contents` with these segments as well."""
-    found: dict[Kind, dict[str, Any]] = {
+    found: dict[SegmentKind, dict[str, Any]] = {
         "files": dict(contents.files),
         "markers": dict(contents.markers),
         "ledger": dict(contents.ledger),

@@ -1,7 +1,7 @@
 """The published pointer, and what can be read through it.
 
-Promise: `load_publication` reads the pointer to a table's Iceberg metadata; `reach` finds every object that
-a reader with the pointer may still open, and the versions of the table that it reads, or an error stops the
+Promise: `load_publication` reads the pointer to a table's Iceberg metadata; `find_reachable` finds every object
+that a reader with the pointer may still open, and the versions of the table that it reads, or an error stops the
 caller: nothing may be deleted on partial knowledge of that.
 """
 
@@ -72,7 +72,7 @@ class Reached:
     objects: frozenset[str] = frozenset()
 
 
-def reach(ctx: Context) -> Reached:
+def find_reachable(ctx: Context) -> Reached:
     """What the current publication keeps. Objects that are gone keep nothing: readers already miss them. It
     is unknown what a damaged pointer keeps, so everything that was ever published is kept."""
     try:

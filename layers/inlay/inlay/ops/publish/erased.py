@@ -7,7 +7,7 @@ collection deletes them.
 
 from __future__ import annotations
 
-from inlay.errors import CorruptTable, InlayError, Kind
+from inlay.errors import CorruptTable, ErrorKind, InlayError
 from inlay.format.properties import is_published
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_pointer
@@ -33,7 +33,7 @@ def publication_waits(ctx: Context, since: int) -> Waiting | None:
         ):  # published already, and offers older versions for time travel
             publish(ctx, rebuild=True)
     except InlayError as error:
-        if error.kind is Kind.RETRY:
+        if error.kind is ErrorKind.RETRY:
             raise
         return Waiting(
             "published", "metadata/latest.json", f"it cannot be published: {error.message}"

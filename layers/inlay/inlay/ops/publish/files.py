@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from inlay.errors import InlayError, Kind
+from inlay.errors import ErrorKind, InlayError
 from inlay.format.entry import DataFile, Marker, Vector
 from inlay.format.puffin import decode_footer as decode_puffin
 from inlay.format.schema import Primitive, Schema
@@ -37,7 +37,7 @@ class Verdict:
     reason: str = ""
 
 
-def judge_files(
+def check_files(
     ctx: Context, snapshot: Snapshot, entries: Iterable[DataFile]
 ) -> Mapping[str, Verdict]:
     """By key, the files that do not pass."""
@@ -63,7 +63,7 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile) -> Verdict:
             return Verdict(reason=wrong)
         same = stamped(footer, recorded) is footer
     except InlayError as error:
-        if error.kind is Kind.RETRY:
+        if error.kind is ErrorKind.RETRY:
             raise
         return Verdict(reason=error.message)
     if same:

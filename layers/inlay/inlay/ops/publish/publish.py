@@ -71,7 +71,7 @@ from inlay.ops.metadata.publication import (
     read_manifest,
     relative,
 )
-from inlay.ops.publish.files import judge_files, puffin_sizes
+from inlay.ops.publish.files import check_files, puffin_sizes
 from inlay.ops.publish.position_deletes import write_position_deletes
 from inlay.ops.publish.settle import is_settled, refuse_open_erasure, settle
 from inlay.plan.change import NeedSegments
@@ -386,7 +386,7 @@ class _Attempt:
             for f in entries
             if f.rows and self.ctx.location(f.key) not in self._known
         ]
-        verdicts = judge_files(self.ctx, self.snapshot, new)
+        verdicts = check_files(self.ctx, self.snapshot, new)
         reasons = {k: v.reason for k, v in verdicts.items() if v.reason}
         if reasons:
             raise Unpublishable(_listed(reasons), table=self.ctx.uri, version=self.snapshot.version)

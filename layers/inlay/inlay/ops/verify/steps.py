@@ -27,7 +27,7 @@ from inlay.ops.metadata.load import count_of, decode_segment
 from inlay.ops.metadata.pointer import BrokenPointer, read_archive, read_pointer
 from inlay.parquet.check import Problem, check_footer, check_keys, check_pages, check_vector
 from inlay.parquet.read.ranges import Objects
-from inlay.plan.change import Kind
+from inlay.plan.change import SegmentKind
 from inlay.plan.maintain.retention import expired_before
 from inlay.plan.maintain.roots import MAX_NAMES, Listed, Reachable, Tally
 from inlay.plan.metadata.state import Contents, State
@@ -49,7 +49,7 @@ from inlay.storage.base import Got, Head, Missing, Refused
 
 
 @dataclass(slots=True)
-class Walk:
+class TableCheck:
     """One check of one table; each step fills in what the next one needs."""
 
     ctx: Context
@@ -198,7 +198,9 @@ class Walk:
         for id_, records in self.contents.ledger.items():
             self.found.extend(check_ledger_segment(self.reach.ledger[id_], records))
 
-    def _read(self, kind: Kind, segments: Mapping[str, Segment]) -> dict[str, tuple[Any, ...]]:
+    def _read(
+        self, kind: SegmentKind, segments: Mapping[str, Segment]
+    ) -> dict[str, tuple[Any, ...]]:
         """Those that can be read; the others are reported."""
         items = list(segments.values())
         found: dict[str, tuple[Any, ...]] = {}
@@ -214,7 +216,7 @@ class Walk:
                 self.found.extend([read])
         return found
 
-    def _segment(self, kind: Kind, segment: Segment) -> tuple[Any, ...] | Finding:
+    def _segment(self, kind: SegmentKind, segment: Segment) -> tuple[Any, ...] | Finding:
         key = segment_key(segment.id)
         answer = self.ctx.store.get(self.ctx.key(key))
         if isinstance(answer, Missing | Refused):
@@ -395,7 +397,7 @@ class Walk:
         )
 
     def _left(
-        self, segments: dict[str, Segment], kind: Kind, known: Mapping[str, Sequence[Any]]
+        self, segments: dict[str, Segment], kind: SegmentKind, known: Mapping[str, Sequence[Any]]
     ) -> dict[str, tuple[Any, ...]]:
         """What can be read of these segments; the others are let go of."""
         found = {i: tuple(entries) for i, entries in known.items()}

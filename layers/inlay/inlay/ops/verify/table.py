@@ -26,7 +26,7 @@ from inlay.errors import InvalidRequest, TableNotFound
 from inlay.format import keys
 from inlay.ops.context import Context
 from inlay.ops.metadata.pointer import BrokenPointer, read_pointer
-from inlay.ops.verify.steps import Walk
+from inlay.ops.verify.steps import TableCheck
 from inlay.plan.maintain.roots import Tally
 from inlay.plan.verify.findings import MAX_VERSIONS, Finding, Findings, Severity
 
@@ -101,7 +101,7 @@ def _walk(ctx: Context, depth: str, max_versions: int) -> tuple[Verified, str | 
         told = "there are no archives" if newest is None else f"the newest archive is v{newest}"
         found.add(kind, keys.POINTER, f"{read.reason}; {told}")
         return _report(found, version=0, depth=depth), None
-    walk = Walk(ctx, read.snapshot, read.raw, read.date_us, found)
+    walk = TableCheck(ctx, read.snapshot, read.raw, read.date_us, found)
     walk.versions(max_versions)
     walk.segments()
     walk.entries()

@@ -31,8 +31,8 @@ from typing import TypeVar
 import pyarrow as pa
 
 from inlay.errors import (
+    ErrorKind,
     InlayError,
-    Kind,
     ObjectGone,
     RequestTooOld,
     SnapshotGone,
@@ -56,7 +56,7 @@ from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.footer.decoded_size import largest_group
 from inlay.parquet.footer.footer import Footer
-from inlay.parquet.read.describe import describe, entry_of, partition_in, read_tail
+from inlay.parquet.read.describe import entry_of, parse_object_footer, partition_in, read_tail
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, open_file, read_file
 from inlay.parquet.surgery.residue import unused_entries
@@ -77,7 +77,7 @@ DECODED_SHARE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class IngestSource:
     """One object to ingest, as an event or a caller names it. `event_time_us` is S3's eventTime."""
 
     location: Location
@@ -103,7 +103,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    source: Source
+    source: IngestSource
     rows: int
 
 
@@ -111,7 +111,7 @@ class Ingested:
 class Duplicate:
     """Applied before: nothing to do."""
 
-    source: Source
+    source: IngestSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +119,14 @@ class Superseded:
     """The object has been overwritten, and its bucket kept no version of this content: its rows are lost
     unless the newer content has them too."""
 
-    source: Source
+    source: IngestSource
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """Can never succeed: for the dead-letter queue, with the reason."""
 
-    source: Source
+    source: IngestSource
     error: InlayError
 
 
@@ -134,7 +134,7 @@ class Rejected:
 class Retry:
     """May succeed later."""
 
-    source: Source
+    source: IngestSource
     error: InlayError
 
 
@@ -142,7 +142,7 @@ class Retry:
 class Deferred:
     """Not begun, because the batch's bytes or time were used up: pass it to the next batch."""
 
-    source: Source
+    source: IngestSource
 
 
 SourceOutcome = Ingested | Duplicate | Superseded | Rejected | Retry | Deferred
@@ -161,7 +161,7 @@ class IngestResult:
 class _Seen:
     """A source that was checked and may be copied."""
 
-    source: Source
+    source: IngestSource
     store: ObjectStore
     entry: DataFile
     etag: str
@@ -195,7 +195,7 @@ class _Batch:
     """The state of a batch on one base, by position in it: outcomes, and what is to be committed. `loaded`
     is the base; the table may have got columns meanwhile."""
 
-    sources: Sequence[Source]
+    sources: Sequence[IngestSource]
     loaded: LoadedTable
     outcomes: dict[int, SourceOutcome] = field(default_factory=dict)
     seen: dict[int, _Seen] = field(default_factory=dict)
@@ -240,7 +240,7 @@ class _Batch:
 
 def ingest(
     ctx: Context,
-    sources: Sequence[Source],
+    sources: Sequence[IngestSource],
     *,
     adopt: bool = False,
     base: LoadedTable | None = None,
@@ -275,7 +275,7 @@ def ingest(
 
 
 def _copied(
-    ctx: Context, sources: Sequence[Source], adopt: bool, loaded: LoadedTable, budget: _Budget
+    ctx: Context, sources: Sequence[IngestSource], adopt: bool, loaded: LoadedTable, budget: _Budget
 ) -> _Batch:
     """Checks every source and copies the new ones into the table."""
     loaded, known = known_requests(ctx, loaded, [s.request for s in sources])
@@ -362,11 +362,11 @@ def _look_at_all(ctx: Context, batch: _Batch, new: Sequence[int], adopt: bool) -
     return loaded
 
 
-def _older_than_horizon(source: Source, snapshot: Snapshot) -> bool:
+def _older_than_horizon(source: IngestSource, snapshot: Snapshot) -> bool:
     return source.event_time_us is not None and source.event_time_us < snapshot.ledger.horizon_us
 
 
-def _too_old(ctx: Context, source: Source) -> RequestTooOld:
+def _too_old(ctx: Context, source: IngestSource) -> RequestTooOld:
     return RequestTooOld(
         "the event is older than this table's ledger reaches back",
         table=ctx.uri,
@@ -392,7 +392,7 @@ _TEXTS = re.compile(
 )
 
 
-def _guarded(ctx: Context, source: Source, work):  # type: ignore[no-untyped-def]
+def _guarded(ctx: Context, source: IngestSource, work):  # type: ignore[no-untyped-def]
     """One source's failure is its own."""
     try:
         return work(source)
@@ -407,12 +407,14 @@ def _guarded(ctx: Context, source: Source, work):  # type: ignore[no-untyped-def
                 else "Convert it to Parquet",
             )
         error.about(table=ctx.uri, key=source.location.key)
-        return (Retry if error.kind in (Kind.RETRY, Kind.REBASE) else Rejected)(source, error)
+        return (Retry if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE) else Rejected)(
+            source, error
+        )
 
 
 def _look(
     ctx: Context,
-    source: Source,
+    source: IngestSource,
     snapshot: Snapshot,
     extend: bool = False,
     *,
@@ -427,7 +429,7 @@ def _look(
         return Superseded(source)
     if None not in (source.version_id, got.version_id) and got.version_id != source.version_id:
         return Superseded(source)
-    described = describe(got.body, size=got.size)
+    described = parse_object_footer(got.body, size=got.size)
     Declared.of(snapshot).check_file(described.arrow)
     is_wider = extend and brings_columns(described.arrow, snapshot.schema)
     entry = entry_of(
@@ -467,7 +469,7 @@ def _look(
     )
 
 
-def inspect_source(ctx: Context, source: Source, snapshot: Snapshot) -> DataFile | None:
+def inspect_source(ctx: Context, source: IngestSource, snapshot: Snapshot) -> DataFile | None:
     """The entry that an object would get, its key empty; None when its content is not the named one. Raises
     what makes `ingest` reject it."""
     found = _look(ctx, source, snapshot)
@@ -502,7 +504,7 @@ def _policy(snapshot: Snapshot) -> str:
 
 
 def _has_unused_entries(
-    ctx: Context, whole: DataFile, adopt: bool, loaded: LoadedTable, source: Source
+    ctx: Context, whole: DataFile, adopt: bool, loaded: LoadedTable, source: IngestSource
 ) -> bool:
     """Whether the file is to be rewritten because of values that only its dictionaries hold. Raises
     `UnsupportedFile` if the table refuses such files."""
@@ -521,7 +523,7 @@ def _has_unused_entries(
     return column is not None
 
 
-def _outside(ctx: Context, whole: DataFile, source: Source) -> Objects:
+def _outside(ctx: Context, whole: DataFile, source: IngestSource) -> Objects:
     """The store, without the cache: unlike the table's own objects, this one may be overwritten."""
     versions = {} if source.version_id is None else {whole.key: source.version_id}
     return Objects(ctx.store, ctx.root, versions=versions)
@@ -563,7 +565,7 @@ def _stamp(
 
 
 def _split(
-    ctx: Context, whole: DataFile, loaded: LoadedTable, source: Source
+    ctx: Context, whole: DataFile, loaded: LoadedTable, source: IngestSource
 ) -> Superseded | tuple[DataFile, ...]:
     """The rows of a landing object as files of their partitions."""
     schema = loaded.snapshot.schema
@@ -582,12 +584,12 @@ def _split(
 
 
 def take_over(
-    ctx: Context, sources: Sequence[Source], loaded: LoadedTable, *, event: str
+    ctx: Context, sources: Sequence[IngestSource], loaded: LoadedTable, *, event: str
 ) -> tuple[DataFile, ...]:
     """Objects that this caller has just written, as files of the table, uncommitted. `event` marks them as
     another writer's (`DataFile.is_foreign`). Raises for the first that cannot be a file of the table."""
 
-    def look(source: Source) -> _Seen:
+    def look(source: IngestSource) -> _Seen:
         found = _look(ctx, source, loaded.snapshot)
         if not isinstance(found, _Seen):
             raise SourceChanged(f"{source.location.uri} was overwritten", key=source.location.key)

@@ -19,11 +19,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from inlay.errors import InlayError, Kind
+from inlay.errors import ErrorKind, InlayError
 from inlay.ops.commit.base import known_requests
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable
-from inlay.ops.write.ingest import Source, inspect_source
+from inlay.ops.write.ingest import IngestSource, inspect_source
 from inlay.storage.base import NULL_VERSION, Location, ObjectVersion
 
 State = Literal["ingested", "pending", "rejected", "forgotten"]
@@ -86,7 +86,7 @@ def _states(
     asked = [name.request for names in sources for name in names]
     loaded, known = known_requests(ctx, loaded, asked)
 
-    def state(item: tuple[ObjectVersion, Sequence[Source]]) -> Landed:
+    def state(item: tuple[ObjectVersion, Sequence[IngestSource]]) -> Landed:
         version, names = item
         source = names[0]
         found = Landed(
@@ -104,7 +104,7 @@ def _states(
         try:
             inspect_source(ctx, source, loaded.snapshot)
         except InlayError as error:
-            if error.kind in (Kind.RETRY, Kind.REBASE):
+            if error.kind in (ErrorKind.RETRY, ErrorKind.REBASE):
                 raise
             return replace(
                 found, state="rejected", reason=f"{type(error).__name__}: {error.message}"
@@ -114,11 +114,11 @@ def _states(
     return loaded, list(ctx.map(state, list(zip(page, sources, strict=True))))
 
 
-def _source(ctx: Context, version: ObjectVersion) -> Sequence[Source]:
+def _source(ctx: Context, version: ObjectVersion) -> Sequence[IngestSource]:
     """The names under which events refer to a content: its version id, or its ETag."""
     location = Location(ctx.store.scheme, ctx.store.bucket, version.key)
-    by_etag = Source(location, etag=version.etag or None)
+    by_etag = IngestSource(location, etag=version.etag or None)
     if version.version_id == NULL_VERSION:
         return (by_etag,)
-    by_version = Source(location, etag=version.etag or None, version_id=version.version_id)
+    by_version = IngestSource(location, etag=version.etag or None, version_id=version.version_id)
     return (by_version, by_etag) if version.is_latest else (by_version,)

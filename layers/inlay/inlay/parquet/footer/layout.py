@@ -157,7 +157,7 @@ def _refuse_untrusted_writers(footer: Footer) -> None:
 # -- what is kept ---------------------------------------------------------------------------------
 
 
-class Fate(Enum):
+class GroupFate(Enum):
     """What happens to a row group."""
 
     STAYS = "stays"
@@ -183,7 +183,9 @@ class Place:
 Piece = Kept | Place
 
 
-def keep_pieces(layout: Layout, fate: Callable[[int], Fate], *, erase: bool) -> Iterator[Piece]:
+def keep_pieces(
+    layout: Layout, fate: Callable[[int], GroupFate], *, erase: bool
+) -> Iterator[Piece]:
     """The new file's bytes up to its index, in order: ranges of the old file, and edited groups.
 
     An edited group takes the place of its first column chunk. Column and offset indexes are left out,
@@ -193,7 +195,7 @@ def keep_pieces(layout: Layout, fate: Callable[[int], Fate], *, erase: bool) -> 
     start = 0  # of the kept range that is still growing
     until = len(MAGIC)
     placed: set[int] = set()
-    fates: dict[int, Fate] = {}
+    fates: dict[int, GroupFate] = {}
     previous, previous_goes = (
         -1,
         False,
@@ -207,7 +209,7 @@ def keep_pieces(layout: Layout, fate: Callable[[int], Fate], *, erase: bool) -> 
             if region.group not in fates:
                 fates[region.group] = fate(region.group)
             is_index = region.part is Part.COLUMN_INDEX or region.part is Part.OFFSET_INDEX
-            goes = is_index or fates[region.group] is not Fate.STAYS
+            goes = is_index or fates[region.group] is not GroupFate.STAYS
         if until != gap_end:
             within_a_group = region is not None and previous == region.group
             beside_what_goes = previous_goes or goes
@@ -223,7 +225,7 @@ def keep_pieces(layout: Layout, fate: Callable[[int], Fate], *, erase: bool) -> 
                 yield Kept(start, until)
             start = region.end
             is_place = region.part is Part.DATA and region.group not in placed
-            if is_place and fates[region.group] is Fate.EDITED:
+            if is_place and fates[region.group] is GroupFate.EDITED:
                 placed.add(region.group)
                 yield Place(region.group)
         until = region.end

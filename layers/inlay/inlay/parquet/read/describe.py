@@ -23,7 +23,7 @@ from inlay.parquet.footer.arrow_metadata import check_chunks, parse_metadata
 from inlay.parquet.footer.columns import locate_columns
 from inlay.parquet.footer.footer import Footer, decode_footer, footer_length
 from inlay.parquet.read.data_file import reading
-from inlay.parquet.read.statistics import describe as describe_metadata
+from inlay.parquet.read.statistics import entry_of_file as describe_metadata
 from inlay.parquet.read.statistics import total_rows, whole_stats
 from inlay.plan.pruning.partitions import partition_from_stats
 from inlay.storage.base import Got, Location, Missing, ObjectStore, version_of
@@ -47,7 +47,7 @@ class Described:
         return total_rows(self.metadata)
 
 
-def describe(tail: bytes, *, size: int) -> Described:
+def parse_object_footer(tail: bytes, *, size: int) -> Described:
     """Decode the footer at the end of `tail`, the last bytes of an object of `size` bytes.
 
     Raises `UnreadableFile` or `UnsupportedFile`."""

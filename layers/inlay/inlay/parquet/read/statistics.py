@@ -90,7 +90,7 @@ def group_stats(
     return stats
 
 
-def describe(
+def entry_of_file(
     metadata: pq.FileMetaData,
     *,
     key: str,

@@ -23,14 +23,14 @@ from inlay.parquet.footer.fields import (
     Physical,
 )
 from inlay.parquet.footer.footer import MAGIC, RECODE, ColumnChunk, Footer, RowGroup
-from inlay.parquet.footer.layout import Fate, Layout, OffsetMap, Part, read_layout
+from inlay.parquet.footer.layout import GroupFate, Layout, OffsetMap, Part, read_layout
 from inlay.parquet.footer.pages import move_pages
 from inlay.parquet.footer.thrift import STRUCT, Items, Struct
 from inlay.parquet.read.ranges import RangeFile
 from inlay.parquet.surgery.assemble import Assembly
 from inlay.parquet.surgery.key_values import NOTHING_PLAIN, PandasType, erased_pairs
 from inlay.parquet.surgery.row_group import NewChunk, NewGroup
-from inlay.parquet.surgery.surviving_rows import Judge
+from inlay.parquet.surgery.surviving_rows import GroupEditor
 from inlay.plan.surgery.multipart import MIB
 from inlay.plan.surgery.positions import PositionMap
 from inlay.storage.base import ByteRange
@@ -41,12 +41,12 @@ MAX_ORDINAL = 2**15 - 1
 
 
 def write_index(
-    new: Assembly, judge: Judge, offsets: OffsetMap, places: Mapping[int, int]
+    new: Assembly, judge: GroupEditor, offsets: OffsetMap, places: Mapping[int, int]
 ) -> list[Struct]:
     """Appends bloom filters of edited groups and all column and offset indexes; returns the footer entries
     of the groups that are left, with all offsets in their new places."""
     footer = judge.footer
-    left = [g for g in footer.row_groups if judge.fate(g.ordinal) is not Fate.DROPPED]
+    left = [g for g in footer.row_groups if judge.fate(g.ordinal) is not GroupFate.DROPPED]
     old = _load_indexes(judge.old, judge.layout, footer.num_row_groups, judge.fate)
     groups: list[Struct] = []
     chunks: list[list[Struct]] = []
@@ -96,11 +96,11 @@ def write_index(
 
 
 def _load_indexes(
-    old: RangeFile, layout: Layout, groups: int, fate: Callable[[int], Fate]
+    old: RangeFile, layout: Layout, groups: int, fate: Callable[[int], GroupFate]
 ) -> dict[tuple[int, int, Part], bytes]:
     """The column and offset indexes of the untouched groups, by group, leaf and kind."""
     kinds = (Part.COLUMN_INDEX, Part.OFFSET_INDEX)
-    stays = {group for group in range(groups) if fate(group) is Fate.STAYS}
+    stays = {group for group in range(groups) if fate(group) is GroupFate.STAYS}
     regions = [r for r in layout.regions if r.part in kinds and r.group in stays]
     total = sum(region.end - region.start for region in regions)
     if total > MAX_INDEX_BYTES:
@@ -225,7 +225,7 @@ def _renumber(old: RowGroup, tree: Struct, ordinal: int) -> None:
 def new_tree(
     footer: Footer,
     groups: list[Struct],
-    judge: Judge,
+    judge: GroupEditor,
     rows: int,
     texts: frozenset[str],
     *,

@@ -36,7 +36,7 @@ from inlay.parquet.footer.footer import (
     trailer,
 )
 from inlay.parquet.footer.layout import (
-    Fate,
+    GroupFate,
     Kept,
     Layout,
     OffsetMap,
@@ -50,7 +50,7 @@ from inlay.parquet.read.ranges import RangeFile, Source, merge_ranges
 from inlay.parquet.surgery.assemble import SMALL_OBJECT_BYTES, Assembly
 from inlay.parquet.surgery.key_values import naming
 from inlay.parquet.surgery.new_footer import must_be_sound, new_tree, write_index
-from inlay.parquet.surgery.surviving_rows import Judge, KeepRows, Progress
+from inlay.parquet.surgery.surviving_rows import GroupEditor, KeepRows, Progress
 from inlay.plan.surgery.multipart import PartsError, Segment, borrowed_bytes, plan_parts
 from inlay.plan.surgery.positions import PositionMap
 from inlay.plan.surgery.strategy import Cost
@@ -156,7 +156,7 @@ def rewrite_object(
         for ordinal in wanted | dropped:
             if not 0 <= ordinal < footer.num_row_groups:
                 raise ValueError(f"row group {ordinal} of {footer.num_row_groups}")
-        judge = Judge(
+        judge = GroupEditor(
             old,
             footer,
             layout,
@@ -251,7 +251,7 @@ def _description(source: Source, *, erase: bool) -> tuple[Mapping[str, str], Map
 
 
 def _write_body(
-    new: Assembly, judge: Judge, *, erase: bool
+    new: Assembly, judge: GroupEditor, *, erase: bool
 ) -> tuple[list[tuple[Kept, int]], dict[int, int]]:
     """Appends everything before the index. Returns the kept ranges and the edited groups, each with its
     offset in the new file."""
@@ -285,10 +285,10 @@ def plan_edit(
     bytes written are an upper bound for most files."""
     layout = read_layout(footer)
 
-    def fate(ordinal: int) -> Fate:
+    def fate(ordinal: int) -> GroupFate:
         if ordinal in dropped:
-            return Fate.DROPPED
-        return Fate.EDITED if ordinal in touched else Fate.STAYS
+            return GroupFate.DROPPED
+        return GroupFate.EDITED if ordinal in touched else GroupFate.STAYS
 
     groups = footer.row_groups
     sizes = {g: groups[g].compressed_size for g in touched if g not in dropped}
@@ -296,9 +296,9 @@ def plan_edit(
         region
         for region in layout.regions
         if region.part in (Part.COLUMN_INDEX, Part.OFFSET_INDEX)
-        and fate(region.group) is not Fate.DROPPED
+        and fate(region.group) is not GroupFate.DROPPED
     ]
-    stays = [ByteRange(r.start, r.end) for r in indexes if fate(r.group) is Fate.STAYS]
+    stays = [ByteRange(r.start, r.end) for r in indexes if fate(r.group) is GroupFate.STAYS]
     segments = [
         Segment(piece.end - piece.start, copy=True)
         if isinstance(piece, Kept)

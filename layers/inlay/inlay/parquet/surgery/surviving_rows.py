@@ -1,7 +1,7 @@
 """Which rows of a row group stay, and the rewritten group if some do not.
 
-Promise: a `Judge` reads a row group when its fate is first requested, checks its pages against the footer,
-asks the caller which rows stay, and keeps the edited group until it is placed. A group of `recode` is
+Promise: a `GroupEditor` reads a row group when its fate is first requested, checks its pages against the
+footer, asks the caller which rows stay, and keeps the edited group until it is placed. A group of `recode` is
 rewritten even if all of its rows stay: its other parts are then made from the rows. One group is in memory
 at a time, besides the new bytes that wait to be placed.
 """
@@ -19,7 +19,7 @@ from pyroaring import BitMap
 from inlay.errors import UnsupportedFile
 from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.footer.footer import MAGIC, RECODE, Footer
-from inlay.parquet.footer.layout import Fate, Layout
+from inlay.parquet.footer.layout import GroupFate, Layout
 from inlay.parquet.read.ranges import RangeFile, merge_ranges
 from inlay.parquet.surgery.physical_view import read_logical
 from inlay.parquet.surgery.row_group import NewGroup, edit_group, profile_group
@@ -36,7 +36,7 @@ Progress = Callable[[str, int, int | None], None]
 
 
 @dataclass(slots=True)
-class Judge:
+class GroupEditor:
     """Decides the fate of row groups, one at a time, on demand; holds edited groups until they are placed.
     `kept` has the remaining rows of each group that changed. `is_over`: groups were left unchanged for lack
     of time."""
@@ -54,11 +54,11 @@ class Judge:
     recode: frozenset[int] = frozenset()
     kept: dict[int, BitMap] = field(default_factory=dict)
     edited: dict[int, NewGroup] = field(default_factory=dict)
-    _fates: dict[int, Fate] = field(default_factory=dict)
+    _fates: dict[int, GroupFate] = field(default_factory=dict)
     _begun: int = 0
     is_over: bool = False
 
-    def fate(self, ordinal: int) -> Fate:
+    def fate(self, ordinal: int) -> GroupFate:
         if ordinal not in self._fates:
             self._fates[ordinal] = self._decide(ordinal)
         return self._fates[ordinal]
@@ -69,17 +69,17 @@ class Judge:
             self.fate(group.ordinal)
         return PositionMap.of([group.num_rows for group in groups], self.kept)
 
-    def _decide(self, ordinal: int) -> Fate:
+    def _decide(self, ordinal: int) -> GroupFate:
         group = self.footer.row_groups[ordinal]
         named = ordinal in self.wanted or ordinal in self.dropped
         if not named or group.num_rows == 0:
-            return Fate.STAYS
+            return GroupFate.STAYS
         if ordinal in self.dropped:
             self.kept[ordinal] = BitMap()
-            return Fate.DROPPED
+            return GroupFate.DROPPED
         self.is_over = self.is_over or (self._begun > 0 and not self.goes_on())
         if self.is_over:
-            return Fate.STAYS
+            return GroupFate.STAYS
         self.progress("row groups", self._begun, len(self.wanted))
         self._begun += 1
         body, moved = self._fetch(ordinal)
@@ -97,16 +97,16 @@ class Judge:
             _must_be_mask(mask, group.num_rows)
             stays = pc.sum(mask).as_py() or 0
         if stays == group.num_rows and ordinal not in self.recode:
-            return Fate.STAYS
+            return GroupFate.STAYS
         if mask is None or stays == 0:
             self.kept[ordinal] = BitMap()
-            return Fate.DROPPED
+            return GroupFate.DROPPED
         new = edit_group(self.footer, group, body, moved, mask, profiles, erase=self.erase)
         if new.rows != stays:
             raise AssertionError(f"{new.rows} rows written where {stays} stay")
         self.kept[ordinal] = positions_of(mask)
         self.edited[ordinal] = new
-        return Fate.EDITED
+        return GroupFate.EDITED
 
     def _fetch(self, ordinal: int) -> tuple[bytes, list[int]]:
         """The group's chunks after 4 arbitrary bytes, and the resulting shift of each."""

@@ -33,7 +33,7 @@ from inlay.format.snapshot import UNPARTITIONED, PartitionSpec
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.read.data_file import PAGE_ROWS
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.statistics import describe
+from inlay.parquet.read.statistics import entry_of_file
 from inlay.parquet.write.partition import Split
 from inlay.parquet.write.upload import Upload
 
@@ -373,7 +373,7 @@ class _File:
             self.abort()
             raise
         [metadata] = self._footers
-        entry = describe(
+        entry = entry_of_file(
             metadata,
             key=self._key,
             size=self._upload.size,

@@ -20,8 +20,8 @@ from inlay.plan.change import (
     NeedSegments,
     Outcome,
     Proposal,
-    Refused,
     ReplaceFiles,
+    RequestRefused,
     SetPartitioning,
     Stale,
     Unchanged,
@@ -90,7 +90,7 @@ class Admitted:
 
 def admit(
     state: State, change: Change
-) -> Admitted | NeedSegments | AlreadyApplied | Refused | Stale:
+) -> Admitted | NeedSegments | AlreadyApplied | RequestRefused | Stale:
     """Whether a change may be applied at all: its objects are safe from GC, its requests are new."""
     boundary_us = state.snapshot.boundary.time_us or 0
     if change.uploaded_us is not None and change.uploaded_us < boundary_us:

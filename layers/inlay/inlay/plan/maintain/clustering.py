@@ -30,14 +30,14 @@ MIN_RUNS = 4
 # A z-order key has 64 bits: with more columns, each has too few bits to be useful.
 MAX_ZORDER_COLUMNS = 4
 
-Kind = Literal["sort", "zorder"]
+OrderKind = Literal["sort", "zorder"]
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """The order of rows: by columns in turn (`sort`), or interleaved (`zorder`)."""
 
-    kind: Kind
+    kind: OrderKind
     columns: tuple[int, ...]
 
 
@@ -52,7 +52,7 @@ def order_of(snapshot: Snapshot) -> Order | None:
     if strategy == "pack" or (strategy == "auto" and not (names or snapshot.sort_by)):
         return None
     columns = tuple(_column(snapshot, name) for name in names) or snapshot.sort_by
-    kind: Kind = "zorder" if strategy == "zorder" else "sort"
+    kind: OrderKind = "zorder" if strategy == "zorder" else "sort"
     if not columns or (kind == "zorder" and not 2 <= len(columns) <= MAX_ZORDER_COLUMNS):
         wanted = f"two to {MAX_ZORDER_COLUMNS} columns" if kind == "zorder" else "a column"
         raise InvalidRequest(

@@ -42,7 +42,7 @@ SPARE_SEGMENTS = 3
 # Work on a file of this size is downloading, decoding, encoding and uploading it, one after the other.
 SECONDS_PER_MIB = 0.05
 
-Kind = Literal["drop", "pack", "fold", "cluster"]
+UnitKind = Literal["drop", "pack", "fold", "cluster"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class CompactionUnit:
     (`cluster`), or nothing (`drop`). `bytes` are read; `score` is the gain, in files that a scan need not
     open, per MiB read."""
 
-    kind: Kind
+    kind: UnitKind
     inputs: tuple[str, ...]
     bytes: int
     score: float
@@ -186,7 +186,7 @@ def _sprawls(segments: tuple[Segment, ...]) -> bool:
     return len(segments) > needed + SPARE_SEGMENTS or (mostly_dead and len(segments) > 0)
 
 
-def _unit(kind: Kind, files: Sequence[DataFile], gain: float) -> CompactionUnit:
+def _unit(kind: UnitKind, files: Sequence[DataFile], gain: float) -> CompactionUnit:
     size = sum(f.size for f in files)
     return CompactionUnit(
         kind,

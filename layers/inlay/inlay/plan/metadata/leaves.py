@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 
 from inlay.format.entry import ColumnStats
 from inlay.format.snapshot import NODE_MAX_LEAVES, Segment, Tier
-from inlay.plan.change import Kind, NewSegment
+from inlay.plan.change import NewSegment, SegmentKind
 from inlay.plan.metadata.tree import Nodes, open_tree, under
 
 # Full leaves gather in a node from this many on, because the node is rewritten for them.
@@ -42,7 +42,7 @@ T = TypeVar("T")
 class Packing(ABC, Generic[T]):
     """The differences between files, markers and ledger records."""
 
-    kind: Kind
+    kind: SegmentKind
     most: int  # entries of a leaf
     # A leaf is rewritten with what is rolled if it is at most so many times as large: each step up costs an
     # entry about half of this in rewriting, and fewer steps mean fewer leaves.

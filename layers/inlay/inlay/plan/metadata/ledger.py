@@ -26,8 +26,8 @@ from inlay.plan.change import (
     Change,
     ForgetContents,
     NeedSegments,
-    Refused,
     Request,
+    RequestRefused,
     Update,
 )
 from inlay.plan.metadata.state import State, resolved_record
@@ -40,7 +40,7 @@ DAY_US = 86_400_000_000
 
 def look_up(
     state: State, request: Request | None, events: Sequence[Request] = ()
-) -> frozenset[bytes] | NeedSegments | Refused | AlreadyApplied:
+) -> frozenset[bytes] | NeedSegments | RequestRefused | AlreadyApplied:
     """Ids of the change's events that were applied before, or why there is nothing left to do."""
     asked = [r for r in (request, *events) if r is not None]
     if not asked:
@@ -56,14 +56,16 @@ def look_up(
     if request is not None and request.id in applied:
         before = applied[request.id]
         if not _is_same_content(state.snapshot, before, request):
-            return Refused(
+            return RequestRefused(
                 f"request id {request.text!r} was used before, at version "
                 f"{before.version}, with another content",
                 "reused",
             )
         return AlreadyApplied(before.version)
     if any(r.id not in applied for r in too_old):
-        return Refused("the request is older than this table's ledger reaches back", "too_old")
+        return RequestRefused(
+            "the request is older than this table's ledger reaches back", "too_old"
+        )
     duplicates = frozenset(r.id for r in events if r.id in applied)
     if events and len(duplicates) == len({r.id for r in events}):
         newest = max((applied[i].version or 0 for i in duplicates), default=0)

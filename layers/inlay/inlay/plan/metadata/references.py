@@ -14,11 +14,11 @@ from inlay.format.content import Content
 from inlay.format.entry import DataFile
 from inlay.format.file_entries import FileEntries
 from inlay.format.snapshot import HeadObject, Segment, Snapshot
-from inlay.plan.change import Kind
+from inlay.plan.change import SegmentKind
 
 
 def segment_fault(
-    table: Snapshot, kind: Kind, segment: Segment, entries: Sequence[Any], size: int
+    table: Snapshot, kind: SegmentKind, segment: Segment, entries: Sequence[Any], size: int
 ) -> str:
     """What contradicts the reference to a segment; empty when nothing does."""
     held = sum(leaf.count for leaf in entries) if kind == "nodes" else len(entries)
