@@ -495,8 +495,16 @@ class Table:
         """What `inlay inspect` shows, with what a query for `where` would read."""
         from inlay.ops.inspect.report import make_report
 
-        predicate = None if where is None else self._condition(where).predicate
-        return make_report(self._ctx, self._loaded.pointer, self._state(), predicate)
+        if where is None:
+            return make_report(self._ctx, self._loaded.pointer, self._state())
+        asked = self._condition(where)
+        return make_report(
+            self._ctx,
+            self._loaded.pointer,
+            self._state(),
+            asked.predicate,
+            calculated="" if asked.calculated is None else asked.text,
+        )
 
     def snapshots(self) -> pa.Table:
         """Every version that can still be read, newest first, those held by a ref included."""
