@@ -1,9 +1,9 @@
 """From a URI to a store and a key.
 
-Promise: `s3://bucket/key`, `file:///path`, `memory://bucket/key` and a plain local path open; all
-else is a typed error that shows the form expected. Keys are taken literally: nothing is decoded, so
-a key with "%20" in it stays that key. Stores are loaded when first asked for: a Lambda that only
-needs S3 does not import the others, a laptop without S3 does not import boto3.
+Promise: `s3://bucket/key`, `file:///path`, `memory://bucket/key` and a plain local path open; all else is a
+typed error with the expected form. Keys are taken literally: nothing is decoded, so a key with "%20" stays
+that key. Stores are imported when first used: a Lambda that only needs S3 does not import the others, a
+laptop without S3 does not import boto3.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BUCKET: Final = {
 
 
 def parse_location(uri: str) -> Location:
-    """Where `uri` points; the key has no trailing slash, "" is the bucket (or "/") itself.
+    """The location of `uri`; the key has no trailing slash, "" is the bucket (or "/") itself.
 
     >>> parse_location("s3://lake/tables/événements/")
     Location(scheme='s3', bucket='lake', key='tables/événements')
@@ -98,7 +98,7 @@ def _checked_options(location: Location, options: Mapping[str, str]) -> dict[str
 
 
 def _is_unicode(text: str) -> bool:
-    """Without half a surrogate pair: keys are UTF-8."""
+    """Without unpaired surrogates: keys are UTF-8."""
     try:
         return bool(text.encode("utf-8"))
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
 """Advice: what one query costs and why, what maintenance would gain, and both in words.
 
-Promise: nothing is guessed that planning can tell: a query is planned as a scan plans it, maintenance as
-compaction does. What is estimated (files after, seconds) is said to be so.
+Promise: planning is used wherever it gives the answer: a query is planned like a scan, maintenance like a
+compaction. Estimates (files after, seconds) are marked as such.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What a query with this filter reads, as far as metadata tells: at most `rows` and `bytes`, less
-    what row groups and columns spare."""
+    """What a query with this filter reads, according to metadata: at most `rows` and `bytes`, less what row
+    groups and columns save."""
 
     where: str
     files: int
@@ -67,8 +67,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """What compaction would do now, and what would come of it. `seconds` are of one worker;
-    `query_files` are those the query reads now and then."""
+    """What compaction would do now, and the result. `seconds` are of one worker; `query_files` are those
+    the query reads now and afterwards."""
 
     works: tuple[Work, ...]
     idle_markers: int
@@ -130,7 +130,7 @@ def _condition(
     elif spares == len(files):
         why = "no file can hold such a row"
     elif spares:
-        why = f"{len(files) - spares:,} files have bounds that hold such values"
+        why = f"{len(files) - spares:,} files have bounds that include such values"
     else:
         why = "every file has bounds that hold such values: rows are not in order of it"
     columns = sorted(path[0] for i in looked_at if (path := schema.path_of(i)) is not None)
@@ -173,7 +173,7 @@ def plan_care(
             files_after=now.files_after + after,
         )
         hit = 0 if read is None else sum(key in read for key in unit.inputs)
-        # Packed neighbours are opened as one; clustered rows lie in one file where they lay in many.
+        # Packed neighbours are opened as one; clustered rows are in one file in place of many.
         saved += max(0, hit - (1 if unit.kind == "cluster" else after))
     replaced = sum(w.files - w.files_after for w in works.values())
     return Maintenance(
