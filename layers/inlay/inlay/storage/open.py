@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os.path
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from inlay.errors import InvalidRequest
@@ -28,6 +29,7 @@ _NOT_YET: Final = {
     "hdfs": "HDFS",
     "https": "a web server",
 }
+_OPTIONS: Final = ("endpoint_url", "region")
 # RFC 3986, a scheme: at least two characters here, so that "C:\\data" is not taken for one.
 _URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>/.*|)", re.DOTALL)
 # Names of buckets: what botocore takes for one, access point ARNs aside; one of ours in memory.
@@ -72,6 +74,29 @@ def parse_location(uri: str) -> Location:
     return Location(scheme, bucket, key.rstrip("/"))
 
 
+def _checked_options(location: Location, options: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in options.items():
+        plain = str(name).lower().removeprefix("aws_")
+        if plain not in _OPTIONS or not isinstance(value, str):
+            secret = any(word in plain for word in ("key", "secret", "token", "profile"))
+            raise InvalidRequest(
+                f"storage_options has {str(name)[:40]!r}, which is not taken"
+                if plain not in _OPTIONS
+                else f"storage_options has {name!r}, which is not a text",
+                next_step="Credentials come from the AWS environment (variables, a profile, a role): "
+                "tables are pickled without them"
+                if secret
+                else f"It takes {' and '.join(_OPTIONS)}",
+            )
+        found[plain] = value
+    if found and location.scheme != "s3":
+        raise InvalidRequest(
+            f"{location.scheme}:// takes no storage_options", next_step="They are for s3://"
+        )
+    return found
+
+
 def _is_unicode(text: str) -> bool:
     """Without unpaired surrogates: keys are UTF-8."""
     try:
@@ -80,14 +105,16 @@ def _is_unicode(text: str) -> bool:
         return False
 
 
-def open_store(uri: str) -> tuple[ObjectStore, str]:
+def open_store(uri: str, options: Mapping[str, str] | None = None) -> tuple[ObjectStore, str]:
     """The store `uri` is in, and its key there without a trailing slash."""
     location = parse_location(uri)
-    return store_at(location), location.key
+    return store_at(location, options), location.key
 
 
-def store_at(location: Location) -> ObjectStore:
-    """The store a location is in. S3 settings come from the standard AWS environment."""
+def store_at(location: Location, options: Mapping[str, str] | None = None) -> ObjectStore:
+    """The store a location is in. S3 settings come from the standard AWS environment, but for those in
+    `options`: `endpoint_url` and `region`, also as `aws_endpoint_url` and `aws_region`."""
+    given = _checked_options(location, options or {})
     if location.scheme == "memory":
         from inlay.storage.memory import PROCESS_REGION, MemoryStore
 
@@ -99,5 +126,7 @@ def store_at(location: Location) -> ObjectStore:
     if location.scheme == "s3":
         from inlay.storage.s3 import S3Store
 
-        return S3Store(location.bucket)
+        return S3Store(
+            location.bucket, endpoint_url=given.get("endpoint_url"), region=given.get("region")
+        )
     raise InvalidRequest(f"no store for {location.uri!r}", next_step=_EXPECTED)
