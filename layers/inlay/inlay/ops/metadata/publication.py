@@ -1,8 +1,8 @@
 """The published pointer, and what can be read through it.
 
-Promise: `load_publication` reads the pointer to a table's Iceberg metadata; `find_reachable` finds every object
-that a reader with the pointer may still open, and the versions of the table that it reads, or an error stops the
-caller: nothing may be deleted on partial knowledge of that.
+Promise: `load_publication` reads the pointer to a table's Iceberg metadata; `find_reachable` finds
+every object that a reader with the pointer may still open, and the versions of the table that it reads,
+or an error stops the caller: nothing may be deleted on partial knowledge of that.
 """
 
 from __future__ import annotations

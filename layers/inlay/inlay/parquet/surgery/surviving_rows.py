@@ -1,9 +1,9 @@
 """Which rows of a row group stay, and the rewritten group if some do not.
 
-Promise: a `GroupEditor` reads a row group when its fate is first requested, checks its pages against the
-footer, asks the caller which rows stay, and keeps the edited group until it is placed. A group of `recode` is
-rewritten even if all of its rows stay: its other parts are then made from the rows. One group is in memory
-at a time, besides the new bytes that wait to be placed.
+Promise: a `GroupEditor` reads a row group when its fate is first requested, checks its pages against
+the footer, asks the caller which rows stay, and keeps the edited group until it is placed. A group of
+`recode` is rewritten even if all of its rows stay: its other parts are then made from the rows. One
+group is in memory at a time, besides the new bytes that wait to be placed.
 """
 
 from __future__ import annotations
