@@ -145,7 +145,7 @@ def test_a_missing_emulator_says_how_to_get_it(
 ) -> None:
     monkeypatch.delenv("INLAY_RIE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with pytest.raises(InvalidRequest, match="pip install --no-deps --target .*cache/inlay/sam"):
+    with pytest.raises(InvalidRequest, match=r"pip install --no-deps --target .*cache/inlay/sam"):
         find_emulator(tmp_path / "template.yaml")
     (tmp_path / "Makefile").touch()  # a checkout
     with pytest.raises(InvalidRequest, match="make tools"):
