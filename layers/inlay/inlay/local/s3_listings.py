@@ -38,7 +38,7 @@ def objects(request: Request, store: MemoryStore, bucket: Bucket) -> Answer:
     if delimiter and after.endswith(delimiter) and after.startswith(prefix):
         after += _LAST  # a common prefix that was already listed
     found = list(itertools.islice(_rolled_up(store.list, prefix, delimiter, after), limit + 1))
-    page, more = found[:limit], len(found) > limit
+    page, more = found[:limit], 0 < limit < len(found)
     last = page[-1] if page else None
     marker = last.key if isinstance(last, ObjectInfo) else last
     named = _named(request)
@@ -88,7 +88,7 @@ def versions(request: Request, bucket: Bucket) -> Answer:
         bucket, prefix, delimiter, query.get("key-marker"), query.get("version-id-marker")
     )
     found = list(itertools.islice(entries, limit + 1))
-    page, more = found[:limit], len(found) > limit
+    page, more = found[:limit], 0 < limit < len(found)
     parts: list[dict[str, Any]] = []
     for each in page:
         if isinstance(each, str):
@@ -149,7 +149,7 @@ def uploads(request: Request, store: MemoryStore) -> Answer:
         at = next((n for n, each in enumerate(found) if each.upload_id == upload_id), None)
         found = [each for each in found if each.key > key] if at is None else found[at + 1 :]
     page = found[:limit]
-    more = len(found) > limit
+    more = 0 < limit < len(found)
     return document(
         "ListMultipartUploadsResult",
         {
@@ -190,7 +190,7 @@ def parts(request: Request, upload: PendingUpload) -> Answer:
             "PartNumberMarker": after,
             "NextPartNumberMarker": page[-1][0] if page else 0,
             "MaxParts": limit,
-            "IsTruncated": len(found) > limit,
+            "IsTruncated": 0 < limit < len(found),
             "StorageClass": "STANDARD",
             "Part": [
                 {
