@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +29,9 @@ from inlay.plan.scan.scan import ScanPlan, plan_scan
 from inlay.storage.base import ByteRange, Got
 from inlay.storage.memory import MemoryStore
 from inlay.storage.wrapped import WrappedStore
+
+# The model of rows is imported by other tests, by name.
+sys.path.insert(0, str(Path(__file__).parent))
 
 ROOT = "tables/t"
 

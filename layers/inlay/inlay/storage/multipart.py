@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, wait
-from typing import Final, Protocol
+from typing import Final
 
 from inlay.errors import InlayError, ObjectGone, SourceChanged, UnsupportedFile
 from inlay.storage.base import (
@@ -23,16 +23,6 @@ from inlay.storage.base import (
     Refused,
 )
 from inlay.storage.write_once import Stored, complete_once
-
-
-class Count(Protocol):
-    """Called before each request, with the bytes that it sends or has copied."""
-
-    def __call__(self, *, uploaded: int = 0, copied: int = 0) -> None: ...
-
-
-def uncounted(*, uploaded: int = 0, copied: int = 0) -> None:
-    """Nobody wants to know."""
 
 
 def plain() -> tuple[Mapping[str, str], Mapping[str, str]]:
@@ -53,7 +43,6 @@ class Multipart:
         describe: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] = plain,
         in_flight: int | None = None,
         limit: int = MAX_PARTS,
-        count: Count = uncounted,
     ) -> None:
         self._store: Final = store
         self._key: Final = key
@@ -61,7 +50,6 @@ class Multipart:
         self._describe: Final = describe
         self._in_flight: Final = in_flight
         self._limit: Final = limit
-        self._count: Final = count
         self._upload_id: str | None = None
         self._parts: list[Part] = []
         self._flying: deque[Future[Part]] = deque()
@@ -79,9 +67,7 @@ class Multipart:
         """The next part; `body` is called where it is sent. All but the last have 5 MiB and more."""
 
         def send(upload_id: str, number: int) -> Part:
-            found = body()
-            self._count(uploaded=len(found))
-            return self._store.upload_part(self._key, upload_id, number, found)
+            return self._store.upload_part(self._key, upload_id, number, body())
 
         self._submit(send)
 
@@ -90,7 +76,6 @@ class Multipart:
         `finish`, or by a later part."""
 
         def copy(upload_id: str, number: int) -> Part:
-            self._count(copied=byte_range.length)
             answer = self._store.upload_part_copy(
                 self._key,
                 upload_id,
@@ -111,7 +96,6 @@ class Multipart:
     def _submit(self, part: Callable[[str, int], Part]) -> None:
         if self._upload_id is None:
             metadata, headers = self._describe()
-            self._count()
             self._upload_id = self._store.create_multipart(
                 self._key, metadata=metadata, headers=headers
             )
@@ -136,14 +120,12 @@ class Multipart:
         """Make the object of `size` bytes appear. Raises as `complete_once`, and what a part raised."""
         self.settle()
         assert self._upload_id is not None, "an upload has at least one part"
-        self._count()
         return complete_once(
             self._store,
             self._key,
             self._upload_id,
             self._parts,
             size=size,
-            before_retry=lambda tried: self._count(),
         )
 
     def abort(self) -> None:

@@ -16,7 +16,8 @@ What S3 may answer to a write with `If-None-Match: *`, and what is done about it
 A PUT is compared by its bytes. A copy and a multipart object are compared by size: their keys are random,
 so nobody else writes there. Everything that is written once goes through here (`tests/store/
 test_write_once.py` holds the package to that): archives, segments, data files, markers, receipts, the
-first pointer of a table.
+first pointer of a table. What a repair writes over exactly the damage it looked at (`over`) is asked for
+and compared in the same way.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from inlay.storage.base import (
     IF_ABSENT,
     Got,
     Head,
+    IfMatch,
     Location,
     Missing,
     ObjectStore,
@@ -61,20 +63,26 @@ def write_once(
     metadata: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
     before_retry: Callable[[int], None] = at_once,
+    over: str | None = None,
 ) -> Stored:
-    """Create the object `key` of exactly `body`; what there is of it then.
+    """Create the object `key` of exactly `body`; what there is of it then. With `over`, an ETag, it takes
+    the place of exactly that.
 
     `before_retry` is called with the number of tries so far before each further one: to wait, or to
     count. Raises `KeyTaken` when other bytes are at the key, `StoreUnavailable` when the outcome of
     `MAX_TRIES` is unknown (it may be there or not: the same call may be made again).
     """
 
+    condition = IF_ABSENT if over is None else IfMatch(over)
+
     def send() -> Written | Refused:
-        return store.put(key, body, condition=IF_ABSENT, metadata=metadata, headers=headers)
+        return store.put(key, body, condition=condition, metadata=metadata, headers=headers)
 
     def look(answer: Refused | Missing) -> Stored | None:
         found = store.get(key)
         if not isinstance(found, Got):
+            if over is not None:
+                raise KeyTaken(f"{key} is gone", key=key)
             return None
         if found.body != body:
             raise KeyTaken(f"{key} is there already, with other bytes", key=key)

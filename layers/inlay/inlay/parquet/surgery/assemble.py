@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from inlay.errors import UnsupportedFile
-from inlay.parquet.surgery.source import Source
+from inlay.parquet.read.ranges import RangeFile
 from inlay.plan.surgery.multipart import (
     MIB,
     S3_LIMITS,
@@ -69,7 +69,7 @@ class Assembly:
     """
 
     store: ObjectStore
-    source: Source
+    old: RangeFile
     key: str
     executor: Executor
     describe: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]]
@@ -87,7 +87,6 @@ class Assembly:
             self.executor,
             describe=self.describe,
             limit=self.limits.count,
-            count=self.source.traffic.add,
         )
 
     def __enter__(self) -> Self:
@@ -106,12 +105,12 @@ class Assembly:
         """Append bytes `start` … `end - 1` of the source."""
         if start == end:
             return
-        if not 0 <= start < end <= self.source.size:
+        if not 0 <= start < end <= self.old.size:
             # S3 refuses such a range, but other stores clamp it and write a shorter object.
-            raise ValueError(f"range {start}..{end} of an object of {self.source.size} bytes")
-        if self.source.size <= SMALL_OBJECT_BYTES:
+            raise ValueError(f"range {start}..{end} of an object of {self.old.size} bytes")
+        if self.old.size <= SMALL_OBJECT_BYTES:
             # S3 copies ranges only from objects over 5 MiB, and these are at hand anyway.
-            self.add(self.source.read(start, end))
+            self.add(self.old.content(ByteRange(start, end)))
             return
         last = self._pieces[-1] if self._pieces else None
         if isinstance(last, _Copied) and last.end == start:
@@ -166,7 +165,9 @@ class Assembly:
                 (only,) = covered
                 assert isinstance(only, _Copied)
                 copied = ByteRange(only.start, only.end)
-                self._upload.copy(self.source.location, copied, self.source.etag)
+                source = self.old.source
+                assert source.etag is not None  # a rewrite is of one content
+                self._upload.copy(source.location, copied, source.etag)
             else:
                 self._upload.send(partial(self._gather, covered))
 
@@ -174,20 +175,14 @@ class Assembly:
         if len(pieces) == 1 and isinstance(pieces[0], _Ours):
             return pieces[0].body
         return b"".join(
-            self.source.read(p.start, p.end) if isinstance(p, _Copied) else p.body for p in pieces
+            self.old.content(ByteRange(p.start, p.end)) if isinstance(p, _Copied) else p.body
+            for p in pieces
         )
 
     def _put(self) -> Written:
         metadata, headers = self.describe()
         body = self._gather(self._pieces)
-
-        def count(tried: int) -> None:
-            self.source.traffic.add(uploaded=len(body))
-
-        count(0)
-        return write_once(
-            self.store, self.key, body, metadata=metadata, headers=headers, before_retry=count
-        )
+        return write_once(self.store, self.key, body, metadata=metadata, headers=headers)
 
 
 def _slice(pieces: list[_Copied | _Ours], part: PlannedPart) -> list[_Copied | _Ours]:
