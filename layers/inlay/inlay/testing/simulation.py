@@ -29,6 +29,7 @@ from inlay.testing.cast import full_cast
 from inlay.testing.fates import Odds
 from inlay.testing.historians import historians_cast
 from inlay.testing.model import Violation
+from inlay.testing.publishers import publishers_cast
 from inlay.testing.remembered import remembered
 from inlay.testing.scheduler import Stuck
 from inlay.testing.stage import Simulation
@@ -87,8 +88,15 @@ def run_schedule(
 
 
 def _cast_of(seed: int) -> Callable[[Simulation], None]:
-    """The crowd of every fourth seed works on tags, branches, versions and columns as well."""
-    return historians_cast if seed % 4 == 2 else full_cast
+    """The crowd of every fourth seed works on tags, branches, versions and columns as well; that of
+    another is shown to other engines."""
+    match seed % 8:
+        case 2 | 6:
+            return historians_cast
+        case 4:
+            return publishers_cast
+        case _:
+            return full_cast
 
 
 def run_all(seeds: Iterable[int], *, jobs: int, seconds: float | None = None) -> Iterator[Report]:
