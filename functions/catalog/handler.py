@@ -11,10 +11,9 @@ from typing import Any
 
 from inlay.errors import InvalidRequest
 from inlay.format.keys import PUBLISHED_POINTER
-from inlay.functions import settings
 from inlay.functions.arrivals import check_table_name
 from inlay.functions.observe import count, observed
-from inlay.functions.tables import TABLES, store, table_names
+from inlay.functions.tables import TABLES, table_context, table_names
 from inlay.iceberg.catalog import Catalog
 from inlay.storage.base import Got
 
@@ -40,5 +39,6 @@ def pointer(table: str) -> bytes | None:
         check_table_name(table)
     except InvalidRequest:
         return None
-    found = store().get(f"{settings.prefix()}{TABLES}{table}/{PUBLISHED_POINTER}")
+    ctx = table_context(table)
+    found = ctx.store.get(ctx.key(PUBLISHED_POINTER))
     return found.body if isinstance(found, Got) else None
