@@ -91,6 +91,15 @@ class InlayError(Exception):
         return found
 
 
+def a_type(value: object) -> str:
+    """
+    >>> a_type(1), a_type("x")
+    ('an int', 'a str')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[:1] in 'aeiouAEIOU' else 'a'} {name}"
+
+
 # -- the four kinds -------------------------------------------------------------------------------
 
 
@@ -168,7 +177,9 @@ class SourceChanged(RebaseError):
 
 
 class InvalidRequest(InputError):
-    """A message or call is malformed."""
+    """A message or call is malformed. `s3_code` is what S3 calls it, where it is about an S3 request."""
+
+    s3_code: str = ""
 
 
 class InvalidPredicate(InputError):

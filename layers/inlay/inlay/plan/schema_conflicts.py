@@ -23,7 +23,7 @@ from inlay.format.widening import covered_range, widens
 from inlay.plan.change import AlterSchema, Conflict
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.partitions import applies_to, current_spec
-from inlay.plan.schema_evolution import evolve, same_columns, spell
+from inlay.plan.schema_evolution import evolve, key_after, same_columns, spell
 
 
 def evolved(snapshot: Snapshot, edit: AlterSchema) -> Schema:
@@ -43,6 +43,9 @@ def is_evolved(snapshot: Snapshot, edit: AlterSchema) -> bool:
     planned_on = snapshot.schema_by_id(edit.planned_on)
     known = frozenset(field.id for _, field in planned_on.walk())
     wanted = evolve(planned_on, edit.evolution, schema_id=0, next_id=snapshot.last_field_id + 1)
+    key = edit.evolution.key
+    if key is not None and key_after(wanted, key) != snapshot.primary_key:
+        return False
     return same_columns(snapshot.schema, wanted, known)
 
 

@@ -29,6 +29,7 @@ from inlay.testing.cast import full_cast
 from inlay.testing.fates import Odds
 from inlay.testing.historians import historians_cast
 from inlay.testing.model import Violation
+from inlay.testing.operators import operators_cast
 from inlay.testing.publishers import publishers_cast
 from inlay.testing.remembered import remembered
 from inlay.testing.scheduler import Stuck
@@ -88,12 +89,14 @@ def run_schedule(
 
 
 def _cast_of(seed: int) -> Callable[[Simulation], None]:
-    """The crowd of every fourth seed works on tags, branches, versions and columns as well; that of
-    another is shown to other engines."""
+    """The crowd of every fourth seed works on tags, branches, versions and columns as well; in that of
+    every eighth an operator moves the pointer by hand; that of another eighth is shown to other engines."""
     match seed % 8:
+        case 4:
+            return operators_cast
         case 2 | 6:
             return historians_cast
-        case 4:
+        case 1:
             return publishers_cast
         case _:
             return full_cast

@@ -1,10 +1,9 @@
 """Update: a delete and an insert in one commit.
 
-Promise: readers see the old rows or the new ones, never both and never neither. The new rows bear the
-commit's own sequence, so the commit's own marker misses them (docs/design/design.md, section 4). They
-derive from rows
-that were read, so on every rebase what was read is validated and, if it has changed, the update is planned
-again.
+Promise: readers see the old rows or the new ones, never both and never neither. The new rows have the
+commit's own sequence, so the commit's own marker does not hit them (docs/design/design.md, section 4). They
+derive from rows that were read, so on every rebase what was read is validated and, if it has changed, the
+update is planned again.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from inlay.errors import ConcurrentChange
-from inlay.format.assignment import fields_of
+from inlay.format.expression import Condition, fields_of
 from inlay.format.predicate import Predicate
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
@@ -26,7 +25,7 @@ from inlay.ops.data.data_files import write_batches
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.maintain.rewrite import rewrite_file
 from inlay.ops.metadata.load import LoadedTable, load_matching
-from inlay.ops.write.delete import marker_of
+from inlay.ops.write.delete import filter_of, marker_of
 from inlay.parquet.arrow.assignments import assign
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import Wanted, read_tasks
@@ -48,23 +47,28 @@ from inlay.plan.scan.scan import plan_scan
 def update(
     ctx: Context,
     assignments: Assignments,
-    predicate: Predicate,
+    condition: Condition | Predicate,
     *,
     mode: str | None = None,
     base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
-    """Set columns of the rows for which `predicate` is TRUE."""
+    """Set columns of the rows for which the condition is TRUE. One that calculates cannot be kept: its
+    rows go as by `vector` where the mode is `tombstone`."""
+    condition = condition if isinstance(condition, Condition) else Condition(condition)
+    predicate = condition.predicate
     loaded, before = already_applied(ctx, current_base(ctx, base), request)
     if before is not None:
         return before
     chosen = mode or Properties(loaded.snapshot.properties).text("update.mode")
+    if chosen == "tombstone" and condition.calculated is not None:
+        chosen = "vector"
     bound_to = loaded.snapshot.schema if base is None else base.snapshot.schema
 
     def plan(loaded: LoadedTable) -> Planned | None:
         _check_bound(ctx, assignments, bound_to, loaded)
         loaded = replace(loaded, state=load_matching(ctx, loaded.state, predicate))
-        change = _plan_update(ctx, loaded, assignments, predicate, chosen, request)
+        change = _plan_update(ctx, loaded, assignments, condition, chosen, request)
         return None if change is None else Planned(change, loaded)
 
     return commit_planned(ctx, loaded, plan)
@@ -80,7 +84,7 @@ def _check_bound(
         if then is None or now is None or (then.type, then.nullable) != (now.type, now.nullable):
             raise ConcurrentChange(
                 "a column of this update was dropped or changed since the table was read",
-                next_step="Call refresh(), look at the schema, and update again",
+                next_step="Call refresh(), check the schema, and update again",
                 table=ctx.uri,
                 version=loaded.snapshot.version,
             )
@@ -90,12 +94,13 @@ def _plan_update(
     ctx: Context,
     loaded: LoadedTable,
     assignments: Assignments,
-    predicate: Predicate,
+    condition: Condition,
     mode: str,
     request: Request | None,
 ) -> Change | None:
     from pyroaring import BitMap64
 
+    predicate = condition.predicate
     snapshot = loaded.snapshot
     schema = snapshot.schema
     evidence = Evidence.of_snapshot(snapshot)
@@ -106,7 +111,11 @@ def _plan_update(
         evidence=evidence,
     )
     wanted = Wanted(
-        schema=schema, columns=tuple(f.id for f in schema.fields), position=True, file=True
+        schema=schema,
+        columns=tuple(f.id for f in schema.fields),
+        where=filter_of(condition),
+        position=True,
+        file=True,
     )
     found: dict[str, BitMap64] = {}
     width = len(schema.fields)
@@ -115,7 +124,7 @@ def _plan_update(
         for batch in read_tasks(ctx.objects, plan.tasks, wanted, ctx.executor):
             if batch.num_rows == 0:
                 continue
-            # By place, not by name: a table may have columns that are called `_pos` or `_file`.
+            # By position, not by name: a table may have columns named `_pos` or `_file`.
             positions, file = batch.columns[width:]
             found.setdefault(file[0].as_py(), BitMap64()).update(positions.to_pylist())
             yield assign(assignments, batch.select(list(range(width))), schema)

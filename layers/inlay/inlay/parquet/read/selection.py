@@ -34,6 +34,11 @@ class RowFilter(Protocol):
         """Ids of the fields it looks at."""
         ...
 
+    @property
+    def of_live_rows(self) -> bool:
+        """Whether it may be asked of live rows alone: a value of a deleted row could make it fail."""
+        ...
+
     def settle(self, stats: Mapping[int, ColumnStats], rows: int) -> Settled:
         """What statistics alone say of `rows` rows."""
         ...
@@ -48,6 +53,10 @@ class PredicateFilter:
     """Rows for which a predicate is TRUE."""
 
     predicate: Predicate
+
+    @property
+    def of_live_rows(self) -> bool:
+        return False
 
     @property
     def fields(self) -> frozenset[int]:
@@ -68,7 +77,8 @@ class Wanted:
 
     `schema` is the snapshot's; `columns` are ids of its top-level fields, in the order of the result.
     `where` is asked besides each task's own predicate. `position` and `file` append the columns
-    `_pos` (the row's place in its file, from 0) and `_file` (the file's key).
+    `_pos` (the row's place in its file, from 0) and `_file` (the file's key). `limit`: no more rows than
+    that will be used, so that more need not be read.
     """
 
     schema: Schema
@@ -76,6 +86,7 @@ class Wanted:
     where: RowFilter | None = None
     position: bool = False
     file: bool = False
+    limit: int | None = None
 
     @property
     def result(self) -> pa.Schema:
