@@ -154,13 +154,14 @@ class Context:
         """The store key of an object named relative to the table root."""
         return f"{self.root}/{relative}" if self.root else relative
 
-    def write_once(self, relative: str, body: bytes) -> Stored:
+    def write_once(self, relative: str, body: bytes, *, compare: bool = True) -> Stored:
         """Create an immutable object of the table, waiting between tries; see `storage.write_once`."""
 
         def wait(tried: int) -> None:
             self.clock.sleep(self.random.uniform(0, RETRY_SECONDS * 2**tried))
 
-        return write_once(self.store, self.key(relative), body, before_retry=wait)
+        key = self.key(relative)
+        return write_once(self.store, key, body, before_retry=wait, compare=compare)
 
     def location(self, name: str) -> str:
         """The whole URI of what metadata names: relative to the table root, or whole already."""

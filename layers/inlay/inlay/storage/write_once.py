@@ -31,7 +31,8 @@ MAX_TRIES = 6
 
 @dataclass(frozen=True, slots=True)
 class Stored(Written):
-    """An object that is there as it was meant. `was_there`: an earlier try or a racer had put it there."""
+    """An object that is there as it was meant, or, where it was not compared, that is there. `was_there`:
+    an earlier try or a racer had put it there."""
 
     was_there: bool = False
 
@@ -48,8 +49,10 @@ def write_once(
     metadata: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
     before_retry: Callable[[int], None] = _at_once,
+    compare: bool = True,
 ) -> Stored:
-    """Create the object `key` of exactly `body`; what there is of it then.
+    """Create the object `key` of exactly `body`; what there is of it then. Without `compare` an object that
+    is there already is not read: the caller has a cheaper way to find out whether it matters.
 
     `before_retry` is called with the number of tries so far before each further one: to wait, or to
     count. Raises `KeyTaken` when other bytes are at the key, `StoreUnavailable` when `MAX_TRIES` told
@@ -63,6 +66,8 @@ def write_once(
             answer = store.put(key, body, condition=IF_ABSENT, metadata=metadata, headers=headers)
             if isinstance(answer, Written):
                 return Stored(answer.etag, answer.date_us, answer.version_id)
+            if answer.reason == "exists" and not compare:
+                return Stored("", answer.date_us, was_there=True)
             found = store.get(key) if answer.reason == "exists" else None
         except StoreUnavailable as error:
             failure = error

@@ -23,8 +23,10 @@ RECENT_SECONDS = 3600.0
 
 
 def recent_base(ctx: Context, base: Loaded | None) -> Loaded:
-    """`base`, or the pointer as it is now when there is none or it is old."""
-    if base is None or not base.etag:
+    """`base`, or the pointer as it is now when there is none, or it is old, or others commit as well: an
+    attempt on what they have superseded costs more than to read it, and whoever has just won leaves the
+    next race to those who wait."""
+    if base is None or not base.etag or base.contended:
         return load_pointer(ctx, carried=None if base is None else base.state.contents)
     if ctx.clock.monotonic() - base.read_at > RECENT_SECONDS:
         return load_pointer(ctx, carried=base.state.contents)

@@ -30,7 +30,7 @@ GROUP_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class ResourceLimits:
     """What an invocation has: time until `deadline` (of the context's clock; None: enough) and memory
     (None: the machine's)."""
 
@@ -50,11 +50,11 @@ class Means:
             )
 
 
-BOUNDLESS = Means()
+NO_LIMITS = ResourceLimits()
 
 
 @dataclass(slots=True)
-class Pace:
+class GroupTimer:
     """Whether one more row group fits before `deadline` (None: always), by the slowest so far. Asked
     before each group but the first, so that every invocation gets on."""
 

@@ -8,7 +8,8 @@ carried along.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, assert_never
 
 from inlay.errors import (
@@ -44,6 +45,7 @@ from inlay.plan.metadata.tree import open_tree
 from inlay.plan.pruning.prune import may_match
 from inlay.plan.refs.refs import MAIN, held_versions, hidden, seen
 from inlay.storage.base import Missing, Refused
+from inlay.storage.write_once import Stored
 
 T = TypeVar("T")
 
@@ -70,6 +72,10 @@ class Loaded:
     date_us: int
     read_at: float
     own: Snapshot | None = None  # what the pointer itself says, where `state` shows a branch
+    # Its archive, where writing that has begun (`ops.commit.group.with_archive_begun`).
+    archiving: Future[Stored] | None = field(default=None, compare=False, repr=False)
+    # Others were committing as well when this was read: it may be superseded by now.
+    contended: bool = False
 
     @property
     def pointer(self) -> Snapshot:

@@ -55,7 +55,7 @@ from inlay.plan.change import (
 from inlay.plan.metadata.ledger import forgotten_before, horizon, next_salt
 from inlay.plan.metadata.state import State, count_totals, live_files, live_markers
 from inlay.plan.metadata.stats_columns import choose_stats_columns
-from inlay.plan.metadata.tree import bury, open_tree
+from inlay.plan.metadata.tree import mark_dead, open_tree
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import current_spec, repartitioned
 from inlay.plan.pruning.prune import all_match
@@ -195,7 +195,7 @@ class Draft:
                     dead.setdefault(leaf.id, []).append(ordinal)
                     self._count((entry,))
         self._count(f for f in tier.inline if f.key in gone)
-        return Tier(self._bury(tier, dead), tuple(f for f in tier.inline if f.key not in gone))
+        return Tier(self._mark_dead(tier, dead), tuple(f for f in tier.inline if f.key not in gone))
 
     def _drop_covered(self, tier: Tier[DataFile]) -> Tier[DataFile]:
         """Files that a new table-wide range or predicate surely empties leave by metadata alone. Only
@@ -222,7 +222,7 @@ class Draft:
                     if self._covers(marker, predicate, entry):
                         dead.setdefault(leaf.id, []).append(ordinal)
                         self._count((entry,))
-            tier = Tier(self._bury(tier, dead), tier.inline)
+            tier = Tier(self._mark_dead(tier, dead), tier.inline)
         return tier
 
     def _drops_whole(self, segment: Segment, predicate: Predicate) -> bool:
@@ -242,8 +242,8 @@ class Draft:
             if leaf.id in contents.files:
                 yield leaf, contents.files[leaf.id]
 
-    def _bury(self, tier: Tier[Any], dead: Mapping[str, Iterable[int]]) -> tuple[Segment, ...]:
-        return bury(tier.segments, self.state.contents.nodes, dead)
+    def _mark_dead(self, tier: Tier[Any], dead: Mapping[str, Iterable[int]]) -> tuple[Segment, ...]:
+        return mark_dead(tier.segments, self.state.contents.nodes, dead)
 
     def _covers(self, marker: Marker, predicate: Predicate, entry: DataFile) -> bool:
         known = known_to(marker, entry, self.evidence)
@@ -306,7 +306,7 @@ class Draft:
         inline = tuple(m for m in tier.inline if not goes(m))
         self.dropped_markers += len(tier.inline) - len(inline)
         self.dropped_markers += sum(len(d) for d in dead.values())
-        return Tier(self._bury(tier, dead), inline)
+        return Tier(self._mark_dead(tier, dead), inline)
 
     def _ledger(self, records: tuple[LedgerRecord, ...]) -> Ledger:
         ledger = self.base.ledger

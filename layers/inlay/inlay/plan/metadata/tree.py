@@ -65,7 +65,7 @@ def under(node: Segment, leaves: Iterable[Segment]) -> Iterator[Segment]:
             yield leaf
 
 
-def bury(
+def mark_dead(
     segments: Iterable[Segment], nodes: Nodes, dead: Mapping[str, Iterable[int]]
 ) -> tuple[Segment, ...]:
     """The references with more ordinals dead (by leaf id), without those that have no live entry left."""
