@@ -33,7 +33,7 @@ from inlay.ops.commit.base import known_requests
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.maintain.cluster_metadata import cluster_metadata
-from inlay.ops.metadata.load import Loaded, load_entries, load_matching, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_matching, load_pointer
 from inlay.ops.read.scan import Scan
 from inlay.ops.schema.create import create
 from inlay.parse import parse_predicate
@@ -92,7 +92,7 @@ class Bench:
     rng: random.Random = field(default_factory=lambda: random.Random(7))
     store: MeteredStore = field(init=False)
     ctx: Context = field(init=False)
-    loaded: Loaded = field(init=False)
+    loaded: LoadedTable = field(init=False)
     made: int = 0
 
     def __post_init__(self) -> None:
@@ -146,7 +146,7 @@ class Bench:
             stats={i + 1: ColumnStats(a, b, 0) for i, (a, b) in enumerate(bounds)},
         )
 
-    def commit(self, change: Change, *, cold: bool = False) -> Loaded:
+    def commit(self, change: Change, *, cold: bool = False) -> LoadedTable:
         base = load_pointer(self.fresh()) if cold else self.loaded
         done = commit(self.ctx, change, base=base)
         assert isinstance(done, Committed)

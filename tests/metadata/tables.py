@@ -11,7 +11,7 @@ from inlay.format.entry import ColumnStats, DataFile, Marker, Rows
 from inlay.format.snapshot import LedgerRecord
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.metadata.load import Loaded, load_entries, load_ledger, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_ledger, load_pointer
 from inlay.ops.schema.create import create
 from inlay.plan.change import AddFiles, AddMarkers, Change, PackMetadata, RemoveFiles, Request
 from inlay.plan.metadata.state import State, ledger_records
@@ -33,7 +33,7 @@ class Table:
         clock = {} if now_us is None else {"now_us": now_us}
         self.store = MeteredStore(MemoryStore("m", **clock))
         self.ctx = self.fresh()
-        self.loaded: Loaded = create(self.ctx, SCHEMA, primary_key=["k"], sort_by=["k"])
+        self.loaded: LoadedTable = create(self.ctx, SCHEMA, primary_key=["k"], sort_by=["k"])
         self.made = 0
 
     def fresh(self) -> Context:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import inlay
 from inlay.errors import ConcurrentChange, InvalidRequest
-from inlay.plan.pruning.partitions import group_key, sources
+from inlay.plan.pruning.partitions import group_key, source_fields
 
 SCHEMA = pa.schema(
     [
@@ -180,7 +180,7 @@ def test_a_table_remembers_a_bounded_number_of_partitionings(monkeypatch: Any) -
 
 def test_a_partition_column_is_known_to_those_who_drop_columns() -> None:
     t = table("day(at)", "region")
-    assert sources(t.snapshot) == {2, 3}
+    assert source_fields(t.snapshot) == {2, 3}
     assert {group_key(f) for f in files(t)} == set()
 
 

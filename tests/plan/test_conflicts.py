@@ -20,7 +20,7 @@ from inlay.format.schema import Primitive
 from inlay.format.snapshot import PartitionField
 from inlay.ops.commit.driver import Committed, Conflicted, Skipped, commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.schema.create import create
 from inlay.plan.change import (
     AddFiles,
@@ -53,7 +53,7 @@ def ctx() -> Context:
 
 
 @pytest.fixture
-def base(ctx: Context) -> Loaded:
+def base(ctx: Context) -> LoadedTable:
     """Files a (ids 0…9) and b (ids 10…19), ten rows each."""
     loaded = create(ctx, pa.schema([("id", pa.int64())]), primary_key=["id"])
     return done(
@@ -72,7 +72,7 @@ def file(key: str, low: int, rows: int = 10, **more) -> DataFile:
     )
 
 
-def done(result) -> Loaded:
+def done(result) -> LoadedTable:
     assert isinstance(result, Committed), result
     return result.loaded
 
@@ -81,16 +81,16 @@ def below(n: int) -> Comparison:
     return Comparison(1, "<", Literal(INT, n))
 
 
-def append(_: Loaded, key: str = "new", low: int = 3) -> Change:
+def append(_: LoadedTable, key: str = "new", low: int = 3) -> Change:
     return Change(operation="append", updates=(AddFiles((file(key, low),)),))
 
 
-def table_delete(_: Loaded) -> Change:
+def table_delete(_: LoadedTable) -> Change:
     marker = Marker(id="range", body=KeyRange(1, 3, 6))
     return Change(operation="delete", deleted_rows=None, updates=(AddMarkers((marker,)),))
 
 
-def row_delete(_: Loaded, marker: str = "rows", positions=(1, 2)) -> Change:
+def row_delete(_: LoadedTable, marker: str = "rows", positions=(1, 2)) -> Change:
     return Change(
         operation="delete",
         deleted_rows=len(positions),
@@ -98,7 +98,7 @@ def row_delete(_: Loaded, marker: str = "rows", positions=(1, 2)) -> Change:
     )
 
 
-def update(base: Loaded, key: str = "updated") -> Change:
+def update(base: LoadedTable, key: str = "updated") -> Change:
     """Rows below 5 were read from file a and are inserted anew."""
     return Change(
         operation="update",
@@ -110,7 +110,7 @@ def update(base: Loaded, key: str = "updated") -> Change:
     )
 
 
-def upsert(_: Loaded, key: str = "upserted") -> Change:
+def upsert(_: LoadedTable, key: str = "upserted") -> Change:
     return Change(
         operation="upsert",
         updates=(
@@ -120,13 +120,13 @@ def upsert(_: Loaded, key: str = "upserted") -> Change:
     )
 
 
-def rewrite(base: Loaded, key: str = "rewritten") -> Change:
+def rewrite(base: LoadedTable, key: str = "rewritten") -> Change:
     output = file(key, 0, data_change=False, sequence=base.snapshot.version, origin="a")
     unit = Unit(("a",), (output,), base.snapshot.version, positions=PositionMap.of([10], {}))
     return Change(operation="rewrite", updates=(ReplaceFiles((unit,)),))
 
 
-def compact(base: Loaded, key: str = "packed") -> Change:
+def compact(base: LoadedTable, key: str = "packed") -> Change:
     output = file(key, 0, rows=20, data_change=False, sequence=base.snapshot.version)
     return Change(
         operation="compact",
@@ -134,12 +134,12 @@ def compact(base: Loaded, key: str = "packed") -> Change:
     )
 
 
-def expire(base: Loaded) -> Change:
+def expire(base: LoadedTable) -> Change:
     update = ExpireThrough(base.snapshot.version - 1)
     return Change(operation="expire", updates=(update,))
 
 
-def partition(base: Loaded, buckets: int = 4) -> Change:
+def partition(base: LoadedTable, buckets: int = 4) -> Change:
     fields = (PartitionField(1, f"bucket[{buckets}]", "id_bucket"),)
     update = SetPartitioning(base.snapshot.spec_id, fields)
     return Change(operation="set_partitioning", updates=(update,))

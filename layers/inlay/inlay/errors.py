@@ -91,6 +91,15 @@ class InlayError(Exception):
         return found
 
 
+def a_type(value: object) -> str:
+    """
+    >>> a_type(1), a_type("x")
+    ('an int', 'a str')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[:1] in 'aeiouAEIOU' else 'a'} {name}"
+
+
 # -- the four kinds -------------------------------------------------------------------------------
 
 

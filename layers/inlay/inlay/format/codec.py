@@ -58,7 +58,7 @@ from inlay.format.snapshot import (
 
 T = TypeVar("T")
 # Loads the schemas that are stored in separate objects.
-Apart = Callable[[SchemaObject], tuple[Schema, ...]]
+SchemaLoader = Callable[[SchemaObject], tuple[Schema, ...]]
 
 _COMMIT_COUNTS = (
     "added_files",
@@ -81,7 +81,7 @@ _KEYS = frozenset(
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     types = Types(snapshot.schemas)
-    apart = snapshot.schemas_apart
+    apart = snapshot.separate_schemas
     body: dict[str, Any] = {
         "table": snapshot.table_id,
         "version": snapshot.version,
@@ -121,12 +121,14 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     return encode_frame("snapshot", body)
 
 
-def nothing_apart(found: SchemaObject) -> tuple[Schema, ...]:
+def no_separate_schemas(found: SchemaObject) -> tuple[Schema, ...]:
     """For snapshots known to carry all their schemas."""
     raise CorruptTable(f"the schemas {found.ids} are stored separately, in {found.id}")
 
 
-def decode_snapshot(data: bytes, *, key: str, apart: Apart = nothing_apart) -> Snapshot:
+def decode_snapshot(
+    data: bytes, *, key: str, apart: SchemaLoader = no_separate_schemas
+) -> Snapshot:
     """`apart` loads the schemas that the snapshot does not carry itself."""
     body = decode_frame("snapshot", data, key=key)
     unknown = body.keys() - _KEYS

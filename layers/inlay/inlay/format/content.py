@@ -2,7 +2,7 @@
 
 Promise: a snapshot consists of what belongs to the table, whatever the branch (version, schemas, ledger,
 refs, erasures, boundary, …), and of one content. The pointer holds main's content; a branch that was
-written to has its content in an immutable *head*. `view` combines the two into a snapshot.
+written to has its content in an immutable *head*. `with_content` combines the two into a snapshot.
 """
 
 from __future__ import annotations
@@ -39,6 +39,6 @@ def content_of(snapshot: Snapshot) -> Content:
     return Content(version=snapshot.version, **parts)
 
 
-def view(table: Snapshot, content: Content) -> Snapshot:
+def with_content(table: Snapshot, content: Content) -> Snapshot:
     """`table` with `content` in place of its own."""
     return replace(table, **{name: getattr(content, name) for name in _PARTS})

@@ -139,7 +139,7 @@ class Commit:
 @dataclass(frozen=True, slots=True)
 class Boundary:
     """Objects whose upload started before `time_us` (the store's clock) may be deleted when unreachable,
-    so no commit may add them. Set by GC and erasure at `version`; None: see `observed`."""
+    so no commit may add them. Set by GC and erasure at `version`; None: see `with_open_times`."""
 
     version: int = 0
     time_us: int | None = 0
@@ -148,7 +148,7 @@ class Boundary:
 @dataclass(frozen=True, slots=True)
 class Expiration:
     """Versions up to `through` were expired at `time_us`; they are GC roots until the grace has passed.
-    None: see `observed`."""
+    None: see `with_open_times`."""
 
     through: int
     time_us: int | None
@@ -281,7 +281,7 @@ class Snapshot:
         return next(s for s in self.schemas if s.id == schema_id)
 
     @property
-    def schemas_apart(self) -> frozenset[int]:
+    def separate_schemas(self) -> frozenset[int]:
         return frozenset(i for found in self.schema_objects for i in found.ids)
 
     @property
@@ -290,7 +290,7 @@ class Snapshot:
         return max((e.through + 1 for e in self.expired), default=1)
 
 
-def observed(snapshot: Snapshot, seen_us: int) -> Snapshot:
+def with_open_times(snapshot: Snapshot, seen_us: int) -> Snapshot:
     """The snapshot, read at `seen_us` by the store's clock, with its open times filled in.
 
     A commit cannot state its own time as "from now on": a writer may stall between choosing a time and

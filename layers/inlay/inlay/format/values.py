@@ -20,7 +20,7 @@ import struct
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any, TypeVar, cast
 
-from inlay.errors import CorruptTable, InvalidRequest
+from inlay.errors import CorruptTable, InvalidRequest, a_type
 from inlay.format.schema import Primitive, Value
 
 # Wide enough for every decimal type (76 digits), whatever the caller's decimal context.
@@ -99,7 +99,7 @@ def physical(kind: Primitive, value: object) -> Value:
             if limits is not None and type(value) is int and limits[0] <= value <= limits[1]:
                 return value
     # The value may be personal data: it never goes into an error.
-    raise InvalidRequest(f"a {type(value).__name__} is not a value of type {kind}")
+    raise InvalidRequest(f"{a_type(value)} is not a value of type {kind}")
 
 
 def _physical_float(kind: Primitive, value: int | float) -> float:

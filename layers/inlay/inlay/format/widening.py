@@ -17,7 +17,7 @@ _UNITS = ("s", "ms", "us", "ns")
 def widens(source: Primitive, target: Primitive) -> bool:
     """Whether every value of `source` is also a value of `target`.
 
-    One case is left to the cast: a finer timestamp unit covers fewer years (`reach`).
+    One case is left to the cast: a finer timestamp unit covers fewer years (`covered_range`).
     """
     if source == target:
         return True
@@ -56,7 +56,7 @@ def widened(value: Value, source: Primitive, target: Primitive) -> Value:
     return value
 
 
-def reach(source: Primitive, target: Primitive) -> tuple[int, int] | None:
+def covered_range(source: Primitive, target: Primitive) -> tuple[int, int] | None:
     """The least and the greatest value of `source` that `target` has, where the target covers fewer
     years; None where it has all values of `source`.
 

@@ -35,8 +35,12 @@ def up(
         typer.Option(help="Keep the tables on this S3 server instead of the embedded one."),
     ] = None,
     auto_create: Annotated[
-        bool, typer.Option(help="The first file under ingest/<table>/ creates the table.")
-    ] = True,
+        bool,
+        typer.Option(
+            help="The first file under ingest/<table>/ creates the table; as the parameter AutoCreate of "
+            "the template, off unless said."
+        ),
+    ] = False,
     speed: Annotated[
         float, typer.Option(min=1, help="Run schedules this many times as often.")
     ] = 1.0,
@@ -54,7 +58,7 @@ def up(
     ] = 7,
 ) -> None:
     """Start everything, print where it is, and keep it running until Ctrl-C."""
-    # Loaded here: it brings moto, which the other commands do not need.
+    # Imported here: it brings moto, which the other commands do not need.
     from inlay.local.stack import LocalOptions, LocalStack
 
     options = LocalOptions(
@@ -79,6 +83,10 @@ def up(
         table.add_row("S3", stack.endpoint_url)
         table.add_row("SQS", stack.sqs_endpoint_url)
         table.add_row("drop files at", f"s3://{stack.bucket}/ingest/<table>/")
+        if not auto_create:
+            table.add_row(
+                "", "a table is created first: inlay create …, or start with --auto-create"
+            )
         table.add_row("tables are at", f"s3://{stack.bucket}/tables/<table>")
         table.add_row("delete queue", stack.queue_url("DeleteQueue"))
         table.add_row("erase queue", stack.queue_url("EraseQueue"))

@@ -42,9 +42,11 @@ RETRY_SECONDS = 0.02
 
 
 class Clock(Protocol):
-    """Durations only. What time it *is*, is the store's business."""
+    """Durations; and what `now()` is in a condition. The time of commits is the store's business."""
 
     def monotonic(self) -> float: ...
+
+    def now_us(self) -> int: ...
 
     def sleep(self, seconds: float) -> None: ...
 
@@ -52,6 +54,9 @@ class Clock(Protocol):
 class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1_000
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -12,6 +12,7 @@ from decimal import Decimal, InvalidOperation
 
 from inlay.format.binding import Clock, Day, Moment, Number, Octets, Written
 from inlay.format.values import NANOS_PER_DAY
+from inlay.parse.syntax import Span
 
 _DATE = r"(?P<year>\d{4}|[+-]\d{4,12})-(?P<month>\d\d)-(?P<day>\d\d)"
 _TIME = r"(?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{1,9}))?)?"
@@ -100,10 +101,10 @@ def _days(match: re.Match[str]) -> int:
         raise ValueError("this date does not exist")
     if (month, day) == (2, 29) and not leap:
         raise ValueError("this date does not exist: its year is not a leap year")
-    return _days_of(year, month, day)
+    return days_of(year, month, day)
 
 
-def _days_of(year: int, month: int, day: int) -> int:
+def days_of(year: int, month: int, day: int) -> int:
     """Days since 1970-01-01. Years start in March, so the leap day is the last of a year."""
     year -= month < 3
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
@@ -131,7 +132,8 @@ def _offset_seconds(zone: str) -> int:
 # -- writing --------------------------------------------------------------------------------------
 
 
-def write_day(days: int) -> str:
+def civil(days: int) -> tuple[int, int, int]:
+    """Year, month and day of days since 1970-01-01."""
     days += _EPOCH
     era, of_era = divmod(days, _DAYS_PER_ERA)
     year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
@@ -139,7 +141,11 @@ def write_day(days: int) -> str:
     month = (5 * of_year + 2) // 153
     day = of_year - (153 * month + 2) // 5 + 1
     month = month + 3 if month < 10 else month - 9
-    year += era * 400 + (month < 3)
+    return year + era * 400 + (month < 3), month, day
+
+
+def write_day(days: int) -> str:
+    year, month, day = civil(days)
     shown = f"{year:04d}" if 0 <= year <= 9999 else f"{year:+05d}"
     return f"{shown}-{month:02d}-{day:02d}"
 
@@ -153,3 +159,65 @@ def write_clock(nanos: int) -> str:
 def write_moment(nanos: int, *, zoned: bool) -> str:
     days, of_day = divmod(nanos, NANOS_PER_DAY)
     return f"{write_day(days)} {write_clock(of_day)}{'Z' if zoned else ''}"
+
+
+# -- the calendar ---------------------------------------------------------------------------------
+
+_SPANS = {
+    "year": (12, 0),
+    "quarter": (3, 0),
+    "month": (1, 0),
+    "week": (0, 7 * NANOS_PER_DAY),
+    "day": (0, NANOS_PER_DAY),
+    "hour": (0, 3600 * _NANOS_PER_SECOND),
+    "minute": (0, 60 * _NANOS_PER_SECOND),
+    "second": (0, _NANOS_PER_SECOND),
+    "millisecond": (0, 1_000_000),
+    "microsecond": (0, 1_000),
+}
+# What `truncated` cuts to.
+UNITS = tuple(_SPANS)
+_SPAN = re.compile(r"\s*([+-]?\d{1,9})\s*([a-z]+?)s?(?=[\s+-]|$)", re.IGNORECASE | re.ASCII)
+_MONDAY = 4  # 1970-01-05, in days
+
+
+def read_span(text: str) -> Span:
+    """`7 days`, `1 month 12 hours`; ValueError otherwise."""
+    months = nanos = at = 0
+    while match := _SPAN.match(text, at):
+        if match[2].lower() not in _SPANS:
+            break
+        per_months, per_nanos = _SPANS[match[2].lower()]
+        months += int(match[1]) * per_months
+        nanos += int(match[1]) * per_nanos
+        at = match.end()
+    if text[at:].strip() or not text.strip():
+        raise ValueError("an interval is written INTERVAL '7 days' or INTERVAL 7 DAY")
+    return Span(months, nanos)
+
+
+def shifted(nanos: int, span: Span) -> int:
+    """A moment and an interval later; a day that its month lacks becomes the month's last."""
+    days, of_day = divmod(nanos, NANOS_PER_DAY)
+    if span.months:
+        year, month, day = civil(days)
+        month += span.months - 1
+        year, month = year + month // 12, month % 12 + 1
+        ends = days_of(year + month // 12, month % 12 + 1, 1) - days_of(year, month, 1)
+        days = days_of(year, month, min(day, ends))
+    return days * NANOS_PER_DAY + of_day + span.nanos
+
+
+def truncated(nanos: int, unit: str) -> int:
+    """The start of the year, month, week (a Monday) … that a moment is in."""
+    months, length = _SPANS[unit]
+    if months:
+        year, month, _ = civil(nanos // NANOS_PER_DAY)
+        return days_of(year, (month - 1) // months * months + 1, 1) * NANOS_PER_DAY
+    origin = _MONDAY * NANOS_PER_DAY if unit == "week" else 0
+    return nanos - (nanos - origin) % length
+
+
+def next_start(nanos: int, unit: str) -> int:
+    """The start after `nanos`, which is one itself."""
+    return shifted(nanos, Span(*_SPANS[unit]))

@@ -1,8 +1,9 @@
-"""Conditions bound to a schema: syntax to predicate.
+"""Plain conditions bound to a schema: syntax to the format's predicates.
 
-Promise: the predicate follows SQL's three-valued logic, whatever the types' limits; what the grammar
-accepts and the format does not have (column against column, arithmetic, a subject that is not a column) is
-refused with its position.
+Promise: the predicate means what SQL's three-valued logic says of the text, whatever the types'
+limits. `is_plain` says which syntax is of that kind: columns with literals. A calendar function of a
+column beside a literal is one, too: `year(at) = 2026` is a range of `at`. Everything else is calculated
+(`parse.calculate`).
 
 A plain string compared with a date, time or timestamp is read as one. A timestamp without a zone compared
 with a `timestamptz` is UTC. In LIKE a backslash escapes the next character unless ESCAPE names another
@@ -14,7 +15,17 @@ from __future__ import annotations
 from typing import cast
 
 from inlay.errors import InvalidPredicate
-from inlay.format.binding import Flag, Text, Written, compare_with, is_in
+from inlay.format.binding import (
+    Day,
+    Flag,
+    Moment,
+    Number,
+    Text,
+    Written,
+    compare_with,
+    for_values,
+    is_in,
+)
 from inlay.format.like import parse_like
 from inlay.format.predicate import (
     And,
@@ -26,13 +37,13 @@ from inlay.format.predicate import (
     Or,
     Predicate,
 )
-from inlay.format.predicate_json import check_bounds
 from inlay.format.schema import Field, Primitive, Schema
-from inlay.parse.grammar import parse_text
+from inlay.format.values import NANOS_PER_DAY
 from inlay.parse.names import resolve
 from inlay.parse.syntax import (
     Between,
-    Calculation,
+    Call,
+    Cast,
     Compared,
     Given,
     Is,
@@ -41,11 +52,20 @@ from inlay.parse.syntax import (
     Name,
     Negated,
     OneOf,
+    Span,
     Syntax,
 )
-from inlay.parse.times import read_clock, read_day, read_moment
+from inlay.parse.times import (
+    UNITS,
+    days_of,
+    next_start,
+    read_clock,
+    read_day,
+    read_moment,
+    truncated,
+)
 
-_FLIPPED: dict[Operator, Operator] = {
+FLIPPED: dict[Operator, Operator] = {
     "=": "=",
     "!=": "!=",
     "<": ">",
@@ -55,16 +75,52 @@ _FLIPPED: dict[Operator, Operator] = {
 }
 
 
-def parse_predicate(text: str, schema: Schema) -> Predicate:
-    """A WHERE text as a predicate on `schema`. Raises InvalidPredicate with the position."""
+def is_plain(node: Syntax, schema: Schema) -> bool:
+    """Whether the condition is one of the format's grammar. Names need not resolve."""
+    match node:
+        case Joined(_, parts):
+            return all(is_plain(part, schema) for part in parts)
+        case Negated(part):
+            return is_plain(part, schema)
+        case Compared(_, Name(), Given()) | Compared(_, Given(), Name()):
+            return True
+        case Compared(_, left, Given(value)):
+            return value is not None and bucket_of(left, schema) is not None
+        case Between(Name(), Given(), Given()):
+            return True
+        case Between(operand, Given(low), Given(high)) if low is not None and high is not None:
+            return bucket_of(operand, schema) is not None
+        case OneOf(Name(), items):
+            return all(isinstance(item, Given) for item in items)
+        case Matches(Name(), Given(), any_case=False):
+            return True
+        case Is(Name()) | Name() | Given(None | Flag()):
+            return True
+        case _:
+            return False
+
+
+def bucket_of(node: Syntax, schema: Schema) -> tuple[Name, str, str] | None:
+    """The column of a calendar function, to which unit it goes down, and what it gives: a "year" or a
+    "moment"."""
+    match node:
+        case Call("YEAR", (Name() as name,)):
+            found = name, "year", "year"
+        case Call("DATE_TRUNC", (Given(Text(unit)), Name() as name)) if unit.lower() in UNITS:
+            found = name, unit.lower(), "moment"
+        case Cast(Name() as name, Primitive("date")):
+            found = name, "day", "moment"
+        case _:
+            return None
     try:
-        return check_bounds(_Binder(text, schema).condition(parse_text(text)))
-    except InvalidPredicate as error:
-        error.text = error.text or text
-        raise
+        kind = resolve(name, schema, "").type
+    except InvalidPredicate:
+        return None
+    calendar = ("date", "timestamp", "timestamptz")
+    return found if isinstance(kind, Primitive) and kind.name in calendar else None
 
 
-class _Binder:
+class Binder:
     """One text and its schema, for errors and names. Depth is bounded by `parse_text`."""
 
     def __init__(self, text: str, schema: Schema) -> None:
@@ -100,24 +156,20 @@ class _Binder:
                         node, f"column {field.name!r} is not boolean, so it is not a condition"
                     )
                 return compare_with(field.id, field.type, "=", Flag(True))
-            case Given() | Calculation():
+            case _:
                 raise self.error(node, "this is a value, not a condition")
 
     def comparison(self, node: Compared) -> Predicate:
         op = cast(Operator, node.op)
         left, right = node.left, node.right
-        if isinstance(left, Name) and isinstance(right, Name):
-            raise self.error(
-                right,
-                "a column cannot be compared with a column",
-                _as_string(right)
-                or "Compare it with a literal, or read the rows and filter them yourself",
-            )
-        if isinstance(left, Given) and isinstance(right, Name):
-            left, right, op = right, left, _FLIPPED[op]
+        if isinstance(left, Given):
+            left, right, op = right, left, FLIPPED[op]
         return self.compared(left, op, right)
 
     def compared(self, subject: Syntax, op: Operator, literal: Syntax) -> Predicate:
+        bucket = bucket_of(subject, self.schema)
+        if bucket is not None:
+            return self.bucketed(*bucket, op, literal)
         field, kind = self.leaf(subject)
         value = self.literal(literal, kind)
         if value is None:
@@ -127,6 +179,45 @@ class _Binder:
         except InvalidPredicate as error:
             message = f"{error.message} ({field.name!r})"
             raise self.error(literal, message, error.next_step) from None
+
+    def bucketed(
+        self, name: Name, unit: str, gives: str, op: Operator, literal: Syntax
+    ) -> Predicate:
+        """The start of the column's year, month … compared with a literal, as a range of the column."""
+        field, kind = self.leaf(name)
+        if gives == "year":
+            match literal:
+                case Given(Number(year)) if year == year.to_integral_value() and abs(year) < 10**5:
+                    value: Written | None = Day(days_of(int(year), 1, 1))
+                case _:
+                    raise self.error(literal, "a year is a whole number of at most five digits")
+        else:
+            value = self.literal(literal, kind if kind.name != "date" else Primitive("timestamp"))
+        zoned = kind.name == "timestamptz"
+        match value:
+            case Day(days):
+                nanos = days * NANOS_PER_DAY
+            case Moment(nanos, zoned=with_zone) if zoned or not with_zone:
+                pass
+            case _:
+                raise self.error(literal, "a date or a timestamp is compared with one")
+        start = truncated(nanos, unit)
+        after = Moment(next_start(start, unit), zoned)
+        first = Moment(start, zoned)
+        exact = start == nanos
+
+        def bound(op: Operator, moment: Moment) -> Predicate:
+            return compare_with(field.id, kind, op, moment)
+
+        match op:
+            case "=" | "!=":
+                within = And((bound(">=", first), bound("<", after)))
+                found = within if exact else for_values(field.id, False)
+                return Not(found) if op == "!=" else found
+            case ">=" | "<":
+                return bound(op, first if exact else after)
+            case _:
+                return bound(">=" if op == ">" else "<", after)
 
     def between(self, node: Between) -> Predicate:
         low = self.compared(node.operand, ">=", node.low)
@@ -187,12 +278,6 @@ class _Binder:
 
     def leaf(self, node: Syntax) -> tuple[Field, Primitive]:
         """The column that a condition is on, and its type."""
-        if isinstance(node, Calculation):
-            raise self.error(
-                node,
-                "arithmetic is not supported in a WHERE",
-                "Move the arithmetic to the literal: x > 5 instead of x - 5 > 0",
-            )
         if not isinstance(node, Name):
             raise self.error(node, "a column is needed here")
         field = resolve(node, self.schema, self.text)
@@ -205,10 +290,8 @@ class _Binder:
         return field, field.type
 
     def literal(self, node: Syntax, kind: Primitive) -> Written | None:
-        if isinstance(node, Calculation):
-            raise self.error(node, "arithmetic is not supported in a WHERE", "Write the result")
-        if not isinstance(node, Given):
-            raise self.error(node, "a literal is needed here", _as_string(node))
+        if not isinstance(node, Given) or isinstance(node.value, Span):
+            raise self.error(node, "a literal is needed here")
         if isinstance(node.value, Text) and kind.is_temporal:
             try:
                 return read_as(kind, node.value.value)
@@ -218,12 +301,6 @@ class _Binder:
 
     def error(self, node: Syntax, message: str, next_step: str = "") -> InvalidPredicate:
         return InvalidPredicate(message, text=self.text, position=node.at, next_step=next_step)
-
-
-def _as_string(node: Syntax) -> str:
-    """Advice for strings in double quotes, as some other dialects have them."""
-    quoted = isinstance(node, Name) and node.parts[0][1]
-    return "Strings are in single quotes; double quotes are for names" if quoted else ""
 
 
 def read_as(kind: Primitive, text: str) -> Written:

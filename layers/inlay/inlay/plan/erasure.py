@@ -142,7 +142,7 @@ def unclean_files(state: State, erasures: Iterable[Erasure]) -> dict[str, dict[s
     return found
 
 
-def on_ref(name: str | None) -> str:
+def ref_suffix(name: str | None) -> str:
     """The ref whose content an erasure waits for, if it is not main's."""
     return "" if name is None else f" (for {name})"
 
@@ -157,7 +157,7 @@ def is_purged(state: State, ref: Ref, erasure: Erasure) -> bool:
     )
 
 
-def holds(snapshot: Snapshot) -> list[str]:
+def legal_holds(snapshot: Snapshot) -> list[str]:
     """Names of tags under a legal hold."""
     return sorted(name for name, ref in snapshot.refs.items() if ref.hold)
 

@@ -19,11 +19,11 @@ from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Where
 from inlay.format.predicate import field_ids
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.snapshot import Snapshot
-from inlay.format.widening import reach, widens
+from inlay.format.widening import covered_range, widens
 from inlay.plan.change import AlterSchema, Conflict
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.partitions import applies_to, current_spec
-from inlay.plan.schema_evolution import evolve, same_columns, spell
+from inlay.plan.schema_evolution import evolve, key_after, same_columns, spell
 
 
 def evolved(snapshot: Snapshot, edit: AlterSchema) -> Schema:
@@ -43,15 +43,20 @@ def is_evolved(snapshot: Snapshot, edit: AlterSchema) -> bool:
     planned_on = snapshot.schema_by_id(edit.planned_on)
     known = frozenset(field.id for _, field in planned_on.walk())
     wanted = evolve(planned_on, edit.evolution, schema_id=0, next_id=snapshot.last_field_id + 1)
+    key = edit.evolution.key
+    if key is not None and key_after(wanted, key) != snapshot.primary_key:
+        return False
     return same_columns(snapshot.schema, wanted, known)
 
 
-def looks_at(snapshot: Snapshot, edit: AlterSchema) -> tuple[bool, bool]:
+def needed_entries(snapshot: Snapshot, edit: AlterSchema) -> tuple[bool, bool]:
     """Whether the edit depends on file entries, and whether on markers; most edits depend on neither."""
     if edit.planned_on != snapshot.schema_id:
         return False, False  # a conflict, whatever they say
     after = evolved(snapshot, edit)
-    return bool(shrinking(snapshot.schema, after)), bool(_dropped(snapshot.schema, after))
+    return bool(fields_of_shorter_range(snapshot.schema, after)), bool(
+        _dropped(snapshot.schema, after)
+    )
 
 
 def validate_schema(state: State, edit: AlterSchema) -> Conflict | None:
@@ -59,7 +64,7 @@ def validate_schema(state: State, edit: AlterSchema) -> Conflict | None:
     if edit.planned_on != state.snapshot.schema_id:
         return Conflict("the schema was changed by another commit")
     try:
-        objection(state, edit)
+        check_evolution(state, edit)
     except InvalidRequest as error:
         return Conflict(error.message)
     return None
@@ -82,13 +87,13 @@ def validate_added(
             if derived:
                 return Conflict("the schema was changed while rows were derived under it")
             recorded = snapshot.schema_by_id(entry.schema_id)
-            reason = unreadable(entry, recorded, snapshot.schema)
+            reason = why_unreadable(entry, recorded, snapshot.schema)
             if reason:
                 return Conflict(reason)
     return None
 
 
-def spoken_of(marker: Marker) -> frozenset[int]:
+def fields_of_marker(marker: Marker) -> frozenset[int]:
     """Field ids that a delete reads."""
     match marker.body:
         case KeyRange(field_id=field_id):
@@ -104,13 +109,13 @@ def spoken_of(marker: Marker) -> frozenset[int]:
 # -- what stands against a change of the schema ---------------------------------------------------
 
 
-def objection(state: State, edit: AlterSchema) -> None:
-    """Raises `InvalidRequest` for what the table still needs. Entries the edit `looks_at` must be
+def check_evolution(state: State, edit: AlterSchema) -> None:
+    """Raises `InvalidRequest` for what the table still needs. Entries the edit `needed_entries` must be
     loaded."""
     snapshot = state.snapshot
     after = evolved(snapshot, edit)
     gone = _dropped(snapshot.schema, after)
-    _keys_stay(snapshot, gone)
+    _check_keys(snapshot, gone)
     if not applies_to(current_spec(snapshot).fields, after):
         raise InvalidRequest(
             "the table is partitioned by a column in a way that its new type does not support",
@@ -119,14 +124,14 @@ def objection(state: State, edit: AlterSchema) -> None:
     if gone:
         for erasure in snapshot.erasures:
             if erasure.predicate is not None:
-                _not_spoken_of(field_ids(erasure.predicate), gone, erasure=erasure.id)
+                _check_unused(field_ids(erasure.predicate), gone, erasure=erasure.id)
         for marker in state.markers():
-            _not_spoken_of(spoken_of(marker), gone)
-    shrunk = shrinking(snapshot.schema, after)
+            _check_unused(fields_of_marker(marker), gone)
+    shrunk = fields_of_shorter_range(snapshot.schema, after)
     if shrunk:
         schemas = {s.id: s for s in snapshot.schemas}
         for entry in state.files():
-            reason = unreadable(entry, schemas[entry.schema_id], after, only=shrunk)
+            reason = why_unreadable(entry, schemas[entry.schema_id], after, only=shrunk)
             if reason and entry.key not in edit.proven:
                 raise InvalidRequest(
                     f"{reason} ({entry.key})",
@@ -139,7 +144,7 @@ def _dropped(before: Schema, after: Schema) -> dict[int, str]:
     return {f.id: spell(path) for path, f in before.walk() if f.id not in left}
 
 
-def _keys_stay(snapshot: Snapshot, gone: dict[int, str]) -> None:
+def _check_keys(snapshot: Snapshot, gone: dict[int, str]) -> None:
     needed = (
         (snapshot.primary_key, "the primary key", "A table keeps its key: copy it into a new one"),
         (snapshot.sort_by, "the sort order", "Sort the table by other columns first"),
@@ -158,7 +163,7 @@ def _keys_stay(snapshot: Snapshot, gone: dict[int, str]) -> None:
                 )
 
 
-def _not_spoken_of(ids: Iterable[int], gone: dict[int, str], erasure: str | None = None) -> None:
+def _check_unused(ids: Iterable[int], gone: dict[int, str], erasure: str | None = None) -> None:
     for field_id in ids:
         if field_id in gone:
             name = gone[field_id]
@@ -176,7 +181,7 @@ def _not_spoken_of(ids: Iterable[int], gone: dict[int, str], erasure: str | None
 # -- whether files can be read --------------------------------------------------------------------
 
 
-def shrinking(before: Schema, after: Schema) -> frozenset[int]:
+def fields_of_shorter_range(before: Schema, after: Schema) -> frozenset[int]:
     """Fields whose new type covers fewer years than the old one: each file must be known to hold no value
     outside them."""
     old = {field.id: field.type for _, field in before.walk()}
@@ -186,11 +191,11 @@ def shrinking(before: Schema, after: Schema) -> frozenset[int]:
         if isinstance(field.type, Primitive)
         and isinstance(was := old.get(field.id), Primitive)
         and widens(was, field.type)
-        and reach(was, field.type) is not None
+        and covered_range(was, field.type) is not None
     )
 
 
-def unreadable(
+def why_unreadable(
     entry: DataFile, recorded: Schema, schema: Schema, *, only: frozenset[int] | None = None
 ) -> str:
     """Why a file recorded under one schema may not be readable under another; empty if it certainly is.
@@ -222,7 +227,7 @@ def _unlike(entry: DataFile, was: Field, field: Field) -> str:
         case Primitive() as source, Primitive() as target:
             if not widens(source, target):
                 return f"is {target} now, and was written as {source}"
-            limits = reach(source, target)
+            limits = covered_range(source, target)
             if limits is not None and not _within(entry, field.id, limits):
                 return f"may hold values outside the range of {target}"
             return ""

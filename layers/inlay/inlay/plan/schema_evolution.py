@@ -54,6 +54,8 @@ class Evolution:
     optional: tuple[Path, ...] = ()
     add: tuple[tuple[Path, Field], ...] = ()
     order: tuple[Path, ...] = ()
+    comment: tuple[tuple[Path, str], ...] = ()
+    key: tuple[str, ...] | None = None  # the primary key by name, after the changes; None: as it is
     # Arrow types of added fields beyond the format's types (property `arrow.types`). Not part of the
     # identity of a request.
     declared: tuple[tuple[Path, str], ...] = dataclasses.field(default=(), repr=False)
@@ -73,6 +75,20 @@ def evolve(
         found = _ordered(found, parent, [path[-1] for path in paths])
     _check(schema, found)
     return found
+
+
+def key_after(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
+    """The ids of a primary key's columns. Raises `InvalidRequest`."""
+    found: list[int] = []
+    for name in names:
+        column = field_at(schema, (name,))
+        if not isinstance(column.type, Primitive):
+            raise InvalidRequest(
+                f"the primary key names {name!r}, which is not a plain column",
+                next_step="A key is of top-level columns that are not nested",
+            )
+        found.append(column.id)
+    return tuple(found)
 
 
 # -- paths ----------------------------------------------------------------------------------------
@@ -115,6 +131,7 @@ class _Steps:
     names: dict[int, str]
     types: dict[int, Primitive]
     optional: frozenset[int]
+    docs: dict[int, str]
 
     @staticmethod
     def of(schema: Schema, evolution: Evolution) -> _Steps:
@@ -129,13 +146,15 @@ class _Steps:
         dropped = ids(evolution.drop, "drop")
         renamed = ids((p for p, _ in evolution.rename), "rename")
         retyped = ids((p for p, _ in evolution.widen), "widen")
+        described = ids((p for p, _ in evolution.comment), "comment on")
         steps = _Steps(
             frozenset(dropped),
             dict(zip(renamed, (name for _, name in evolution.rename), strict=True)),
             dict(zip(retyped, (kind for _, kind in evolution.widen), strict=True)),
             frozenset(ids(evolution.optional, "make optional")),
+            dict(zip(described, (text for _, text in evolution.comment), strict=True)),
         )
-        both = steps.dropped & (set(renamed) | set(retyped) | steps.optional)
+        both = steps.dropped & (set(renamed) | set(retyped) | steps.optional | set(described))
         if both:
             name = spell(schema.path_of(min(both)) or ())
             raise InvalidRequest(f"column {name!r} is both dropped and changed")
@@ -154,6 +173,7 @@ class _Steps:
             name=self.names.get(field.id, field.name),
             type=kind,
             nullable=field.nullable or field.id in self.optional,
+            doc=self.docs.get(field.id, field.doc),
             default=default,
         )
 

@@ -1,20 +1,20 @@
-"""Merge: change records (insert, update, delete) become the state they describe, in one commit.
+"""Merge: applies change records (insert, update, delete) to the table, in one commit.
 
 Promise: after the commit each key has the row of its newest record, or none if that is a delete. Records
-may come late, twice and in any order: `order` tells which is newer, among the records and against the
-row the table has. A deleted row leaves nothing to compare with: where a record may come later than a
+may arrive late, twice and in any order: `order` determines which is newer, among the records and against
+the row of the table. A deleted row leaves nothing to compare with: where a record may arrive later than a
 newer delete of its key, give `deleted_log`, a table in which merges keep key and order of deletes.
 
 ::
 
     newest    of the records of each key, the one of the highest order
-    log       its deletes, before anything else: a merge that dies here is repeated and finds them
+    log       its deletes, before anything else: a merge that fails here is repeated and finds them
     late      left out, when the table's row, or a logged delete, is as new or newer
-    write     executors write the rows; for keys that are there they find the place of the row, if it
-              was written lately (`recent`), else they write them as delete markers
-    commit    both at once: the marker hits only rows of earlier commits
+    write     executors write the rows; for existing keys they find the position of the row, if it was
+              written recently (`recent`), else they write the keys as delete markers
+    commit    both at once: the marker applies only to rows of earlier commits
 
-Executors do all of it but the commit; only entries come to the driver.
+Executors do everything but the commit; only entries go to the driver.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from inlay.format.predicate import Predicate
 from inlay.ops.commit.driver import Committed, Planned, commit_planned
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.data.vectors import vector_markers
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.declared import Declared
@@ -75,8 +75,8 @@ MAX_PLANS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeResult:
-    """`committed` False: the batch was in the table already, or had nothing new. `records` are those
-    given, `keys` distinct; `late` keys were older than what the table has; of the keys that the table had,
+    """`committed` False: the batch was applied before, or had nothing new. `records` is the number given,
+    `keys` the distinct keys; `late` keys were older than the table's; of the keys that the table had,
     `located` were deleted by position."""
 
     committed: bool
@@ -113,21 +113,21 @@ def merge(
     deleted_log: str | None = None,
     recent: Recent | None = None,
 ) -> MergeResult:
-    """Merge change records into the table.
+    """Merges change records into the table.
 
     `on` are the key columns (default: the primary key); `order` is a column of the records and of the
-    table; `op` the column that says what a record is: one of `deletes`, anything else brings a row
-    (None: they all do).
-    Columns the table lacks are ignored. `request_id`, or `batch` (query id, batch id) of a streaming
-    query, makes it once-only. `deleted_log` is the URI of a table, created when missing; it holds keys
-    of deleted rows until they are deleted from it too, so an erasure must name it as well. `recent` is
-    kept from merge to merge of one stream: rows that it wrote lately are then deleted by position.
+    table; `op` is the column with the kind of a record: one of `deletes`, anything else is a row (None: all
+    are rows). Columns the table lacks are ignored. `request_id`, or `batch` (query id, batch id) of a
+    streaming query, makes the merge idempotent. `deleted_log` is the URI of a table, created when missing;
+    it holds keys of deleted rows until they are deleted from it too, so an erasure must cover it as well.
+    `recent` is kept from merge to merge of one stream: rows that it wrote recently are then deleted by
+    position.
     """
     ctx = connect(uri)
     result = MergeResult(committed=False, version=0)
     added: tuple[DataFile, ...] = ()
 
-    def plan(loaded: Loaded) -> Planned | None:
+    def plan(loaded: LoadedTable) -> Planned | None:
         nonlocal result, added
         check_writable(ctx, loaded)
         if recent is not None:
@@ -200,7 +200,7 @@ def merge(
     return replace(result, committed=committed, version=outcome.loaded.snapshot.version)
 
 
-def _keys(loaded: Loaded, on: Sequence[str]) -> list[str]:
+def _keys(loaded: LoadedTable, on: Sequence[str]) -> list[str]:
     snapshot = loaded.snapshot
     keys = list(on) or [f.name for f in snapshot.schema.fields if f.id in snapshot.primary_key]
     if not keys:
@@ -208,7 +208,9 @@ def _keys(loaded: Loaded, on: Sequence[str]) -> list[str]:
     return keys
 
 
-def _check(changes: DataFrame, loaded: Loaded, keys: list[str], order: str, op: str | None) -> None:
+def _check(
+    changes: DataFrame, loaded: LoadedTable, keys: list[str], order: str, op: str | None
+) -> None:
     names = loaded.snapshot.schema.names
     for name in (*keys, order):
         if name not in names:
@@ -239,7 +241,7 @@ def _request(request_id: str | None, batch: tuple[str, int] | None) -> Request |
 def _write(
     records: DataFrame,
     uri: str,
-    loaded: Loaded,
+    loaded: LoadedTable,
     keys: list[str],
     found: Look,
     recent: Sequence[DataFile],
@@ -272,7 +274,7 @@ def _replaced(
 
 def _write_part(
     uri: str,
-    loaded: Loaded,
+    loaded: LoadedTable,
     keys: list[str],
     names: list[str],
     recent: Sequence[DataFile],

@@ -23,7 +23,7 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.base import already_applied, check_same_schema
 from inlay.ops.commit.driver import commit_planned
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_pointer, load_version
+from inlay.ops.metadata.load import LoadedTable, load_pointer, load_version
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.write.ingest import Source, take_over
 from inlay.ops.write.landing import is_data
@@ -112,7 +112,7 @@ def append(
         return _result(ctx, job)
     with _written(frame, ctx, uri, loaded) as files:
 
-        def plan(base: Loaded) -> Change:
+        def plan(base: LoadedTable) -> Change:
             check_same_schema(ctx, loaded, base)
             added = take_over(ctx, files, base, event=job.request.token)
             return Change(
@@ -187,7 +187,7 @@ def _result(ctx: Context, job: WriteJob) -> WriteResult:
 
 @contextmanager
 def _written(
-    frame: DataFrame, ctx: Context, uri: str, loaded: Loaded
+    frame: DataFrame, ctx: Context, uri: str, loaded: LoadedTable
 ) -> Iterator[Sequence[Source]]:
     """The files that Spark has written, for as long as it takes to make them the table's own."""
     spark: Any = frame.sparkSession

@@ -34,7 +34,7 @@ from inlay.plan.change import Request
 from inlay.plan.metadata.state import State, ledger_records
 from inlay.plan.metadata.tree import open_tree
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.refs.refs import heads, held_versions, seen
+from inlay.plan.refs.refs import heads, held_versions, ref_view
 from inlay.plan.scan.scan import FileTask, plan_scan
 from inlay.storage.base import Got
 from inlay.testing.model import Expected, Model, Row, Rows, Violation
@@ -188,7 +188,7 @@ class Auditor:
                 )
 
     def _seen(self, snapshot: Snapshot, ref: Ref) -> Snapshot:
-        return seen(snapshot, load_content(self.ctx, snapshot, ref), ref.since)
+        return ref_view(snapshot, load_content(self.ctx, snapshot, ref), ref.since)
 
     def _late(self, event: str, before: Snapshot | None) -> list[str]:
         """The erasures that were open, and were opened after the event's object had landed: its rows

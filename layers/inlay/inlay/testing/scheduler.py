@@ -186,5 +186,8 @@ class SimulatedClock:
     def monotonic(self) -> float:
         return self.scheduler.now_us / 1_000_000 * self.skew
 
+    def now_us(self) -> int:
+        return self.scheduler.now_us
+
     def sleep(self, seconds: float) -> None:
         self.scheduler.sleep(seconds)

@@ -39,7 +39,7 @@ class State:
 class World:
     """`table` is its name in the bucket; `history` is what each version held when it was the newest;
     `requests` the delete requests by their ids, for sending one again; `erased` the order that must be
-    nowhere in the end."""
+    nowhere in the end; `published` whether other engines are shown the table."""
 
     stack: LocalStack
     table: str
@@ -48,6 +48,7 @@ class World:
     history: dict[int, Figures] = field(default_factory=dict)
     requests: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     erased: int | None = None
+    published: bool = False
 
     @property
     def uri(self) -> str:
@@ -108,6 +109,12 @@ class World:
         said: Mapping[str, Any] = answer.payload
         return said
 
+    def publish(self) -> None:
+        """Show the table to other engines from now on, and wait until the publish function has."""
+        self.open().set_properties(**{"publish.format": "v3"})
+        self.published = True
+        self.stack.drain()
+
     # -- looking ----------------------------------------------------------------------------------
 
     def open_deletes(self) -> int:
@@ -142,7 +149,7 @@ class World:
         """Why messages could not be dealt with; in this demo each can."""
         return [
             f"{queue}: {letter.reasons or letter.body[:200]}"
-            for queue in ("IngestQueue", "DeleteQueue", "RewriteQueue")
+            for queue in ("IngestQueue", "DeleteQueue", "RewriteQueue", "PublishQueue")
             for letter in self.stack.dead_letters(queue)
         ]
 

@@ -10,8 +10,11 @@ benchmarks/contention.py measures it with processes.
 
 from __future__ import annotations
 
+import logging
+
 from inlay.ops.context import Context
 
+_LOG = logging.getLogger("inlay.commit")
 # Seconds.
 BACKOFF_BASE = 0.02
 BACKOFF_CAP = 0.6
@@ -23,4 +26,6 @@ def back_off(ctx: Context, attempt: int, since: float | None = None) -> None:
     waited = 0.0 if since is None else ctx.clock.monotonic() - since
     patience = max(0.1, 1 - waited / BACKOFF_PATIENCE)
     window = min(BACKOFF_CAP, BACKOFF_BASE * 2 ** min(attempt - 1, 10)) * patience
-    ctx.clock.sleep(ctx.random.uniform(0, window))
+    seconds = ctx.random.uniform(0, window)
+    _LOG.info("another writer of %s came first: try %d in %.2f s", ctx.uri, attempt + 1, seconds)
+    ctx.clock.sleep(seconds)

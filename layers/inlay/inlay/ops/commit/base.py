@@ -14,7 +14,7 @@ from dataclasses import replace
 from inlay.errors import ConcurrentChange, TableReplaced
 from inlay.ops.commit.driver import Skipped, refusal
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_pointer, resolve
+from inlay.ops.metadata.load import LoadedTable, load_pointer, resolve
 from inlay.plan.change import AlreadyApplied, Refused, Request
 from inlay.plan.metadata.ledger import look_up
 
@@ -22,7 +22,7 @@ from inlay.plan.metadata.ledger import look_up
 RECENT_SECONDS = 3600.0
 
 
-def recent_base(ctx: Context, base: Loaded | None) -> Loaded:
+def recent_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:
     """`base`, or the pointer as it is now when there is none, or it is old, or others commit as well: an
     attempt on what they have superseded costs more than to read it, and whoever has just won leaves the
     next race to those who wait."""
@@ -33,7 +33,7 @@ def recent_base(ctx: Context, base: Loaded | None) -> Loaded:
     return base
 
 
-def current_base(ctx: Context, base: Loaded | None) -> Loaded:
+def current_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:
     """The pointer as it is now. For changes that look at rows or files: a table object that was opened
     an hour ago would not see what arrived since, and leave it there without a word."""
     loaded = load_pointer(ctx, carried=None if base is None else base.state.contents)
@@ -42,7 +42,7 @@ def current_base(ctx: Context, base: Loaded | None) -> Loaded:
     return loaded
 
 
-def check_same_schema(ctx: Context, planned_on: Loaded, now: Loaded) -> None:
+def check_same_schema(ctx: Context, planned_on: LoadedTable, now: LoadedTable) -> None:
     """For changes that are planned again with what names meant the first time: under another schema the
     same names may be other columns."""
     if now.snapshot.schema_id != planned_on.snapshot.schema_id:
@@ -55,8 +55,8 @@ def check_same_schema(ctx: Context, planned_on: Loaded, now: Loaded) -> None:
 
 
 def known_requests(
-    ctx: Context, loaded: Loaded, requests: Sequence[Request]
-) -> tuple[Loaded, frozenset[bytes]]:
+    ctx: Context, loaded: LoadedTable, requests: Sequence[Request]
+) -> tuple[LoadedTable, frozenset[bytes]]:
     """Which of these events the ledger has, and `loaded` with the ledger segments that were read."""
     # Too old ones are the caller's to report one by one: times are for the segments to look in only.
     horizon = loaded.snapshot.ledger.horizon_us
@@ -70,8 +70,8 @@ def known_requests(
 
 
 def already_applied(
-    ctx: Context, loaded: Loaded, request: Request | None
-) -> tuple[Loaded, Skipped | None]:
+    ctx: Context, loaded: LoadedTable, request: Request | None
+) -> tuple[LoadedTable, Skipped | None]:
     """`Skipped` when this request was applied before. Raises `RequestReused`, `RequestTooOld`."""
     if request is None:
         return loaded, None

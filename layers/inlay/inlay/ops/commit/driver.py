@@ -50,14 +50,14 @@ from inlay.format import keys
 from inlay.format.codec import encode_head, encode_snapshot
 from inlay.format.content import content_of
 from inlay.format.entry_json import Types
-from inlay.format.snapshot import Commit, HeadObject, Snapshot, observed
+from inlay.format.snapshot import Commit, HeadObject, Snapshot, with_open_times
 from inlay.ops.commit.backoff import back_off
 from inlay.ops.commit.register import Lost, Unknown, Won, read_after, superseded_by, swap
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
     CONTENT_BYTES,
     MAX_LOADS,
-    Loaded,
+    LoadedTable,
     bounded,
     grown,
     load_pointer,
@@ -101,7 +101,7 @@ class Committed:
     """This change is now part of the table, in exactly `loaded.snapshot.version`. `share` is what of
     that version's commit is this change's, when others were committed with it (`ops.commit.group`)."""
 
-    loaded: Loaded
+    loaded: LoadedTable
     duplicates: frozenset[bytes] = frozenset()
     skipped: tuple[Unit, ...] = ()
     attempts: int = 1
@@ -113,7 +113,7 @@ class Skipped:
     """Nothing was committed, and nothing had to be: `version` is where it was applied before, None when
     there was nothing to do."""
 
-    loaded: Loaded
+    loaded: LoadedTable
     version: int | None = None
     duplicates: frozenset[bytes] = frozenset()
     skipped: tuple[Unit, ...] = ()
@@ -123,7 +123,7 @@ class Skipped:
 class Conflicted:
     """Does not hold on the table as it is now; `loaded` is what it has to be planned on again."""
 
-    loaded: Loaded
+    loaded: LoadedTable
     conflict: Conflict
 
 
@@ -137,17 +137,17 @@ class Planned:
     names."""
 
     change: Change
-    base: Loaded
+    base: LoadedTable
 
 
 class Submit(Protocol):
-    def __call__(self, ctx: Context, change: Change, *, base: Loaded) -> CommitResult: ...
+    def __call__(self, ctx: Context, change: Change, *, base: LoadedTable) -> CommitResult: ...
 
 
 def commit_planned(
     ctx: Context,
-    base: Loaded,
-    plan: Callable[[Loaded], Change | Planned | None],
+    base: LoadedTable,
+    plan: Callable[[LoadedTable], Change | Planned | None],
     *,
     plans: int = MAX_PLANS,
     uploads: int = MAX_UPLOADS,
@@ -188,13 +188,13 @@ def commit_planned(
         back_off(ctx, planned, started)
 
 
-def commit_or_skip(ctx: Context, change: Change, *, base: Loaded) -> Committed | Skipped:
+def commit_or_skip(ctx: Context, change: Change, *, base: LoadedTable) -> Committed | Skipped:
     """As `commit`, for one of many pieces of work: where GC overtook its objects, or all that it does was
     given up, it is skipped, and its caller plans again on `loaded`."""
     return commit_planned(ctx, base, lambda now: change if now is base else None, plans=1)
 
 
-def commit(ctx: Context, change: Change, *, base: Loaded | None = None) -> CommitResult:
+def commit(ctx: Context, change: Change, *, base: LoadedTable | None = None) -> CommitResult:
     """Commit `change`, rebasing as often as others win. See the module's head.
 
     Raises `CommitContention` when others won too often, `OutcomeUnknown`, `StaleUpload` when the
@@ -208,7 +208,7 @@ def commit(ctx: Context, change: Change, *, base: Loaded | None = None) -> Commi
     return not_committed(ctx, loaded, outcome)
 
 
-def not_committed(ctx: Context, loaded: Loaded, outcome: NotProposed) -> Skipped | Conflicted:
+def not_committed(ctx: Context, loaded: LoadedTable, outcome: NotProposed) -> Skipped | Conflicted:
     """What the caller learns of a change that was not proposed; raises where it can never be."""
     match outcome:
         case AlreadyApplied(version, duplicates):
@@ -275,7 +275,9 @@ class Propose(Protocol[T_co]):
     ) -> T_co | NeedSegments: ...
 
 
-def commit_proposed(ctx: Context, base: Loaded, propose: Propose[T]) -> tuple[Loaded, T, int]:
+def commit_proposed(
+    ctx: Context, base: LoadedTable, propose: Propose[T]
+) -> tuple[LoadedTable, T, int]:
     """Propose on the base, write, swap; when another wins, again on what it left. Ends with the proposal
     that is now in the table, and the table as it left it, or with the first answer that is none; and the
     number of attempts."""
@@ -304,7 +306,7 @@ def commit_proposed(ctx: Context, base: Loaded, propose: Propose[T]) -> tuple[Lo
         resolved = loaded.snapshot.version
         ended = _write_and_swap(ctx, loaded, outcome, written, wait)
         match ended:
-            case Loaded():
+            case LoadedTable():
                 return replace(ended, contended=attempts > 1), outcome, attempts
             case Unknown(error):
                 raise error
@@ -324,11 +326,11 @@ def commit_proposed(ctx: Context, base: Loaded, propose: Propose[T]) -> tuple[Lo
 
 def _write_and_swap(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     proposal: Proposal,
     written: WrittenSegments,
     wait: Callable[[int], None],
-) -> Loaded | Lost | Unknown:
+) -> LoadedTable | Lost | Unknown:
     """Write what the proposal needs, then swap it in; the table as it is then."""
     base = loaded.snapshot
     to_write = [s for s in proposal.segments if s.id not in written.dates_us]
@@ -369,9 +371,9 @@ def _write_and_swap(
     # What the writer knows after its commit, without another request.
     made = [(s.kind, s.id, s.entries) for s in proposal.segments if s.kind != "schemas"]
     contents = retain(grown(loaded.state.contents, made), snapshot)
-    state = State(observed(snapshot, outcome.date_us), bounded(contents))
-    own = None if stored is None else observed(stored, outcome.date_us)
-    return Loaded(state, outcome.etag, data, outcome.date_us, ctx.clock.monotonic(), own)
+    state = State(with_open_times(snapshot, outcome.date_us), bounded(contents))
+    own = None if stored is None else with_open_times(stored, outcome.date_us)
+    return LoadedTable(state, outcome.etag, data, outcome.date_us, ctx.clock.monotonic(), own)
 
 
 def write_segment(ctx: Context, segment_id: str, data: bytes) -> int:
@@ -379,12 +381,12 @@ def write_segment(ctx: Context, segment_id: str, data: bytes) -> int:
     return ctx.write_once(keys.segment_key(segment_id), data).date_us
 
 
-def write_archive(ctx: Context, loaded: Loaded) -> Stored:
+def write_archive(ctx: Context, loaded: LoadedTable) -> Stored:
     """Create the archive of a base, without a look at one that is there."""
     return ctx.write_once(keys.archive_key(loaded.snapshot.version), loaded.raw, compare=False)
 
 
-def archive(ctx: Context, loaded: Loaded, wait: Callable[[int], None]) -> int | Lost:
+def archive(ctx: Context, loaded: LoadedTable, wait: Callable[[int], None]) -> int | Lost:
     """Store the base byte for byte as it was read; the store's date, or that the base is superseded.
 
     An archive that is there already is most often a racer's who has read the same pointer. It may also

@@ -34,7 +34,7 @@ from inlay.ops.commit.driver import (
 )
 from inlay.ops.commit_queue import Abandoned
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.plan.change import AddFiles, Change, NeedSegments, Proposal
 from inlay.plan.commit.apply import Admitted, admit, apply
 from inlay.plan.metadata.state import State
@@ -52,10 +52,10 @@ class _Member:
 
     ctx: Context
     change: Change
-    base: Loaded
+    base: LoadedTable
 
 
-def commit_together(ctx: Context, change: Change, *, base: Loaded) -> CommitResult:
+def commit_together(ctx: Context, change: Change, *, base: LoadedTable) -> CommitResult:
     """As `commit`; appends share a swap with those of other threads on this table."""
     if not only_appends(change):
         return commit(ctx, change, base=base)
@@ -70,7 +70,7 @@ def commit_together(ctx: Context, change: Change, *, base: Loaded) -> CommitResu
     return answer
 
 
-def with_archive_begun(ctx: Context, base: Loaded) -> Loaded:
+def with_archive_begun(ctx: Context, base: LoadedTable) -> LoadedTable:
     """`base`, with its archive on the way: beside an upload of about one request it costs no round trip of
     its own. Not while this process commits, for the next base is then another."""
     snapshot = base.snapshot
@@ -89,7 +89,7 @@ def _fits(members: Sequence[_Member], member: _Member) -> bool:
     return same_table and same_branch and may_join([m.change for m in members], member.change)
 
 
-_Kept = tuple[str | None, Loaded]  # a branch, and how a turn left the table seen from it
+_Kept = tuple[str | None, LoadedTable]  # a branch, and how a turn left the table seen from it
 
 
 def _take_turn(
@@ -113,7 +113,7 @@ def _take_turn(
     return answers, (ctx.branch, max(ends, key=lambda loaded: loaded.snapshot.version))
 
 
-def _newest(bases: Sequence[Loaded], kept: Loaded | None) -> Loaded:
+def _newest(bases: Sequence[LoadedTable], kept: LoadedTable | None) -> LoadedTable:
     """What the turn before left is as good as a fresh read, unless a caller has read later: a table may
     have been replaced or rolled back in between."""
     newest = max(bases, key=lambda base: base.snapshot.version)
@@ -127,7 +127,7 @@ def _newest(bases: Sequence[Loaded], kept: Loaded | None) -> Loaded:
     return newest
 
 
-def commit_all(ctx: Context, changes: Sequence[Change], *, base: Loaded) -> Sequence[Answer]:
+def commit_all(ctx: Context, changes: Sequence[Change], *, base: LoadedTable) -> Sequence[Answer]:
     """Commit changes that `may_join` one another in one version, and answer each.
 
     Raises as `commit` does, where it is about all of them.

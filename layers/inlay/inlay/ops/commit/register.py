@@ -39,7 +39,7 @@ from inlay.format import keys
 from inlay.format.codec import encode_snapshot
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, find_version, read_main
+from inlay.ops.metadata.load import LoadedTable, find_version, read_main
 from inlay.plan.metadata.state import State
 from inlay.storage.base import IfMatch, Written
 
@@ -60,7 +60,7 @@ class Won:
 class Lost:
     """Another commit has the version this swap was for; `current` is the pointer as it was then read."""
 
-    current: Loaded
+    current: LoadedTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Unknown:
     error: OutcomeUnknown
 
 
-def create(ctx: Context, snapshot: Snapshot) -> Loaded | None:
+def create(ctx: Context, snapshot: Snapshot) -> LoadedTable | None:
     """Write a first snapshot where nothing is; None when a table is there already."""
     data = encode_snapshot(snapshot)
     try:
@@ -81,10 +81,10 @@ def create(ctx: Context, snapshot: Snapshot) -> Loaded | None:
         raise OutcomeUnknown(
             f"the table at {ctx.uri} could not be created", table=ctx.uri
         ) from error
-    return Loaded(State(snapshot), done.etag, data, done.date_us, ctx.clock.monotonic())
+    return LoadedTable(State(snapshot), done.etag, data, done.date_us, ctx.clock.monotonic())
 
 
-def read_after(ctx: Context, base: Snapshot) -> Loaded:
+def read_after(ctx: Context, base: Snapshot) -> LoadedTable:
     """The pointer, of the table of `base`."""
     try:
         current = read_main(ctx)
@@ -95,7 +95,7 @@ def read_after(ctx: Context, base: Snapshot) -> Loaded:
     return current
 
 
-def superseded_by(ctx: Context, base: Snapshot, current: Loaded) -> Lost:
+def superseded_by(ctx: Context, base: Snapshot, current: LoadedTable) -> Lost:
     """What is planned on `base` is lost to `current`, if that can have followed on it."""
     found = current.snapshot
     # The same commit under another ETag: somebody has written the pointer's own bytes over it.
@@ -115,7 +115,7 @@ def superseded_by(ctx: Context, base: Snapshot, current: Loaded) -> Lost:
 
 
 def swap(
-    ctx: Context, base: Loaded, mine: Snapshot, data: bytes, *, wait: Callable[[int], None]
+    ctx: Context, base: LoadedTable, mine: Snapshot, data: bytes, *, wait: Callable[[int], None]
 ) -> Won | Lost | Unknown:
     """Put `data`, the bytes of `mine`, in the place of `base`. `wait` is called with the number of this
     try, from 0, before the register is read and before the same swap is sent again.
@@ -156,7 +156,7 @@ def swap(
     return Unknown(given_up)
 
 
-def read_outcome(ctx: Context, base: Loaded, mine: Snapshot) -> Won | Lost | Unknown | None:
+def read_outcome(ctx: Context, base: LoadedTable, mine: Snapshot) -> Won | Lost | Unknown | None:
     """What became of a swap of `base` for `mine`; None when the pointer is still the base. Raises
     `TableReplaced` and `ForeignArchives` when the pointer cannot have followed on the base."""
     archived: Snapshot | None = None
@@ -198,16 +198,18 @@ def read_outcome(ctx: Context, base: Loaded, mine: Snapshot) -> Won | Lost | Unk
     return Won("", current.date_us)
 
 
-def _read_archive(ctx: Context, version: int, current: Loaded) -> tuple[Snapshot | None, Loaded]:
+def _read_archive(
+    ctx: Context, version: int, current: LoadedTable
+) -> tuple[Snapshot | None, LoadedTable]:
     """The archive of a version that others have committed on top of, and the pointer as it is by then.
 
     Both at once: a base that is one request older than the winner's loses to it every time.
     """
 
-    def read(what: str) -> Snapshot | Loaded | None:
+    def read(what: str) -> Snapshot | LoadedTable | None:
         return find_version(ctx, version) if what == "archive" else newest()
 
-    def newest() -> Loaded:
+    def newest() -> LoadedTable:
         try:
             found = read_main(ctx)
         except InlayError:
@@ -215,8 +217,8 @@ def _read_archive(ctx: Context, version: int, current: Loaded) -> tuple[Snapshot
         return found if found.snapshot.table_id == current.snapshot.table_id else current
 
     archived, now = ctx.map(read, ("archive", "pointer"))
-    assert isinstance(now, Loaded)
-    assert not isinstance(archived, Loaded)
+    assert isinstance(now, LoadedTable)
+    assert not isinstance(archived, LoadedTable)
     return archived, now
 
 

@@ -34,7 +34,7 @@ from inlay.ops.erase.receipt import (
 )
 from inlay.ops.maintain.roots import Roots, check_deletable
 from inlay.ops.maintain.units import with_entries
-from inlay.ops.metadata.load import Loaded, find_version, load_pointer
+from inlay.ops.metadata.load import LoadedTable, find_version, load_pointer
 from inlay.ops.publish.erased import publication_waits
 from inlay.ops.refs.refs import each_content
 from inlay.plan.change import (
@@ -58,13 +58,13 @@ from inlay.plan.erasure import (
     SWEEP,
     Waiting,
     concerns,
-    holds,
     is_purged,
-    on_ref,
+    legal_holds,
     predicate_digest,
+    ref_suffix,
     unclean_files,
 )
-from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS, Listed, surely_before
+from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS, Listed, cutoff_with_margin
 from inlay.plan.metadata.state import Contents
 from inlay.storage.base import DeleteFailure, Got, ObjectVersion, Upload
 
@@ -111,7 +111,7 @@ class _Sweeper:
 
     # -- one step -----------------------------------------------------------------------------
 
-    def step(self, loaded: Loaded, erasures: Sequence[Erasure]) -> Waits:
+    def step(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
         """Take erasures of one phase a step further: what those wait for that did not move. None of them
         is in it when there is more to do at once."""
         match erasures[0].phase:
@@ -123,10 +123,10 @@ class _Sweeper:
 
     # -- to purge -----------------------------------------------------------------------------
 
-    def _purge(self, loaded: Loaded, erasures: Sequence[Erasure]) -> Waits:
+    def _purge(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
         """No file and no landing object holds a row any more: forget the predicates, every marker as
         old, every older version, and every segment that a dead entry's statistics are in."""
-        refs, held = loaded.snapshot.refs, holds(loaded.snapshot)
+        refs, held = loaded.snapshot.refs, legal_holds(loaded.snapshot)
         contents = [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
         reason = "the rewrite function has to rewrite it"
         waits = _waits_for_files(contents, erasures, reason)
@@ -186,8 +186,8 @@ class _Sweeper:
 
     def _look_at_files(
         self,
-        loaded: Loaded,
-        contents: Sequence[tuple[str | None, Loaded]],
+        loaded: LoadedTable,
+        contents: Sequence[tuple[str | None, LoadedTable]],
         ready: Sequence[Erasure],
     ) -> LastLook:
         """Every file that is left is searched for what the erasures name."""
@@ -199,8 +199,8 @@ class _Sweeper:
 
     def _mark_residue(
         self,
-        loaded: Loaded,
-        contents: Sequence[tuple[str | None, Loaded]],
+        loaded: LoadedTable,
+        contents: Sequence[tuple[str | None, LoadedTable]],
         ready: Sequence[Erasure],
         look: LastLook,
     ) -> bool:
@@ -222,7 +222,7 @@ class _Sweeper:
                 marked = True
         return marked
 
-    def _purge_ref(self, name: str, loaded: Loaded, erasures: Iterable[Erasure]) -> None:
+    def _purge_ref(self, name: str, loaded: LoadedTable, erasures: Iterable[Erasure]) -> None:
         """What a branch or tag holds in a head of its own, which tells nothing of the erasures."""
         old = tuple(m.id for m in loaded.state.markers() if any(concerns(m, e) for e in erasures))
         change = Change(
@@ -239,7 +239,7 @@ class _Sweeper:
 
     # -- to sweep -----------------------------------------------------------------------------
 
-    def _first_sweep(self, loaded: Loaded, erasures: Sequence[Erasure]) -> Waits:
+    def _first_sweep(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
         stale = publication_waits(self.ctx, loaded.snapshot.oldest_version)
         if stale is not None:
             return {e.id: [stale] for e in erasures}
@@ -260,7 +260,7 @@ class _Sweeper:
                 # The wait begins when a commit writes down that the expiry was seen.
                 self._move_boundary(loaded)
             return waits
-        refs, held = loaded.snapshot.refs, holds(loaded.snapshot)
+        refs, held = loaded.snapshot.refs, legal_holds(loaded.snapshot)
         contents = [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
         reason = "a delete that came since has to be carried out"
         late = {n: w for n, w in _waits_for_files(contents, due, reason).items() if w}
@@ -293,7 +293,7 @@ class _Sweeper:
         commit(self.ctx, Change(operation="erase", updates=tuple(updates), requires=requires))
         return waits
 
-    def _deletes_since(self, loaded: Loaded, since_version: int) -> list[tuple[int, str]]:
+    def _deletes_since(self, loaded: LoadedTable, since_version: int) -> list[tuple[int, str]]:
         """(version, operation) of deletes that came with `since_version` or later, and of those that were
         not carried out by then. One GET for each version since."""
         current = loaded.snapshot
@@ -307,7 +307,7 @@ class _Sweeper:
 
     # -- to the end ---------------------------------------------------------------------------
 
-    def _last_sweep(self, loaded: Loaded, erasures: Sequence[Erasure]) -> Waits:
+    def _last_sweep(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
         reason = "a writer from before the opening may still be at work"
         waits: Waits = {}
         for erasure in erasures:
@@ -360,7 +360,7 @@ class _Sweeper:
     def _undeleted(self) -> list[Waiting]:
         return [Waiting("object", f.key, f.reason) for f in self.failures]
 
-    def _wait(self, loaded: Loaded, since_us: int, reason: str) -> Waiting | None:
+    def _wait(self, loaded: LoadedTable, since_us: int, reason: str) -> Waiting | None:
         """Whether `life` has passed since a time: strictly, because times are cut to seconds."""
         left_us = since_us + self.life_us - loaded.date_us
         if left_us < 0:
@@ -370,12 +370,12 @@ class _Sweeper:
 
     # -- deleting -----------------------------------------------------------------------------
 
-    def _move_boundary(self, loaded: Loaded) -> Loaded:
+    def _move_boundary(self, loaded: LoadedTable) -> LoadedTable:
         """No commit may add what was uploaded before now."""
         change = Change(operation="erase", updates=(MoveBoundary(loaded.date_us),))
         return expect_committed(self.ctx, commit(self.ctx, change, base=loaded)).loaded
 
-    def _delete_all(self, loaded: Loaded, due: Sequence[Erasure]) -> None:
+    def _delete_all(self, loaded: LoadedTable, due: Sequence[Erasure]) -> None:
         _, versions, uploads = self._doomed(loaded)
         if not versions and not uploads:
             return
@@ -390,13 +390,13 @@ class _Sweeper:
         self.deleted += len(named) + len(uploads) - len(failures)
 
     def _doomed(
-        self, loaded: Loaded
+        self, loaded: LoadedTable
     ) -> tuple[list[ObjectVersion], list[ObjectVersion], list[Upload]]:
         """All that is there; and of it everything that may hold an erased byte and that nothing needs:
         unreachable objects, whatever they hold, what took their place in a bucket with versioning, and
         unfinished uploads."""
         ctx = self.ctx
-        before_us = surely_before(loaded.snapshot.boundary.time_us or 0, self.margin_us)
+        before_us = cutoff_with_margin(loaded.snapshot.boundary.time_us or 0, self.margin_us)
         prefix = ctx.key("")
         versions = list(ctx.store.list_versions(prefix))
         current = [
@@ -421,7 +421,7 @@ class _Sweeper:
 
     # -- the end ------------------------------------------------------------------------------
 
-    def _write_receipt(self, loaded: Loaded, erasure: Erasure, facts: Facts) -> str:
+    def _write_receipt(self, loaded: LoadedTable, erasure: Erasure, facts: Facts) -> str:
         key = keys.receipt_key(erasure.id)
         body = encode_receipt(receipt_of(self.ctx, loaded, erasure, facts))
         try:
@@ -436,18 +436,18 @@ class _Sweeper:
 
 
 def _waits_for_files(
-    contents: Iterable[tuple[str | None, Loaded]], erasures: Sequence[Erasure], reason: str
+    contents: Iterable[tuple[str | None, LoadedTable]], erasures: Sequence[Erasure], reason: str
 ) -> Waits:
     waits: Waits = {e.id: [] for e in erasures}
     for name, each in contents:
         for erasure_id, files in unclean_files(each.state, erasures).items():
             told = waits[erasure_id]
             for key in list(files)[: MAX_WAITING - len(told)]:
-                told.append(Waiting("file", key, reason + on_ref(name)))
+                told.append(Waiting("file", key, reason + ref_suffix(name)))
     return waits
 
 
-def _plain_markers(loaded: Loaded, erasures: Sequence[Erasure]) -> tuple[str, ...]:
+def _plain_markers(loaded: LoadedTable, erasures: Sequence[Erasure]) -> tuple[str, ...]:
     """Markers of deletes that must be forgotten with the step; those that may still hit a file stay."""
     return tuple(
         m.id

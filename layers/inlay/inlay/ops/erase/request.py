@@ -26,7 +26,7 @@ from inlay.ops.erase.landing import look_at_landing
 from inlay.ops.maintain.partial_surgery import ResourceLimits
 from inlay.ops.maintain.rewrite import FileWork, carry_out_file, table_wide
 from inlay.ops.maintain.units import Budget, Done, Failure, Work, run_units, with_entries
-from inlay.ops.metadata.load import Loaded, load_content, load_entries, load_pointer, read_main
+from inlay.ops.metadata.load import LoadedTable, load_content, load_entries, load_pointer, read_main
 from inlay.ops.refs.refs import each_content
 from inlay.ops.write.delete import marker_of
 from inlay.parse import format_predicate
@@ -38,17 +38,17 @@ from inlay.plan.erasure import (
     SWEEP,
     Waiting,
     find_erasure,
-    holds,
     landing_prefix,
-    on_ref,
+    legal_holds,
+    ref_suffix,
     unclean_files,
 )
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.added_columns import lacks_asked
+from inlay.plan.pruning.added_columns import lacks_columns_of
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.prune import may_match
-from inlay.plan.refs.refs import seen
+from inlay.plan.refs.refs import ref_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def open_erasure(
     ctx: Context,
     predicate: Predicate,
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Open the erasure of the rows for which `predicate` is TRUE: one commit.
@@ -122,7 +122,7 @@ def open_erasure(
             next_step="Use another request id for another erasure",
             table=ctx.uri,
         )
-    # Contents of branches and tags get one of the same name when they are read (`plan.refs.refs.seen`).
+    # Contents of branches and tags get one of the same name when they are read (`plan.refs.refs.ref_view`).
     marker = replace(marker_of(ctx, loaded, predicate), id=erasure_id, erasure=erasure_id)
     erasure = Erasure(
         id=erasure_id,
@@ -143,9 +143,9 @@ def open_erasure(
 
 
 def _refuse_holds(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> None:
-    for name in holds(snapshot):
+    for name in legal_holds(snapshot):
         ref = snapshot.refs[name]
-        held = seen(snapshot, load_content(ctx, snapshot, ref))
+        held = ref_view(snapshot, load_content(ctx, snapshot, ref))
         state = load_entries(ctx, State(held))
         evidence = Evidence.of_snapshot(held)
         if any(may_match(predicate, evidence.of(f), f.rows) for f in state.files()):
@@ -162,7 +162,7 @@ def _refuse_dropped_columns(ctx: Context, snapshot: Snapshot, predicate: Predica
     nothing on that branch can tell its rows by them."""
     for name, ref in sorted(snapshot.refs.items()):
         schema_id = load_content(ctx, snapshot, ref).schema_id
-        if lacks_asked(predicate, schema_id, snapshot.schemas):
+        if lacks_columns_of(predicate, schema_id, snapshot.schemas):
             raise InvalidRequest(
                 f"{name!r} has dropped a column that the condition asks for",
                 next_step=f"Merge or drop {name!r} first, or name the rows by columns it still has",
@@ -176,7 +176,7 @@ def _refuse_dropped_columns(ctx: Context, snapshot: Snapshot, predicate: Predica
 def advance_erasures(
     ctx: Context,
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     max_bytes: int | None = None,
     deadline_seconds: float | None = None,
     memory_bytes: int | None = None,
@@ -210,7 +210,7 @@ def advance_erasures(
     return replace(total, erasures=erase_status(ctx, failures=failures, landing=""))
 
 
-def contents_to_clean(ctx: Context, main: Loaded) -> Iterator[tuple[Context, Loaded]]:
+def contents_to_clean(ctx: Context, main: LoadedTable) -> Iterator[tuple[Context, LoadedTable]]:
     """What erasures are to be carried out on: main, and what each branch and tag shows when it is its turn.
     A legal hold keeps a tag as it is; nothing open means nothing to clean."""
     if not _is_rewriting(main.snapshot):
@@ -232,10 +232,12 @@ def _is_rewriting(snapshot: Snapshot) -> bool:
     return any(erasure.phase in REWRITES for erasure in snapshot.erasures)
 
 
-def _advance(ctx: Context, loaded: Loaded, budget: Budget, limits: ResourceLimits) -> AdvanceResult:
+def _advance(
+    ctx: Context, loaded: LoadedTable, budget: Budget, limits: ResourceLimits
+) -> AdvanceResult:
     """The files of one content."""
 
-    def perform(now: Loaded, work: Work) -> Done:
+    def perform(now: LoadedTable, work: Work) -> Done:
         assert isinstance(work, FileWork)
         return carry_out_file(work.context(ctx), now, work, limits=limits)[1]
 
@@ -289,7 +291,7 @@ def plan_advance(state: State, only: frozenset[str]) -> Sequence[FileWork]:
 
 def erase_status(
     ctx: Context,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     *,
     failures: Mapping[str, str] | None = None,
     landing: str | None = None,
@@ -319,19 +321,19 @@ def erase_status(
 
 def _waiting(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     erasure: Erasure,
     prefix: str | None,
     failures: Mapping[str, str],
 ) -> Iterator[Waiting]:
     match erasure.phase:
         case phase if phase == REWRITE:
-            held = holds(loaded.snapshot)
+            held = legal_holds(loaded.snapshot)
             for name, each in each_content(ctx, loaded):
                 for key in (
                     unclean_files(each.state, [erasure])[erasure.id] if name not in held else ()
                 ):
-                    reason = failures.get(key, "it has to be rewritten" + on_ref(name))
+                    reason = failures.get(key, "it has to be rewritten" + ref_suffix(name))
                     yield Waiting("file", key, reason)
             for name in held:
                 yield Waiting("hold", name, "a legal hold keeps old versions")
@@ -346,7 +348,7 @@ def _waiting(
             yield Waiting("time", "collect_garbage", "readers of old versions may still be at work")
             for name, each in each_content(ctx, loaded):
                 for key in unclean_files(each.state, [erasure])[erasure.id]:
-                    reason = "a delete that came since has to be carried out" + on_ref(name)
+                    reason = "a delete that came since has to be carried out" + ref_suffix(name)
                     yield Waiting("file", key, failures.get(key, reason))
         case phase if phase == SWEEP:
             yield Waiting("time", "collect_garbage", "writers from before may still be at work")

@@ -13,7 +13,7 @@ from inlay.format.properties import Properties
 from inlay.ops.commit.base import recent_base
 from inlay.ops.commit.driver import Committed, commit, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_as_of
+from inlay.ops.metadata.load import LoadedTable, load_as_of
 from inlay.plan.change import Change, ExpireThrough
 from inlay.plan.maintain.retention import ExpiryPlan, plan_expiry
 
@@ -37,7 +37,7 @@ class ExpireResult:
 def expire(
     ctx: Context,
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     days: float | None = None,
     min_versions: int | None = None,
     dry_run: bool = False,
@@ -76,7 +76,7 @@ def expire(
     )
 
 
-def _result(loaded: Loaded, plan: ExpiryPlan, *, commit_id: str | None) -> ExpireResult:
+def _result(loaded: LoadedTable, plan: ExpiryPlan, *, commit_id: str | None) -> ExpireResult:
     return ExpireResult(
         version=loaded.snapshot.version,
         commit_id=commit_id,
@@ -88,7 +88,7 @@ def _result(loaded: Loaded, plan: ExpiryPlan, *, commit_id: str | None) -> Expir
     )
 
 
-def _newest_before(ctx: Context, loaded: Loaded, time_us: int) -> int | None:
+def _newest_before(ctx: Context, loaded: LoadedTable, time_us: int) -> int | None:
     try:
         return load_as_of(ctx, loaded.snapshot, time_us).version
     except VersionNotFound:

@@ -35,7 +35,7 @@ from inlay.ops.maintain.units import (
     runs_alone,
     with_entries,
 )
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.read.reader import read_positions
 from inlay.parquet.surgery.assemble import WINDOW_BYTES
 from inlay.plan.change import Change, DropMarkers, PackMetadata
@@ -108,7 +108,7 @@ class FileWork:
 def rewrite(
     ctx: Context,
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     where: Predicate | None = None,
     max_bytes: int | None = None,
     deadline_seconds: float | None = None,
@@ -124,7 +124,7 @@ def rewrite(
     choices: list[tuple[str, Choice]] = []
     plan = partial(plan_rewrite, where=where)
 
-    def perform(now: Loaded, work: Work) -> Done:
+    def perform(now: LoadedTable, work: Work) -> Done:
         assert isinstance(work, FileWork)
         limits = ResourceLimits(budget.deadline, memory_bytes)
         own = work.context(ctx)
@@ -214,7 +214,7 @@ def _result(run: Run, choices: Iterable[tuple[str, Choice]]) -> RewriteResult:
 
 def carry_out_file(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     work: FileWork,
     *,
     strategy: Strategy = "auto",
@@ -234,7 +234,7 @@ def carry_out_file(
 
 def count_erased(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     entry: DataFile,
     task: FileTask | None,
     went: PositionMap | None = None,

@@ -21,7 +21,7 @@ from inlay.errors import (
     VersionNotFound,
 )
 from inlay.format import keys
-from inlay.format.codec import Apart, decode_head, decode_schemas, decode_snapshot
+from inlay.format.codec import SchemaLoader, decode_head, decode_schemas, decode_snapshot
 from inlay.format.content import Content, content_of
 from inlay.format.entry_json import Types
 from inlay.format.leaves import decode_files, decode_ledger, decode_markers, decode_references
@@ -35,7 +35,7 @@ from inlay.format.snapshot import (
     Segment,
     Snapshot,
     Tier,
-    observed,
+    with_open_times,
 )
 from inlay.ops.context import Context
 from inlay.plan.change import Kind, NeedSegments
@@ -43,7 +43,7 @@ from inlay.plan.metadata.references import head_fault, segment_fault
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.metadata.tree import open_tree
 from inlay.plan.pruning.prune import may_match
-from inlay.plan.refs.refs import MAIN, held_versions, hidden, seen
+from inlay.plan.refs.refs import MAIN, held_versions, past_view, ref_view
 from inlay.storage.base import Missing, Refused
 from inlay.storage.write_once import Stored
 
@@ -62,7 +62,7 @@ CONTENT_BYTES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedTable:
     """A state as read: `etag` and `raw` are the pointer's (of an archive: no swap is possible on it),
     `date_us` the store's clock at the last answer, `read_at` the local monotonic clock."""
 
@@ -98,30 +98,32 @@ class Loaded:
         return stored.boundary.time_us is None or any(e.time_us is None for e in stored.expired)
 
 
-def load_pointer(ctx: Context, *, carried: Contents | None = None) -> Loaded:
+def load_pointer(ctx: Context, *, carried: Contents | None = None) -> LoadedTable:
     """The current snapshot as this context sees it: one GET, and on a branch one more for its content,
     unless that is known. `carried` are segment contents known from earlier loads."""
     return on_branch(ctx, read_main(ctx), carried=carried)
 
 
-def read_main(ctx: Context) -> Loaded:
+def read_main(ctx: Context) -> LoadedTable:
     """The pointer as it is, whatever the context's branch; without contents of segments."""
     answer = ctx.store.get(ctx.key(keys.POINTER))
     if isinstance(answer, Missing | Refused):
         raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
     # What the pointer leaves open ("from now on") had surely landed by the time of this answer.
     found = decode_snapshot(answer.body, key=ctx.key(keys.POINTER), apart=schemas_of(ctx))
-    snapshot = observed(found, answer.date_us)
-    return Loaded(State(snapshot), answer.etag, answer.body, answer.date_us, ctx.clock.monotonic())
+    snapshot = with_open_times(found, answer.date_us)
+    return LoadedTable(
+        State(snapshot), answer.etag, answer.body, answer.date_us, ctx.clock.monotonic()
+    )
 
 
-def on_branch(ctx: Context, main: Loaded, *, carried: Contents | None = None) -> Loaded:
+def on_branch(ctx: Context, main: LoadedTable, *, carried: Contents | None = None) -> LoadedTable:
     """What `read_main` has read, with the content of the context's branch."""
     table = main.pointer
     if ctx.branch is None:
         return replace(main, state=State(table, retain(carried, table)), own=None)
     ref = find_ref(ctx, table, ctx.branch)
-    snapshot = seen(table, load_content(ctx, table, ref), ref.since)
+    snapshot = ref_view(table, load_content(ctx, table, ref), ref.since)
     return replace(main, state=State(snapshot, retain(carried, snapshot)), own=table)
 
 
@@ -167,7 +169,7 @@ def load_head(ctx: Context, table: Snapshot, head: HeadObject) -> Content:
     return found
 
 
-def schemas_of(ctx: Context) -> Apart:
+def schemas_of(ctx: Context) -> SchemaLoader:
     """Reads schemas that are kept apart: one GET for each object, none where it is known."""
 
     def load(found: SchemaObject) -> tuple[Schema, ...]:
@@ -236,8 +238,8 @@ def load_seen(ctx: Context, table: Snapshot, version: int) -> Snapshot:
     found = load_version(ctx, table, version)
     if ctx.branch is not None:
         ref = find_ref(ctx, found, ctx.branch)
-        found = seen(found, load_content(ctx, found, ref), ref.since)
-    return found if version == table.version else hidden(found, table)
+        found = ref_view(found, load_content(ctx, found, ref), ref.since)
+    return found if version == table.version else past_view(found, table)
 
 
 def load_as_of(ctx: Context, current: Snapshot, time_us: int) -> Snapshot:

@@ -24,7 +24,7 @@ from inlay.ops.commit.driver import Committed, commit_or_skip
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data.vectors import puffin_markers
 from inlay.ops.maintain.units import with_entries
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.read.describe import read_tail
 from inlay.parquet.read.reader import read_positions
@@ -46,7 +46,7 @@ MAX_ROUNDS = 8
 class Settled:
     """`loaded` is the table afterwards."""
 
-    loaded: Loaded
+    loaded: LoadedTable
     commits: int = 0
     files: int = 0
 
@@ -59,7 +59,7 @@ def is_settled(markers: Collection[Marker]) -> bool:
 
 def settle(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     *,
     stamp: Collection[str] = (),
     again: Collection[str] = (),
@@ -101,7 +101,7 @@ def settle(
     )
 
 
-def refuse_open_erasure(loaded: Loaded) -> None:
+def refuse_open_erasure(loaded: LoadedTable) -> None:
     for erasure in loaded.pointer.erasures:
         if erasure.predicate is not None:
             raise Unpublishable(
@@ -147,7 +147,7 @@ def _idle(state: State) -> tuple[str, ...]:
 
 
 def _units(
-    ctx: Context, loaded: Loaded, works: Sequence[_Work], stamp: Collection[str]
+    ctx: Context, loaded: LoadedTable, works: Sequence[_Work], stamp: Collection[str]
 ) -> Iterator[Unit]:
     version = loaded.snapshot.version
     outputs = dict(
@@ -194,7 +194,7 @@ def _rows(works: Sequence[_Work], key: str) -> int:
     return next(w.entry.rows for w in works if w.entry.key == key)
 
 
-def _deleted(ctx: Context, loaded: Loaded, task: FileTask) -> BitMap64:
+def _deleted(ctx: Context, loaded: LoadedTable, task: FileTask) -> BitMap64:
     """The positions of a file that any delete hits; reads the columns that deletes look at."""
     gone = BitMap64()
     gone.add_range(0, task.file.rows)
@@ -203,7 +203,7 @@ def _deleted(ctx: Context, loaded: Loaded, task: FileTask) -> BitMap64:
     return gone
 
 
-def _output(ctx: Context, loaded: Loaded, work: _Work) -> tuple[DataFile, PositionMap | None]:
+def _output(ctx: Context, loaded: LoadedTable, work: _Work) -> tuple[DataFile, PositionMap | None]:
     """A copy of a file with the field ids of the schema that it is recorded under."""
     entry = work.entry
     source = ctx.objects.source(entry.key, entry.size, entry.etag)

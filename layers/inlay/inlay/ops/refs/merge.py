@@ -21,7 +21,7 @@ from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.metadata.load import (
-    Loaded,
+    LoadedTable,
     find_ref,
     load_content,
     load_entries,
@@ -44,8 +44,14 @@ from inlay.plan.change import (
     TakeLayout,
 )
 from inlay.plan.metadata.state import State
-from inlay.plan.refs.merge import MergePlan, contest, merged_shape, misfit, plan_merge
-from inlay.plan.refs.refs import seen
+from inlay.plan.refs.merge import (
+    MergePlan,
+    contested_conflict,
+    layout_conflict,
+    merged_layout,
+    plan_merge,
+)
+from inlay.plan.refs.refs import ref_view
 from inlay.plan.scan.scan import FileTask
 
 # Not "merge": that is what a merge of rows by key is called in the history.
@@ -70,7 +76,7 @@ def _into_main(
     main = replace(ctx, branch=None)
     positions = _Positions(main)
 
-    def plan(loaded: Loaded) -> Change | None:
+    def plan(loaded: LoadedTable) -> Change | None:
         table = loaded.snapshot
         ref = _mergeable(ctx, table, name)
         if ref.head is None and ref.version == ref.base:
@@ -111,19 +117,19 @@ def _forward(ctx: Context, table: Snapshot, name: str, ref: Ref) -> Change:
     )
 
 
-def _merge(ctx: Context, loaded: Loaded, name: str, ref: Ref, positions: _Positions) -> Change:
+def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _Positions) -> Change:
     table = loaded.snapshot
     loaded = replace(loaded, state=load_entries(ctx, loaded.state))
-    branch = State(seen(table, load_content(ctx, table, ref), ref.since), loaded.state.contents)
+    branch = State(ref_view(table, load_content(ctx, table, ref), ref.since), loaded.state.contents)
     branch = load_entries(ctx, branch)
     base = load_entries(ctx, State(load_version(ctx, table, ref.base), branch.contents))
-    shape = merged_shape(table, branch.snapshot, base.snapshot)
+    shape = merged_layout(table, branch.snapshot, base.snapshot)
     plan = plan_merge(loaded.state, branch, base, fork=ref.base)
     for found in (shape, plan):
         if isinstance(found, Conflict):
             raise _refused(ctx, name, found)
     assert isinstance(plan, MergePlan) and isinstance(shape, Snapshot)
-    unfit = misfit(shape, plan, loaded.state, base)
+    unfit = layout_conflict(shape, plan, loaded.state, base)
     if unfit is not None:
         raise _refused(ctx, name, unfit)
     on_main = [f.key for f in loaded.state.files()]
@@ -131,7 +137,7 @@ def _merge(ctx: Context, loaded: Loaded, name: str, ref: Ref, positions: _Positi
         # Main's deletes are bound to main's columns, the branch's to the branch's.
         schema = table if task.file.key in on_main else branch.snapshot
         if positions.of([task], schema):
-            raise _refused(ctx, name, contest(task.file, on_main))
+            raise _refused(ctx, name, contested_conflict(task.file, on_main))
     deleted = positions.of([*plan.added, *plan.marked], branch.snapshot)
     brought = [t.file for t in plan.added if len(deleted.get(t.file.key, ())) < t.file.rows]
     emptied = {t.file.key for t in plan.marked if len(deleted.get(t.file.key, ())) == t.file.rows}

@@ -16,7 +16,7 @@ from inlay.format.snapshot import MAX_REFS, Ref, Snapshot
 from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
-    Loaded,
+    LoadedTable,
     find_ref,
     load_content,
     load_entries,
@@ -24,7 +24,7 @@ from inlay.ops.metadata.load import (
     on_branch,
 )
 from inlay.plan.change import THIS_VERSION, Change, Retained, SetRefs
-from inlay.plan.pruning.added_columns import lacks_asked
+from inlay.plan.pruning.added_columns import lacks_columns_of
 from inlay.plan.refs.refs import MAIN, check_name, is_retained
 
 
@@ -129,7 +129,7 @@ def source_of(ctx: Context, table: Snapshot, at: int | str) -> Ref:
     ref = Ref(kind="tag", version=version)
     asked = [e.predicate for e in table.erasures if e.predicate is not None]
     schema_id = load_content(ctx, table, ref).schema_id if asked else 0
-    if any(lacks_asked(predicate, schema_id, table.schemas) for predicate in asked):
+    if any(lacks_columns_of(predicate, schema_id, table.schemas) for predicate in asked):
         raise InvalidRequest(
             f"version {version} of {ctx.uri} lacks a column that an open erasure asks for",
             next_step="Wait for the erasure to end (`inlay erase-status`)",
@@ -139,7 +139,7 @@ def source_of(ctx: Context, table: Snapshot, at: int | str) -> Ref:
     return ref
 
 
-def each_content(ctx: Context, main: Loaded) -> Iterator[tuple[str | None, Loaded]]:
+def each_content(ctx: Context, main: LoadedTable) -> Iterator[tuple[str | None, LoadedTable]]:
     """Main (None), and what each ref shows, by name; with all entries."""
     yield None, replace(main, state=load_entries(ctx, main.state))
     for name in sorted(main.snapshot.refs):

@@ -13,7 +13,7 @@ from inlay.format.snapshot import Snapshot
 from inlay.ops.commit.base import already_applied, recent_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.parse.partitioning import partition_fields, spec_text
 from inlay.plan.change import Change, Request, SetPartitioning
 from inlay.plan.pruning.partitions import current_spec
@@ -23,7 +23,7 @@ def set_partitioning(
     ctx: Context,
     texts: Sequence[str],
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Partition what is written from now on by `texts` (`parse.partitioning`); none: not at all. Raises

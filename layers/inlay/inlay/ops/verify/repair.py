@@ -44,7 +44,7 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot, encode_snapshot
 from inlay.format.keys import archive_key, archive_version
-from inlay.format.snapshot import Snapshot, observed
+from inlay.format.snapshot import Snapshot, with_open_times
 from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_entries, load_pointer, schemas_of
@@ -265,7 +265,7 @@ def _rebuild(
 ) -> None:
     """Make a commit on `source` the pointer, in the place of exactly what is there. With `beyond` its
     number is the next after that, and nothing older can be opened."""
-    base = observed(source.snapshot, there.date_us)
+    base = with_open_times(source.snapshot, there.date_us)
     updates: tuple[Update, ...] = (MoveBoundary(None),)
     if beyond is not None:
         base = replace(base, version=beyond)

@@ -15,14 +15,14 @@ from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.commit.group import commit_together, with_archive_begun
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import reader_of, write_data
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.alter import adds_columns, admit_columns
 from inlay.parquet.write.upload import PUT_BYTES
 from inlay.plan.change import AddFiles, Change, Request
 
 
 def append(
-    ctx: Context, data: Any, *, base: Loaded | None = None, request: Request | None = None
+    ctx: Context, data: Any, *, base: LoadedTable | None = None, request: Request | None = None
 ) -> Committed | Skipped:
     """Append whatever speaks Arrow (`ops.data.data_files`). Raises `SchemaMismatch` before anything is
     written when the data does not fit, `StaleUpload` when GC overtook the upload and the data can be
@@ -39,7 +39,7 @@ def append(
     # A small upload takes about as long as the archive of the base: both at once.
     is_small = isinstance(data, pa.Table | pa.RecordBatch) and data.nbytes <= PUT_BYTES
 
-    def plan(loaded: Loaded) -> Planned | None:
+    def plan(loaded: LoadedTable) -> Planned | None:
         nonlocal base_of_plan
         check_same_schema(ctx, bound, loaded)
         base_of_plan = loaded

@@ -22,6 +22,7 @@ without partition values: nothing is concluded from where it lies. Compaction cu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -49,7 +50,7 @@ from inlay.ops.commit.group import commit_together
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data.copy import copy_object
 from inlay.ops.data.data_files import write_batches
-from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
 from inlay.parquet.arrow.declared import Declared
@@ -63,7 +64,7 @@ from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.pruning.partitions import current_spec
 from inlay.plan.scan.scan import FileTask
-from inlay.storage.base import Location, Missing, ObjectStore, Refused
+from inlay.storage.base import NULL_VERSION, Location, Missing, ObjectStore, Refused
 from inlay.storage.metered import Usage
 
 T = TypeVar("T")
@@ -153,7 +154,7 @@ class IngestResult:
 
     outcomes: tuple[SourceOutcome, ...]
     write: WriteResult
-    loaded: Loaded
+    loaded: LoadedTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,9 @@ class _Seen:
     )
     recode: bool = False  # it should be stamped and cannot
     group_bytes: int = 0  # its largest row group, decoded
+    # The names its content is remembered by. An event without a version id names the current version by
+    # its ETag only: whoever tells of that version itself tells of the same content.
+    names: tuple[Request, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +198,7 @@ class _Batch:
     `loaded` is the base; the table may have got columns on the way."""
 
     sources: Sequence[Source]
-    loaded: Loaded
+    loaded: LoadedTable
     outcomes: dict[int, SourceOutcome] = field(default_factory=dict)
     seen: dict[int, _Seen] = field(default_factory=dict)
     wider: dict[int, _Wider] = field(default_factory=dict)
@@ -212,7 +216,7 @@ class _Batch:
         return Change(
             operation="ingest",
             uploaded_us=None if adopt else self.loaded.date_us,
-            events=tuple(self.seen[p].source.request for p in self.entries),
+            events=tuple(name for p in self.entries for name in self.seen[p].names),
             updates=(
                 # A file without rows is remembered, so that its event is not looked at again, but not kept.
                 AddFiles(
@@ -228,8 +232,8 @@ class _Batch:
 
     def committed(self, done: Committed | Skipped) -> None:
         for position, files in self.entries.items():
-            request = self.seen[position].source.request
-            was_known = request.id in done.duplicates or isinstance(done, Skipped)
+            names = {name.id for name in self.seen[position].names}
+            was_known = bool(names & done.duplicates) or isinstance(done, Skipped)
             source = self.sources[position]
             self.outcomes[position] = (
                 Duplicate(source) if was_known else Ingested(source, sum(e.rows for e in files))
@@ -241,7 +245,7 @@ def ingest(
     sources: Sequence[Source],
     *,
     adopt: bool = False,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     cut_bytes: int | None = None,
     deadline_seconds: float | None = None,
 ) -> IngestResult:
@@ -254,7 +258,7 @@ def ingest(
     budget = _Budget(cut_bytes, deadline)
     batch = _Batch(sources, loaded)
 
-    def plan(now: Loaded) -> Planned | None:
+    def plan(now: LoadedTable) -> Planned | None:
         nonlocal batch
         batch = _copied(ctx, sources, adopt, now, budget)
         return Planned(batch.change(adopt), batch.loaded) if batch.entries else None
@@ -273,7 +277,7 @@ def ingest(
 
 
 def _copied(
-    ctx: Context, sources: Sequence[Source], adopt: bool, loaded: Loaded, budget: _Budget
+    ctx: Context, sources: Sequence[Source], adopt: bool, loaded: LoadedTable, budget: _Budget
 ) -> _Batch:
     """Look at every source and take what is new into the table's own place."""
     loaded, known = known_requests(ctx, loaded, [s.request for s in sources])
@@ -330,7 +334,7 @@ def _within(
         yield take((position, seen))
 
 
-def _look_at_all(ctx: Context, batch: _Batch, new: Sequence[int], adopt: bool) -> Loaded:
+def _look_at_all(ctx: Context, batch: _Batch, new: Sequence[int], adopt: bool) -> LoadedTable:
     """Settle what the objects themselves say; the table may get columns by it."""
     sources, loaded = batch.sources, batch.loaded
 
@@ -344,10 +348,10 @@ def _look_at_all(ctx: Context, batch: _Batch, new: Sequence[int], adopt: bool) -
         for position, found in ctx.map(one, positions):
             batch.settle(position, found)
 
-    def extended(base: Loaded, position: int) -> Loaded:
+    def extended(base: LoadedTable, position: int) -> LoadedTable:
         arrow = batch.wider.pop(position).arrow
         grown = _guarded(ctx, sources[position], lambda _: admit_columns(ctx, base, [arrow]))
-        if isinstance(grown, Loaded):
+        if isinstance(grown, LoadedTable):
             return grown
         batch.outcomes[position] = grown
         return base
@@ -374,14 +378,20 @@ def _too_old(ctx: Context, source: Source) -> RequestTooOld:
 
 def _drop_known(ctx: Context, batch: _Batch) -> None:
     late = dict(batch.seen)
-    _, known = known_requests(ctx, batch.loaded, [s.source.request for s in late.values()])
-    taken: set[bytes] = set()
+    _, known = known_requests(ctx, batch.loaded, [n for s in late.values() for n in s.names])
+    taken = set(known)
     for position, seen in late.items():
-        request = seen.source.request.id
-        if request in known or request in taken:
+        names = {name.id for name in seen.names}
+        if names & taken:
             batch.outcomes[position] = Duplicate(seen.source)
             del batch.seen[position]
-        taken.add(request)
+        taken |= names
+
+
+# What people drop beside Parquet, by the end of its name.
+_TEXTS = re.compile(
+    r"\.(csv|tsv|json|jsonl|ndjson|arrow|feather|avro|orc)(\.\w{2,4})?$", re.IGNORECASE
+)
 
 
 def _guarded(ctx: Context, source: Source, work):  # type: ignore[no-untyped-def]
@@ -389,6 +399,15 @@ def _guarded(ctx: Context, source: Source, work):  # type: ignore[no-untyped-def
     try:
         return work(source)
     except InlayError as error:
+        text = _TEXTS.search(source.location.key)
+        if isinstance(error, UnreadableFile) and text is not None:
+            kind = text[1].upper()
+            error = UnreadableFile(
+                f"{kind} is not ingested: landed files become data files as they are, in Parquet",
+                next_step=f"Use inlay append TABLE FILE, which reads {kind}"
+                if kind not in ("AVRO", "ORC")
+                else "Convert it to Parquet",
+            )
         error.about(table=ctx.uri, key=source.location.key)
         return (Retry if error.kind in (Kind.RETRY, Kind.REBASE) else Rejected)(source, error)
 
@@ -434,16 +453,19 @@ def _look(
         except UnsupportedFile:
             recode = True
     pinned = replace(source, etag=got.etag)
+    version = got.version_id if got.version_id != NULL_VERSION else None
+    by_version = replace(pinned, version_id=source.version_id or version).request
     return _Seen(
         pinned,
         store,
-        replace(entry, event=pinned.request.token),
+        replace(entry, event=by_version.token),
         got.etag,
         got.modified_us,
         spans=partition is None,
         stamp=stamp,
         recode=recode,
         group_bytes=largest_group(described.footer),
+        names=tuple({r.id: r for r in (pinned.request, by_version)}.values()),
     )
 
 
@@ -455,7 +477,7 @@ def inspect_source(ctx: Context, source: Source, snapshot: Snapshot) -> DataFile
 
 
 def _take(
-    ctx: Context, seen: _Seen, adopt: bool, loaded: Loaded
+    ctx: Context, seen: _Seen, adopt: bool, loaded: LoadedTable
 ) -> SourceOutcome | tuple[DataFile, ...]:
     """Make the object the table's own (or adopt it in place). A file without rows makes no file."""
     if seen.entry.rows == 0:
@@ -487,7 +509,7 @@ def _policy(snapshot: Snapshot) -> str:
 
 
 def _has_unused_entries(
-    ctx: Context, whole: DataFile, adopt: bool, loaded: Loaded, source: Source
+    ctx: Context, whole: DataFile, adopt: bool, loaded: LoadedTable, source: Source
 ) -> bool:
     """Whether the file is to be written anew for what only its dictionaries name. Raises `UnsupportedFile`
     where the table refuses such files."""
@@ -546,7 +568,7 @@ def _stamp(
 
 
 def _split(
-    ctx: Context, whole: DataFile, loaded: Loaded, source: Source
+    ctx: Context, whole: DataFile, loaded: LoadedTable, source: Source
 ) -> Superseded | tuple[DataFile, ...]:
     """The rows of a landing object as files of their partitions."""
     schema = loaded.snapshot.schema
@@ -565,7 +587,7 @@ def _split(
 
 
 def take_over(
-    ctx: Context, sources: Sequence[Source], loaded: Loaded, *, event: str
+    ctx: Context, sources: Sequence[Source], loaded: LoadedTable, *, event: str
 ) -> tuple[DataFile, ...]:
     """Objects that this caller has just written, as files of the table, uncommitted. `event` marks them as
     another writer's (`DataFile.is_foreign`). Raises for the first that cannot be a file of the table."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from inlay.errors import ConcurrentChange
-from inlay.format.assignment import fields_of
+from inlay.format.expression import Condition, fields_of
 from inlay.format.predicate import Predicate
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
@@ -25,8 +25,8 @@ from inlay.ops.context import Context
 from inlay.ops.data.data_files import write_batches
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.maintain.rewrite import rewrite_file
-from inlay.ops.metadata.load import Loaded, load_matching
-from inlay.ops.write.delete import marker_of
+from inlay.ops.metadata.load import LoadedTable, load_matching
+from inlay.ops.write.delete import filter_of, marker_of
 from inlay.parquet.arrow.assignments import assign
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import Wanted, read_tasks
@@ -48,29 +48,36 @@ from inlay.plan.scan.scan import plan_scan
 def update(
     ctx: Context,
     assignments: Assignments,
-    predicate: Predicate,
+    condition: Condition | Predicate,
     *,
     mode: str | None = None,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
-    """Set columns of the rows for which `predicate` is TRUE."""
+    """Set columns of the rows for which the condition is TRUE. One that calculates cannot be kept: its
+    rows go as by `vector` where the mode is `tombstone`."""
+    condition = condition if isinstance(condition, Condition) else Condition(condition)
+    predicate = condition.predicate
     loaded, before = already_applied(ctx, current_base(ctx, base), request)
     if before is not None:
         return before
     chosen = mode or Properties(loaded.snapshot.properties).text("update.mode")
+    if chosen == "tombstone" and condition.calculated is not None:
+        chosen = "vector"
     bound_to = loaded.snapshot.schema if base is None else base.snapshot.schema
 
-    def plan(loaded: Loaded) -> Planned | None:
+    def plan(loaded: LoadedTable) -> Planned | None:
         _check_bound(ctx, assignments, bound_to, loaded)
         loaded = replace(loaded, state=load_matching(ctx, loaded.state, predicate))
-        change = _plan_update(ctx, loaded, assignments, predicate, chosen, request)
+        change = _plan_update(ctx, loaded, assignments, condition, chosen, request)
         return None if change is None else Planned(change, loaded)
 
     return commit_planned(ctx, loaded, plan)
 
 
-def _check_bound(ctx: Context, assignments: Assignments, bound_to: Schema, loaded: Loaded) -> None:
+def _check_bound(
+    ctx: Context, assignments: Assignments, bound_to: Schema, loaded: LoadedTable
+) -> None:
     """Assigned values have the types that their columns had when they were parsed."""
     schema = loaded.snapshot.schema
     for field_id in fields_of(assignments):
@@ -86,25 +93,30 @@ def _check_bound(ctx: Context, assignments: Assignments, bound_to: Schema, loade
 
 def _plan_update(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     assignments: Assignments,
-    predicate: Predicate,
+    condition: Condition,
     mode: str,
     request: Request | None,
 ) -> Change | None:
     from pyroaring import BitMap64
 
+    predicate = condition.predicate
     snapshot = loaded.snapshot
     schema = snapshot.schema
     evidence = Evidence.of_snapshot(snapshot)
     plan = plan_scan(
-        loaded.state.files_at_hand(),
+        loaded.state.loaded_files(),
         loaded.state.markers(),
         predicate,
         evidence=evidence,
     )
     wanted = Wanted(
-        schema=schema, columns=tuple(f.id for f in schema.fields), position=True, file=True
+        schema=schema,
+        columns=tuple(f.id for f in schema.fields),
+        where=filter_of(condition),
+        position=True,
+        file=True,
     )
     found: dict[str, BitMap64] = {}
     width = len(schema.fields)
@@ -135,7 +147,7 @@ def _plan_update(
     if mode == "tombstone":
         marker = marker_of(ctx, loaded, predicate)
         return replace(change, updates=(*change.updates, AddMarkers((marker,))))
-    live = {f.key: f for f in loaded.state.files_at_hand()}
+    live = {f.key: f for f in loaded.state.loaded_files()}
     if mode == "vector":
         emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
         marked = {k: p for k, p in found.items() if k not in emptied}

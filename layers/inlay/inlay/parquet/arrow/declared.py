@@ -29,7 +29,7 @@ from inlay.errors import SchemaMismatch, UnsupportedType
 from inlay.format.properties import arrow_types
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.snapshot import Snapshot
-from inlay.parquet.arrow.types import COMMENT, arrow_field, is_list, schema_to_arrow
+from inlay.parquet.arrow.types import COMMENT, FIELD_ID, arrow_field, is_list, schema_to_arrow
 
 EXTENSION_NAME = b"ARROW:extension:name"
 EXTENSION_META = b"ARROW:extension:metadata"
@@ -178,6 +178,21 @@ def _exported_metadata(field: pa.Field) -> dict[bytes, bytes]:
 
 
 # -- to Arrow -------------------------------------------------------------------------------------
+
+
+def metadata_not_kept(schema: pa.Schema) -> list[str]:
+    """Keys of Arrow metadata that a table does not give back: those of the schema but for what pandas and
+    Spark write for themselves, and those of columns but for comments and extension types."""
+    kept = (COMMENT, EXTENSION_NAME, EXTENSION_META, FIELD_ID)
+    own = (b"pandas", b"org.apache.spark.", b"ARROW:schema")
+    found = [_spelled(k) for k in schema.metadata or {} if not k.startswith(own)]
+    for field in schema:
+        found += [f"{field.name}.{_spelled(k)}" for k in field.metadata or {} if k not in kept]
+    return found
+
+
+def _spelled(key: bytes) -> str:
+    return key.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True)

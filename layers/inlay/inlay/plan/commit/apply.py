@@ -29,9 +29,9 @@ from inlay.plan.change import (
 from inlay.plan.commit.conflicts import needed, settle_units, validate
 from inlay.plan.commit.draft import Draft, always_commits
 from inlay.plan.metadata.ledger import look_up, without_duplicates
-from inlay.plan.metadata.pointer_budget import fit
+from inlay.plan.metadata.pointer_budget import fit_pointer
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.partitions import is_partitioned_so
+from inlay.plan.pruning.partitions import has_partitioning
 from inlay.plan.schema_conflicts import is_evolved
 
 
@@ -44,7 +44,7 @@ def apply(
     resolved: int = 0,
 ) -> Outcome:
     """What committing `change` on top of `state` comes to. Times must have been filled in
-    (`format.snapshot.observed`). `name` gives new segments their ids; `resolved`: see
+    (`format.snapshot.with_open_times`). `name` gives new segments their ids; `resolved`: see
     `plan.commit.conflicts.needed`."""
     admitted = admit(state, change)
     if not isinstance(admitted, Admitted):
@@ -53,7 +53,7 @@ def apply(
 
     if any(is_evolved(state.snapshot, u) for u in change.of(AlterSchema)):
         return Unchanged()
-    if any(is_partitioned_so(state.snapshot, u) for u in change.of(SetPartitioning)):
+    if any(has_partitioning(state.snapshot, u) for u in change.of(SetPartitioning)):
         return Unchanged()
     needs = needed(state, change, resolved=resolved)
     if needs is not None:
@@ -73,7 +73,7 @@ def apply(
     snapshot = draft.build()
     if snapshot is None:
         return Unchanged(skipped)
-    rolled = fit(snapshot, state, change, name)
+    rolled = fit_pointer(snapshot, state, change, name)
     if isinstance(rolled, NeedSegments):
         return rolled
     snapshot, segments = rolled

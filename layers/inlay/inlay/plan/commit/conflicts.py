@@ -99,7 +99,7 @@ from inlay.plan.change import (
     Unit,
     Update,
 )
-from inlay.plan.erasure import holds, validate_clean, validate_phase
+from inlay.plan.erasure import legal_holds, validate_clean, validate_phase
 from inlay.plan.metadata.state import State
 from inlay.plan.metadata.tree import Wanted
 from inlay.plan.pruning.evidence import Evidence
@@ -108,8 +108,8 @@ from inlay.plan.pruning.prune import may_match
 from inlay.plan.refs.refs import is_retained, validate_refs
 from inlay.plan.scan.marker_scope import marker_may_hit
 from inlay.plan.schema_conflicts import (
-    looks_at,
-    spoken_of,
+    fields_of_marker,
+    needed_entries,
     validate_added,
     validate_columns,
     validate_schema,
@@ -137,7 +137,7 @@ def _against_update(state: State, change: Change, update: Update) -> Conflict | 
             return validate_added(snapshot, files, derived=change.reads is not None)
         case AddMarkers(markers):
             named = {m.file for m in markers if m.file is not None}
-            columns: frozenset[int] = frozenset().union(*map(spoken_of, markers))
+            columns: frozenset[int] = frozenset().union(*map(fields_of_marker, markers))
             added = {f.key for f in change.added}
             return _validate_live(state, named - added) or validate_columns(snapshot, columns)
         case RemoveFiles(keys):
@@ -197,7 +197,7 @@ def _against_requirement(state: State, change: Change, requirement: Requirement)
             if dict(refs) != dict(snapshot.refs):
                 return Conflict("branches or tags changed since they were found clean")
             held = Conflict("a legal hold keeps erasures from ending")
-            return held if holds(snapshot) else None
+            return held if legal_holds(snapshot) else None
         case OnlyFiles(keys):
             came = any(f.key not in keys for f in state.files())
             return Conflict("files were added since the last check") if came else None
@@ -206,7 +206,7 @@ def _against_requirement(state: State, change: Change, requirement: Requirement)
 
 
 def _validate_live(state: State, keys: set[str]) -> Conflict | None:
-    gone = keys - state.keys_at_hand() if keys else keys
+    gone = keys - state.loaded_file_keys() if keys else keys
     if not gone:
         return None
     return Conflict("files whose rows were to be deleted were replaced", frozenset(gone))
@@ -222,7 +222,7 @@ def _validate_reads(state: State, reads: Reads) -> Conflict | None:
     """Update and merge insert rows derived from rows they read: nothing of that may have changed."""
     read: list[DataFile] = []
     evidence = Evidence.of_snapshot(state.snapshot)
-    for entry in state.files_at_hand():
+    for entry in state.loaded_files():
         if entry.key in reads.files:
             read.append(entry)
             continue
@@ -236,7 +236,7 @@ def _validate_reads(state: State, reads: Reads) -> Conflict | None:
     gone = reads.files - {f.key for f in read}
     if gone:
         return Conflict("files that were read have been replaced", frozenset(gone))
-    for marker in state.markers_at_hand():
+    for marker in state.loaded_markers():
         landed = (marker.sequence or 0) > reads.version
         if landed and any(marker_may_hit(marker, entry, evidence) for entry in read):
             return Conflict("rows that were read have been deleted or changed")
@@ -249,9 +249,9 @@ def settle_units(
     """(units that still hold, units to give up, markers remapped onto outputs)."""
     if not change.units:
         return (), (), ()
-    live = {f.key: f for f in state.files_at_hand()}
+    live = {f.key: f for f in state.loaded_files()}
     by_file: dict[str, list[Marker]] = {}
-    for marker in state.markers_at_hand():
+    for marker in state.loaded_markers():
         if marker.file is not None:
             by_file.setdefault(marker.file, []).append(marker)
     held: list[Unit] = []
@@ -330,14 +330,14 @@ def needed(state: State, change: Change, *, resolved: int = 0) -> NeedSegments |
 
 
 def _files(state: State, change: Change, resolved: int) -> tuple[Segment, ...]:
-    shrinks = any(looks_at(state.snapshot, u)[0] for u in change.of(AlterSchema))
+    shrinks = any(needed_entries(state.snapshot, u)[0] for u in change.of(AlterSchema))
     ends = any(e.predicate is None for u in change.of(MoveErasures) for e in u.erasures)
     if change.of(RecountTotals) or shrinks or ends:
         return state.missing_files()
     named = named_files(state, change)
     if not named and change.reads is None:
         return ()
-    unfound = named - state.keys_at_hand()
+    unfound = named - state.loaded_file_keys()
     return state.missing_files(_newer_or(change, resolved if unfound else None))
 
 
@@ -345,7 +345,7 @@ def named_files(state: State, change: Change) -> set[str]:
     """Files that must be live for the change to mean anything."""
     added = {f.key for f in change.added}
     dropped = change.dropped
-    marked = state.markers_at_hand() if dropped else ()
+    marked = state.loaded_markers() if dropped else ()
     return {
         *(key for unit in change.units for key in unit.inputs),
         *change.removed,
@@ -377,7 +377,7 @@ def _newer_or(change: Change, resolved: int | None) -> Wanted:
 
 def _markers(state: State, change: Change) -> tuple[Segment, ...]:
     replaces_files = bool(change.units or change.removed)
-    drops = any(looks_at(state.snapshot, u)[1] for u in change.of(AlterSchema))
+    drops = any(needed_entries(state.snapshot, u)[1] for u in change.of(AlterSchema))
     recounts = bool(change.of(RecountTotals))
     if replaces_files or change.dropped or recounts or drops or change.forgotten:
         return state.missing_markers()

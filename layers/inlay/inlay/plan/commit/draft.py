@@ -59,15 +59,15 @@ from inlay.plan.metadata.tree import mark_dead, open_tree
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import current_spec, repartitioned
 from inlay.plan.pruning.prune import all_match
-from inlay.plan.refs.refs import edited_refs, net_counts, seen, shaped
+from inlay.plan.refs.refs import edited_refs, net_counts, ref_view, with_layout_of
 from inlay.plan.scan.marker_scope import (
-    known_to,
     marker_may_hit,
     marker_predicate,
     reference_may_hit,
+    stats_for,
 )
 from inlay.plan.schema_conflicts import evolved
-from inlay.plan.schema_evolution import field_at
+from inlay.plan.schema_evolution import field_at, key_after
 
 
 class Draft:
@@ -246,7 +246,7 @@ class Draft:
         return mark_dead(tier.segments, self.state.contents.nodes, dead)
 
     def _covers(self, marker: Marker, predicate: Predicate, entry: DataFile) -> bool:
-        known = known_to(marker, entry, self.evidence)
+        known = stats_for(marker, entry, self.evidence)
         return entry.rows > 0 and all_match(predicate, known, entry.rows)
 
     def _worth_keeping(
@@ -362,8 +362,12 @@ class Draft:
             case AlterSchema(evolution=evolution):
                 schema = evolved(self.base, update)
                 declared = {field_at(schema, path).id: t for path, t in evolution.declared}
+                key = snapshot.primary_key
+                if evolution.key is not None:
+                    key = key_after(schema, evolution.key)
                 return dataclasses.replace(
                     snapshot,
+                    primary_key=key,
                     properties=with_arrow_types(snapshot.properties, declared),
                     schemas=(*snapshot.schemas, schema),
                     schema_id=schema.id,
@@ -415,9 +419,9 @@ class Draft:
                 return dataclasses.replace(snapshot, refs=edited_refs(snapshot, update))
             case ReplaceContent(content):
                 commit = net_counts(snapshot.commit, self.base.totals, content.totals)
-                return dataclasses.replace(seen(snapshot, content), commit=commit)
+                return dataclasses.replace(ref_view(snapshot, content), commit=commit)
             case TakeLayout(content):
-                return shaped(snapshot, content)
+                return with_layout_of(snapshot, content)
             case AdvanceStream(query, batch):
                 streams = {**snapshot.ledger.streams, query: batch}
                 ledger = dataclasses.replace(snapshot.ledger, streams=streams)

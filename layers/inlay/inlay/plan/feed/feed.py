@@ -245,7 +245,7 @@ def _touched(
     of_table = [m for m in markers if m.file is None]
     if not named and not of_table:
         return {}
-    found = {f.key: f for f in after.files_at_hand() if f.key not in others}
+    found = {f.key: f for f in after.loaded_files() if f.key not in others}
     predicates = [marker_predicate(marker, schema) or TRUE for marker in of_table]
 
     def may_hit(segments: Sequence[Segment]) -> list[bool]:

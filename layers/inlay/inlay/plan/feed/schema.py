@@ -21,7 +21,7 @@ from inlay.format.widening import widened, widens
 _NO_ID = -1
 
 
-def told_schema(to: Snapshot, since: int) -> Schema:
+def reported_schema(to: Snapshot, since: int) -> Schema:
     """The columns of `to`. Only a restore, or a branch that replaced main, makes columns narrower; after
     one, they are as wide as any schema the table had by then."""
     fields = to.schema.fields

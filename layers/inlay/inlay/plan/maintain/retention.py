@@ -47,7 +47,7 @@ def plan_expiry(
     return ExpiryPlan(first, through, tuple(sorted(held)))
 
 
-def gone_through(snapshot: Snapshot, *, before_us: int) -> int:
+def expired_before(snapshot: Snapshot, *, before_us: int) -> int:
     """The newest version that expired before `before_us`: its objects, and those of all earlier versions,
     are kept by refs only. 0 when there is none."""
     return max(

@@ -34,7 +34,7 @@ MAX_NAMES = 100
 
 
 @dataclass(slots=True)
-class Reach:
+class Reachable:
     """What a set of roots needs, added one snapshot at a time.
 
     Two roots share nearly all of their segments, so a segment is loaded once for all of them: an entry of
@@ -124,7 +124,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class ListingFacts:
     """What a listing shows about the table besides its garbage: the highest version with an archive (0:
     none), the LastModified of the pointer (0: not seen) and of the newest object."""
 
@@ -132,15 +132,15 @@ class Sighting:
     pointer_us: int = 0
     newest_us: int = 0
 
-    def __or__(self, other: Sighting) -> Sighting:
-        return Sighting(
+    def __or__(self, other: ListingFacts) -> ListingFacts:
+        return ListingFacts(
             max(self.newest_archive, other.newest_archive),
             max(self.pointer_us, other.pointer_us),
             max(self.newest_us, other.newest_us),
         )
 
 
-def surely_before(boundary_us: int, margin_us: int) -> int:
+def cutoff_with_margin(boundary_us: int, margin_us: int) -> int:
     """The LastModified below which an object was certainly uploaded before the boundary.
 
     A writer may commit what it began to upload at a `Date` from the boundary on. LastModified comes from
@@ -150,7 +150,7 @@ def surely_before(boundary_us: int, margin_us: int) -> int:
 
 
 def clock_fault(
-    seen: Sighting, *, committed_us: int, now_us: int | None, margin_us: int
+    seen: ListingFacts, *, committed_us: int, now_us: int | None, margin_us: int
 ) -> str | None:
     """Evidence that `Date` and LastModified are further apart than the margin, if there is any: the pointer
     was written at `committed_us` or later, and nothing that was listed can be from after `now_us`."""
@@ -173,7 +173,7 @@ class GarbagePlan:
     unknown: tuple[str, ...] = ()
     unknown_count: int = 0
     young: int = 0
-    seen: Sighting = field(default_factory=Sighting)
+    seen: ListingFacts = field(default_factory=ListingFacts)
 
     def by_kind(self) -> Mapping[str, Tally]:
         found: dict[str, Tally] = {}
@@ -192,11 +192,11 @@ def plan_garbage(
     gone_through: int,
     kept_versions: frozenset[int],
 ) -> GarbagePlan:
-    """What of `objects` to delete.
+    """The objects to delete.
 
     Archives of versions up to `gone_through` are deleted, except `kept_versions` (refs). Only objects
-    modified before `before_us` (`surely_before` the boundary) are: strictly before, because S3 truncates to
-    seconds.
+    modified before `before_us` (`cutoff_with_margin` of the boundary) are deleted: strictly before, because
+    S3 truncates to seconds.
     """
     doomed: list[Listed] = []
     unknown: list[str] = []
@@ -226,18 +226,18 @@ def plan_garbage(
             doomed.append(item)
         else:
             young += 1
-    seen = Sighting(newest_archive, pointer_us, newest_us)
+    seen = ListingFacts(newest_archive, pointer_us, newest_us)
     return GarbagePlan(tuple(doomed), tuple(unknown), unknown_count, young, seen)
 
 
-def named_until(older: Snapshot, newer: Snapshot, *, since_us: int) -> frozenset[int]:
+def versions_named_until(older: Snapshot, newer: Snapshot, *, since_us: int) -> frozenset[int]:
     """Versions that refs of `older` named, if it was current after `since_us`: `newer` superseded it, and a
     ref that `newer` lacks was lost at its commit."""
     if newer.commit.time_us < since_us:
         return frozenset()
-    return named(older)
+    return versions_named(older)
 
 
-def named(snapshot: Snapshot) -> frozenset[int]:
+def versions_named(snapshot: Snapshot) -> frozenset[int]:
     """Versions that refs of this snapshot name, except heads, which are roots of their own."""
     return held_versions(snapshot)

@@ -139,7 +139,7 @@ class Writer:
             self.written.append(NewSegment(node.id, data, "nodes", inner))
         return made
 
-    def take_back(self, segment: Segment) -> Sequence[Any] | None:
+    def reclaim(self, segment: Segment) -> Sequence[Any] | None:
         """The content of a segment of this plan, which is then not written; None for any other segment.
         Newly written metadata may have to make room again in the same plan."""
         held = self.held.pop(segment.id, None)
@@ -173,7 +173,7 @@ def roll(tier: Tier[T], packing: Packing[T], writer: Writer) -> Tier[T] | Missin
         absorbed.insert(0, before.pop())
     held: dict[str, Sequence[T] | None] = {}
     for segment in absorbed:
-        own = writer.take_back(segment)
+        own = writer.reclaim(segment)
         held[segment.id] = packing.live(segment) if own is None else own
     missing = tuple(s for s in absorbed if held[s.id] is None)
     if missing:
@@ -199,7 +199,7 @@ def gather(tier: Tier[T], packing: Packing[T], writer: Writer, nodes: Nodes) -> 
     kept = [s for s in old if s not in rewritten]
     inner: list[Segment] = []
     for node in rewritten:
-        own = writer.take_back(node)
+        own = writer.reclaim(node)
         inner += under(node, nodes[node.id]) if own is None else own
     gathered = [s for s in (*inner, *leaves) if packing.is_needed(s)]
     made = writer.nodes(packing, gathered)

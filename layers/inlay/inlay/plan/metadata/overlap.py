@@ -39,7 +39,7 @@ def deepest_overlap(state: State) -> tuple[int, tuple[Segment, ...]]:
         return 0, ()
     leaves = state.open_files().leaves
     evidence = Evidence.of_snapshot(state.snapshot)
-    deepest = _deepest([_span(evidence.under(leaf).get(column)) for leaf in leaves])
+    deepest = _deepest([_span(evidence.of_reference(leaf).get(column)) for leaf in leaves])
     if len(deepest) <= DEPTH:
         return len(deepest), ()
     return len(deepest), tuple(leaves[n] for n in sorted(deepest))[:MAX_LEAVES]

@@ -72,7 +72,7 @@ class _Files(Packing[DataFile]):
         return entry.sequence == self.state.snapshot.version + 1
 
     def describe(self, leaf: Segment, entries: Sequence[DataFile]) -> Segment:
-        schema_id, stats = self.evidence.together(entries, self.columns)
+        schema_id, stats = self.evidence.of_files(entries, self.columns)
         return dataclasses.replace(
             leaf,
             rows=sum(f.rows for f in entries),
@@ -82,7 +82,7 @@ class _Files(Packing[DataFile]):
         )
 
     def bounds(self, leaves: Sequence[Segment]) -> tuple[int, dict[int, ColumnStats]]:
-        return self.evidence.over(leaves)
+        return self.evidence.of_references(leaves)
 
     def in_order(self, entries: Sequence[DataFile]) -> Sequence[DataFile]:
         if not self.columns:
@@ -172,7 +172,7 @@ class _Records(Packing[LedgerRecord]):
         return [r for r in records if r.time_us is None or r.time_us >= self.forgotten_us]
 
 
-def fit(
+def fit_pointer(
     snapshot: Snapshot, state: State, change: Change, name: Callable[[bytes], str]
 ) -> tuple[Snapshot, tuple[NewSegment, ...]] | NeedSegments:
     """`snapshot`, which `change` made of `state`, with its pointer within its target."""
@@ -215,7 +215,7 @@ def fit(
 
 def _with_schemas_apart(snapshot: Snapshot, writer: Writer) -> Snapshot:
     """Schemas that are wide or many leave the pointer, which every commit writes twice."""
-    apart = snapshot.schemas_apart
+    apart = snapshot.separate_schemas
     carried = [s for s in snapshot.schemas if s.id not in apart]
     if len(encode_schemas(carried)) <= SCHEMAS_INLINE_BYTES:
         return snapshot

@@ -53,28 +53,28 @@ class State:
 
     def files(self) -> Iterator[DataFile]:
         """Every live file; all segments must be loaded."""
-        return self._all(self.missing_files(), self.files_at_hand())
+        return self._all(self.missing_files(), self.loaded_files())
 
     def markers(self) -> Iterator[Marker]:
         """Every live marker; all segments must be loaded. A marker of a file may outlive its file."""
-        return self._all(self.missing_markers(), self.markers_at_hand())
+        return self._all(self.missing_markers(), self.loaded_markers())
 
-    def files_at_hand(self) -> Iterator[DataFile]:
+    def loaded_files(self) -> Iterator[DataFile]:
         """The live files of the loaded leaves, and the inline ones."""
         for leaf in self.open_files().leaves:
             for _, entry in live_files(leaf, self.contents.files.get(leaf.id, ())):
                 yield entry
         yield from self.snapshot.files.inline
 
-    def keys_at_hand(self) -> set[str]:
-        """Those of `files_at_hand`."""
+    def loaded_file_keys(self) -> set[str]:
+        """Those of `loaded_files`."""
         found = {f.key for f in self.snapshot.files.inline}
         for leaf in self.open_files().leaves:
             entries = self.contents.files.get(leaf.id, ())
             found.update(f.key for n, f in enumerate(entries) if n not in leaf.dead)
         return found
 
-    def markers_at_hand(self) -> Iterator[Marker]:
+    def loaded_markers(self) -> Iterator[Marker]:
         for leaf in self.open_markers().leaves:
             for _, entry in live_markers(leaf, self.contents.markers.get(leaf.id, ())):
                 yield entry

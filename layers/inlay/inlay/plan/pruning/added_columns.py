@@ -14,25 +14,25 @@ from inlay.plan.pruning.absent_columns import absent
 from inlay.plan.pruning.prune import Stats, all_match, may_match
 
 
-def came_later(field_id: int, schema_id: int, schemas: Sequence[Schema]) -> bool:
+def was_added_later(field_id: int, schema_id: int, schemas: Sequence[Schema]) -> bool:
     """Whether content under this schema was made before any schema had the field. For a branch with a
     schema of its own this may be false although its files never had the field."""
     return not any(s.by_id(field_id) for s in schemas if s.id <= schema_id)
 
 
-def lacks_asked(predicate: Predicate, schema_id: int, schemas: Sequence[Schema]) -> bool:
+def lacks_columns_of(predicate: Predicate, schema_id: int, schemas: Sequence[Schema]) -> bool:
     """Whether content under this schema has dropped a column of the condition: its files may hold values
     that no query of that content can select."""
     [schema] = (s for s in schemas if s.id == schema_id)
     return any(
-        schema.by_id(i) is None and not came_later(i, schema_id, schemas)
+        schema.by_id(i) is None and not was_added_later(i, schema_id, schemas)
         for i in field_ids(predicate)
     )
 
 
-def asked_before(predicate: Predicate, schema_id: int, schemas: Sequence[Schema]) -> Predicate:
+def for_content(predicate: Predicate, schema_id: int, schemas: Sequence[Schema]) -> Predicate:
     """`predicate` as it applies to the rows of content under this schema."""
-    later = [i for i in field_ids(predicate) if came_later(i, schema_id, schemas)]
+    later = [i for i in field_ids(predicate) if was_added_later(i, schema_id, schemas)]
     if not later:
         return predicate
     there = {field.id for s in schemas if s.id <= schema_id for _, field in s.walk()}

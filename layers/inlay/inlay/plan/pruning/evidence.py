@@ -3,7 +3,7 @@
 Promise: code that needs to know what a predicate or delete can do to a file uses this, never `entry.stats`:
 those are of the schema that the entry records, and do not cover the file's partition. A field's statistics
 are computed on demand; most files are ruled out by one or two fields. Code that must not rely on another
-writer's statistics, such as an erasure, uses `sure`.
+writer's statistics, such as an erasure, uses `trusted`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from inlay.format.values import truncate_lower, truncate_upper
 from inlay.format.widening import widened, widens
 from inlay.plan.pruning.absent_columns import Absent, absent
 from inlay.plan.pruning.partitions import with_partition
-from inlay.plan.pruning.prune import Stats, combine
+from inlay.plan.pruning.prune import Stats, combined_stats
 
 # Characters or bytes of a bound in a reference: there are many references, and some are in the pointer.
 REFERENCE_TEXT = 16
@@ -50,7 +50,7 @@ class Evidence:
         """What is known about a file's columns, by field id."""
         return _Known(self, entry)
 
-    def sure(self, entry: DataFile) -> Stats:
+    def trusted(self, entry: DataFile) -> Stats:
         """What is known without relying on another writer's footer: for a foreign file no bounds, no null
         counts, and not its partition, which was derived from them."""
         if entry.is_foreign:
@@ -91,7 +91,7 @@ class Evidence:
         found = self._fields_of(schema_id).get(field_id)
         return found.type if found is not None and isinstance(found.type, Primitive) else None
 
-    def together(
+    def of_files(
         self, entries: Sequence[DataFile], columns: Iterable[int]
     ) -> tuple[int, dict[int, ColumnStats]]:
         """(schema id, bounds in its types) of columns over the rows of many files, for a reference to all
@@ -103,20 +103,20 @@ class Evidence:
             found = ((i, self._column(entry, i, newest)) for i in wanted)
             return {i: column for i, column in found if column is not None}
 
-        found = combine((known(e), e.rows) for e in entries)
+        found = combined_stats((known(e), e.rows) for e in entries)
         return newest.id, {i: shortened(c, REFERENCE_TEXT) for i, c in found.items() if _bounds(c)}
 
-    def over(self, references: Sequence[Segment]) -> tuple[int, dict[int, ColumnStats]]:
+    def of_references(self, references: Sequence[Segment]) -> tuple[int, dict[int, ColumnStats]]:
         """The same over everything under many references."""
         newest = max(s.schema_id for s in references)
-        found = combine((self._under(s, newest), s.rows) for s in references)
+        found = combined_stats((self._of_reference(s, newest), s.rows) for s in references)
         return newest, {i: c for i, c in found.items() if _bounds(c)}
 
-    def under(self, reference: Segment) -> Stats:
+    def of_reference(self, reference: Segment) -> Stats:
         """What is known about the columns of all files under a reference."""
-        return self._under(reference, self.schema.id)
+        return self._of_reference(reference, self.schema.id)
 
-    def _under(self, reference: Segment, schema_id: int) -> dict[int, ColumnStats]:
+    def _of_reference(self, reference: Segment, schema_id: int) -> dict[int, ColumnStats]:
         typed = ((i, c, self._type(schema_id, i)) for i, c in reference.stats.items())
         return {i: in_type(c, c.kind or now, now) for i, c, now in typed if now is not None}
 

@@ -33,7 +33,7 @@ from inlay.plan.change import Conflict, SetPartitioning
 GroupKey = tuple[int, Partition]
 
 
-def sources(snapshot: Snapshot) -> frozenset[int]:
+def source_fields(snapshot: Snapshot) -> frozenset[int]:
     """Field ids that the current spec uses: columns that may not be dropped."""
     return frozenset(field.source for field in current_spec(snapshot).fields)
 
@@ -47,7 +47,7 @@ def group_key(entry: DataFile) -> GroupKey:
     return entry.spec_id, entry.partition
 
 
-def is_uncut(entry: DataFile, specs: Iterable[PartitionSpec]) -> bool:
+def spans_partitions(entry: DataFile, specs: Iterable[PartitionSpec]) -> bool:
     """Whether a file may hold rows of several partitions of its own spec."""
     return not entry.partition and any(s.id == entry.spec_id and s.fields for s in specs)
 
@@ -55,7 +55,7 @@ def is_uncut(entry: DataFile, specs: Iterable[PartitionSpec]) -> bool:
 # -- changing the spec ----------------------------------------------------------------------------
 
 
-def is_partitioned_so(snapshot: Snapshot, edit: SetPartitioning) -> bool:
+def has_partitioning(snapshot: Snapshot, edit: SetPartitioning) -> bool:
     """Whether there is nothing to change, or another commit made the same change."""
     return current_spec(snapshot).fields == edit.fields
 
@@ -85,7 +85,7 @@ def repartitioned(snapshot: Snapshot, edit: SetPartitioning) -> Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class PartitionFact:
     """Every value of a column, none NULL, has this partition value (as written)."""
 
     transform: Transform
@@ -132,7 +132,7 @@ def _partitions(
 class PartitionedStats(ColumnStats):
     """Statistics of a column in one partition: besides bounds, which single values can occur."""
 
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[PartitionFact, ...] = ()
 
 
 def with_partition(
@@ -149,11 +149,11 @@ def with_partition(
             transform = parse_transform(field.transform)
             if value is None:
                 return ColumnStats(null_count=entry.rows, has_nan=False, kind=column.type)
-            stats = _narrowed(stats, Fact(transform, column.type, value))
+            stats = _narrowed(stats, PartitionFact(transform, column.type, value))
     return stats
 
 
-def _narrowed(stats: ColumnStats, fact: Fact) -> ColumnStats:
+def _narrowed(stats: ColumnStats, fact: PartitionFact) -> ColumnStats:
     decoded = decode_partition(fact.transform, fact.source, fact.value)
     if decoded is None:
         return stats
@@ -222,7 +222,7 @@ def _one_partition(transform: Transform, kind: Primitive, stats: ColumnStats) ->
     return first if first == last else None
 
 
-def carried_over(
+def partition_for_output(
     entry: DataFile, old: Schema, new: Schema, specs: Iterable[PartitionSpec]
 ) -> tuple[int, Partition]:
     """Spec and partition of a file that holds rows of `entry`, recorded under schema `new`: no values where

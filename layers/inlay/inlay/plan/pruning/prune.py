@@ -105,7 +105,7 @@ def keys_may_match(keys: Keys, stats: Stats, rows: int) -> bool:
     )
 
 
-def combine(parts: Iterable[tuple[Stats, int]]) -> dict[int, ColumnStats]:
+def combined_stats(parts: Iterable[tuple[Stats, int]]) -> dict[int, ColumnStats]:
     """Statistics that hold for the rows of all parts (each with its number of rows) together.
 
     A column is kept if every part with rows has it, in one type.

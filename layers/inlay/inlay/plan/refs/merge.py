@@ -34,7 +34,7 @@ from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.marker_scope import marker_may_hit
 from inlay.plan.scan.scan import FileTask
-from inlay.plan.schema_conflicts import spoken_of, unreadable
+from inlay.plan.schema_conflicts import fields_of_marker, why_unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ def _is_rewritten(entry: DataFile) -> bool:
     return not entry.data_change or entry.origin is not None
 
 
-def contest(entry: DataFile, on_main: Iterable[str]) -> Conflict:
+def contested_conflict(entry: DataFile, on_main: Iterable[str]) -> Conflict:
     """Why a contested file, some of whose rows were deleted, cannot be merged."""
     if entry.key in set(on_main):
         return _conflict(
@@ -123,7 +123,7 @@ def _conflict(key: str, what: str) -> Conflict:
     return Conflict(f"{key} {what}", frozenset((key,)))
 
 
-def merged_shape(main: Snapshot, branch: Snapshot, base: Snapshot) -> Snapshot | Conflict:
+def merged_layout(main: Snapshot, branch: Snapshot, base: Snapshot) -> Snapshot | Conflict:
     """The snapshot whose columns and layout the merge has: that of the side that changed them."""
     if _shape(branch) in (_shape(base), _shape(main)):
         return main
@@ -132,20 +132,20 @@ def merged_shape(main: Snapshot, branch: Snapshot, base: Snapshot) -> Snapshot |
     return Conflict("the columns, or the layout of files, were changed on the branch and on main")
 
 
-def misfit(shape: Snapshot, plan: MergePlan, main: State, base: State) -> Conflict | None:
+def layout_conflict(shape: Snapshot, plan: MergePlan, main: State, base: State) -> Conflict | None:
     """Why something that main or the branch did cannot be read in the columns of the merge: deletes that
     name a column the other side dropped, values that do not fit its wider type."""
     schema = shape.schema
     known = {field.id for _, field in schema.walk()}
     for marker in (*main.markers(), *plan.erasing):
-        if not spoken_of(marker) <= known:
+        if not fields_of_marker(marker) <= known:
             return Conflict(
                 "a delete names a column that the other side dropped, and a rewrite has to apply it"
             )
     common = {f.key for f in base.files()}
     new = (f for f in main.files() if f.key not in common)
     for entry in (*new, *(task.file for task in plan.added)):
-        reason = unreadable(entry, shape.schema_by_id(entry.schema_id), schema)
+        reason = why_unreadable(entry, shape.schema_by_id(entry.schema_id), schema)
         if reason:
             return _conflict(entry.key, f"does not fit the columns of the merge: {reason}")
     return None

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from inlay.errors import InvalidRequest
-from inlay.format.content import Content, content_of, view
+from inlay.format.content import Content, content_of, with_content
 from inlay.format.entry import Marker, Where
 from inlay.format.snapshot import (
     MAX_REFS,
@@ -24,7 +24,7 @@ from inlay.format.snapshot import (
     Totals,
 )
 from inlay.plan.change import THIS_VERSION, Conflict, SetRefs
-from inlay.plan.pruning.added_columns import asked_before
+from inlay.plan.pruning.added_columns import for_content
 from inlay.plan.pruning.prune import may_match
 
 MAIN = "main"
@@ -45,7 +45,7 @@ def check_name(name: object) -> str:
 # -- what a ref shows -----------------------------------------------------------------------------
 
 
-def seen(table: Snapshot, content: Content, since: int = 0) -> Snapshot:
+def ref_view(table: Snapshot, content: Content, since: int = 0) -> Snapshot:
     """`table` with this content, as readers see it: without the rows of erasures opened after the content
     was made. Content that nobody has written to since cannot carry the marker itself."""
     added = tuple(_later_erasures(table, content))
@@ -54,13 +54,13 @@ def seen(table: Snapshot, content: Content, since: int = 0) -> Snapshot:
         markers = Tier(markers.segments, (*markers.inline, *added))
         totals = replace(totals, markers=totals.markers + len(added))
     replaced = max(content.replaced, since)
-    return view(table, replace(content, markers=markers, totals=totals, replaced=replaced))
+    return with_content(table, replace(content, markers=markers, totals=totals, replaced=replaced))
 
 
-def hidden(found: Snapshot, current: Snapshot) -> Snapshot:
+def past_view(found: Snapshot, current: Snapshot) -> Snapshot:
     """A past version as readers see it now: without the rows of erasures opened since."""
-    content = content_of(seen(current, content_of(found)))
-    return view(found, replace(content, replaced=found.replaced))
+    content = content_of(ref_view(current, content_of(found)))
+    return with_content(found, replace(content, replaced=found.replaced))
 
 
 def _later_erasures(table: Snapshot, content: Content) -> Iterator[Marker]:
@@ -69,7 +69,7 @@ def _later_erasures(table: Snapshot, content: Content) -> Iterator[Marker]:
     for erasure in table.erasures:
         if erasure.predicate is None or erasure.opened_version <= content.version:
             continue
-        predicate = asked_before(erasure.predicate, content.schema_id, table.schemas)
+        predicate = for_content(erasure.predicate, content.schema_id, table.schemas)
         if may_match(predicate, {}, 1):
             yield Marker(
                 id=erasure.id,
@@ -84,7 +84,7 @@ def with_head(committed: Snapshot, table: Snapshot, name: str, head: HeadObject)
     naming the version it was made from."""
     ref = committed.refs[name]
     version = committed.version if ref.kind == "branch" else ref.version
-    return view(
+    return with_content(
         replace(
             committed,
             refs={**committed.refs, name: replace(ref, version=version, head=head)},
@@ -142,7 +142,7 @@ def _dated(ref: Ref, version: int) -> Ref:
     return replace(ref, version=known(ref.version), base=known(ref.base), since=known(ref.since))
 
 
-def shaped(snapshot: Snapshot, content: Content) -> Snapshot:
+def with_layout_of(snapshot: Snapshot, content: Content) -> Snapshot:
     """With the columns and the layout of `content`, and its own files."""
     return replace(
         snapshot,

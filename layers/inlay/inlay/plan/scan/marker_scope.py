@@ -43,13 +43,13 @@ def marker_may_hit(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
     committed_later = marker.sequence is None or (entry.sequence or 0) < marker.sequence
     if not committed_later:
         return False
-    known = known_to(marker, entry, evidence)
+    known = stats_for(marker, entry, evidence)
     if isinstance(marker.body, Keys):
         return keys_may_match(marker.body, known, entry.rows)
     predicate = marker_predicate(marker, evidence.schema)
     return predicate is None or may_match(predicate, known, entry.rows)
 
 
-def known_to(marker: Marker, entry: DataFile, evidence: Evidence) -> Stats:
+def stats_for(marker: Marker, entry: DataFile, evidence: Evidence) -> Stats:
     """The statistics a marker may rely on: an erasure relies on no other writer's."""
-    return evidence.of(entry) if marker.erasure is None else evidence.sure(entry)
+    return evidence.of(entry) if marker.erasure is None else evidence.trusted(entry)

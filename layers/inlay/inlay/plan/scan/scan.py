@@ -31,7 +31,7 @@ from inlay.format.snapshot import Segment
 from inlay.format.values import is_nan
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.prune import Stats, all_match, may_match
-from inlay.plan.scan.marker_scope import known_to, marker_may_hit, marker_predicate
+from inlay.plan.scan.marker_scope import marker_may_hit, marker_predicate, stats_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class FileTask:
     by_rows: bool = False
 
     @property
-    def judges_rows(self) -> bool:
+    def decides_by_rows(self) -> bool:
         """Whether its deletes are decided by its rows alone: an erasure does not rely on another writer's
         statistics."""
         markers = (*self.markers, *self.only)
@@ -239,5 +239,5 @@ def _deletes_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
             return len(positions) == entry.rows
         case _:
             predicate = marker_predicate(marker, evidence.schema)
-            known = known_to(marker, entry, evidence)
+            known = stats_for(marker, entry, evidence)
             return predicate is not None and all_match(predicate, known, entry.rows)

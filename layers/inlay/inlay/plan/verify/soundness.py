@@ -132,7 +132,7 @@ def check_file_segment(
     if not segment.stats:
         return
     schema = evidence.schemas.get(segment.schema_id)
-    _, actual = evidence.together(entries, segment.stats)
+    _, actual = evidence.of_files(entries, segment.stats)
     for field_id, claimed in segment.stats.items():
         name, kind = column_of(schema, field_id)
         if kind is None or field_id not in actual:

@@ -48,13 +48,13 @@ def collect_before_the_boundary_is_committed(stack: ExitStack) -> None:
 @mutation(scenes.SKEWED)
 def take_last_modified_for_the_date(stack: ExitStack) -> None:
     """GC deletes by LastModified up to the boundary, which is a Date: no margin between the two."""
-    swap_in(stack, gc_module, "surely_before", lambda boundary_us, margin_us: boundary_us)
+    swap_in(stack, gc_module, "cutoff_with_margin", lambda boundary_us, margin_us: boundary_us)
 
 
 @mutation(scenes.SKEWED_ERASING)
 def sweep_up_to_now(stack: ExitStack) -> None:
     """An erasure's sweep deletes by LastModified up to its boundary, which is the Date of just now."""
-    swap_in(stack, sweep_module, "surely_before", lambda boundary_us, margin_us: boundary_us)
+    swap_in(stack, sweep_module, "cutoff_with_margin", lambda boundary_us, margin_us: boundary_us)
 
 
 @mutation(scenes.STALLED)
@@ -90,7 +90,7 @@ def give_readers_of_expired_versions_no_grace(stack: ExitStack) -> None:
     def gone(snapshot: Any, *, before_us: int) -> int:
         return int(snapshot.oldest_version) - 1
 
-    swap_in(stack, roots_module, "gone_through", gone)
+    swap_in(stack, roots_module, "expired_before", gone)
 
 
 @mutation(scenes.UNSEEN_EXPIRY)
@@ -100,9 +100,9 @@ def keep_the_time_of_an_unseen_commit(stack: ExitStack) -> None:
     def observed(snapshot: Any, seen_us: int) -> Any:
         return original(snapshot, snapshot.commit.time_us)
 
-    original = snapshot_module.observed
+    original = snapshot_module.with_open_times
     for module in (commit_module, load_module):
-        swap_in(stack, module, "observed", observed)
+        swap_in(stack, module, "with_open_times", observed)
 
 
 @mutation(scenes.ERASING)

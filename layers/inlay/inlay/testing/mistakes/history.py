@@ -7,7 +7,7 @@ import itertools
 from contextlib import ExitStack
 from typing import Any
 
-from inlay.format.content import view
+from inlay.format.content import with_content
 from inlay.ops.erase import finish as sweep_module
 from inlay.ops.erase import request as erase_module
 from inlay.ops.maintain import roots as roots_module
@@ -115,7 +115,7 @@ def end_an_erasure_under_refs_made_since(stack: ExitStack) -> None:
 @mutation(scenes.ERASING_RESTORED)
 def restore_rows_that_are_being_erased(stack: ExitStack) -> None:
     """A content from before an erasure comes back as it was."""
-    swap_in(stack, draft_module, "seen", lambda table, content: view(table, content))
+    swap_in(stack, draft_module, "ref_view", lambda table, content: with_content(table, content))
 
 
 @mutation(scenes.ALTERING)
