@@ -9,15 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from inlay.errors import SchemaMismatch
+from inlay.errors import SchemaMismatch, StoreUnavailable
 from inlay.ops.commit.driver import Committed
 from inlay.ops.commit.group import with_archive_begun
 from inlay.ops.context import Context, SystemClock, Workers
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
-from inlay.storage.faults import FaultyStore, Sent
+from inlay.storage.faults import Fate, FaultyStore, Sent
 from inlay.storage.memory import MemoryStore
+from inlay.storage.write_once import MAX_TRIES
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 # Only there to end what would otherwise wait for ever.
@@ -60,6 +61,20 @@ def test_what_has_a_base_of_its_own_is_archived_by_one_of_many_threads() -> None
     found = [with_archive_begun(replace(ctx, branch=None), base) for _ in range(3)]
     assert [f.archiving.result().was_there for f in found if f.archiving] == [False] * 3
     assert sent == ["put"]
+
+
+def test_an_archive_that_could_not_be_begun_is_begun_again() -> None:
+    store = MemoryStore("b")
+    base = create(threaded(store), ROWS.schema)
+    fates = iter([Fate.UNSENT] * MAX_TRIES)
+    ctx = threaded(FaultyStore(store, lambda sent: next(fates, Fate.DONE)))
+    with pytest.raises(StoreUnavailable):
+        found = with_archive_begun(ctx, base)
+        assert found.archiving is not None
+        found.archiving.result()
+    again = with_archive_begun(ctx, base)
+    assert again.archiving is not None
+    assert not again.archiving.result().was_there
 
 
 def test_rows_that_do_not_fit_are_refused_before_anything_is_sent() -> None:

@@ -100,14 +100,15 @@ class Turns(Generic[I, A, K]):
         executor: Executor,
         unless: Callable[[K], bool],
     ) -> Future[A2] | None:
-        """What `begin` makes, as a task of `executor`: once for a `key`, whichever thread comes first. None
-        while somebody works, or where the turn before kept something that speaks against it."""
+        """What `begin` makes, as a task of `executor`: once for a `key`, whichever thread comes first, and
+        again after a failure. None while somebody works, or where what the turn before kept speaks against
+        it."""
         queue = self._queue.get()
         mine = Future[A2]()
         with queue.lock:
             if queue.taken or (queue.kept is not None and unless(queue.kept)):
                 return None
-            if queue.begun is not None and queue.begun[0] == key:
+            if queue.begun is not None and queue.begun[0] == key and not _failed(queue.begun[1]):
                 return queue.begun[1]
             queue.begun = key, mine
 
@@ -122,6 +123,10 @@ class Turns(Generic[I, A, K]):
         if running.done():
             running.result()  # an executor that runs tasks at once has met what stops this thread
         return mine
+
+
+def _failed(future: Future[Any]) -> bool:
+    return future.done() and future.exception() is not None
 
 
 def _work(

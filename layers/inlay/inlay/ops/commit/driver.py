@@ -307,7 +307,8 @@ def commit_proposed(
         ended = _write_and_swap(ctx, loaded, outcome, written, wait)
         match ended:
             case LoadedTable():
-                return replace(ended, contended=attempts > 1), outcome, attempts
+                raced_at = ended.read_at if attempts > 1 else base.raced_at
+                return replace(ended, raced_at=raced_at), outcome, attempts
             case Unknown(error):
                 raise error
             case Lost(current):

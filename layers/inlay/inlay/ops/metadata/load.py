@@ -74,8 +74,8 @@ class LoadedTable:
     own: Snapshot | None = None  # what the pointer itself says, where `state` shows a branch
     # Its archive, where writing that has begun (`ops.commit.group.with_archive_begun`).
     archiving: Future[Stored] | None = field(default=None, compare=False, repr=False)
-    # Others were committing as well when this was read: it may be superseded by now.
-    contended: bool = False
+    # By the local monotonic clock, when this writer last met another in a race.
+    raced_at: float | None = None
 
     @property
     def pointer(self) -> Snapshot:
