@@ -29,7 +29,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +38,8 @@ import pyarrow.parquet as pq
 import inlay
 from inlay.errors import InlayError, StoreUnavailable
 from inlay.functions.dead_letters import read_letters, redrive
-from inlay.local.landing import landing_event
 from inlay.local.runtime import Failed
+from inlay.local.s3_events import event
 from inlay.local.stack import LocalOptions, LocalStack, environment
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.int32()), ("value", pa.float64())])
@@ -105,14 +104,14 @@ class Soak:
         # Some keys are written over, by other rows: each version counts.
         key = f"ingest/{name}/{self.rng.randrange(5_000)}.parquet"
         put = self.stack.s3.put_object(Bucket=self.stack.bucket, Key=key, Body=sink.getvalue())
-        said = landing_event(
+        said = event(
             self.stack.bucket,
             key,
             size=len(sink.getvalue()),
             etag=put["ETag"].strip('"'),
-            at=datetime.now(UTC),
+            at_us=time.time_ns() // 1_000,
+            version_id=put["VersionId"],
         )
-        said["Records"][0]["s3"]["object"]["versionId"] = put["VersionId"]
         with self.lock:
             self.files.append(dict(said))
         self.counts["landings"] += 1

@@ -77,7 +77,7 @@ def test_a_base_that_others_have_gone_on_from_is_rebased_not_believed(world):
 
 
 def test_a_refusal_of_ones_own_success_is_not_believed(world):
-    done = commit(world.faulty(the_swap(Fate.REFUSED)), append_of("a"))
+    done = commit(world.faulty(the_swap(Fate.TWICE)), append_of("a"))
     assert isinstance(done, Committed)
     assert done.attempts == 1
     assert world.pointer().snapshot.version == 2
@@ -194,7 +194,7 @@ def test_an_archive_that_a_racer_wrote_first_is_fine(world):
     assert world.files() == ["a"]
 
 
-@pytest.mark.parametrize("fate", [Fate.LOST, Fate.UNSENT, Fate.REFUSED, Fate.RACE])
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.UNSENT, Fate.TWICE, Fate.RACE])
 def test_an_archive_that_goes_wrong_is_written_again(world, fate):
     base = world.pointer().raw
     ctx = world.faulty(once(fate, verb="put", key=f"{ROOT}/{ARCHIVE_1}"))
@@ -301,7 +301,7 @@ def test_commit_times_rise_although_the_stores_clock_stands_still(world):
 # -- creating -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fate", [Fate.LOST, Fate.REFUSED, Fate.UNSENT, Fate.RACE])
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.TWICE, Fate.UNSENT, Fate.RACE])
 def test_a_create_whose_answer_goes_wrong_is_found(world, fate):
     world.store.delete([POINTER])
     loaded = create(world.faulty(the_swap(fate)), pa.schema([("id", pa.int64())]))

@@ -23,6 +23,7 @@ from inlay.errors import (
     StoreUnavailable,
     TableNotFound,
     TableReplaced,
+    VersionNotFound,
 )
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot, encode_snapshot
@@ -272,6 +273,28 @@ def test_a_swap_fits_a_pointer_whose_bytes_came_back_and_the_next_commit_finds_i
     assert not broken(world)
 
 
+def test_a_repair_writes_no_version_over_another_of_its_number(world):
+    """The one archive of the other history is of the pointer's own number: version 3 was acknowledged with
+    other rows than the pointer has, and must not come to read these."""
+    world.append("a")
+
+    def others_and_an_operator():
+        world.append("b")  # version 3
+        world.append("c")  # version 4, in the pointer alone
+        go_back_to(world, 2)
+
+    stalled_at_its_swap(world, others_and_an_operator, "s")
+    other = world.store.get(archive(3)).body
+    assert [m.kind for m in repair(world.ctx).mends] == ["pointer_behind"]
+    mended(world)
+    assert world.files() == ["a", "s"]
+    assert world.store.get(archive(3)).body == other
+    with pytest.raises(VersionNotFound):
+        files_at(world, 3)
+    world.append("d")
+    assert not broken(world)
+
+
 def test_a_swap_that_arrives_twice_makes_its_own_version_again(world):
     """A duplicate of a request that was answered long ago meets the ETag it was for."""
     world.append("a")
@@ -450,7 +473,7 @@ class _Denied:
         return self._inner.get(key, **how)
 
 
-@pytest.mark.parametrize("fate", [Fate.LOST, Fate.REFUSED])
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.TWICE])
 @pytest.mark.parametrize("error", [AccessDenied("you may not"), OSError("no route"), KeyError("x")])
 def test_whatever_keeps_the_look_from_looking_the_outcome_is_unknown(world, error, fate):
     ctx = world.faulty(once(fate, verb="put", key=POINTER))
@@ -533,7 +556,7 @@ class Story:
     def commit(self):
         self.number += 1
         name = f"file-{self.number:03}"
-        fate = self.rng.choice([Fate.DONE] * 4 + [Fate.LOST, Fate.REFUSED, Fate.RACE, Fate.UNSENT])
+        fate = self.rng.choice([Fate.DONE] * 4 + [Fate.LOST, Fate.TWICE, Fate.RACE, Fate.UNSENT])
         key = self.rng.choice(
             [POINTER, archive(self.rng.randrange(1, max(self.told, default=1) + 1))]
         )

@@ -35,13 +35,13 @@ def test_a_group_that_asks_the_ledger_for_nobody_is_caught(monkeypatch):
     assert caught is not None
 
 
-@pytest.mark.parametrize("fate", ["lost", "twice", "failed", "late"])
+@pytest.mark.parametrize("fate", ["lost", "twice", "unsent", "late"])
 def test_a_group_whose_requests_all_meet_one_fate_now_and_then(fate):
     from inlay.testing.fates import Odds
 
     odds = Odds(
         **{
-            **dict.fromkeys(("failed", "lost", "twice", "race", "late", "slow", "killed"), 0.0),
+            **dict.fromkeys(("unsent", "lost", "twice", "race", "late", "slow", "killed"), 0.0),
             fate: 0.15,
         }
     )

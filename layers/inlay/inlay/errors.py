@@ -177,7 +177,9 @@ class SourceChanged(RebaseError):
 
 
 class InvalidRequest(InputError):
-    """A message or call is malformed."""
+    """A message or call is malformed. `s3_code` is what S3 calls it, where it is about an S3 request."""
+
+    s3_code: str = ""
 
 
 class InvalidPredicate(InputError):

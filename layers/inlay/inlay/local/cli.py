@@ -52,6 +52,13 @@ def up(
             "whoever is on this machine's networks: they ask for no credentials."
         ),
     ] = "127.0.0.1",
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Keep what S3 holds in this directory; else it is gone afterwards."),
+    ] = None,
+    latency_ms: Annotated[
+        float, typer.Option(min=0, help="Make each S3 request take so much longer.")
+    ] = 0.0,
     processes: Annotated[int, typer.Option(min=1, help="Processes of each function.")] = 2,
     grace_days: Annotated[
         int, typer.Option(min=0, help="Days that garbage collection keeps unused objects.")
@@ -71,11 +78,18 @@ def up(
         schedule_speed=speed,
         port=port,
         host=host,
+        data_dir=data_dir,
+        latency_ms=latency_ms,
     )
     console = Console()
     stopped = threading.Event()
+
+    def stop(number: int, frame: object) -> None:
+        stopped.set()
+        signal.signal(number, signal.SIG_DFL)  # a second one waits for nothing
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
+        signal.signal(number, stop)
     with console.status("starting"):
         stack = LocalStack(options).start()
     try:
@@ -102,11 +116,14 @@ def up(
             highlight=False,
             soft_wrap=True,
         )
-        console.print("\nCtrl-C stops it; what the embedded S3 holds is gone then.")
+        kept = "is gone then" if data_dir is None else f"stays in {data_dir.resolve()}"
+        if endpoint_url is None:
+            console.print(f"\nCtrl-C stops it; what the embedded S3 holds {kept}.", soft_wrap=True)
+        else:
+            console.print("\nCtrl-C stops it.")
         stopped.wait()
     finally:
-        with console.status("stopping"):
-            stack.stop()
+        stack.stop(lambda part: console.print(f"stopping {part}"))
 
 
 app.command()(demo)

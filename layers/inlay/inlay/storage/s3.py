@@ -473,20 +473,25 @@ class S3Store:
         raise self._unexpected(answer, key)
 
     def complete_multipart(
-        self, key: str, upload_id: str, parts: Sequence[Part]
-    ) -> Written | Missing:
+        self, key: str, upload_id: str, parts: Sequence[Part], *, condition: Condition = None
+    ) -> Written | Refused | Missing:
         rules.check_part_list(key, parts)
         listed = [{"PartNumber": part.number, "ETag": _quoted(part.etag)} for part in parts]
         answer = self._ask(
             "complete_multipart_upload",
             key,
+            attempts=1 if isinstance(condition, IfMatch) else MAX_ATTEMPTS,
             UploadId=upload_id,
             MultipartUpload={"Parts": listed},
+            **_condition(condition),
         )
         if isinstance(answer, _Answer):
             return _written(answer)
-        if answer.status == 404:
+        if answer.status == 404 and not isinstance(condition, IfMatch):
             return Missing(answer.date_us)
+        refused = _refused(answer) if condition is not None else None
+        if refused is not None:
+            return refused
         raise self._unexpected(answer, key)
 
     def abort_multipart(self, key: str, upload_id: str) -> None:

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import inlay
 from inlay.local.demo.figures import Figures
 from inlay.local.demo.truth import Truth
-from inlay.local.landing import landing_event
 from inlay.local.runtime import Failed
+from inlay.local.s3_events import event
 from inlay.local.stack import LocalStack
 from inlay.table import Table
 
@@ -76,14 +76,16 @@ class World:
         """Send the event of a landed file once more, as S3 and SQS may."""
         key = self._landing_key(source)
         head = self.stack.s3.head_object(Bucket=self.stack.bucket, Key=key)
-        event = landing_event(
+        landed = event(
             self.stack.bucket,
             key,
             size=head["ContentLength"],
             etag=head["ETag"].strip('"'),
-            at=head["LastModified"],
+            at_us=int(head["LastModified"].timestamp() * 1_000_000),
+            # The first event named it, unless another S3 server's landing zone is listed instead.
+            version_id=None if self.stack.options.endpoint_url else head.get("VersionId"),
         )
-        self.stack.send("IngestQueue", event)
+        self.stack.send("IngestQueue", landed)
 
     def request_delete(self, request_id: str, **request: Any) -> None:
         """Queue a delete request and wait for it. Conditions are put to the truth as they are."""

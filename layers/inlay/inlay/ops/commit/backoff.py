@@ -24,7 +24,7 @@ CONTENDED_SECONDS = 2.0
 
 
 def back_off(ctx: Context, attempt: int, since: float | None = None) -> None:
-    """Wait before the next try; `since`: when the first began."""
+    """Waits before the next try; `since`: when the first began."""
     waited = 0.0 if since is None else ctx.clock.monotonic() - since
     patience = max(0.1, 1 - waited / BACKOFF_PATIENCE)
     window = min(BACKOFF_CAP, BACKOFF_BASE * 2 ** min(attempt - 1, 10)) * patience

@@ -56,9 +56,10 @@ def leaf_count(kind: pa.DataType) -> int:
     """
     if isinstance(kind, pa.BaseExtensionType):
         return leaf_count(kind.storage_type)
-    if pa.types.is_dictionary(kind):
-        return leaf_count(kind.value_type)
-    return sum(leaf_count(kind.field(n).type) for n in range(kind.num_fields)) or 1
+    fields = kind.num_fields
+    if not fields:  # of nearly every column
+        return leaf_count(kind.value_type) if pa.types.is_dictionary(kind) else 1
+    return sum(leaf_count(kind.field(n).type) for n in range(fields))
 
 
 def _match(columns: Sequence[pa.Field], fields: Sequence[Field]) -> list[tuple[Field, int]]:

@@ -250,3 +250,4 @@ class ColumnIndex:
     NULL_PAGES = items(1)
     MIN = items(2)
     MAX = items(3)
+    NULLS = items(5)

@@ -12,7 +12,7 @@ ranges bounds them.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from inlay.errors import NotGranted, ObjectGone, SnapshotGone, SourceChanged, UnreadableFile
-from inlay.storage.base import ByteRange, Got, Missing, ObjectStore, Refused
+from inlay.storage.base import ByteRange, Got, Location, Missing, ObjectStore, Refused
 
 # Two ranges this near are fetched by one request: the bytes between cost less than a second one.
 # At S3's 20 ms to the first byte and some 50 MB/s a connection, 1 MB would break even on time; the
@@ -49,6 +49,10 @@ class Source:
     size: int | None = None
     etag: str | None = None
     version_id: str | None = None
+
+    @property
+    def location(self) -> Location:
+        return Location(self.store.scheme, self.store.bucket, self.key, self.version_id)
 
     def pinned(self, etag: str) -> Source:
         """This source, held to the content with that ETag."""
@@ -150,9 +154,10 @@ def fetch_tail(source: Source, length: int, size: int) -> tuple[bytes, Source]:
 
 
 def merge_ranges(
-    ranges: Iterable[ByteRange], *, gap: int = GAP_BYTES, most: int = GET_BYTES
+    ranges: Iterable[ByteRange], *, gap: int = GAP_BYTES, most: int | None = GET_BYTES
 ) -> tuple[ByteRange, ...]:
-    """The fewest requests for `ranges`: near ones joined, long ones cut into even pieces.
+    """The fewest requests for `ranges`, ascending: near ones joined, and those above `most` (None: none)
+    cut into even pieces.
 
     >>> merge_ranges([ByteRange(0, 10), ByteRange(12, 20), ByteRange(99, 100)], gap=2)
     (ByteRange(start=0, end=20), ByteRange(start=99, end=100))
@@ -166,7 +171,7 @@ def merge_ranges(
             joined.append(found)
     cut: list[ByteRange] = []
     for whole in joined:
-        pieces = -(-whole.length // most)
+        pieces = 1 if most is None else -(-whole.length // most)
         bounds = [whole.start + whole.length * n // pieces for n in range(pieces + 1)]
         cut.extend(ByteRange(a, b) for a, b in pairwise(bounds))
     return tuple(cut)
@@ -175,8 +180,9 @@ def merge_ranges(
 class RangeFile:
     """A read-only file over the fetched ranges of one object, as Arrow takes it.
 
-    Not shared between threads: a file has a position. Reads are copies of nothing: they are slices of
-    the bytes that came from the store.
+    Not shared between threads as a file, for that has a position; `slice` and `content` may be called by
+    several while nothing is added. Slices are copies of nothing: they are parts of the bytes that came
+    from the store.
     """
 
     def __init__(self, source: Source, size: int) -> None:
@@ -236,10 +242,32 @@ class RangeFile:
         body = self._bodies[first]
         return body.slice(start - first, end - start) if end <= first + body.size else None
 
+    def holds(self, place: ByteRange) -> bool:
+        return self._held(place.start, place.end) is not None
+
     def slice(self, place: ByteRange) -> pa.Buffer:
-        """The bytes of one range."""
-        self.seek(place.start)
-        return self.read_buffer(place.length)
+        """The bytes of one range, by a GET of its own where they are not held; they are not kept."""
+        held = self._held(place.start, place.end)
+        if held is None:
+            self.unplanned += 1
+            held = pa.py_buffer(fetch(self.source, place))
+        return held
+
+    def content(self, place: ByteRange) -> bytes:
+        """The same as an object of Python's; copied only from what is held."""
+        held = self._held(place.start, place.end)
+        return fetch(self.source, place) if held is None else bytes(memoryview(held))
+
+    def contents(self, places: Iterable[ByteRange]) -> Iterator[tuple[ByteRange, bytes]]:
+        """Each place, ascending, with its bytes, near ones by one request; nothing of it is kept."""
+        wanted = sorted(places, key=lambda place: (place.start, place.end))
+        at = 0
+        for span in merge_ranges(wanted, most=None):
+            body = self.content(span)
+            while at < len(wanted) and wanted[at].end <= span.end:
+                place = wanted[at]
+                yield place, body[place.start - span.start : place.end - span.start]
+                at += 1
 
     # -- the file that Arrow sees -------------------------------------------------------------
 
@@ -247,10 +275,7 @@ class RangeFile:
         end = self.size if length < 0 else min(self._position + length, self.size)
         if end <= self._position:
             return pa.py_buffer(b"")
-        held = self._held(self._position, end)
-        if held is None:
-            self.unplanned += 1
-            held = pa.py_buffer(fetch(self.source, ByteRange(self._position, end)))
+        held = self.slice(ByteRange(self._position, end))
         self._position = end
         return held
 

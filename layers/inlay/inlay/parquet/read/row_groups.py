@@ -7,7 +7,7 @@ wanted; what they settle for all of its rows is not asked of them again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow.parquet as pq
 
@@ -31,7 +31,8 @@ _DECODED_BYTES = {"BYTE_ARRAY": 24, "FIXED_LEN_BYTE_ARRAY": 16}
 @dataclass(frozen=True, slots=True)
 class Group:
     """A row group that may have rows to give, and what must be asked of them: that `filters` select
-    them, that `deletes` delete none of them, that `only`, unless None, would delete each of them."""
+    them, that `deletes` delete none of them, that `only`, unless None, would delete each of them. `stats`
+    and `leaves` are of the columns that `filters` look at, as far as these may be believed."""
 
     ordinal: int
     first_row: int
@@ -39,6 +40,8 @@ class Group:
     filters: tuple[RowFilter, ...]
     deletes: GroupDeletes
     only: GroupDeletes | None = None
+    stats: Mapping[int, ColumnStats] = field(default_factory=dict)
+    leaves: Mapping[int, Leaf] = field(default_factory=dict)
 
     @property
     def fields(self) -> frozenset[int]:
@@ -95,7 +98,7 @@ def _plan_group(
     def known(found: Mapping[int, Leaf]) -> dict[int, ColumnStats]:
         return group_stats(file.metadata, ordinal, found, absent) if found or absent else {}
 
-    stats = known(leaves.of_filters)
+    of_filters = stats = known(leaves.of_filters)
     left = []
     for found in filters:
         settled = found.settle(stats, rows)
@@ -113,7 +116,9 @@ def _plan_group(
         only = file.only.of_group(ordinal, first_row, rows, stats)
         if only is not None and not only.any:
             return None
-    return Group(ordinal, first_row, rows, tuple(left), deletes, only)
+    return Group(
+        ordinal, first_row, rows, tuple(left), deletes, only, of_filters, leaves.of_filters
+    )
 
 
 def _may_repeat_texts(chunk: pq.ColumnChunkMetaData) -> bool:

@@ -77,7 +77,8 @@ class Wanted:
 
     `schema` is the snapshot's; `columns` are ids of its top-level fields, in the order of the result.
     `where` is asked besides each task's own predicate. `position` and `file` append the columns
-    `_pos` (the row's place in its file, from 0) and `_file` (the file's key).
+    `_pos` (the row's place in its file, from 0) and `_file` (the file's key). `limit`: no more rows than
+    that will be used, so that more need not be read.
     """
 
     schema: Schema
@@ -85,6 +86,7 @@ class Wanted:
     where: RowFilter | None = None
     position: bool = False
     file: bool = False
+    limit: int | None = None
 
     @property
     def result(self) -> pa.Schema:

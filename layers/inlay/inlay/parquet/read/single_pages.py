@@ -175,7 +175,7 @@ def sparse_column(
     """The column with only the pages that have a row of `keep`; None where that cannot be relied on
     or would spare too little. `index` is the chunk's offset index."""
     chunk = footer.row_groups[group].column(leaf)
-    pages = _pages(index, chunk, len(keep))
+    pages = pages_of(index, chunk, len(keep))
     if not pages:
         return None
     head = pages[0].place.start
@@ -185,7 +185,7 @@ def sparse_column(
     return found if found.size_bytes <= MAX_PART * chunk.compressed_size else None
 
 
-def _pages(index: bytes, chunk: ColumnChunk, rows: int) -> Sequence[Page]:
+def pages_of(index: bytes, chunk: ColumnChunk, rows: int) -> Sequence[Page]:
     """The data pages, in order; none where the index contradicts itself or the footer."""
     try:
         tree, _ = decode_struct(index)

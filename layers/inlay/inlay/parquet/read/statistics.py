@@ -180,7 +180,13 @@ def _chunk_stats(chunk: pq.ColumnChunkMetaData, leaf: Leaf) -> ColumnStats:
         return ColumnStats(null_count=nulls, has_nan=False, kind=leaf.type)
     if not raw.has_min_max:
         return ColumnStats(null_count=nulls, has_nan=has_nan, kind=leaf.type)
-    lower, upper = leaf.lower(raw.min_raw), leaf.upper(raw.max_raw)
+    return bounds_of(leaf, raw.min_raw, raw.max_raw, nulls)
+
+
+def bounds_of(leaf: Leaf, least: Any, most: Any, nulls: int | None) -> ColumnStats:
+    """Statistics of values that have these bounds, in the file's physical form."""
+    has_nan = None if leaf.type.is_float else False
+    lower, upper = leaf.lower(least), leaf.upper(most)
     broken = lower is None or upper is None or is_nan(lower) or is_nan(upper)
     if broken or compare(leaf.type, lower, upper) > 0:  # type: ignore[arg-type]
         # A bound nobody can use, or two that contradict each other: neither is to be believed.

@@ -26,13 +26,14 @@ from inlay.parquet.footer.footer import MAGIC, RECODE, ColumnChunk, Footer, RowG
 from inlay.parquet.footer.layout import Fate, Layout, OffsetMap, Part, read_layout
 from inlay.parquet.footer.pages import move_pages
 from inlay.parquet.footer.thrift import STRUCT, Items, Struct
+from inlay.parquet.read.ranges import RangeFile
 from inlay.parquet.surgery.assemble import Assembly
 from inlay.parquet.surgery.key_values import NOTHING_PLAIN, PandasType, erased_pairs
 from inlay.parquet.surgery.row_group import NewChunk, NewGroup
-from inlay.parquet.surgery.source import Source, read_spans
 from inlay.parquet.surgery.surviving_rows import Judge
 from inlay.plan.surgery.multipart import MIB
 from inlay.plan.surgery.positions import PositionMap
+from inlay.storage.base import ByteRange
 
 # Page indexes are held in memory whole while offsets are shifted.
 MAX_INDEX_BYTES = 64 * MIB
@@ -46,7 +47,7 @@ def write_index(
     entries of the groups that are left, pointing at everything in its new place."""
     footer = judge.footer
     left = [g for g in footer.row_groups if judge.fate(g.ordinal) is not Fate.DROPPED]
-    old = _load_indexes(judge.source, judge.layout, footer.num_row_groups, judge.fate)
+    old = _load_indexes(judge.old, judge.layout, footer.num_row_groups, judge.fate)
     groups: list[Struct] = []
     chunks: list[list[Struct]] = []
     offset_indexes: list[list[bytes | None]] = []
@@ -95,7 +96,7 @@ def write_index(
 
 
 def _load_indexes(
-    source: Source, layout: Layout, groups: int, fate: Callable[[int], Fate]
+    old: RangeFile, layout: Layout, groups: int, fate: Callable[[int], Fate]
 ) -> dict[tuple[int, int, Part], bytes]:
     """The column and offset indexes of the untouched groups, by group, leaf and kind."""
     kinds = (Part.COLUMN_INDEX, Part.OFFSET_INDEX)
@@ -106,7 +107,8 @@ def _load_indexes(
         raise UnsupportedFile(
             f"the page index has {total} bytes, more than {MAX_INDEX_BYTES}", next_step=RECODE
         )
-    bodies = read_spans(source, [(region.start, region.end) for region in regions])
+    regions.sort(key=lambda region: region.start)
+    bodies = old.contents(ByteRange(region.start, region.end) for region in regions)
     return {
         (region.group, region.leaf, region.part): body
         for region, (_, body) in zip(regions, bodies, strict=True)

@@ -20,14 +20,14 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from inlay.errors import InlayError, ObjectGone, SourceChanged, UnsupportedFile
+from inlay.errors import InlayError, UnsupportedFile
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema
 from inlay.format.schema import Struct as StructOf
 from inlay.parquet.footer.fields import Converted, Element, File, Logical, Repetition
 from inlay.parquet.footer.footer import TRAILER_BYTES, Footer, trailer
 from inlay.parquet.footer.thrift import Items, Struct, encode_struct
+from inlay.parquet.read.ranges import RangeFile, Source
 from inlay.parquet.surgery.assemble import Assembly
-from inlay.parquet.surgery.source import Source, Traffic
 from inlay.storage.base import Location, Missing, ObjectStore, version_of
 
 # Above any id that a table gives, below those that Iceberg keeps for metadata columns (2147483447 …).
@@ -161,21 +161,23 @@ def stamp_object(
     executor: Executor,
 ) -> Stamped:
     """Write `source`, whose footer is `old`, as the new object `key` with the footer `new`; pinned to
-    `etag`. Raises `SourceChanged` or `ObjectGone`. Not to be called from a task of `executor`."""
+    `etag`. Raises `SourceChanged` or `SnapshotGone`. Not to be called from a task of `executor`."""
     reader = store if source.bucket == store.bucket else store.at(source.bucket)
-    opened = Source(reader, source, old.file_size, etag, Traffic())
+    opened = Source(reader, source.key, source.uri, old.file_size, etag, source.version_id)
 
     def described() -> tuple[Mapping[str, str], Mapping[str, str]]:
         head = reader.head(source.key, **version_of(source))
         if isinstance(head, Missing):
-            raise ObjectGone("the object to stamp is gone", key=source.key)
+            raise opened.gone()
         if head.info.etag != etag:
-            raise SourceChanged("the object to stamp has changed", key=source.key)
+            raise opened.changed()
         return head.info.metadata, head.info.headers
 
     thrift = new.encode()
     try:
-        with Assembly(store, opened, key, executor, described) as assembly:
+        with Assembly(
+            store, RangeFile(opened, old.file_size), key, executor, described
+        ) as assembly:
             assembly.copy(0, old.start)
             assembly.add(thrift + trailer(len(thrift)))
             written = assembly.finish()
