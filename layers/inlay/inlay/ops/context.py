@@ -13,7 +13,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
@@ -203,10 +203,14 @@ class Context:
 
 
 def connect(
-    uri: str, *, executor: Executor | None = None, progress: Progress = no_progress
+    uri: str,
+    *,
+    executor: Executor | None = None,
+    progress: Progress = no_progress,
+    storage_options: Mapping[str, str] | None = None,
 ) -> Context:
     """A context for the table at `uri`."""
-    store, root = open_store(uri)
+    store, root = open_store(uri, storage_options)
     return Context(
         store=MeteredStore(store),
         root=root,

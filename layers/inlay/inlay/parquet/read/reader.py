@@ -1,18 +1,17 @@
 """Reading data files at one snapshot: only the bytes needed, only the rows that are live.
 
-Promise: the batches of a task hold each row of its file, in file order, that no marker deletes and
-every filter selects, as columns of the snapshot's schema. Bytes are fetched for the footer, for the
-filter columns of the row groups that statistics leave, and for the other columns of those row groups
-that have a row to give (of few rows: for their pages), and for nothing else but gaps
-(`ranges.GAP_BYTES`).
+Promise: the batches of a task hold each row of its file, in file order, that no marker deletes and every
+filter selects, as columns of the snapshot's schema. Bytes are fetched for the footer, for the filter
+columns of the row groups that statistics do not exclude, and for the other columns of those row groups with
+a selected row (if few rows: for their pages), and for nothing else but gaps (`ranges.GAP_BYTES`).
 
 How a file is read, each line a round trip for all row groups of a unit together:
 
     open      the footer in one suffix GET, with it the marker objects not in the cache   (`opened`)
-    judge     the columns that filters and deletes look at, and where the others' pages are (`decode`)
+    judge     the columns that filters and deletes need, and the page indexes of the others (`decode`)
     rest      the other columns, where rows are left                                        (`decode`)
 
-Units of neighbouring row groups run ahead of the consumer within a budget of bytes (`pipeline`).
+Units of adjacent row groups run ahead of the consumer within a budget of bytes (`read_ahead`).
 """
 
 from __future__ import annotations
@@ -72,8 +71,8 @@ OPEN_AHEAD = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahead:
-    """How far reading may run ahead. `first` starts with that many units and doubles, `unit_bytes` 0
-    makes each row group a unit: for a consumer that may stop early."""
+    """How far reading may run ahead. `first` starts with that many units and doubles, `unit_bytes` 0 makes
+    each row group a unit: for a consumer that may stop early."""
 
     budget_bytes: int = READ_AHEAD_BYTES
     parallel: int = OPEN_AHEAD
@@ -118,8 +117,8 @@ def read_positions(
     where: RowFilter | None = None,
     ahead: Ahead = AHEAD,
 ) -> Iterator[tuple[FileTask, BitMap64]]:
-    """For each task with any, the positions in its file of the live rows that its predicate and
-    `where` select."""
+    """For each task with any, the positions in its file of the live rows that its predicate and `where`
+    select."""
     wanted = Wanted(schema=schema, columns=(), where=where, position=True)
     current: FileTask | None = None
     found = BitMap64()
