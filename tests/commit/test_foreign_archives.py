@@ -180,6 +180,21 @@ def test_where_the_bucket_keeps_versions_nothing_is_lost_by_going_back(world):
     assert world.pointer().snapshot.version == 6
 
 
+def test_where_the_bucket_keeps_versions_going_back_by_one_is_mended_before_the_next_commit(world):
+    world.store.enable_versioning()
+    world.append("a")
+    world.append("b")  # version 3, in the pointer alone
+    assert repair(world.ctx).mends == ()
+    go_back_to(world, 2)
+    [mend] = repair(world.ctx).mends
+    assert mend.kind == "pointer_behind" and "send it again" not in mend.lost
+    mended(world)
+    assert world.files() == ["a", "b"]
+    assert files_at(world, 3) == ["a", "b"]
+    assert world.append("c").snapshot.version == 5
+    assert repair(world.ctx).mends == ()
+
+
 def test_a_pointer_that_went_back_and_on_keeps_what_it_holds(world):
     """The archives that would have told were gone: commits landed on the older pointer before one of the
     numbers was taken."""
