@@ -6,8 +6,9 @@ version its commit follows; a delete that looks at rows deletes what it read, an
 `isolation=serializable` reads again when files that may match arrived meanwhile.
 
 `tombstone` reads no data: the marker alone is written, at most three requests after the pointer is
-read. `vector` reads the filter columns of files that may match and marks row positions. `surgery` and
-`rewrite` take the rows out of the files at once.
+read. It hits what a scan by its condition would show. `vector` reads the filter columns of files that may
+match and marks row positions; `surgery` and `rewrite` take the rows out of the files at once. These leave
+no file out on the word of its writer, unless that is this library.
 """
 
 from __future__ import annotations
@@ -283,7 +284,7 @@ class _RowDelete:
 
     def _on(self, loaded: Loaded) -> Planned:
         if self.file is None:
-            state = load_matching(self.ctx, loaded.state, self.predicate)
+            state = load_matching(self.ctx, loaded.state, self.predicate, by_rows=True)
         else:
             state = load_file(self.ctx, loaded.state, self.file)
         loaded = replace(loaded, state=state)
@@ -353,7 +354,8 @@ class _RowDelete:
 def find_positions(
     ctx: Context, loaded: Loaded, predicate: Predicate, *, file: str | None = None
 ) -> Iterator[tuple[str, BitMap64]]:
-    """(file key, positions of its live rows for which the predicate is TRUE), of the files at hand."""
+    """(file key, positions of its live rows for which the predicate is TRUE), of the files at hand. Other
+    writers' statistics leave none of them out."""
     snapshot = loaded.snapshot
     entries = (f for f in loaded.state.files_at_hand() if file is None or f.key == file)
     plan = plan_scan(
@@ -361,6 +363,7 @@ def find_positions(
         loaded.state.markers(),
         predicate,
         evidence=Evidence.of_snapshot(snapshot),
+        by_rows=True,
     )
     for task, positions in read_positions(ctx.objects, plan.tasks, snapshot.schema, ctx.executor):
         yield task.file.key, positions

@@ -6,12 +6,13 @@ of one long text, is some KB for a GB.
 
 What a footer says: the bytes of encoded pages; the number of values, so their width where that is fixed;
 and, of writers since 2024 (`SizeStatistics`), the bytes of all texts. Texts under a dictionary of a writer
-that leaves this out are counted as references alone, for nothing says more.
+that leaves this out are counted as references alone: the pages tell more (`parquet.read.page_sizes`).
 """
 
 from __future__ import annotations
 
 import os
+import resource
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +24,12 @@ from inlay.parquet.footer.thrift import unpack
 # A value's bytes in Arrow; of texts without their characters. What is shorter in the file is as wide.
 _WIDTHS = {Physical.BYTE_ARRAY: 8, Physical.INT96: 12}
 _WIDTH = 8
+
+
+def width_of(kind: Physical) -> int:
+    return _WIDTHS.get(kind, _WIDTH)
+
+
 # Of the memory that the process may have, what one row group may take once decoded: the rest is for the
 # fetched bytes, and for what is made of the rows.
 _SHARE = 0.5
@@ -30,8 +37,8 @@ _SHARE = 0.5
 
 def chunk_bytes(chunk: ColumnChunk) -> int:
     """What the values of a chunk take once decoded, at least."""
-    width = _WIDTHS.get(chunk.type, _WIDTH)
-    return max(chunk.uncompressed_size, chunk.num_values * width + _text_bytes(chunk))
+    values = chunk.num_values * width_of(chunk.type)
+    return max(chunk.uncompressed_size, values + _text_bytes(chunk))
 
 
 def _text_bytes(chunk: ColumnChunk) -> int:
@@ -69,6 +76,10 @@ def memory_limit() -> int:
     lambda_mib = os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "")
     if lambda_mib.isdigit():
         found.append(int(lambda_mib) << 20)
+    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if addresses != resource.RLIM_INFINITY:  # libraries have taken their part of it
+        taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        found.append(max(addresses - taken, 0))
     for name in ("memory.max", "memory/memory.limit_in_bytes"):  # cgroups, version 2 and 1
         try:
             text = (Path("/sys/fs/cgroup") / name).read_text().strip()

@@ -63,10 +63,11 @@ from inlay.parquet.footer.thrift import (
 )
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.deleted_rows import normalised
+from inlay.parquet.read.page_sizes import Pages, check_dictionary, check_pages_fit
 from inlay.parquet.read.ranges import Objects, RangeFile
 from inlay.parquet.read.reader import Wanted, open_file
+from inlay.parquet.read.single_column import read_distinct, read_plain
 from inlay.parquet.surgery.key_values import naming
-from inlay.parquet.surgery.single_column import read_chunk, read_plain
 from inlay.plan.pruning.literals import condition_on, equal_values, texts_of
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import ByteRange
@@ -395,8 +396,9 @@ class _Column:
         if not chunk.chunk.compressed_size:
             return self._decode(b"", 0, Codec.UNCOMPRESSED, 0)
         body = held.read(chunk.place)
-        values = read_chunk(self.footer, self.leaf, chunk.chunk, chunk.rows, body)
-        return values.unique().drop_null()
+        pages = Pages(self.leaf, chunk.chunk, memoryview(body)[len(MAGIC) :])
+        check_pages_fit(self.footer, chunk.rows, [pages], distinct=True)
+        return read_distinct(self.footer, self.leaf, chunk.chunk, chunk.rows, body)
 
     def _decode(self, body: bytes, count: int, codec: Codec, uncompressed: int) -> pa.Array:
         return read_plain(self.footer, self.leaf, body, count, codec, uncompressed)
@@ -421,6 +423,7 @@ def _dictionary_page(held: _Held, chunk: _Chunk) -> tuple[Struct, bytes] | None:
         raise UnreadableFile("a page reaches past its column chunk")
     if header[Page.UNCOMPRESSED] > max(MAX_DOUBTFUL_PAGE_BYTES, chunk.chunk.uncompressed_size):
         raise UnsupportedFile("a dictionary page claims to be too large", next_step=RECODE)
+    check_dictionary(header, chunk.chunk)
     if end > place.end:
         body = held.read(ByteRange(place.start, end))
     return header, body[start : start + header[Page.COMPRESSED]]

@@ -2,8 +2,9 @@
 
 Promise: whoever asks what a predicate or a delete can do to a file asks here, never `entry.stats`: those
 are written under the schema the entry records, and say nothing of the file's partition. A field's
-statistics are worked out when they are asked for; most files are ruled out by one or two fields. Whoever
-must not be misled by another writer's statistics, as an erasure must not, asks for what is `sure`.
+statistics are worked out when they are asked for; most files are ruled out by one or two fields. What
+another writer says of a file may leave it out of a scan. Whoever concludes from statistics that rows match,
+and whoever must miss none, as an erasure must not, asks for what is `sure`.
 """
 
 from __future__ import annotations
@@ -101,7 +102,12 @@ class Evidence:
 
         def known(entry: DataFile) -> dict[int, ColumnStats]:
             found = ((i, self._column(entry, i, newest)) for i in wanted)
-            return {i: column for i, column in found if column is not None}
+            return {
+                # See `sure_under`.
+                i: replace(column, exact=False) if entry.is_foreign else column
+                for i, column in found
+                if column is not None
+            }
 
         found = combine((known(e), e.rows) for e in entries)
         return newest.id, {i: shortened(c, REFERENCE_TEXT) for i, c in found.items() if _bounds(c)}
@@ -127,6 +133,12 @@ class Evidence:
 
     def listed(self, entry: DataFile) -> set[int]:
         return set(entry.stats) | self._sources.get(entry.spec_id, set())
+
+
+def sure_under(reference: Segment) -> Stats:
+    """What is known of all files under a reference without believing another writer's footer: `together`
+    calls bounds that such a file has a part in inexact."""
+    return {field_id: column for field_id, column in reference.stats.items() if column.exact}
 
 
 def in_type(column: ColumnStats, source: Primitive, target: Primitive) -> ColumnStats:

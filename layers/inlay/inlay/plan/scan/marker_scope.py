@@ -1,6 +1,8 @@
 """Reach: which files a delete marker may hit.
 
-Promise: `marker_may_hit` is False only when the marker surely deletes no row of the file.
+Promise: `marker_may_hit` is False only when the marker surely deletes no row of the file, by statistics
+that any scan goes by, too (of erasures: by what is sure). `marker_hits_all` is True only when it deletes
+every row, whatever another writer's statistics say: no row goes on their word.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from inlay.format.predicate import Predicate
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Segment
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.prune import Stats, keys_may_match, may_match, range_predicate
+from inlay.plan.pruning.prune import all_match, keys_may_match, may_match, range_predicate
 
 
 def marker_predicate(marker: Marker, schema: Schema) -> Predicate | None:
@@ -43,13 +45,15 @@ def marker_may_hit(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
     committed_later = marker.sequence is None or (entry.sequence or 0) < marker.sequence
     if not committed_later:
         return False
-    known = known_to(marker, entry, evidence)
+    # An erasure leaves nothing out on another writer's word.
+    known = evidence.of(entry) if marker.erasure is None else evidence.sure(entry)
     if isinstance(marker.body, Keys):
         return keys_may_match(marker.body, known, entry.rows)
     predicate = marker_predicate(marker, evidence.schema)
     return predicate is None or may_match(predicate, known, entry.rows)
 
 
-def known_to(marker: Marker, entry: DataFile, evidence: Evidence) -> Stats:
-    """What a marker may rely on: an erasure leaves nothing out on another writer's word."""
-    return evidence.of(entry) if marker.erasure is None else evidence.sure(entry)
+def marker_hits_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
+    """Whether a range or predicate marker that applies to a file surely deletes every row of it."""
+    predicate = marker_predicate(marker, evidence.schema)
+    return predicate is not None and all_match(predicate, evidence.sure(entry), entry.rows)

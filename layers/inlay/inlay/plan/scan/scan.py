@@ -2,8 +2,8 @@
 
 Promise: every row that is live in the snapshot and for which the predicate is TRUE is in exactly one
 task; a task may hold other rows too, which its markers and its predicate take out when it is read.
-Files are left out only on what their statistics and partition values make sure. Order is the order of
-the files given.
+Files are left out only on what their statistics and partition values make sure. Statistics of other
+writers leave files out; they never stand for a look at the rows. Order is the order of the files given.
 
 Pure. `parquet.read.reader` reads a task; a task is a frozen value that pickles, so that it can be read in
 another process.
@@ -32,7 +32,7 @@ from inlay.format.snapshot import Segment
 from inlay.format.values import is_nan
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.prune import Stats, all_match, may_match
-from inlay.plan.scan.marker_scope import known_to, marker_may_hit, marker_predicate
+from inlay.plan.scan.marker_scope import marker_hits_all, marker_may_hit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class FileTask:
     `schema` is the one its entry records: the file's names mean what they meant there. `predicate` is
     what must still be checked on its rows; `row_groups` None is all of them. `only`, unless empty,
     leaves just the rows that at least one of these markers deletes (`plan.feed.feed` asks what a commit
-    deleted). `by_rows`: `predicate`, too, is judged by the rows alone, whatever the file's statistics say.
+    deleted). `by_rows`: `predicate` is judged by the rows alone, whatever the file's statistics say.
     """
 
     file: DataFile
@@ -58,8 +58,7 @@ class FileTask:
         """Whether its deletes are decided by its rows alone: an erasure believes no other writer's
         statistics."""
         markers = (*self.markers, *self.only)
-        erases = any(marker.erasure is not None for marker in markers)
-        return self.by_rows or (self.file.is_foreign and erases)
+        return self.file.is_foreign and any(marker.erasure is not None for marker in markers)
 
     @property
     def whole(self) -> bool:
@@ -100,9 +99,11 @@ def plan_scan(
     predicate: Predicate = TRUE,
     *,
     evidence: Evidence,
+    by_rows: bool = False,
 ) -> ScanPlan:
     """Tasks for the rows of `files` that `markers` leave and `predicate` selects. Predicate and markers
-    are bound to the schema of `evidence`, which knows the files' table."""
+    are bound to the schema of `evidence`, which knows the files' table. `by_rows`: other writers'
+    statistics do not leave out a file either."""
     of_file: dict[str, list[Marker]] = defaultdict(list)
     of_table: list[_Bounded] = []
     for marker in markers:
@@ -115,7 +116,9 @@ def plan_scan(
     for entry in files:
         total += 1
         stats = evidence.of(entry)
-        if not entry.rows or not may_match(predicate, stats, entry.rows):
+        sure = evidence.sure(entry) if entry.is_foreign else stats
+        believed = sure if by_rows else stats
+        if not entry.rows or not may_match(predicate, believed, entry.rows):
             pruned += 1
             continue
         hits = tuple(
@@ -133,9 +136,15 @@ def plan_scan(
         if any(_deletes_all(marker, entry, evidence) for marker in hits):
             deleted += 1
             continue
-        left = residual(predicate, stats, entry.rows)
-        recorded = evidence.schemas[entry.schema_id]
-        tasks.append(FileTask(file=entry, schema=recorded, markers=hits, predicate=left))
+        tasks.append(
+            FileTask(
+                file=entry,
+                schema=evidence.schemas[entry.schema_id],
+                markers=hits,
+                predicate=residual(predicate, sure, entry.rows),
+                by_rows=by_rows and entry.is_foreign,
+            )
+        )
     return ScanPlan(tasks=tuple(tasks), files=total, pruned=pruned, deleted=deleted)
 
 
@@ -239,6 +248,4 @@ def _deletes_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
         case Rows(positions):
             return len(positions) == entry.rows
         case _:
-            predicate = marker_predicate(marker, evidence.schema)
-            known = known_to(marker, entry, evidence)
-            return predicate is not None and all_match(predicate, known, entry.rows)
+            return marker_hits_all(marker, entry, evidence)

@@ -1,0 +1,170 @@
+"""Page sizes: what a column chunk takes in memory, by its own pages, before it is decoded.
+
+Promise: what passes `check_pages_fit` can be decoded in about the memory that the process may have,
+whatever its footer says; finding that out takes a part of it. So a page of zeros that unfolds a
+thousandfold, a dictionary of one long text that a million rows refer to, texts that share a long prefix,
+and a footer that calls all of these small, are refused by name and not met by the kernel.
+
+Page headers say how large pages are, and how many values they have. Where the longest text, taken as often
+as there are values, is too much, the texts are counted: by their references, or a few rows at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inlay.errors import UnreadableFile
+from inlay.parquet.footer.decoded_size import check_memory, memory_limit, width_of
+from inlay.parquet.footer.fields import (
+    DataPage,
+    DataPageV2,
+    DictionaryPage,
+    Encoding,
+    Page,
+    PageType,
+    Physical,
+)
+from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer, Leaf, is_decimal
+from inlay.parquet.footer.pages import page_header
+from inlay.parquet.footer.thrift import Struct
+from inlay.parquet.read.single_column import in_batches, read_coded, read_plain, translate_errors
+
+# A page header without long bounds; where that does not suffice, all there is is looked at.
+_HEADER_BYTES = 512
+# Of what may be held, what counting may.
+_COUNT_SHARE = 4
+_LENGTH = 4  # before each text in PLAIN
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The bytes of a column chunk."""
+
+    leaf: Leaf
+    chunk: ColumnChunk
+    body: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What page headers tell: `fixed` bytes without texts that pages hold only once, and these `texts` at
+    most. `prefixed`: they share prefixes, none is longer than that."""
+
+    pages: Pages
+    fixed: int
+    texts: int
+    prefixed: int
+
+
+def check_pages_fit(
+    footer: Footer, rows: int, chunks: Iterable[Pages], *, distinct: bool = False
+) -> None:
+    """Raises `UnsupportedFile` where chunks of one row group take more than this process may hold;
+    `distinct`: of texts under a dictionary each is held once. Pages that cannot be followed to their end
+    are the decoder's to judge."""
+    found = [_told(footer, each, distinct) for each in chunks]
+    limit = memory_limit()
+    total = sum(told.fixed + told.texts for told in found)
+    check_memory(sum(told.fixed for told in found))
+    for told in sorted(found, key=lambda told: -told.texts):
+        if total <= limit or not told.texts:
+            break
+        total += _count_texts(footer, told, rows, limit) - told.texts
+    check_memory(total)
+
+
+def _told(footer: Footer, pages: Pages, distinct: bool) -> _Told:
+    chunk, body = pages.chunk, pages.body
+    dictionary: tuple[Struct, memoryview] | None = None
+    at = values = claimed = prefixed = texts = 0
+    while at < len(body):
+        try:
+            header, at = _header(body, at)
+        except UnreadableFile:
+            break
+        size, unfolded = header[Page.COMPRESSED], header[Page.UNCOMPRESSED]
+        if size < 0 or unfolded < 0:
+            break
+        claimed += unfolded
+        if header[Page.TYPE] == PageType.DICTIONARY:
+            check_dictionary(header, chunk)
+            dictionary = header, body[at : at + size]
+        else:
+            count, encoding = _of_data_page(header)
+            values += count
+            if encoding == Encoding.DELTA_BYTE_ARRAY:
+                prefixed = max(prefixed, unfolded)
+                texts += count * unfolded
+        at += size
+    fixed = max(claimed, values * width_of(chunk.type))
+    if dictionary is not None and chunk.type is Physical.BYTE_ARRAY and not distinct:
+        header, body = dictionary
+        check_memory(claimed)
+        longest = header[Page.UNCOMPRESSED]
+        is_text = not is_decimal(footer.schema[pages.leaf.element])
+        if is_text and values * longest > memory_limit() // _COUNT_SHARE:
+            longest = _longest(footer, pages.leaf, chunk, header, bytes(body))
+        texts += values * longest
+    return _Told(pages, fixed, texts, prefixed)
+
+
+def check_dictionary(header: Struct, chunk: ColumnChunk) -> None:
+    """Raises `UnreadableFile` where a dictionary page has not the bytes for the values that it claims."""
+    least = _LENGTH if chunk.type is Physical.BYTE_ARRAY else 1
+    check_memory(header[Page.UNCOMPRESSED])
+    if header[Page.DICTIONARY][DictionaryPage.VALUES] * least > header[Page.UNCOMPRESSED]:
+        raise UnreadableFile("a dictionary page claims more values than it has")
+
+
+def _header(pages: memoryview, at: int) -> tuple[Struct, int]:
+    window = bytes(pages[at : at + _HEADER_BYTES])
+    try:
+        header, behind = page_header(window, 0, len(window))
+    except UnreadableFile:
+        if len(window) < _HEADER_BYTES:
+            raise
+        window = bytes(pages[at:])
+        header, behind = page_header(window, 0, len(window))
+    return header, at + behind
+
+
+def _of_data_page(header: Struct) -> tuple[int, int | None]:
+    """How many values a page claims, and how they are encoded."""
+    if Page.DATA in header:
+        inner = header[Page.DATA]
+        return max(inner.get(DataPage.VALUES, 0), 0), inner.get(DataPage.ENCODING)
+    inner = header.get(Page.DATA_V2, {})
+    return max(inner.get(DataPageV2.VALUES, 0), 0), inner.get(DataPageV2.ENCODING)
+
+
+def _longest(footer: Footer, leaf: Leaf, chunk: ColumnChunk, header: Struct, body: bytes) -> int:
+    """The bytes of the longest entry of a dictionary page."""
+    count, size = header[Page.DICTIONARY][DictionaryPage.VALUES], header[Page.UNCOMPRESSED]
+    entries = read_plain(footer, leaf, body, count, chunk.codec, size)
+    return pc.max(pc.binary_length(entries)).as_py() or 0
+
+
+def _count_texts(footer: Footer, told: _Told, rows: int, limit: int) -> int:
+    """The bytes of all texts that pages hold only once; more than `limit` where they are not counted on."""
+    leaf, chunk, pages = told.pages.leaf, told.pages.chunk, told.pages.body
+    body = MAGIC + bytes(pages)
+    if not told.prefixed:
+        coded = read_coded(footer, leaf, chunk, rows, body)
+        lengths = pc.binary_length(coded.dictionary).cast(pa.int64())
+        return pc.sum(lengths.take(coded.indices.drop_null())).as_py() or 0
+    if leaf.repetition_level:
+        return told.texts  # how many values a row has is not known
+    batch_rows = max(1, limit // _COUNT_SHARE // told.prefixed)
+
+    def count() -> int:
+        total = 0
+        for batch in in_batches(footer, leaf, chunk, body, rows=rows, batch_rows=batch_rows):
+            total += batch.get_total_buffer_size()
+            if total > limit:
+                break
+        return total
+
+    total: int = translate_errors(count)
+    return total

@@ -1,0 +1,227 @@
+"""One column by itself: a column chunk, or values in PLAIN encoding, as one Arrow array.
+
+Promise: values come in the types that the Parquet annotations give the column, the same for a chunk's rows,
+its dictionary and its bounds, so that they can be compared with each other. pyarrow decodes them, as a file
+of one column and one row group. Nothing here looks at how large they are once decoded: `page_sizes` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from inlay.errors import UnreadableFile, UnsupportedFile
+from inlay.parquet.arrow.types import is_list
+from inlay.parquet.footer.fields import (
+    Chunk,
+    Codec,
+    DataPage,
+    Element,
+    Encoding,
+    File,
+    Group,
+    Meta,
+    Page,
+    PageType,
+    Physical,
+    Repetition,
+)
+from inlay.parquet.footer.footer import (
+    MAGIC,
+    RECODE,
+    ColumnChunk,
+    Footer,
+    Leaf,
+    is_decimal,
+    trailer,
+)
+from inlay.parquet.footer.thrift import BINARY, I32, STRUCT, Items, Struct, encode_struct
+
+
+def read_distinct(
+    footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: bytes
+) -> pa.Array:
+    """The distinct values of a chunk, without NULL; of a column within lists those of all `rows` together.
+    `body` holds the chunk behind 4 other bytes: readers take offset 0 for "none". Texts take the memory of
+    the distinct ones and 4 bytes a value."""
+    values = read_coded(footer, leaf, chunk, rows, body).unique()
+    found = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    return found.drop_null()
+
+
+def read_coded(footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: bytes) -> pa.Array:
+    """The values of a chunk, texts and bytes as a dictionary and references into it."""
+    coded = leaf.type is Physical.BYTE_ARRAY and not is_decimal(footer.schema[leaf.element])
+    return _read(body, footer, *_whole(footer, leaf, chunk), rows, coded=coded)
+
+
+def in_batches(
+    footer: Footer, leaf: Leaf, chunk: ColumnChunk, body: bytes, *, rows: int, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """The chunk of a flat column, a few rows at a time."""
+    with _open(body, footer, *_whole(footer, leaf, chunk), rows) as file:
+        yield from file.iter_batches(batch_rows, use_threads=False)
+
+
+def _whole(footer: Footer, leaf: Leaf, chunk: ColumnChunk) -> tuple[list[Struct], Struct]:
+    """The schema elements of a chunk that is read by itself, and its metadata."""
+    meta = {k: v for k, v in chunk.meta.items() if k not in _NOT_FOR_DECODING}
+    moved = len(MAGIC) - chunk.start
+    for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
+        if key in meta and chunk.start <= meta[key] < chunk.end:
+            meta[key] += moved
+        elif key != Meta.DATA_PAGE:
+            meta.pop(key, None)
+    return _chain(footer, leaf), meta
+
+
+def read_plain(
+    footer: Footer, leaf: Leaf, body: bytes, count: int, codec: Codec, uncompressed: int
+) -> pa.Array:
+    """`count` PLAIN values of the column (a dictionary page's body, or bounds): to a reader, the page of a
+    required column of one level. `body` is compressed by `codec`, `uncompressed` bytes before."""
+    element = {**footer.schema[leaf.element], Element.REPETITION: Repetition.REQUIRED}
+    inner = {
+        DataPage.VALUES: count,
+        DataPage.ENCODING: int(Encoding.PLAIN),
+        3 << 4 | I32: int(Encoding.RLE),
+        4 << 4 | I32: int(Encoding.RLE),
+    }
+    header = encode_struct(
+        {
+            Page.TYPE: int(PageType.DATA),
+            Page.UNCOMPRESSED: uncompressed,
+            Page.COMPRESSED: len(body),
+            Page.DATA: inner,
+        }
+    )
+    meta = {
+        Meta.TYPE: int(leaf.type),
+        Meta.ENCODINGS: Items(I32, [int(Encoding.PLAIN)]),
+        Meta.PATH: Items(BINARY, [element[Element.NAME]]),
+        Meta.CODEC: int(codec),
+        Meta.VALUES: count,
+        Meta.UNCOMPRESSED: uncompressed + len(header),
+        Meta.COMPRESSED: len(body) + len(header),
+        Meta.DATA_PAGE: len(MAGIC),
+    }
+    return _read(MAGIC + header + body, footer, [element], meta, count)
+
+
+_NOT_FOR_DECODING = frozenset({Meta.STATISTICS, Meta.SIZES, Meta.BLOOM, Meta.BLOOM_LENGTH})
+
+
+def _chain(footer: Footer, leaf: Leaf) -> list[Struct]:
+    """The schema elements from the top to a leaf, each with the next as its only child. Lists and maps lose
+    their annotations, which a single child would not fit, and keep their levels."""
+    chain: list[Struct] = []
+    at = 1
+    for depth in range(len(leaf.path)):
+        name = leaf.path[depth].encode("utf-8", "surrogateescape")
+        while True:
+            element = footer.schema[at]
+            end = _subtree_end(footer.schema, at)
+            if at <= leaf.element < end:
+                break
+            at = end
+        assert element[Element.NAME] == name
+        is_leaf = depth == len(leaf.path) - 1
+        if not is_leaf:
+            plain = (Element.NAME, Element.REPETITION)
+            element = {key: value for key, value in element.items() if key in plain}
+            element[Element.CHILDREN] = 1
+        chain.append(element)
+        at += 1
+    return chain
+
+
+def _subtree_end(elements: Sequence[Struct], at: int) -> int:
+    left = 1
+    while left:
+        left += elements[at].get(Element.CHILDREN, 0) - 1
+        at += 1
+    return at
+
+
+def _read(
+    body: bytes,
+    footer: Footer,
+    chain: Sequence[Struct],
+    meta: Mapping[int, object],
+    rows: int,
+    *,
+    coded: bool = False,
+) -> pa.Array:
+    """One column chunk, at offset 4 of `body`, as one array; of nested ones the innermost values. `coded`:
+    texts as a dictionary, by which each is held once."""
+
+    def decode() -> pa.Array:
+        with _open(body, footer, chain, meta, rows, coded=coded) as file:
+            column = file.read(use_threads=False).column(0)
+        array = (column.unify_dictionaries() if coded else column).combine_chunks()
+        if isinstance(array, pa.ChunkedArray):  # of no rows, or of more bytes than one array holds
+            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+        while pa.types.is_struct(array.type) or is_list(array.type):
+            is_struct = pa.types.is_struct(array.type)
+            array = pc.struct_field(array, [0]) if is_struct else array.flatten()
+        return array
+
+    found: pa.Array = translate_errors(decode)
+    return found
+
+
+def _open(
+    body: bytes,
+    footer: Footer,
+    chain: Sequence[Struct],
+    meta: Mapping[int, object],
+    rows: int,
+    *,
+    coded: bool = False,
+) -> pq.ParquetFile:
+    path = [element[Element.NAME] for element in chain]
+    meta = {**meta, Meta.PATH: Items(BINARY, path)}
+    group: Struct = {
+        Group.COLUMNS: Items(STRUCT, [{Chunk.FILE_OFFSET: 0, Chunk.META: meta}]),
+        Group.BYTES: meta[Meta.UNCOMPRESSED],
+        Group.ROWS: rows,
+    }
+    tree: Struct = {
+        File.VERSION: footer.tree.get(File.VERSION, 1),
+        File.SCHEMA: Items(STRUCT, [{**footer.schema[0], Element.CHILDREN: 1}, *chain]),
+        File.ROWS: rows,
+        File.GROUPS: Items(STRUCT, [group]),
+    }
+    if File.CREATED_BY in footer.tree:
+        tree[File.CREATED_BY] = footer.tree[File.CREATED_BY]
+    thrift = encode_struct(tree)
+    metadata = pq.read_metadata(pa.BufferReader(MAGIC + thrift + trailer(len(thrift))))
+    return pq.ParquetFile(
+        pa.BufferReader(body),
+        metadata=metadata,
+        read_dictionary=[metadata.schema.column(0).path] if coded else None,
+        arrow_extensions_enabled=False,
+        pre_buffer=False,
+    )
+
+
+def translate_errors(work: Callable[[], Any]) -> Any:
+    """pyarrow's word on a file, as ours."""
+    try:
+        return work()
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedFile(
+            f"pyarrow cannot read it: {_first_line(error)}", next_step=RECODE
+        ) from None
+    except MemoryError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, OverflowError, UnicodeDecodeError) as error:
+        raise UnreadableFile(f"pyarrow cannot read it: {_first_line(error)}") from None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
