@@ -58,13 +58,16 @@ class DataFile:
     origin: str | None = None  # key of the file this is a 1:1 rewrite of
     arrived: int | None = None  # outputs of maintenance: version in which their newest rows came
     cluster: int | None = None  # files written in one order by one unit of clustering share it
+    own: bool = False  # every byte is this library's, although `event` or `origin` is set
 
     @property
     def is_foreign(self) -> bool:
         """Whether bytes of it, and what its footer says of them, may be another writer's: it was ingested
         or adopted, or made of such a file by surgery, which takes over what it need not touch. Told by
-        the table's own metadata, never by the file: `created_by` says whatever its writer likes."""
-        return self.adopted or self.event is not None or self.origin is not None
+        the table's own metadata, never by the file: `created_by` says whatever its writer likes. (Versions
+        of this library without `own` left `origin` alone on what surgery made.)"""
+        came = self.event is not None or self.origin is not None
+        return self.adopted or (came and not self.own)
 
     @property
     def newest_rows(self) -> int:

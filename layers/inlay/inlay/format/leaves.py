@@ -20,7 +20,9 @@ from inlay.format.entry import ColumnStats, DataFile, Marker
 from inlay.format.entry_json import (
     ADOPTED,
     NO_DATA_CHANGE,
+    OWN,
     Types,
+    file_flags,
     flags_of,
     marker_from_json,
     marker_to_json,
@@ -67,12 +69,7 @@ def encode_files(entries: Sequence[DataFile], types: Types) -> bytes:
         "groups": numbers([f.row_groups for f in entries]),
         "schema": numbers([f.schema_id for f in entries]),
         "sequence": numbers([f.sequence for f in entries]),
-        "flags": numbers(
-            [
-                (ADOPTED if f.adopted else 0) | (0 if f.data_change else NO_DATA_CHANGE) or None
-                for f in entries
-            ]
-        ),
+        "flags": numbers([file_flags(f) for f in entries]),
         "event": texts([f.event for f in entries]),
         "origin": texts([f.origin for f in entries]),
         "etag": texts([f.etag for f in entries]),
@@ -134,6 +131,7 @@ def _files_from_json(body: Mapping[str, Any], count: int) -> tuple[DataFile, ...
             adopted=bool((flags or 0) & ADOPTED),
             event=event,
             data_change=not (flags or 0) & NO_DATA_CHANGE,
+            own=bool((flags or 0) & OWN),
             origin=origin,
             arrived=arrived,
             cluster=cluster,

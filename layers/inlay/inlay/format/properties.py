@@ -80,11 +80,19 @@ PROPERTIES = {
         Property("gc.grace_days", "7", "age before an unreachable object is deleted", minimum=0),
         Property(
             "ingest.unused_dictionary_entries",
-            "keep",
+            "auto",
             "landing files whose dictionaries have entries that no row of their row group has (categories, "
             "ENUMs): keep them (an erasure finds and removes what it asks for), reencode the rows (up to "
-            "`ingest.split_bytes`), so that an erasure need not, or refuse the file. All but keep read it",
-            ("keep", "reencode", "refuse"),
+            "`ingest.split_bytes`), so that an erasure need not, or refuse the file; auto: reencode where "
+            "`erasure.promised`, else keep. All but keep read the columns with a dictionary",
+            ("auto", "keep", "reencode", "refuse"),
+        ),
+        Property(
+            "erasure.promised",
+            "no",
+            "whether rows of this table will have to be erased: landing files are then made ready for it "
+            "when they come",
+            ("no", "yes"),
         ),
         Property(
             "ingest.split_bytes",

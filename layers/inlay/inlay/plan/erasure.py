@@ -16,8 +16,9 @@ purge    no current object or metadata holds a row; old ones     after the life 
                                                                  came since are carried out and
                                                                  forgotten as well
 sweep    nothing holds a row but what a writer from before the   after the life of a writer: such
-         opening may still upload, for nothing: it cannot        uploads are deleted; nothing is
-         commit (boundary)                                       found any more: receipt, end
+         opening may still upload, for nothing: it cannot        uploads are deleted, deletes that
+         commit (boundary)                                       came since forgotten; nothing is
+                                                                 found any more: receipt, end
 ======== ======================================================= =================================
 """
 
@@ -45,9 +46,6 @@ Phase = Literal["rewrite", "purge", "sweep"]
 REWRITE: Phase = "rewrite"
 PURGE: Phase = "purge"
 SWEEP: Phase = "sweep"
-# In these there may be files to rewrite: in `purge` for deletes that came since.
-REWRITES = (REWRITE, PURGE)
-
 # AWS: a Lambda lives at most 15 minutes. The longest life of a writer and of a reader must be told
 # where others take part (Spark jobs, notebooks).
 LIFE_SECONDS = 900.0
@@ -118,11 +116,11 @@ def find_erasure(snapshot: Snapshot, erasure_id: str) -> Erasure | None:
 
 def concerns(marker: Marker, erasure: Erasure) -> bool:
     """Whether a marker must be gone before the erasure goes on: its own, and every older one, because
-    those name values of rows too, and hide rows that are still there. In phase `purge` it is told by
-    nothing any more which rows a delete that came since may name: every one is held to the erasure."""
+    those name values of rows too, and hide rows that are still there. After phase `rewrite` nothing says
+    any more which rows a delete that came since may name: every one is held to the erasure."""
     if marker.erasure is not None:
         return marker.erasure == erasure.id
-    return erasure.phase == PURGE or (marker.sequence or 0) <= erasure.opened_version
+    return erasure.phase != REWRITE or (marker.sequence or 0) <= erasure.opened_version
 
 
 def unclean_files(state: State, erasures: Iterable[Erasure]) -> dict[str, dict[str, DataFile]]:

@@ -58,8 +58,8 @@ from inlay.storage.base import DeleteFailure, Got, ObjectVersion, Upload
 MAX_STEPS = 400
 # With a life below this the waits are waited out, a second for the store's clock and the clock margin.
 SHORT_WAIT_SECONDS = 2.0
-# How long deletes that come in phase `purge` are waited for, in lives and at least in seconds: a table in
-# which there is always a delete that is not carried out yet must end its erasures all the same.
+# How long deletes that come after phase `rewrite` are waited for, in lives and at least in seconds: a table
+# in which there is always a delete that is not carried out yet must end its erasures all the same.
 PATIENCE_LIVES = 4
 PATIENCE_SECONDS = 3_600
 # Names of files that an erasure waits for; their number is no news.
@@ -135,12 +135,8 @@ class _Sweeper:
         searched = self._look_at_files(loaded, contents, ready)
         if self._mark_residue(loaded, contents, ready, searched):
             return {}
-        for name, each in contents:
-            clean = name is None or all(is_purged(each.state, refs[name], e) for e in ready)
-            if not clean:
-                assert name is not None
-                self._purge_ref(name, each, ready)
-                return {}
+        if self._purge_refs(loaded, contents, ready):
+            return {}
         write_look(self.ctx, searched, [e.id for e in ready])
         moved = tuple(
             replace(
@@ -242,24 +238,18 @@ class _Sweeper:
                 # The wait begins when a commit writes down that the expiry was seen.
                 self._move_boundary(loaded)
             return waits
-        refs, held = loaded.snapshot.refs, holds(loaded.snapshot)
-        contents = [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
-        reason = "a delete that came since has to be carried out"
-        late = {n: w for n, w in _waits_for_files(contents, due, reason).items() if w}
-        patience_us = max(PATIENCE_LIVES * self.life_us, PATIENCE_SECONDS * 1_000_000)
-        patient = [e for e in due if loaded.date_us <= since[e.id] + patience_us]
+        contents = self._contents(loaded)
+        late = self._late(contents, due)
+        patient = [e for e in due if loaded.date_us <= since[e.id] + self._patience_us]
         waits |= {e.id: late[e.id] for e in patient if e.id in late}
         due = [e for e in due if e.id not in waits]
         if not due:
             return waits
         # What came since the purge may name the person: its versions go, and what they say of it.
         names_more = bool(self._deletes_since(loaded, min(e.phase_version for e in due)))
-        for name, each in contents if names_more else ():
-            if name is not None and not is_purged(each.state, refs[name], due[0]):
-                if late:
-                    continue  # not all of it was carried out, and it is not waited for any more
-                self._purge_ref(name, each, due)
-                return {}
+        # If not all of it was carried out, it is not waited for any more.
+        if names_more and not late and self._purge_refs(loaded, contents, due):
+            return {}
         self._delete_all(self._move_boundary(loaded), due)
         if self.failures:
             return waits | {e.id: self._undeleted() for e in due}
@@ -272,15 +262,48 @@ class _Sweeper:
             leaves_deletes=bool(late),
             expire_all=names_more,
         )
+        self._step(loaded, due, edit, forgets=names_more)
+        return waits
+
+    @property
+    def _patience_us(self) -> int:
+        return max(PATIENCE_LIVES * self.life_us, PATIENCE_SECONDS * 1_000_000)
+
+    def _contents(self, loaded: Loaded) -> list[tuple[str | None, Loaded]]:
+        held = holds(loaded.snapshot)
+        return [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
+
+    def _late(self, contents: Iterable[tuple[str | None, Loaded]], due: Sequence[Erasure]) -> Waits:
+        """Files that deletes which came since may still hit, of those erasures that there are any for."""
+        reason = "a delete that came since has to be carried out"
+        return {n: w for n, w in _waits_for_files(contents, due, reason).items() if w}
+
+    def _purge_refs(
+        self,
+        loaded: Loaded,
+        contents: Iterable[tuple[str | None, Loaded]],
+        erasures: Sequence[Erasure],
+    ) -> bool:
+        """Whether a branch or tag had to be cleaned: then look again."""
+        refs = loaded.snapshot.refs
+        for name, each in contents:
+            clean = name is None or all(is_purged(each.state, refs[name], e) for e in erasures)
+            if not clean:
+                assert name is not None
+                self._purge_ref(name, each, erasures)
+                return True
+        return False
+
+    def _step(self, loaded: Loaded, due: Sequence[Erasure], edit: Edit, *, forgets: bool) -> None:
+        """Commit a step; `forgets` also what deletes that came since say of rows."""
         change = Change(
             operation="erase",
-            drop_markers=_plain_markers(loaded, due) if names_more else (),
-            compact_metadata=names_more,
-            forget_contents=names_more,
+            drop_markers=_plain_markers(loaded, due) if forgets else (),
+            compact_metadata=forgets,
+            forget_contents=forgets,
             edit=edit,
         )
         commit(self.ctx, change)
-        return waits
 
     def _deletes_since(self, loaded: Loaded, since_version: int) -> list[tuple[int, str]]:
         """(version, operation) of deletes that came with `since_version` or later, and of those that were
@@ -306,6 +329,21 @@ class _Sweeper:
             if wait is not None:
                 waits[erasure.id] = [wait]
         due = [e for e in erasures if e.id not in waits]
+        later = due and self._deletes_since(loaded, min(e.phase_version for e in due))
+        held = self._held(loaded, due) if later else []
+        if held:
+            contents = self._contents(loaded)
+            late = self._late(contents, held)
+            waits |= late
+            held = [e for e in held if e.id not in late]
+            if held and self._purge_refs(loaded, contents, held):
+                return {}
+            if held:
+                again = tuple(replace(e, swept_us=0) for e in held)
+                edit = Edit(erasures=again, erasure_phase=SWEEP, expire_all=True)
+                self._step(loaded, held, edit, forgets=True)
+                return {}
+            due = [e for e in due if e.id not in waits]
         if not due:
             return waits
         loaded = self._move_boundary(loaded)
@@ -339,6 +377,18 @@ class _Sweeper:
         if not isinstance(outcome, Conflicted):
             self.receipts += made
         return waits
+
+    def _held(self, loaded: Loaded, due: Sequence[Erasure]) -> list[Erasure]:
+        """Those for which deletes that came after the first sweep are still waited for: they are carried
+        out, and the versions that had them end like the older ones. Patience counts from the look."""
+        looked = {
+            name: body["looked_us"]
+            for _, body in load_lists(self.ctx, min(e.opened_version for e in due))
+            if body["step"] == "look"
+            for name in body["erasures"]
+        }
+        now = loaded.date_us
+        return [e for e in due if now <= looked.get(e.id, e.opened_us) + self._patience_us]
 
     def _left_in_landing(self, opened_us: int) -> int | None:
         if self.landing is None:

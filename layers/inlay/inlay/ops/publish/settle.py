@@ -228,5 +228,12 @@ def _output(ctx: Context, loaded: Loaded, work: _Work) -> tuple[DataFile, Positi
         executor=InlineExecutor(),  # this is a task of the executor itself
     )
     positions = PositionMap.of([g.num_rows for g in old.row_groups], {})
-    output = replace(entry, key=key, size=done.size, footer_size=done.footer_size, origin=entry.key)
+    output = replace(
+        entry,
+        key=key,
+        size=done.size,
+        footer_size=done.footer_size,
+        origin=entry.key,
+        own=not entry.is_foreign,
+    )
     return output, positions

@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 
 from inlay.errors import InvalidRequest, MergeConflict
 from inlay.format.content import content_of
-from inlay.format.entry import Marker
+from inlay.format.entry import DataFile, Marker
 from inlay.format.snapshot import Ref, Snapshot
 from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.commit.retry import commit_planned
@@ -138,7 +138,8 @@ def _merge(ctx: Context, loaded: Loaded, name: str, ref: Ref, positions: _Positi
         operation=MERGE,
         # They are new to main, whatever they were on the branch.
         add=tuple(
-            replace(f, sequence=None, arrived=None, origin=None, data_change=True) for f in brought
+            replace(f, sequence=None, arrived=None, origin=_origin(f), data_change=True)
+            for f in brought
         ),
         add_markers=(*vectors, *(m for m in plan.erasing if m.file in keys)),
         remove=(*plan.removed, *sorted(emptied)),
@@ -152,6 +153,11 @@ def _merge(ctx: Context, loaded: Loaded, name: str, ref: Ref, positions: _Positi
             shape=None if shape is table else content_of(shape),
         ),
     )
+
+
+def _origin(entry: DataFile) -> str | None:
+    """Kept where nothing else says that bytes of the file are another writer's."""
+    return entry.origin if entry.is_foreign and entry.event is None else None
 
 
 def _refused(ctx: Context, name: str, conflict: Conflict) -> MergeConflict:

@@ -38,6 +38,8 @@ _HEADER_BYTES = 512
 # Of what may be held, what counting may.
 _COUNT_SHARE = 4
 _LENGTH = 4  # before each text in PLAIN
+
+
 @dataclass(frozen=True, slots=True)
 class Pages:
     """The bytes of a column chunk."""
