@@ -174,7 +174,7 @@ def _search_file(
 ) -> SearchedFile:
     if entry.newest_rows > look.opened_version:
         how = "newer"
-    elif entry.is_foreign or (entry.sequence or 0) > look.opened_version:
+    elif entry.is_foreign or (entry.sequence or 0) >= look.opened_version:
         how = "rows"
     else:
         how = "bounds"

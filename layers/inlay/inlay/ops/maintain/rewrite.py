@@ -227,7 +227,7 @@ def carry_out_file(
     means: Means = BOUNDLESS,
 ) -> tuple[Choice | None, Done]:
     """Rewrite, restamp or drop one file; counts what open erasures lose by it."""
-    if work.task is not None and work.task.judges_rows:
+    if work.task is not None and any(m.erasure is not None for m in work.task.markers):
         ctx = replace(ctx, store=cast(ObjectStore, _Remembered(ctx.store)))
     if work.task is None:
         choice, done = None, dropped(loaded, work.entry)

@@ -151,8 +151,11 @@ def _subtree_end(elements: Sequence[Struct], at: int) -> int:
 def _pages(
     footer: Footer, group: RowGroup, body: bytes, moved: Sequence[int], leaves: Iterable[int]
 ) -> Iterator[Pages]:
+    """Chunks of texts: what other pages claim was held to the footer before (`row_group.profile_group`)."""
     for leaf in leaves:
         chunk = group.column(leaf)
+        if chunk.type is not Physical.BYTE_ARRAY:
+            continue
         start, length = chunk.start + moved[leaf], chunk.end - chunk.start
         yield Pages(footer.leaves[leaf], chunk, memoryview(body)[start : start + length])
 
