@@ -6,12 +6,12 @@ thousandfold, a dictionary of one long text that a million rows refer to, texts 
 and a footer that calls all of these small, are refused by name and not met by the kernel.
 
 Page headers say how large pages are, and how many values they have. Where the longest text, taken as often
-as there are values, is too much, the texts are counted: by their references, or a few rows at a time.
+as there are values, is too much, the texts are counted, a few rows at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -31,7 +31,7 @@ from inlay.parquet.footer.fields import (
 from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer, Leaf, is_decimal
 from inlay.parquet.footer.pages import page_header
 from inlay.parquet.footer.thrift import Struct
-from inlay.parquet.read.single_column import in_batches, read_coded, read_plain, translate_errors
+from inlay.parquet.read.single_column import in_batches, read_chunk, read_plain
 
 # A page header without long bounds; where that does not suffice, all there is is looked at.
 _HEADER_BYTES = 512
@@ -51,22 +51,19 @@ class Pages:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What page headers tell: `fixed` bytes without texts that pages hold only once, and these `texts` at
-    most. `prefixed`: they share prefixes, none is longer than that."""
+    """What page headers tell: `fixed` bytes, and at most `texts` more of those that pages hold only once or
+    by prefixes, none of which is longer than `longest`."""
 
     pages: Pages
     fixed: int
     texts: int
-    prefixed: int
+    longest: int
 
 
-def check_pages_fit(
-    footer: Footer, rows: int, chunks: Iterable[Pages], *, distinct: bool = False
-) -> None:
-    """Raises `UnsupportedFile` where chunks of one row group take more than this process may hold;
-    `distinct`: of texts under a dictionary each is held once. Pages that cannot be followed to their end
-    are the decoder's to judge."""
-    found = [_told(footer, each, distinct) for each in chunks]
+def check_pages_fit(footer: Footer, rows: int, chunks: Iterable[Pages]) -> None:
+    """Raises `UnsupportedFile` where chunks of one row group take more than this process may hold. Pages
+    that cannot be followed to their end are the decoder's to judge."""
+    found = [_told(footer, each) for each in chunks]
     limit = memory_limit()
     total = sum(told.fixed + told.texts for told in found)
     check_memory(sum(told.fixed for told in found))
@@ -77,10 +74,27 @@ def check_pages_fit(
     check_memory(total)
 
 
-def _told(footer: Footer, pages: Pages, distinct: bool) -> _Told:
+def read_distinct(footer: Footer, rows: int, pages: Pages) -> pa.Array:
+    """The distinct values of a chunk, without NULL; of a column within lists those of all `rows` together.
+    Takes the memory of the distinct ones. Raises as `check_pages_fit` does."""
+    told = _told(footer, pages)
+    check_memory(told.fixed)
+    body = MAGIC + bytes(pages.body)
+    if told.fixed + told.texts <= memory_limit():
+        return read_chunk(footer, pages.leaf, pages.chunk, rows, body).unique().drop_null()
+    distinct: pa.Array | None = None
+    for batch in _batches(footer, told, rows, body):
+        more = batch.unique()
+        distinct = more if distinct is None else pa.concat_arrays([distinct, more]).unique()
+        check_memory(distinct.get_total_buffer_size())
+    assert distinct is not None
+    return distinct.drop_null()
+
+
+def _told(footer: Footer, pages: Pages) -> _Told:
     chunk, body = pages.chunk, pages.body
     dictionary: tuple[Struct, memoryview] | None = None
-    at = values = claimed = prefixed = texts = 0
+    at = values = claimed = longest = texts = 0
     while at < len(body):
         try:
             header, at = _header(body, at)
@@ -97,19 +111,20 @@ def _told(footer: Footer, pages: Pages, distinct: bool) -> _Told:
             count, encoding = _of_data_page(header)
             values += count
             if encoding == Encoding.DELTA_BYTE_ARRAY:
-                prefixed = max(prefixed, unfolded)
+                longest = max(longest, unfolded)
                 texts += count * unfolded
         at += size
     fixed = max(claimed, values * width_of(chunk.type))
-    if dictionary is not None and chunk.type is Physical.BYTE_ARRAY and not distinct:
+    if dictionary is not None and chunk.type is Physical.BYTE_ARRAY:
         header, body = dictionary
         check_memory(claimed)
-        longest = header[Page.UNCOMPRESSED]
+        entry = header[Page.UNCOMPRESSED]
         is_text = not is_decimal(footer.schema[pages.leaf.element])
-        if is_text and values * longest > memory_limit() // _COUNT_SHARE:
-            longest = _longest(footer, pages.leaf, chunk, header, bytes(body))
-        texts += values * longest
-    return _Told(pages, fixed, texts, prefixed)
+        if is_text and values * entry > memory_limit() // _COUNT_SHARE:
+            entry = _longest(footer, pages.leaf, chunk, header, bytes(body))
+        texts += values * entry
+        longest = max(longest, entry)
+    return _Told(pages, fixed, texts, longest)
 
 
 def check_dictionary(header: Struct, chunk: ColumnChunk) -> None:
@@ -148,25 +163,20 @@ def _longest(footer: Footer, leaf: Leaf, chunk: ColumnChunk, header: Struct, bod
     return pc.max(pc.binary_length(entries)).as_py() or 0
 
 
+def _batches(footer: Footer, told: _Told, rows: int, body: bytes) -> Iterator[pa.Array]:
+    """The values of a chunk, as many rows at a time as surely fit."""
+    leaf, chunk = told.pages.leaf, told.pages.chunk
+    if leaf.repetition_level:  # how many values a row has is not known
+        check_memory(told.fixed + told.texts)
+    batch_rows = max(1, memory_limit() // _COUNT_SHARE // max(told.longest, 1))
+    return in_batches(footer, leaf, chunk, rows, body, batch_rows=min(batch_rows, max(rows, 1)))
+
+
 def _count_texts(footer: Footer, told: _Told, rows: int, limit: int) -> int:
-    """The bytes of all texts that pages hold only once; more than `limit` where they are not counted on."""
-    leaf, chunk, pages = told.pages.leaf, told.pages.chunk, told.pages.body
-    body = MAGIC + bytes(pages)
-    if not told.prefixed:
-        coded = read_coded(footer, leaf, chunk, rows, body)
-        lengths = pc.binary_length(coded.dictionary).cast(pa.int64())
-        return pc.sum(lengths.take(coded.indices.drop_null())).as_py() or 0
-    if leaf.repetition_level:
-        return told.texts  # how many values a row has is not known
-    batch_rows = max(1, limit // _COUNT_SHARE // told.prefixed)
-
-    def count() -> int:
-        total = 0
-        for batch in in_batches(footer, leaf, chunk, body, rows=rows, batch_rows=batch_rows):
-            total += batch.get_total_buffer_size()
-            if total > limit:
-                break
-        return total
-
-    total: int = translate_errors(count)
+    """The bytes of all texts of a chunk; more than `limit` where they are not counted on."""
+    total = 0
+    for batch in _batches(footer, told, rows, MAGIC + bytes(told.pages.body)):
+        total += batch.get_total_buffer_size()
+        if total > limit:
+            break
     return total

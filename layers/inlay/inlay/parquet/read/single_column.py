@@ -27,7 +27,6 @@ from inlay.parquet.footer.fields import (
     Meta,
     Page,
     PageType,
-    Physical,
     Repetition,
 )
 from inlay.parquet.footer.footer import (
@@ -36,35 +35,27 @@ from inlay.parquet.footer.footer import (
     ColumnChunk,
     Footer,
     Leaf,
-    is_decimal,
     trailer,
 )
 from inlay.parquet.footer.thrift import BINARY, I32, STRUCT, Items, Struct, encode_struct
 
 
-def read_distinct(
-    footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: bytes
-) -> pa.Array:
-    """The distinct values of a chunk, without NULL; of a column within lists those of all `rows` together.
-    `body` holds the chunk behind 4 other bytes: readers take offset 0 for "none". Texts take the memory of
-    the distinct ones and 4 bytes a value."""
-    values = read_coded(footer, leaf, chunk, rows, body).unique()
-    found = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-    return found.drop_null()
-
-
-def read_coded(footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: bytes) -> pa.Array:
-    """The values of a chunk, texts and bytes as a dictionary and references into it."""
-    coded = leaf.type is Physical.BYTE_ARRAY and not is_decimal(footer.schema[leaf.element])
-    return _read(body, footer, *_whole(footer, leaf, chunk), rows, coded=coded)
+def read_chunk(footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: bytes) -> pa.Array:
+    """The values of a chunk; of a column within lists those of all `rows` together. `body` holds the chunk
+    behind 4 other bytes: readers take offset 0 for "none"."""
+    return _read(body, footer, *_whole(footer, leaf, chunk), rows)
 
 
 def in_batches(
-    footer: Footer, leaf: Leaf, chunk: ColumnChunk, body: bytes, *, rows: int, batch_rows: int
-) -> Iterator[pa.RecordBatch]:
-    """The chunk of a flat column, a few rows at a time."""
-    with _open(body, footer, *_whole(footer, leaf, chunk), rows) as file:
-        yield from file.iter_batches(batch_rows, use_threads=False)
+    footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: bytes, *, batch_rows: int
+) -> Iterator[pa.Array]:
+    """The same, a few rows at a time. (Not as a dictionary and references: pyarrow 26 mixes them up where
+    an entry is there twice, as DuckDB leaves them.)"""
+    batches: Iterator[pa.RecordBatch]
+    with translate_errors(lambda: _open(body, footer, *_whole(footer, leaf, chunk), rows)) as file:
+        batches = file.iter_batches(batch_rows, use_threads=False)
+        while (batch := translate_errors(lambda: next(batches, None))) is not None:
+            yield _innermost(batch.column(0))
 
 
 def _whole(footer: Footer, leaf: Leaf, chunk: ColumnChunk) -> tuple[list[Struct], Struct]:
@@ -148,40 +139,30 @@ def _subtree_end(elements: Sequence[Struct], at: int) -> int:
 
 
 def _read(
-    body: bytes,
-    footer: Footer,
-    chain: Sequence[Struct],
-    meta: Mapping[int, object],
-    rows: int,
-    *,
-    coded: bool = False,
+    body: bytes, footer: Footer, chain: Sequence[Struct], meta: Mapping[int, object], rows: int
 ) -> pa.Array:
-    """One column chunk, at offset 4 of `body`, as one array; of nested ones the innermost values. `coded`:
-    texts as a dictionary, by which each is held once."""
+    """One column chunk, at offset 4 of `body`, as one array; of nested ones the innermost values."""
 
     def decode() -> pa.Array:
-        with _open(body, footer, chain, meta, rows, coded=coded) as file:
-            column = file.read(use_threads=False).column(0)
-        array = (column.unify_dictionaries() if coded else column).combine_chunks()
+        with _open(body, footer, chain, meta, rows) as file:
+            array = file.read(use_threads=False).column(0).combine_chunks()
         if isinstance(array, pa.ChunkedArray):  # of no rows, or of more bytes than one array holds
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-        while pa.types.is_struct(array.type) or is_list(array.type):
-            is_struct = pa.types.is_struct(array.type)
-            array = pc.struct_field(array, [0]) if is_struct else array.flatten()
-        return array
+        return _innermost(array)
 
     found: pa.Array = translate_errors(decode)
     return found
 
 
+def _innermost(array: pa.Array) -> pa.Array:
+    while pa.types.is_struct(array.type) or is_list(array.type):
+        is_struct = pa.types.is_struct(array.type)
+        array = pc.struct_field(array, [0]) if is_struct else array.flatten()
+    return array
+
+
 def _open(
-    body: bytes,
-    footer: Footer,
-    chain: Sequence[Struct],
-    meta: Mapping[int, object],
-    rows: int,
-    *,
-    coded: bool = False,
+    body: bytes, footer: Footer, chain: Sequence[Struct], meta: Mapping[int, object], rows: int
 ) -> pq.ParquetFile:
     path = [element[Element.NAME] for element in chain]
     meta = {**meta, Meta.PATH: Items(BINARY, path)}
@@ -203,7 +184,6 @@ def _open(
     return pq.ParquetFile(
         pa.BufferReader(body),
         metadata=metadata,
-        read_dictionary=[metadata.schema.column(0).path] if coded else None,
         arrow_extensions_enabled=False,
         pre_buffer=False,
     )

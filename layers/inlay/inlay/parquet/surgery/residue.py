@@ -63,10 +63,10 @@ from inlay.parquet.footer.thrift import (
 )
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.deleted_rows import normalised
-from inlay.parquet.read.page_sizes import Pages, check_dictionary, check_pages_fit
+from inlay.parquet.read.page_sizes import Pages, check_dictionary, read_distinct
 from inlay.parquet.read.ranges import Objects, RangeFile
 from inlay.parquet.read.reader import Wanted, open_file
-from inlay.parquet.read.single_column import read_distinct, read_plain
+from inlay.parquet.read.single_column import read_plain
 from inlay.parquet.surgery.key_values import naming
 from inlay.plan.pruning.literals import condition_on, equal_values, texts_of
 from inlay.plan.scan.scan import FileTask
@@ -305,10 +305,13 @@ class _Column:
         self._look_at_bounds(bounds)
 
     def has_unused(self, held: _Held, ordinal: int) -> bool:
-        """Whether the dictionary of a row group has an entry that none of its rows has."""
+        """Whether the dictionary of a row group has an entry that none of its rows has. One without a
+        character names nobody: DuckDB puts it in the place of each ENUM value that is not used."""
         entries = self._entries(held, self.chunk(ordinal))
         if entries is None:
             return False
+        if pa.types.is_string(entries.type) or pa.types.is_binary(entries.type):
+            entries = entries.filter(pc.greater(pc.binary_length(entries), 0))
         rows = normalised(self._read_rows(held, ordinal))
         return not pc.all(pc.is_in(normalised(entries), value_set=rows)).as_py()
 
@@ -397,8 +400,7 @@ class _Column:
             return self._decode(b"", 0, Codec.UNCOMPRESSED, 0)
         body = held.read(chunk.place)
         pages = Pages(self.leaf, chunk.chunk, memoryview(body)[len(MAGIC) :])
-        check_pages_fit(self.footer, chunk.rows, [pages], distinct=True)
-        return read_distinct(self.footer, self.leaf, chunk.chunk, chunk.rows, body)
+        return read_distinct(self.footer, chunk.rows, pages)
 
     def _decode(self, body: bytes, count: int, codec: Codec, uncompressed: int) -> pa.Array:
         return read_plain(self.footer, self.leaf, body, count, codec, uncompressed)
