@@ -24,9 +24,10 @@ SCALE ?= 0.1
 JOBS ?= 2
 # Schedules of `make simulate`.
 SEEDS ?= 1000
-# Length and seed of `make soak-commits`.
+# Length and seed of `make soak` and `make soak-commits`; CONTROL=1 runs the latter on a store that ignores If-Match.
 MINUTES ?= 10
 SEED ?= 1
+CONTROL ?=
 # Sizes of `make bench-metadata`.
 FILES ?= 1000 10000 100000 1000000
 # Of the functions and their layer: x86_64 or arm64.
@@ -47,9 +48,10 @@ ARGS ?=
 READY := .venv/.ready
 TOOLS := .tools/sam/.ready
 ENGINES := .tools/engines/.ready
+SECURITY := .tools/security/.ready
 
 ##@ Try it
-demo: $(READY) $(TOOLS) ## run the whole product on this machine and check every answer (SCALE=0.1)
+demo: $(READY) $(TOOLS) $(ENGINES) ## run the whole product on this machine and check every answer (SCALE=0.1)
 	$(BIN)/inlay local demo --scale $(SCALE)
 
 up: $(READY) $(TOOLS) ## keep the local AWS running: S3, SQS, the functions, the schedules
@@ -65,6 +67,17 @@ test: test-python test-spark ## run the tests, without the slow ones
 test-python: $(READY) $(TOOLS) $(ENGINES) ## run the tests that need no Java, without the slow ones
 	$(BIN)/python -m pytest tests --ignore=tests/spark -m "not slow" \
 		-n $(JOBS) --dist loadfile $(ARGS)
+
+LEAST := .tools/least/bin/python
+test-least: $(READY) $(TOOLS) ## run what talks to S3 and SQS on the oldest boto3 that pyproject.toml allows
+	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/least
+	@least=$$(sed -n 's/^    "boto3>=\(.*\)",/\1/p' pyproject.toml) && echo "boto3 $$least" && \
+		$(UV) export --quiet --frozen --no-hashes --no-annotate --no-emit-project --no-default-groups \
+			--group dev --no-emit-package boto3 --no-emit-package botocore \
+			--no-emit-package s3transfer > .tools/least/requirements.txt && \
+		$(UV) pip install --quiet --python $(LEAST) -r .tools/least/requirements.txt "boto3==$$least"
+	@$(UV) pip install --quiet --no-deps --python $(LEAST) --editable .
+	$(LEAST) -m pytest tests/store tests/functions tests/local/test_end_to_end.py -m "not slow" $(ARGS)
 
 test-spark: $(READY) ## run the Spark tests, without the slow ones
 	$(BIN)/python -m pytest tests/spark -m "not slow" $(ARGS)
@@ -92,7 +105,10 @@ model: $(READY) ## visit every state of the model of commits, in its large bound
 	$(BIN)/python docs/design/commit_model.py --large --most 3000000
 
 soak-commits: $(READY) ## many tables, processes, kills, faults on the wire, an operator, for MINUTES=10
-	$(BIN)/python benchmarks/soak_commits.py --minutes $(MINUTES) --seed $(SEED)
+	$(BIN)/python benchmarks/soak_commits.py --minutes $(MINUTES) --seed $(SEED) $(if $(CONTROL),--control)
+
+soak: $(READY) $(TOOLS) ## the functions killed at random, messages doubled and lost, for MINUTES=10
+	$(BIN)/python benchmarks/soak_functions.py --minutes $(MINUTES) --seed $(SEED)
 
 mutations: $(READY) ## break the protocol rule by rule and see the simulator catch each
 	$(BIN)/python -m inlay.testing.mutations
@@ -134,12 +150,18 @@ engines: $(ENGINES) ## install DuckDB, pyiceberg and Polars into .tools/engines,
 
 engines-lock: $(UV) ## pin those engines again, from .ci/engines-requirements.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
-		--custom-compile-command "make engines-lock" .ci/engines-requirements.in \
+		--generate-hashes --custom-compile-command "make engines-lock" .ci/engines-requirements.in \
 		-o .ci/engines-requirements.txt
 
 sam-lock: $(UV) ## pin the SAM CLI's dependencies again, from .ci/sam-requirements.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
-		--custom-compile-command "make sam-lock" .ci/sam-requirements.in -o .ci/sam-requirements.txt
+		--generate-hashes --custom-compile-command "make sam-lock" .ci/sam-requirements.in \
+		-o .ci/sam-requirements.txt
+
+security-lock: $(UV) ## pin checkov and pip-audit again, from .ci/security-requirements.in
+	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
+		--generate-hashes --custom-compile-command "make security-lock" .ci/security-requirements.in \
+		-o .ci/security-requirements.txt
 
 layer-lock: $(UV) ## pin the layer's packages again, from uv.lock
 	@# The Lambda runtime brings boto3 and what boto3 needs.
@@ -158,8 +180,14 @@ sbom: $(READY) ## write what the layer and the wheel consist of, as CycloneDX, i
 	$(UV) export --quiet --frozen --no-default-groups --format cyclonedx1.5 \
 		--output-file artifacts/sbom-wheel.json
 
-audit: $(READY) ## look the layer's packages up among known vulnerabilities (needs a network)
-	$(UV) tool run pip-audit --requirement layers/inlay/requirements.hashes --require-hashes --disable-pip
+security: $(SECURITY) $(TOOLS) ## look for weaknesses of the template: cfn-lint and checkov, no finding left
+	.tools/sam/bin/cfn-lint template.yaml
+	.tools/security/bin/checkov --file template.yaml --framework cloudformation --compact --quiet
+
+audit: $(SECURITY) ## look every pinned package up among known vulnerabilities (needs a network)
+	for pinned in layers/inlay/requirements.hashes .ci/*-requirements.txt; do \
+		.tools/security/bin/pip-audit --progress-spinner off --requirement $$pinned \
+			--require-hashes --disable-pip || exit 1; done
 
 clean: ## remove what was built and measured; keep the environments
 	rm -rf .aws-sam .inlay site artifacts .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
@@ -190,15 +218,24 @@ $(READY): pyproject.toml uv.lock | $(UV)
 $(TOOLS): .ci/sam-requirements.txt | $(UV)
 	@echo "installing the SAM CLI into .tools/sam"
 	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/sam
-	@$(UV) pip sync --quiet --python .tools/sam/bin/python .ci/sam-requirements.txt
+	@$(UV) pip sync --quiet --require-hashes --python .tools/sam/bin/python .ci/sam-requirements.txt
+	@touch $@
+
+# An environment of its own again: checkov pins much.
+$(SECURITY): .ci/security-requirements.txt | $(UV)
+	@echo "installing checkov and pip-audit into .tools/security"
+	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/security
+	@$(UV) pip sync --quiet --require-hashes --python .tools/security/bin/python \
+		.ci/security-requirements.txt
 	@touch $@
 
 # The project's own environment has a DuckDB that no Iceberg extension is built for.
 $(ENGINES): .ci/engines-requirements.txt | $(UV)
 	@echo "installing engines of other makers into .tools/engines"
 	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/engines
-	@$(UV) pip sync --quiet --python .tools/engines/bin/python .ci/engines-requirements.txt
+	@$(UV) pip sync --quiet --require-hashes --python .tools/engines/bin/python \
+		.ci/engines-requirements.txt
 	@touch $@
 
-.PHONY: demo up pipeline simulate interleavings model soak-commits mutations test test-python test-spark test-all lint types bench-metadata format docs build deploy sam-local setup tools \
-	engines engines-lock sam-lock layer-lock sbom audit clean distclean help
+.PHONY: demo up pipeline simulate interleavings model soak soak-commits mutations test test-python test-least test-spark test-all lint types bench-metadata format docs build deploy sam-local setup tools \
+	engines engines-lock sam-lock security-lock layer-lock sbom audit security clean distclean help

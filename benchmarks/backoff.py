@@ -5,7 +5,7 @@
 Writers, requests and one server are events on a clock of their own, so that forty writers need neither
 forty processes nor a quiet machine. A request is on its way for about 10 ms, waits for the server, is
 served, and is 10 ms on its way back. An appending writer makes the requests of a warm append (PUT data,
-PUT archive, PUT pointer; after a lost race a wait by `ops.commit.driver.back_off`, GET pointer, again
+PUT archive, PUT pointer; after a lost race a wait by `ops.commit.backoff.back_off`, GET pointer, again
 where it is
 further on than the lost version, and the last two again); the bare loop GET, PUT, PUT, at once again.
 "Worst" counts who is still waiting at the end.
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from inlay.ops.commit.driver import back_off
+from inlay.ops.commit.backoff import back_off
 
 LATENCY = 0.02
 SECONDS = 40.0

@@ -1,34 +1,53 @@
 """What contention costs: many writers appending to one table, against the barest loop there is.
 
-    python benchmarks/contention.py                     # 1, 4, 8, 16 writers as processes, 16 threads
-    python benchmarks/contention.py --crowd             # 40 processes as well
+    python benchmarks/contention.py                               # 1, 4, 8, 16 processes, 16 threads
+    python benchmarks/contention.py --crowd                       # 40 processes as well
+    python benchmarks/contention.py --writers 4,8,16 --threads 0 --rounds 5 --json contention.json
 
-The embedded S3 answers after 20 ms. Each writer appends one row after another for some seconds. The bare
-loop makes the same sequential requests with the same client and as many bytes, without a table: GET the
-pointer, PUT an object, PUT the pointer If-Match, at once again when that was refused. Writer and server
-share this machine's cores: with many writers both loops are bound by them, and by each other's requests.
+The embedded S3 answers after 20 ms. Each writer appends one row after another for some seconds, in a
+process that was started for this measurement. The loops it is held to use the same client and as many
+bytes, without a table:
+
+    bare       GET the pointer, PUT an object, PUT the pointer If-Match; at once again when that was refused
+    archiving  the same, with the archive of the base (If-None-Match: *) beside the object: what any
+               writer of this format must send, and contended like the pointer
+
+Requests are counted at the server. Each round measures all loops one after the other, on tables of its own;
+with several rounds the medians of the ratios within a round are printed as well. Writers and server share
+this machine's cores: a round during which they are busy with something else says little.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
+import statistics
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 import inlay
 from inlay.errors import InlayError
+from inlay.format import keys
 from inlay.ops.commit_queue import Turns
-from inlay.storage.base import Got, IfMatch, Written
+from inlay.storage.base import IF_ABSENT, Got, IfMatch, Written
 from inlay.storage.s3 import S3Store
+
+if TYPE_CHECKING:
+    from inlay.local.aws_process import AwsProcess
 
 BUCKET = "contention"
 LATENCY_MS = 20.0
@@ -49,6 +68,11 @@ class Measured:
     took: list[float] = field(default_factory=list)
     tries: int = 0
     failed: int = 0
+    requests: Counter[str] = field(default_factory=Counter)  # of all, by what was asked for
+
+    @property
+    def requests_each(self) -> float:
+        return self.requests.total() / max(1, len(self.took))
 
     @property
     def rate(self) -> float:
@@ -84,26 +108,37 @@ def append_writer(name: str) -> Write:
     return lambda: table.append(ROW).attempts
 
 
-def bare_writer(name: str) -> Write:
+def bare_writer(name: str, *, archiving: bool = False) -> Write:
     store = S3Store(BUCKET)
+    pointer = f"{name}/{keys.POINTER}"
+    pool = ThreadPoolExecutor(1)
 
     def write() -> int:
         tries = 0
         while True:  # ends: somebody wins each race
             tries += 1
-            got = store.get(f"{name}/pointer")
+            got = store.get(pointer)
             assert isinstance(got, Got)
-            store.put(f"{name}/{uuid.uuid4()}", BODY)
-            swapped = store.put(
-                f"{name}/pointer", BODY + os.urandom(16), condition=IfMatch(got.etag)
-            )
-            if isinstance(swapped, Written):
+            version = int.from_bytes(got.body[:8], "big")
+            archived = None
+            if archiving:
+                key = f"{name}/{keys.archive_key(version)}"
+                archived = pool.submit(store.put, key, got.body, condition=IF_ABSENT)
+            store.put(f"{name}/data/{uuid.uuid4()}", BODY)
+            if archived is not None:
+                archived.result()  # another's is as good
+            new = (version + 1).to_bytes(8, "big") + BODY + os.urandom(16)
+            if isinstance(store.put(pointer, new, condition=IfMatch(got.etag)), Written):
                 return tries
 
     return write
 
 
-KINDS: dict[str, Callable[[str], Write]] = {"append": append_writer, "bare": bare_writer}
+KINDS: dict[str, Callable[[str], Write]] = {
+    "bare": bare_writer,
+    "archiving": partial(bare_writer, archiving=True),
+    "append": append_writer,
+}
 
 
 def _process(
@@ -152,20 +187,20 @@ def in_threads(name: str, writers: int, seconds: float, *, together: bool) -> Me
 
 
 @contextmanager
-def server() -> Iterator[None]:
+def server(latency_ms: float) -> Iterator[AwsProcess]:
     from inlay.local.aws_process import AwsProcess  # slow to import: only here, not in each writer
 
-    with AwsProcess(["s3"], latency_ms=LATENCY_MS) as aws:
+    with AwsProcess(["s3"], latency_ms=latency_ms) as aws:
         os.environ.update(aws.env())
         S3Store(BUCKET).client.create_bucket(Bucket=BUCKET)
-        yield
+        yield aws
 
 
 def new_table(kind: str, name: str) -> None:
-    if kind == "bare":
-        S3Store(BUCKET).put(f"{name}/pointer", BODY)
-    else:
+    if kind == "append":
         inlay.create(f"s3://{BUCKET}/{name}", ROW.schema)
+    else:
+        S3Store(BUCKET).put(f"{name}/{keys.POINTER}", bytes(8) + BODY)
 
 
 def check(name: str, found: Measured) -> None:
@@ -175,13 +210,52 @@ def check(name: str, found: Measured) -> None:
         raise SystemExit(f"{name}: {len(found.took)} appends were acknowledged, {rows} are there")
 
 
+def counted(aws: AwsProcess) -> Counter[str]:
+    """Requests since the last call, by method and kind of object, and those that were refused."""
+    found = Counter[str]()
+    for each in aws.requests():
+        named = each.key.partition("/")[2]
+        what = "pointer" if named == keys.POINTER else named.partition("/")[0] or "bucket"
+        refused = " refused" if each.status in (409, 412) else ""
+        found[f"{each.method} {what}{refused}"] += 1
+    aws.forget_requests()
+    return found
+
+
+HEADINGS = ("writers", "commits/s", "median", "p99", "slowest", "tries", "requests", "failed")
+
+
 def line(what: str, found: Measured, baseline: Measured | None) -> None:
     ratio = "" if baseline is None else f"{found.rate / baseline.rate:6.2f}"
     print(
-        f"{what:<24} {found.rate:9.1f} {found.at(0.5):8.3f} {found.at(0.99):8.3f} {found.at(1):8.3f}"
-        f" {found.tries / max(1, len(found.took)):7.1f} {found.failed:6} {ratio:>7}",
+        f"{what:<26} {found.rate:9.1f} {found.at(0.5):8.3f} {found.at(0.99):8.3f} {found.at(1):8.3f}"
+        f" {found.tries / max(1, len(found.took)):8.1f} {found.requests_each:8.1f} {found.failed:8}"
+        f" {ratio:>6}",
         flush=True,
     )
+
+
+def ratios(found: Mapping[str, Measured], baseline: str) -> dict[str, float]:
+    """Of the append to a loop in the same round."""
+    append, loop = found["append"], found[baseline]
+    return {
+        "rate": append.rate / loop.rate,
+        "requests": append.requests_each / loop.requests_each,
+        "slowest": append.at(1) / loop.at(1),
+    }
+
+
+def measure(aws: AwsProcess, count: int, number: int, seconds: float) -> dict[str, Measured]:
+    found: dict[str, Measured] = {}
+    for kind in KINDS:
+        name = f"{kind}-{count}-{number}"
+        new_table(kind, name)
+        counted(aws)
+        found[kind] = in_processes(kind, name, count, seconds)
+        found[kind].requests = counted(aws)
+        line(f"{count} processes, {kind}", found[kind], found["bare"])
+    check(f"append-{count}-{number}", found["append"])
+    return found
 
 
 def main() -> None:
@@ -190,31 +264,56 @@ def main() -> None:
     parser.add_argument("--crowd", action="store_true", help="40 processes as well")
     parser.add_argument("--threads", type=int, default=16, help="threads of one process; 0: none")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=1, help="of all loops, for medians of ratios")
+    parser.add_argument("--latency-ms", type=float, default=LATENCY_MS, help="of each request")
+    parser.add_argument("--json", type=Path, help="write every figure to this file")
     options = parser.parse_args()
     counts = [int(n) for n in options.writers.split(",") if n] + [40] * options.crowd
 
-    print(f"{LATENCY_MS:.0f} ms a request, {options.seconds:.0f} s each; times in seconds")
-    print(f"{'writers':<24} {'commits/s':>9} {'median':>8} {'p99':>8} {'worst':>8}", end="")
-    print(f" {'tries':>7} {'failed':>6} {'ratio':>7}")
-    with server():
+    print(f"{options.latency_ms:.0f} ms a request, {options.seconds:.0f} s each; times in seconds")
+    print(f"{HEADINGS[0]:<26} {HEADINGS[1]:>9}", *(f"{h:>8}" for h in HEADINGS[2:]), " ratio")
+    figures: list[dict[str, Any]] = []
+    with server(options.latency_ms) as aws:
         for count in counts:
-            found: dict[str, Measured] = {}
-            for kind in ("bare", "append"):
-                name = f"{kind}-{count}"
-                new_table(kind, name)
-                found[kind] = in_processes(kind, name, count, options.seconds)
-                line(f"{count} processes, {kind}", found[kind], found["bare"])
-            check(f"append-{count}", found["append"])
+            rounds = [measure(aws, count, n, options.seconds) for n in range(options.rounds)]
+            for found in rounds:
+                figures += [
+                    {
+                        "writers": count,
+                        "loop": kind,
+                        "commits_per_second": each.rate,
+                        "median": each.at(0.5),
+                        "slowest": each.at(1),
+                        "requests_each": each.requests_each,
+                        "requests": dict(each.requests),
+                    }
+                    for kind, each in found.items()
+                ]
+            for baseline in ("bare", "archiving"):
+                of_all = [ratios(found, baseline) for found in rounds]
+                middle = {k: statistics.median(r[k] for r in of_all) for k in of_all[0]}
+                print(
+                    f"{count} processes, append to {baseline}, median of {len(rounds)}:",
+                    ", ".join(f"{k} {v:.2f}" for k, v in middle.items()),
+                )
+            commits = len(rounds[-1]["append"].took) or 1
+            print("  requests of an append:", end=" ")
+            each_kind = rounds[-1]["append"].requests.most_common()
+            print(", ".join(f"{k} {n / commits:.1f}" for k, n in each_kind), flush=True)
         if options.threads:
             measured: dict[bool, Measured] = {}
             for together in (False, True):
                 name = f"threads-{together}"
                 new_table("append", name)
+                counted(aws)
                 found_here = in_threads(name, options.threads, options.seconds, together=together)
+                found_here.requests = counted(aws)
                 measured[together] = found_here
                 how = "sharing swaps" if together else "each alone"
                 line(f"{options.threads} threads, {how}", found_here, measured[False])
                 check(name, found_here)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":

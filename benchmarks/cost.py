@@ -31,7 +31,7 @@ import inlay
 from inlay.local.aws_process import AwsProcess
 from inlay.local.stack import environment
 from inlay.ops.commit.driver import commit
-from inlay.plan.change import Change
+from inlay.plan.change import AddFiles, Change
 
 PAGE = Path(__file__).parents[1] / "docs" / "COST.md"
 BUCKET = "cost"
@@ -295,7 +295,7 @@ def fill(t: inlay.Table, files: int, *, batch: int = 500) -> None:
             stats = {**entry.stats, field: bounds}
             added.append(replace(entry, key=key, sequence=None, stats=stats))
         # The context of a table is nobody's business but a benchmark's.
-        commit(t._ctx, Change(operation="append", add=tuple(added)))
+        commit(t._ctx, Change(operation="append", updates=(AddFiles(tuple(added)),)))
 
 
 def make(uri: str) -> inlay.Table:

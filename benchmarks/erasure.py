@@ -27,7 +27,7 @@ from inlay.ops.erase.receipt import verify_receipt
 from inlay.ops.erase.request import advance_erasures, open_erasure
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
-from inlay.plan.change import Request
+from inlay.plan.change import Request, SetProperties
 from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import NO_USAGE, MeteredStore, Usage
 
@@ -93,10 +93,10 @@ class Bench:
             ctx = self.ctx
             if len(ids) == FULL_ROWS:
                 from inlay.ops.commit.driver import commit
-                from inlay.plan.change import Change, Edit
+                from inlay.plan.change import Change
 
                 groups = {"write.row_group_rows": str(FULL_ROWS // GROUPS)}
-                commit(ctx, Change(operation="set_properties", edit=Edit(properties=groups)))
+                commit(ctx, Change(operation="set_properties", updates=(SetProperties(groups),)))
             append(ctx, pa.table(arrays, schema=schema))
 
     def fresh(self) -> Context:

@@ -29,15 +29,15 @@ import pyarrow.parquet as pq
 
 from inlay.format.entry import ColumnStats, DataFile, KeyRange, Marker
 from inlay.format.entry_json import Types, file_to_json
+from inlay.ops.commit.base import known_requests
 from inlay.ops.commit.driver import Committed, commit
-from inlay.ops.commit.idempotency import known_requests
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.maintain.cluster_metadata import cluster_metadata
-from inlay.ops.metadata.load import Loaded, load_entries, load_matching, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_matching, load_pointer
 from inlay.ops.read.scan import Scan
 from inlay.ops.schema.create import create
 from inlay.parse import parse_predicate
-from inlay.plan.change import Change, Request
+from inlay.plan.change import AddFiles, AddMarkers, Change, RemoveFiles, Request
 from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore, Usage
 
@@ -92,7 +92,7 @@ class Bench:
     rng: random.Random = field(default_factory=lambda: random.Random(7))
     store: MeteredStore = field(init=False)
     ctx: Context = field(init=False)
-    loaded: Loaded = field(init=False)
+    loaded: LoadedTable = field(init=False)
     made: int = 0
 
     def __post_init__(self) -> None:
@@ -146,7 +146,7 @@ class Bench:
             stats={i + 1: ColumnStats(a, b, 0) for i, (a, b) in enumerate(bounds)},
         )
 
-    def commit(self, change: Change, *, cold: bool = False) -> Loaded:
+    def commit(self, change: Change, *, cold: bool = False) -> LoadedTable:
         base = load_pointer(self.fresh()) if cold else self.loaded
         done = commit(self.ctx, change, base=base)
         assert isinstance(done, Committed)
@@ -154,12 +154,12 @@ class Bench:
         return done.loaded
 
     def append(self, count: int, *, cold: bool = False) -> None:
-        self.commit(Change(operation="append", add=self.files(count)), cold=cold)
+        self.commit(Change(operation="append", updates=(AddFiles(self.files(count)),)), cold=cold)
 
     def delete(self, *, cold: bool = False) -> None:
         low = 1_000_000 + self.rng.randrange(max(self.made, 1)) * ROWS * 4
         marker = Marker(id=self.ctx.new_id(), body=KeyRange(1, low, low + 3))
-        self.commit(Change(operation="delete", add_markers=(marker,)), cold=cold)
+        self.commit(Change(operation="delete", updates=(AddMarkers((marker,)),)), cold=cold)
 
     def replace_file(self, *, cold: bool = False) -> None:
         """What a delete that rewrites files does, where it finds one."""
@@ -173,7 +173,15 @@ class Bench:
             if tasks:
                 break
         self.loaded = replace(base, state=state)
-        self.commit(Change(operation="delete", remove=(tasks[0].file.key,), add=self.files(1)))
+        self.commit(
+            Change(
+                operation="delete",
+                updates=(
+                    RemoveFiles((tasks[0].file.key,)),
+                    AddFiles(self.files(1)),
+                ),
+            )
+        )
 
     def grow(self, total: int) -> None:
         while self.made < total:
@@ -367,7 +375,7 @@ def scattered(files: int) -> list[Row]:
     bench = Bench(scattered=True)
     bench.grow(files)
     some = bench.file()
-    bench.commit(Change(operation="append", add=(some,)))
+    bench.commit(Change(operation="append", updates=(AddFiles((some,)),)))
     where = f"orderkey = {some.stats[1].lower}"
     before = query(bench, "plan a query on the key", where)
     used, cpu = measure(bench, 1, lambda: void(cluster_metadata(bench.fresh())))

@@ -16,7 +16,7 @@ from tests.metadata.tables import Table
 
 from inlay.format.entry import Marker, Vector
 from inlay.ops.publish.publish import publish
-from inlay.plan.change import Change, Edit
+from inlay.plan.change import AddFiles, AddMarkers, Change, SetProperties
 
 APPENDS = 20
 
@@ -36,10 +36,12 @@ def measured(table: Table) -> tuple[int, int, int, float]:
 
 def table_of(files: int) -> Table:
     table = Table()
-    table.commit(Change(operation="set_properties", edit=Edit(properties={"publish.format": "v3"})))
+    table.commit(
+        Change(operation="set_properties", updates=(SetProperties({"publish.format": "v3"}),))
+    )
     for start in range(0, files, 10_000):
         count = min(10_000, files - start)
-        table.commit(Change(operation="ingest", add=table.files(count)))
+        table.commit(Change(operation="ingest", updates=(AddFiles(table.files(count)),)))
     return table
 
 
@@ -68,7 +70,7 @@ def main() -> None:
         vector = Marker(
             id=table.ctx.new_id(), body=Vector("tombstone/x.puffin", 4, 40, 1), file=entry.key
         )
-        table.commit(Change(operation="delete", add_markers=(vector,)))
+        table.commit(Change(operation="delete", updates=(AddMarkers((vector,)),)))
         puts, up, gets, seconds = measured(table)
         print(f"{'':>9}        vector: {puts} PUT {up / 1000:.1f} KB {gets} GET", key and "")
 

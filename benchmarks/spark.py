@@ -6,12 +6,14 @@ TPC-H lineitem is written into a table in a local folder. Each query then runs n
 own Parquet files and on the table, in turns; printed are the best wall times and their ratio. The floor
 is a source written in Python that does nothing but yield ready-made batches of the same shape: what is
 above it is ours, the rest is Spark's way from Python to the JVM. `--deletes` runs the queries once more
-with deletes pending, which native Parquet does not see.
+with deletes pending, which native Parquet does not see. `--writes` appends the rows instead, beside
+`df.write.parquet` with the same codec, also by CPU of the whole tree of processes.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -27,7 +29,8 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 import inlay
-from inlay.spark import count, local_session, read
+from inlay.spark import append, count, local_session, read
+from inlay.spark.types import arrow_for
 
 Run = Callable[[Any, str], Any]
 
@@ -219,12 +222,67 @@ def floor(query: Query, rows: int, spark: Any, _: str) -> Any:
     return total(frame) if len(frame.columns) > 1 else by_mode(frame)
 
 
+def tree_cpu() -> float:
+    """CPU seconds of this process and all below it, those that have ended included (Linux)."""
+    ticks, parents = {}, {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        process = int(stat.parent.name)
+        parents[process] = int(fields[1])
+        ticks[process] = sum(map(int, fields[11:15]))
+    found = {os.getpid()}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return sum(ticks[process] for process in found) / os.sysconf("SC_CLK_TCK")
+
+
+def compare_writes(spark: Any, source: str, folder: Path, times: int) -> None:
+    """Appends of all rows: by Spark alone, by `append`, by the source."""
+    frame = spark.read.option("recursiveFileLookup", "true").parquet(source)
+    schema = arrow_for(frame.schema)
+    frame = frame.repartition(SLOTS).cache()
+    rows = frame.count()
+
+    tables = {
+        (way, n): inlay.create(f"file://{folder}/{way} {n}", schema).uri
+        for way in ("native", "source")
+        for n in range(times + 1)
+    }
+    ways: dict[str, Callable[[int], Any]] = {
+        "df.write.parquet": lambda n: frame.write.option("compression", "zstd").parquet(
+            f"{folder}/parquet {n}"
+        ),
+        "inlay.spark.append": lambda n: append(frame, tables["native", n]),
+        'format("inlay")': lambda n: append(frame, tables["source", n], native="never"),
+    }
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    cpu: dict[str, list[float]] = {way: [] for way in ways}
+    for number in range(times + 1):
+        for way, write in ways.items():
+            started, used = time.perf_counter(), tree_cpu()
+            write(number)
+            if number:  # the first round warms up
+                seconds[way].append(time.perf_counter() - started)
+                cpu[way].append(tree_cpu() - used)
+    header = ("wall", "ratio", "CPU", "ratio")
+    print(f"{f'append of {rows:,} rows':<34}" + "".join(f"{name:>9}" for name in header))
+    for way in ways:
+        wall, used = min(seconds[way]), min(cpu[way])
+        base_wall, base_cpu = min(seconds["df.write.parquet"]), min(cpu["df.write.parquet"])
+        numbers = f"{wall:>8.2f}s{wall / base_wall:>9.2f}{used:>8.2f}s{used / base_cpu:>9.2f}"
+        print(f"{way:<34}{numbers}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Inlay in Spark beside native Parquet")
     parser.add_argument("--scale", type=float, default=1.0, help="TPC-H scale; 1 is 6M rows")
     parser.add_argument("--times", type=int, default=3, help="measured runs of each query")
     parser.add_argument("--folder", type=Path, help="kept, and used again by the next run")
     parser.add_argument("--deletes", action="store_true", help="once more with deletes pending")
+    parser.add_argument("--writes", action="store_true", help="appends instead of queries")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = (asked.folder or Path(scratch)).absolute()
@@ -235,6 +293,9 @@ def main() -> None:
         )
         spark.dataSource.register(ReadyMade)
         print(f"{lines.count():,} rows in {lines.files().num_rows} files")
+        if asked.writes:
+            compare_writes(spark, f"{lines.uri}/data", Path(scratch), asked.times)
+            return
         compare(spark, lines.uri, asked.times, same_answers=not lines.tombstones().num_rows)
         if asked.deletes:
             lines.delete("l_orderkey BETWEEN 200000 AND 300000")

@@ -36,7 +36,7 @@ import spark_requests  # before whatever opens stores
 from inlay.format.keys import data_key
 from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.metadata.load import load_pointer
-from inlay.plan.change import Change
+from inlay.plan.change import AddFiles, Change
 from inlay.spark import count, explain, local_session, read
 from inlay.spark.cluster import cluster
 from inlay.spark.connect import connect
@@ -186,7 +186,9 @@ def many(report: Report, folder: Path, files: int, *, compacting: bool) -> None:
             (place / key).parent.mkdir(parents=True, exist_ok=True)
             (place / key).hardlink_to(place / entry.key)
             links.append(replace(entry, key=key, sequence=None))
-        change = Change(operation="append", add=tuple(links), uploaded_us=loaded.date_us)
+        change = Change(
+            operation="append", uploaded_us=loaded.date_us, updates=(AddFiles(tuple(links)),)
+        )
         expect_committed(ctx, commit(ctx, change, base=loaded))
         return f"{files:,} files in one commit"
 

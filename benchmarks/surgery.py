@@ -146,7 +146,9 @@ class RecordingStore:
         self.parts[number] = memoryview(self.data)[byte_range.start : byte_range.end]
         return Part(number, "")
 
-    def complete_multipart(self, key: str, upload: str, parts: Sequence[Part]) -> Written:
+    def complete_multipart(
+        self, key: str, upload: str, parts: Sequence[Part], **_: object
+    ) -> Written:
         self.requests += 1
         return Written("etag", 0)
 

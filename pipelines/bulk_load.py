@@ -18,6 +18,7 @@ from typing import Any
 import inlay
 from inlay.errors import InvalidRequest, TableExists
 from inlay.format.properties import Properties
+from inlay.spark import append
 from inlay.spark.types import arrow_for
 from pipelines.job import names, parser, progress, rows_of, run, source_arguments
 
@@ -82,14 +83,14 @@ def _load(spark: Any, asked: argparse.Namespace, table: inlay.Table, files: list
     order = [by_id[found] for found in table.snapshot.sort_by]
     if order:
         number = asked.files or _files_of(frame, table)
-        frame = frame.repartitionByRange(number, *order).sortWithinPartitions(*order)
+        frame = frame.repartitionByRange(number, *order)  # sorted by who writes it
     elif asked.files:
         frame = frame.repartition(asked.files)
-    writer = frame.write.format("inlay").mode("append")
+    identity = None
     if asked.request_id:
         part = f" {files[0]} … {files[-1]} ({len(files)})" if files else ""
-        writer = writer.option("requestId", asked.request_id + part)
-    writer.save(asked.table)
+        identity = asked.request_id + part
+    append(frame, asked.table, request_id=identity)
 
 
 def _table(frame: Any, asked: argparse.Namespace) -> inlay.Table:

@@ -6,6 +6,7 @@ mistake. What the model leaves out, and what each rule is for, stands in commit_
 
     python docs/design/commit_model.py                  # the bounds of CI, about half a minute
     python docs/design/commit_model.py --large          # minutes
+    python docs/design/commit_model.py --walks 100000   # every actor and fault at once, at random
     python docs/design/commit_model.py --without compare_archive
 
 A state is a tuple; a step is one request to the store, or its failure. Breadth first, so what is printed
@@ -15,6 +16,7 @@ for a broken invariant is a shortest way to it.
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import time
 from collections import deque
@@ -39,11 +41,13 @@ FILES = "a file that is needed is there"
 ERASED = "nothing erased comes back"
 
 RULES = {
-    "look_after_doubt": Rule(ONCE),
+    "look_after_doubt": Rule(ONCE, ("ask_the_ledger",)),
+    "ask_the_ledger": Rule(ONCE),
     "compare_archive": Rule(SAME),
     "look_for_successor": Rule(BACK),
     "compare_table_in_look": Rule(
-        ONCE, ("create_on_clean_ground", "compare_archive", "look_for_successor")
+        ONCE,
+        ("create_on_clean_ground", "compare_archive", "look_for_successor", "ask_the_ledger"),
     ),
     "create_on_clean_ground": Rule(SAME, ("compare_archive", "look_for_successor")),
     "repair_archives_first": Rule(REAL),
@@ -57,8 +61,9 @@ RULES = {
 
 
 class Snapshot(NamedTuple):
-    """What the pointer or an archive holds. `lineage[n]` is the commit that made version n + 1; a commit
-    of a writer adds that writer's row, and its file. `boundary`: the garbage boundary."""
+    """What the pointer or an archive holds. `lineage[n]` is the commit that made version n + 1 (SKIPPED: a
+    number that a repair left out); a commit of a writer adds that writer's row, and its file. `boundary`:
+    the garbage boundary. Equal snapshots are equal bytes, and have one ETag."""
 
     table: int
     lineage: tuple[str, ...]
@@ -76,7 +81,8 @@ class Snapshot(NamedTuple):
 
 
 class Writer(NamedTuple):
-    """An append: `at` is the next step. `file` and `date`: the upload and a time from before it."""
+    """An append under a request id: `at` is the next step. `file` and `date`: the upload and a time from
+    before it."""
 
     at: str = "load"
     base: Snapshot | None = None
@@ -85,6 +91,7 @@ class Writer(NamedTuple):
     attempt: int = 0
     tries: int = 0
     landed: int = 0  # ghost: swaps of this writer that took effect
+    stalled: bool = False  # ghost: its base was put back while it was about to swap
 
 
 class Collector(NamedTuple):
@@ -106,6 +113,15 @@ class State(NamedTuple):
     lost: int = 0  # answers that may still be lost
     touched: bool = False  # ghost: an operator has taken acknowledged versions away
     erased: int = -1  # ghost: the time of the erasure that is closed
+    # Swaps on their way: the base whose ETag they carry, what they write, whose they are, and whether the
+    # base was put back meanwhile.
+    late: frozenset[tuple[Snapshot, Snapshot, int, bool]] = frozenset()
+    stalled: frozenset[str] = (
+        frozenset()
+    )  # ghost: commits on a base that was put back under a writer
+    alone: bool = (
+        False  # ghost: what an operator overwrote was the one version after what he put back
+    )
 
 
 @dataclass(frozen=True)
@@ -116,6 +132,7 @@ class Bounds:
     attempts: int = 2
     crashes: int = 0
     lost: int = 0
+    late: bool = False  # a swap may also arrive after its writer has looked
     operator: int = 0
     puts_back: bool = True  # the operator may put an older pointer back, not only delete it
     repairs: int = 0
@@ -123,13 +140,6 @@ class Bounds:
     skew: int = 0  # LastModified may be so far behind Date
     erasure: bool = False
     commits_before: int = 0  # versions there are at the start, beyond the first
-
-    @property
-    def promises(self) -> tuple[str, ...]:
-        """Of three writers one may have stalled since before an operator put its base back: its swap
-        fits then, and only the next commit finds it."""
-        stalled = self.operator > 0 and self.writers > 2
-        return tuple(n for n in INVARIANTS if not (stalled and n in (BACK, REAL)))
 
 
 @dataclass
@@ -165,6 +175,9 @@ class Model:
         for n, writer in enumerate(s.writers):
             if writer.at in DONE:
                 continue
+            # Writers begin alike: they are numbered in the order in which they begin.
+            if n and writer == Writer() and s.writers[n - 1] == Writer():
+                break
             for what, after in self.write(s, n, writer):
                 yield f"writer {n}: {what}", after
             if s.crashes and writer.at != "load":
@@ -173,6 +186,8 @@ class Model:
                     put(s, n, writer._replace(at="dead"))._replace(crashes=s.crashes - 1),
                 )
         for n, collector in enumerate(s.collectors):
+            if n and collector == Collector() and s.collectors[n - 1] == Collector():
+                break
             for what, after in self.collect(s, collector):
                 done = list(after.collectors)
                 done[n] = COLLECTED[0]
@@ -180,6 +195,11 @@ class Model:
         if s.now < self.bounds.hours:
             yield "an hour passes", s._replace(now=s.now + 1)
         yield from self.operate(s)
+        for message in s.late:
+            base, mine, n, stalled = message
+            rest = s._replace(late=s.late - {message})
+            if s.pointer == base or not self.has("swap_on_condition"):
+                yield f"writer {n}: a late swap lands", swapped(rest, n, mine, stalled)
         if self.bounds.erasure:
             yield from self.erase(s)
 
@@ -191,7 +211,13 @@ class Model:
                     yield "finds no table", put(s, n, w._replace(at="error"))
                     return
                 known = w._replace(base=s.pointer, tries=0)
-                if w.file:
+                applied = any(c.startswith(f"w{n}.") for c in s.pointer.lineage)
+                if applied and self.has("ask_the_ledger"):
+                    yield (
+                        "finds its request in the ledger",
+                        put(s, n, w._replace(at="acknowledged")),
+                    )
+                elif w.file:
                     yield "loads again", put(s, n, known._replace(at="plan"))
                 else:
                     yield "loads", put(s, n, known._replace(at="upload", date=s.now))
@@ -243,10 +269,10 @@ class Model:
     def swap(self, s: State, n: int, w: Writer) -> Iterator[tuple[str, State]]:
         assert w.base is not None
         mine = w.base._replace(lineage=(*w.base.lineage, f"{w.file}/{w.attempt}"))
-        fits = s.pointer is not None and s.pointer.commit == w.base.commit
+        fits = s.pointer == w.base
         if fits or (not self.has("swap_on_condition") and s.pointer is not None):
-            landed = s._replace(pointer=mine)
-            then = w._replace(landed=w.landed + 1)
+            landed = swapped(s, n, mine, w.stalled)
+            then = landed.writers[n]
             yield "swaps", put(landed, n, then._replace(at="acknowledged"))
             if s.lost:
                 yield (
@@ -256,7 +282,11 @@ class Model:
         else:
             yield "is refused", put(s, n, w._replace(at="look"))
         if s.lost:
-            yield "does not arrive", put(s._replace(lost=s.lost - 1), n, w._replace(at="look"))
+            fewer = s._replace(lost=s.lost - 1)
+            yield "does not arrive", put(fewer, n, w._replace(at="look"))
+            if self.bounds.late:
+                sent = fewer.late | {(w.base, mine, n, w.stalled)}
+                yield "arrives later", put(fewer._replace(late=sent), n, w._replace(at="look"))
 
     def look(self, s: State, n: int, w: Writer) -> tuple[str, State]:
         """Did my commit land? No answer of the swap is asked."""
@@ -286,7 +316,7 @@ class Model:
     def again(self, w: Writer, **more: object) -> Writer:
         if w.attempt + 1 >= self.bounds.attempts:
             return w._replace(at="contended")
-        return w._replace(at="load", attempt=w.attempt + 1, **more)  # type: ignore[arg-type]
+        return w._replace(at="load", attempt=w.attempt + 1, stalled=False, **more)  # type: ignore[arg-type]
 
     def collect(self, s: State, c: Collector) -> Iterator[tuple[str, State]]:
         """Section 11. Its commit is one step: how commits race is what the writers are for."""
@@ -335,14 +365,14 @@ class Model:
         return held._replace(pointer=new)
 
     def operate(self, s: State) -> Iterator[tuple[str, State]]:
-        """An operator puts an older pointer back (by two versions or more: GUARANTEES, 1), or deletes
-        the pointer, or creates a table; and repairs."""
+        """An operator puts an older pointer back, by one version or more, or deletes the pointer, or
+        creates a table; and repairs."""
         if s.operator:
             rest = s._replace(operator=s.operator - 1, touched=True)
             if s.pointer is not None:
                 for version, found in s.archives if self.bounds.puts_back else ():
-                    if version <= s.pointer.version - 2 and found.table == s.pointer.table:
-                        yield f"operator: puts version {version} back", rest._replace(pointer=found)
+                    if version < s.pointer.version and found.table == s.pointer.table:
+                        yield f"operator: puts version {version} back", put_back(rest, found)
                 yield "operator: deletes the pointer", rest._replace(pointer=None)
         if s.pointer is None and s.touched:
             clean = not s.archives
@@ -354,14 +384,20 @@ class Model:
                 yield "operator: repairs", after
 
     def repair(self, s: State) -> State | None:
-        """Section 10, 5: a commit of its own on the newest archive that follows on the pointer."""
+        """Section 10, 5: a commit of its own on the newest archive that follows on the pointer; where it
+        does not follow, on the pointer, past the numbers that are taken."""
         version, newest = s.archives[-1]
+        oldest = newest.oldest
         if s.pointer is not None:
-            if version <= s.pointer.version or newest.table != s.pointer.table:
+            now = s.pointer
+            own = dict(s.archives).get(now.version)
+            if version <= now.version:
                 return None
-            if newest.lineage[: s.pointer.version] != s.pointer.lineage:
-                return None
-        mended = newest._replace(lineage=(*newest.lineage, "repair"), boundary=s.now)
+            follows = newest.table == now.table and newest.lineage[: now.version] == now.lineage
+            if not follows or own not in (None, now):
+                skipped = (SKIPPED,) * (version - now.version)
+                newest, oldest = now._replace(lineage=now.lineage + skipped), version + 1
+        mended = newest._replace(lineage=(*newest.lineage, "repair"), boundary=s.now, oldest=oldest)
         held = s._replace(pointer=mended, repairs=s.repairs - 1, touched=True)
         return archived(held, mended) if self.has("repair_archives_first") else held
 
@@ -378,6 +414,7 @@ class Model:
                 yield "eraser: opens", opened._replace(erased=s.now)
 
 
+SKIPPED = "skipped"
 DONE = frozenset({"acknowledged", "error", "unknown", "contended", "dead"})
 # What a collector becomes by the step that was yielded last.
 COLLECTED: list[Collector] = [Collector()]
@@ -385,8 +422,29 @@ COLLECTED: list[Collector] = [Collector()]
 
 def put(s: State, n: int, writer: Writer) -> State:
     if writer.at in DONE and writer.base is not None:
-        writer = writer._replace(base=None, date=-1, tries=0)  # not looked at any more
+        writer = writer._replace(
+            base=None, date=-1, tries=0, stalled=False
+        )  # not looked at any more
     return s._replace(writers=(*s.writers[:n], writer, *s.writers[n + 1 :]))
+
+
+def swapped(s: State, n: int, mine: Snapshot, stalled: bool) -> State:
+    """A swap of writer n takes effect."""
+    w = s.writers[n]
+    writers = (*s.writers[:n], w._replace(landed=w.landed + 1), *s.writers[n + 1 :])
+    found = s.stalled | {mine.commit} if stalled else s.stalled
+    return s._replace(pointer=mine, writers=writers, stalled=found)
+
+
+def put_back(s: State, found: Snapshot) -> State:
+    """The bytes of an archive, over the pointer: who is about to swap them out will find their ETag."""
+    writers = tuple(
+        w._replace(stalled=True) if w.base == found and w.at in ("swap", "look") else w
+        for w in s.writers
+    )
+    late = frozenset((b, m, n, stalled or b == found) for b, m, n, stalled in s.late)
+    alone = s.alone or found.version + 1 not in dict(s.archives)
+    return s._replace(pointer=found, writers=writers, late=late, alone=alone)
 
 
 def archived(s: State, snapshot: Snapshot) -> State:
@@ -447,19 +505,22 @@ def versions_read_what_they_were(s: State, model: Model) -> bool:
 
 
 def archives_were_versions(s: State, model: Model) -> bool:
-    """No archive of a version beyond the pointer's base that its lineage does not have: a feed would
-    tell of rows that never were. (An operator's own deeds are undone by repair.)"""
+    """The archive of the pointer's own version is the pointer: a feed would otherwise read versions that
+    never were. (What an operator has done is undone by repair.)"""
     if s.pointer is None or (s.touched and "repair" not in s.pointer.lineage):
         return True
-    held = dict(s.archives)
-    found = held.get(s.pointer.version)
-    return found is None or found == s.pointer
+    found = dict(s.archives).get(s.pointer.version)
+    return found is None or found == s.pointer or s.pointer.commit in s.stalled
 
 
 def not_written_to_when_back(s: State, model: Model) -> bool:
-    """No commit on a pointer that an operator put back, while the archives that follow it are there."""
+    """No commit on a pointer that an operator put back while archives that follow are there, but for one:
+    that of a writer who was about to swap when its base came back. Nobody commits on that one either. Of a
+    version that stood in the pointer alone nothing is there that could follow."""
     p = s.pointer
-    if not s.touched or p is None or file_of(p.commit) is None:
+    if not s.touched or s.alone or p is None or file_of(p.commit) is None:
+        return True
+    if p.commit in s.stalled:
         return True
     found = dict(s.archives).get(p.version)
     return found is None or found == p
@@ -529,6 +590,25 @@ def check(
     return Found(len(came), time.monotonic() - began)
 
 
+def walk(
+    model: Model, seed: int, *, promises: Iterable[str] = tuple(INVARIANTS), most: int = 200
+) -> tuple[str | None, tuple[str, ...]]:
+    """One random way to where nobody can go on; the promise that was broken on it, and the way."""
+    rng = random.Random(seed)
+    held = {name: INVARIANTS[name] for name in promises}
+    state, way = model.start(), list[str]()
+    for _ in range(most):
+        after = list(model.steps(state))
+        if not after:
+            break
+        what, state = rng.choice(after)
+        way.append(what)
+        for name, holds in held.items():
+            if not holds(state, model):
+                return name, tuple(way)
+    return None, tuple(way)
+
+
 def way_to(came: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
     way: list[str] = []
     at = came[state]
@@ -538,21 +618,46 @@ def way_to(came: dict[State, tuple[State, str] | None], state: State) -> tuple[s
     return tuple(reversed(way))
 
 
-# Three writers and two collectors with every fault at once are the large bounds; CI visits, whole, what
-# each rule is about.
+# CI visits, whole, what each rule is about. The large bounds are visited whole as well, but for the last:
+# every actor and every fault at once, as far as `--most` goes, and beyond that by random walks.
 BOUNDS = (
     Bounds("three writers", writers=3, attempts=3, crashes=1, lost=1),
-    Bounds("three writers, two lost answers", writers=3, attempts=2, crashes=0, lost=2),
+    Bounds("three writers, two lost answers", writers=3, attempts=2, crashes=0, lost=2, late=True),
     Bounds("operator", writers=2, attempts=2, lost=1, operator=1, repairs=1, commits_before=3),
+    Bounds("late swaps", writers=2, lost=2, late=True, operator=1, repairs=1, commits_before=2),
     Bounds("creation", writers=2, lost=1, operator=1, puts_back=False, commits_before=1),
     Bounds("clocks", writers=1, collectors=2, attempts=2, crashes=1, hours=3, skew=1),
     Bounds("erasure", writers=1, collectors=1, attempts=2, hours=2, skew=1, erasure=True),
 )
+EVERYTHING = Bounds(
+    "everything",
+    writers=3,
+    collectors=2,
+    crashes=1,
+    lost=2,
+    late=True,
+    operator=2,
+    repairs=1,
+    hours=2,
+    skew=1,
+    erasure=True,
+    commits_before=2,
+)
 LARGE = (
     *BOUNDS,
     Bounds("erasure of two", writers=2, collectors=1, hours=2, skew=1, erasure=True),
-    Bounds("all", writers=3, collectors=2, attempts=2, crashes=1, lost=1, hours=2, skew=1),
-    Bounds("operator, three writers", writers=3, lost=1, operator=1, repairs=1, commits_before=3),
+    Bounds("all but the operator", writers=3, collectors=2, crashes=1, lost=1, hours=1, skew=1),
+    Bounds(
+        "operator, three writers",
+        writers=3,
+        lost=1,
+        late=True,
+        operator=1,
+        repairs=1,
+        commits_before=3,
+    ),
+    Bounds("two deeds", writers=2, lost=1, late=True, operator=2, repairs=2, commits_before=3),
+    EVERYTHING,
 )
 
 
@@ -565,11 +670,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--large", action="store_true", help="the large bounds")
     parser.add_argument("--without", choices=sorted(RULES), help="leave a rule out")
     parser.add_argument("--most", type=int, default=5_000_000, help="states to visit of each")
+    parser.add_argument(
+        "--walks", type=int, default=0, help="random ways through everything at once"
+    )
     options = parser.parse_args(arguments)
     without = left_out(options.without) if options.without else frozenset()
     broken = 0
+    if options.walks:
+        steps = 0
+        for seed in range(options.walks):
+            promise, way = walk(Model(EVERYTHING, without), seed)
+            steps += len(way)
+            if promise is not None:
+                broken += 1
+                print(f"  BROKEN: {promise} (walk {seed})", *way, sep="\n    ")
+        print(f"{options.walks} random ways through everything: {steps} steps, {broken} broken")
+        return 1 if broken else 0
     for bounds in LARGE if options.large else BOUNDS:
-        found = check(Model(bounds, without), promises=bounds.promises, most=options.most)
+        found = check(Model(bounds, without), most=options.most)
         extent = "" if found.whole else ", not all"
         print(f"{bounds.name}: {found.states} states{extent}, {found.seconds:.1f} s", flush=True)
         if found.broken:

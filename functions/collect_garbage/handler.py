@@ -1,6 +1,6 @@
 """Expires old versions and deletes what nothing can reach; the only function that deletes objects.
 
-Runs by schedule on every table, or as the event says: `{"table": "orders", "grace_days": 0.5,
+Runs by schedule on every table, or on one as the event says: `{"table": "orders", "grace_days": 0.5,
 "dry_run": true}`. It also brings erasures to their end, which takes some runs: `{"erasures_only": true}`
 is for those in between, and leaves other tables alone. `{"landing_only": true}` sends landed files that no
 event told of to be ingested.
@@ -16,9 +16,8 @@ from inlay.functions import settings
 from inlay.functions.landing import sweep_landing
 from inlay.functions.observe import observed, tell_erasures, tell_work
 from inlay.functions.requests import MaintenanceRequest
-from inlay.functions.rounds import run_round
-from inlay.functions.tables import table_context, usage_of
-from inlay.functions.validation import validated
+from inlay.functions.rounds import Round, maintain
+from inlay.functions.tables import landing_names, table_context, usage_of
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.maintain.expire import expire
 from inlay.ops.metadata.load import load_pointer
@@ -29,35 +28,51 @@ _DAY_SECONDS = 86_400
 
 @observed
 def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
-    asked = validated(MaintenanceRequest, event)
+    return maintain(event, context, collect_table, round_of)
 
-    def work(table: str, seconds: float) -> Mapping[str, Any]:
-        ctx = table_context(table)
-        loaded = load_pointer(ctx)
-        snapshot = loaded.snapshot
-        if asked.erasures_only and not snapshot.erasures:
-            return {}
-        expired = expire(ctx, dry_run=asked.dry_run)
-        collected = collect_garbage(
-            ctx,
-            grace_seconds=_grace_seconds(snapshot, asked),
-            dry_run=asked.dry_run,
-            # Fetched only where a receipt may have to be signed.
-            hmac_key=settings.erasure_key() if snapshot.erasures else None,
-            retention_days=settings.retention_days(),
-            life_seconds=LIFE_SECONDS if asked.life_seconds is None else asked.life_seconds,
-            clock_margin_seconds=asked.clock_margin_seconds,
-        )
-        tell_erasures(table, snapshot.erasures, collected.waiting, now_us=loaded.date_us)
-        return {
-            "expire": tell_work(table, "expire", expired, None),
-            "collect_garbage": tell_work(table, "collect_garbage", collected, usage_of(ctx)),
-        }
 
-    def sweep(table: str, seconds: float) -> Mapping[str, Any]:
-        return {"landing": sweep_landing(table)}
+def round_of(asked: MaintenanceRequest) -> Round:
+    if asked.landing_only:
+        return Round(is_there, names=landing_names, metric="LandingRounds")
+    if asked.erasures_only:
+        return Round(has_erasure, metric="ErasureRounds")
+    return Round(is_there)
 
-    return run_round(asked.table, context, sweep if asked.landing_only else work)
+
+def is_there(table: str) -> bool:
+    load_pointer(table_context(table))
+    return True
+
+
+def has_erasure(table: str) -> bool:
+    return bool(load_pointer(table_context(table)).snapshot.erasures)
+
+
+def collect_table(asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any]:
+    assert asked.table is not None
+    if asked.landing_only:
+        return {"landing": sweep_landing(asked.table, settle_seconds=asked.settle_seconds)}
+    ctx = table_context(asked.table)
+    loaded = load_pointer(ctx)
+    snapshot = loaded.snapshot
+    if asked.erasures_only and not snapshot.erasures:
+        return {}
+    expired = expire(ctx, dry_run=asked.dry_run)
+    collected = collect_garbage(
+        ctx,
+        grace_seconds=_grace_seconds(snapshot, asked),
+        dry_run=asked.dry_run,
+        # Fetched only where a receipt may have to be signed.
+        hmac_key=settings.erasure_key() if snapshot.erasures else None,
+        retention_days=settings.retention_days(),
+        life_seconds=LIFE_SECONDS if asked.life_seconds is None else asked.life_seconds,
+        clock_margin_seconds=asked.clock_margin_seconds,
+    )
+    tell_erasures(asked.table, snapshot.erasures, collected.waiting, now_us=loaded.date_us)
+    return {
+        "expire": tell_work(asked.table, "expire", expired, None),
+        "collect_garbage": tell_work(asked.table, "collect_garbage", collected, usage_of(ctx)),
+    }
 
 
 def _grace_seconds(snapshot: Snapshot, asked: MaintenanceRequest) -> float | None:

@@ -16,7 +16,7 @@ from inlay.functions import settings
 from inlay.functions.deletes import apply_delete
 from inlay.functions.messages import (
     forward_delete,
-    most_received_first,
+    messages_of,
     process,
     sent_time_us,
     tell_rewrite,
@@ -33,7 +33,7 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
     def message(record: SQSRecord) -> None:
         delete_message(record, erased)
 
-    answer = process({**event, "Records": most_received_first(event)}, context, message)
+    answer = process(messages_of(event), context, message)
     # One hint for each table, also after a redelivery: the first delivery may have ended just before.
     for table in sorted(erased):
         tell_rewrite(table)

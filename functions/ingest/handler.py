@@ -16,9 +16,8 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from inlay.errors import InlayError
 from inlay.functions.arrivals import Arrival, read_arrivals
 from inlay.functions.ingest_arrivals import failure_of, ingest_arrivals
-from inlay.functions.messages import bury_message, is_batch, most_received_first, process
+from inlay.functions.messages import TimeLeft, bury_message, is_batch, messages_of, process
 from inlay.functions.observe import observed, tell_failure
-from inlay.functions.rounds import TimeLeft
 from inlay.functions.tables import store
 from inlay.functions.validation import parse_json
 from inlay.functions.verdict import Fate, fate_of
@@ -31,7 +30,7 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 
 def _batch(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
     """All messages in one go, one commit for each table; then each message by itself."""
-    records = most_received_first(event)
+    records = messages_of(event)
     told = {r["messageId"]: _arrivals_or_error(r["body"]) for r in records}
     arrivals = [a for found in told.values() if not isinstance(found, InlayError) for a in found]
     outcomes = iter(ingest_arrivals(arrivals, TimeLeft(context)))
@@ -47,7 +46,7 @@ def _batch(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
         if failure is not None:
             raise failure
 
-    return process({**event, "Records": records}, context, settle)
+    return process(records, context, settle)
 
 
 def _arrivals_or_error(body: str) -> Sequence[Arrival] | InlayError:

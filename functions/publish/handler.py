@@ -8,22 +8,23 @@ takes one request. One that cannot be published keeps its last publication; the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from inlay.errors import Unpublishable
 from inlay.format.properties import is_published
-from inlay.functions.messages import is_batch, process
+from inlay.functions import settings
+from inlay.functions.messages import is_batch, messages_of, process
 from inlay.functions.observe import count, observed, tell_failure, tell_work
 from inlay.functions.pointers import swapped_tables
-from inlay.functions.requests import MaintenanceRequest
-from inlay.functions.rounds import run_round
-from inlay.functions.tables import table_context, usage_of
-from inlay.functions.validation import validated
+from inlay.functions.requests import MaintenanceRequest, read_round
+from inlay.functions.rounds import Round, maintain
+from inlay.functions.tables import TABLES, store, table_context, usage_of
+from inlay.functions.validation import parse_json
 from inlay.ops.metadata.load import load_pointer
-from inlay.ops.publish.publish import publish
+from inlay.ops.publish.publish import is_published_whole, publish
 
 
 @observed
@@ -32,19 +33,32 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
         done: set[str] = set()
 
         def message(record: SQSRecord) -> None:
-            for table in swapped_tables(record.body):
+            for table in tables_of(record.body):
                 if table not in done:
                     publish_table(table)
                     done.add(table)
 
-        return process(event, context, message)
+        return process(messages_of(event), context, message)
 
-    asked = validated(MaintenanceRequest, event)
+    def work(asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any]:
+        assert asked.table is not None
+        return publish_table(asked.table)
 
-    def work(table: str, seconds: float) -> Mapping[str, Any]:
-        return publish_table(table)
+    return maintain(event, context, work, lambda _: Round(has_work))
 
-    return run_round(asked.table, context, work)
+
+def tables_of(text: str) -> Sequence[str]:
+    """The tables that a message is about: those whose pointers were swapped, or one of a round."""
+    said = parse_json(text)
+    if isinstance(said, dict) and "table" in said:
+        return [read_round(text).table]
+    return swapped_tables(said, bucket=store().bucket, tables=f"{settings.prefix()}{TABLES}")
+
+
+def has_work(table: str) -> bool:
+    ctx = table_context(table)
+    snapshot = load_pointer(ctx).snapshot
+    return is_published(snapshot.properties) and not is_published_whole(ctx, snapshot)
 
 
 def publish_table(table: str) -> Mapping[str, Any]:
@@ -58,5 +72,4 @@ def publish_table(table: str) -> Mapping[str, Any]:
         tell_failure(error, fate="the last publication stays", message_id=table)
         count(table, {"Unpublishable": 1})
         return {"unpublishable": error.message}
-    count(table, {"Unpublishable": 0})
     return {"publish": tell_work(table, "publish", result, usage_of(ctx))}

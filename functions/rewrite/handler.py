@@ -1,6 +1,6 @@
 """Turns delete markers into absent rows, by row-group surgery where that is cheaper; erasures first.
 
-The queue and the schedule say only where to look: what there is to do stands in the tables' snapshots.
+The queue and the rounds say only where to look: what there is to do stands in the tables' snapshots.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from inlay.functions import settings
 from inlay.functions.deletes import apply_delete
-from inlay.functions.messages import is_batch, process, sent_time_us, tell_rewrite
+from inlay.functions.messages import (
+    is_batch,
+    messages_of,
+    process,
+    seconds_left,
+    sent_time_us,
+    tell_rewrite,
+)
 from inlay.functions.observe import count, logger, observed, tell_failures, tell_work
 from inlay.functions.requests import (
     MAX_HOPS,
@@ -22,9 +29,8 @@ from inlay.functions.requests import (
     RewriteRequest,
     read_rewrite,
 )
-from inlay.functions.rounds import run_round, seconds_left
+from inlay.functions.rounds import Round, maintain
 from inlay.functions.tables import table_context, usage_of
-from inlay.functions.validation import validated
 from inlay.ops.erase.request import advance_erasures
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_pointer
@@ -43,14 +49,18 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
             else:
                 delete_rows(asked.delete, record)
 
-        return process(event, context, message)
+        return process(messages_of(event), context, message)
 
-    asked = validated(MaintenanceRequest, event)
+    def work(asked: MaintenanceRequest, seconds: float) -> Mapping[str, Any]:
+        assert asked.table is not None
+        return rewrite_table(RewriteRequest(table=asked.table), seconds)
 
-    def work(table: str, seconds: float) -> Mapping[str, Any]:
-        return rewrite_table(RewriteRequest(table=table), seconds)
+    return maintain(event, context, work, lambda _: Round(has_work))
 
-    return run_round(asked.table, context, work)
+
+def has_work(table: str) -> bool:
+    snapshot = load_pointer(table_context(table)).snapshot
+    return snapshot.totals.markers > 0 or bool(snapshot.erasures)
 
 
 def delete_rows(asked: DeleteRequest, record: SQSRecord) -> None:

@@ -70,7 +70,7 @@ def test_help_loads_neither_arrow_nor_boto3() -> None:
         "from inlay.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "heavy = {'pyarrow', 'boto3', 'botocore', 'lark', 'moto', 'pyspark'} & set(sys.modules)\n"
+        "heavy = {'pyarrow', 'boto3', 'botocore', 'moto', 'pyspark'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

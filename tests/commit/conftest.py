@@ -14,9 +14,9 @@ from inlay.format import keys
 from inlay.format.entry import ColumnStats, DataFile
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.schema.create import create
-from inlay.plan.change import Change
+from inlay.plan.change import AddFiles, Change
 from inlay.storage.faults import FaultyStore, Plan, Sent, all_goes_well
 from inlay.storage.memory import MemoryStore
 
@@ -57,13 +57,13 @@ class World:
 
         return context(_Noting(FaultyStore(self.store, plan, before=note), self.bodies))
 
-    def pointer(self) -> Loaded:
+    def pointer(self) -> LoadedTable:
         return load_pointer(self.ctx)
 
     def files(self) -> list[str]:
         return sorted(f.key for f in load_entries(self.ctx, self.pointer().state).files())
 
-    def append(self, key: str, **more: Any) -> Loaded:
+    def append(self, key: str, **more: Any) -> LoadedTable:
         """Somebody else commits."""
         done = commit(self.ctx, append_of(key, **more))
         assert isinstance(done, Committed)
@@ -101,7 +101,7 @@ def file(key: str, rows: int = 10) -> DataFile:
 
 
 def append_of(*names: str, **more: Any) -> Change:
-    return Change(operation="append", add=tuple(file(n) for n in names), **more)
+    return Change(operation="append", **more, updates=(AddFiles(tuple(file(n) for n in names)),))
 
 
 def at(verb: str, key: str, do: Callable[[], object], *, nth: int = 1) -> Callable[[Sent], None]:

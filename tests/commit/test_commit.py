@@ -21,10 +21,11 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot, encode_snapshot
 from inlay.ops.commit import driver as commit_module
-from inlay.ops.commit.driver import Committed, Skipped, commit, create_pointer
+from inlay.ops.commit import register
+from inlay.ops.commit.driver import Committed, Skipped, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.schema.create import create
-from inlay.plan.change import Change, Edit, Request
+from inlay.plan.change import Change, MoveBoundary, Request, SetProperties
 from inlay.plan.metadata import pointer_budget as fit
 from inlay.storage.base import Got
 from inlay.storage.faults import Fate, FaultyStore, Killed, once
@@ -76,7 +77,7 @@ def test_a_base_that_others_have_gone_on_from_is_rebased_not_believed(world):
 
 
 def test_a_refusal_of_ones_own_success_is_not_believed(world):
-    done = commit(world.faulty(the_swap(Fate.REFUSED)), append_of("a"))
+    done = commit(world.faulty(the_swap(Fate.TWICE)), append_of("a"))
     assert isinstance(done, Committed)
     assert done.attempts == 1
     assert world.pointer().snapshot.version == 2
@@ -101,7 +102,7 @@ def test_a_swap_that_never_arrives_is_given_up_as_unknown(world):
 
     with pytest.raises(OutcomeUnknown):
         commit(world.faulty(never), append_of("a"))
-    assert world.sent.count(("put", keys.POINTER)) == commit_module.MAX_SWAPS
+    assert world.sent.count(("put", keys.POINTER)) == register.MAX_SWAPS
     assert world.pointer().snapshot.version == 1
 
 
@@ -193,7 +194,7 @@ def test_an_archive_that_a_racer_wrote_first_is_fine(world):
     assert world.files() == ["a"]
 
 
-@pytest.mark.parametrize("fate", [Fate.LOST, Fate.UNSENT, Fate.REFUSED, Fate.RACE])
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.UNSENT, Fate.TWICE, Fate.RACE])
 def test_an_archive_that_goes_wrong_is_written_again(world, fate):
     base = world.pointer().raw
     ctx = world.faulty(once(fate, verb="put", key=f"{ROOT}/{ARCHIVE_1}"))
@@ -252,7 +253,7 @@ def ledger_segments(loaded):
 
 
 def others_go_on(world):
-    commit(world.ctx, Change(operation="set_properties", edit=Edit(properties={"a": "b"})))
+    commit(world.ctx, Change(operation="set_properties", updates=(SetProperties({"a": "b"}),)))
 
 
 def test_a_loser_keeps_the_segments_that_come_out_the_same(world):
@@ -269,7 +270,7 @@ def test_segments_older_than_the_boundary_are_written_again(world):
     def collect() -> None:
         world.now_us[0] += 3600 * 1_000_000
         boundary = world.now_us[0] - 1_000_000
-        commit(world.ctx, Change(operation="collect_garbage", edit=Edit(boundary_us=boundary)))
+        commit(world.ctx, Change(operation="collect_garbage", updates=(MoveBoundary(boundary),)))
 
     done = commit(world.faulty(before=at("put", POINTER, collect)), MANY_EVENTS)
     assert done.attempts == 2
@@ -283,7 +284,7 @@ def test_files_uploaded_before_the_boundary_are_stale(world):
 
     def collect() -> None:
         boundary = uploaded + 1
-        commit(world.ctx, Change(operation="collect_garbage", edit=Edit(boundary_us=boundary)))
+        commit(world.ctx, Change(operation="collect_garbage", updates=(MoveBoundary(boundary),)))
 
     with pytest.raises(StaleUpload):
         commit(
@@ -300,7 +301,7 @@ def test_commit_times_rise_although_the_stores_clock_stands_still(world):
 # -- creating -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fate", [Fate.LOST, Fate.REFUSED, Fate.UNSENT, Fate.RACE])
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.TWICE, Fate.UNSENT, Fate.RACE])
 def test_a_create_whose_answer_goes_wrong_is_found(world, fate):
     world.store.delete([POINTER])
     loaded = create(world.faulty(the_swap(fate)), pa.schema([("id", pa.int64())]))
@@ -310,7 +311,7 @@ def test_a_create_whose_answer_goes_wrong_is_found(world, fate):
 
 def test_a_create_over_a_table_is_refused(world):
     snapshot = decode_snapshot(world.pointer().raw, key=POINTER)
-    assert create_pointer(world.ctx, replace(snapshot, table_id="another")) is None
+    assert register.create(world.ctx, replace(snapshot, table_id="another")) is None
     with pytest.raises(TableExists):
         create(world.ctx, pa.schema([("id", pa.int64())]))
 

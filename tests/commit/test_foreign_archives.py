@@ -7,6 +7,7 @@ one was. None of it may make a version read other rows than it had, or an acknow
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pyarrow as pa
@@ -19,19 +20,21 @@ from inlay.errors import (
     InlayError,
     NewerFormat,
     OutcomeUnknown,
+    StoreUnavailable,
     TableNotFound,
     TableReplaced,
 )
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot, encode_snapshot
 from inlay.ops.collect_garbage import collect_garbage
-from inlay.ops.commit.driver import Committed, commit
+from inlay.ops.commit.driver import Committed, Skipped, commit
 from inlay.ops.metadata.load import load_entries, load_version
 from inlay.ops.schema.create import create
 from inlay.ops.verify.repair import repair
 from inlay.ops.verify.table import verify
+from inlay.plan.change import Request
 from inlay.plan.metadata.state import State
-from inlay.storage.base import Got
+from inlay.storage.base import Got, Written
 from inlay.storage.faults import Fate, Killed, once
 
 from .conftest import POINTER, ROOT, append_of, at
@@ -234,6 +237,160 @@ def test_the_same_bytes_put_again_are_not_another_history(world):
     assert world.files() == ["a", "b", "c"]
 
 
+# -- writers who stalled since before the pointer went back ---------------------------------------
+
+
+def stalled_at_its_swap(world, do, *names):
+    """A writer has archived its base; `do` happens; then its swap arrives."""
+    return commit(world.faulty(before=at("put", POINTER, do)), append_of(*names))
+
+
+def test_a_swap_fits_a_pointer_whose_bytes_came_back_and_the_next_commit_finds_it(world):
+    """Equal bytes have equal ETags: the store cannot tell, and nothing is there that the writer would have
+    to ask for. Its commit is real, it is told so, and it is the last one until a repair."""
+    world.append("a")  # version 2, the base
+
+    def others_and_an_operator():
+        for name in ("b", "c", "d"):
+            world.append(name)  # versions 3 to 5
+        go_back_to(world, 2)
+
+    done = stalled_at_its_swap(world, others_and_an_operator, "s")
+    assert isinstance(done, Committed) and done.loaded.snapshot.version == 3
+    assert world.files() == ["a", "s"]
+    before = world.pointer().raw
+    # The same writer, going on from what it committed, and one that has just come.
+    for base in (done.loaded, None):
+        with pytest.raises(ForeignArchives):
+            commit(world.ctx, append_of("e"), base=base)
+    with pytest.raises(ForeignArchives):
+        collect_garbage(world.ctx)
+    assert world.pointer().raw == before
+    mended(world)
+    assert world.files() == ["a", "s"]  # acknowledged, and there
+    assert world.append("e").snapshot.version == 6
+    assert not broken(world)
+
+
+def test_a_swap_that_arrives_twice_makes_its_own_version_again(world):
+    """A duplicate of a request that was answered long ago meets the ETag it was for."""
+    world.append("a")
+    sent = {}
+
+    class Keeping:
+        def __getattr__(self, name):
+            return getattr(world.store, name)
+
+        def put(self, key, body, **how):
+            if key == POINTER:
+                sent.update(body=body, how=how)
+            return world.store.put(key, body, **how)
+
+    commit(replace(world.ctx, store=Keeping()), append_of("b"))  # version 3
+    for name in ("c", "d"):
+        world.append(name)
+    third = world.store.get(archive(3)).body
+    go_back_to(world, 2)
+    world.store.put(POINTER, sent["body"], **sent["how"])
+    assert world.store.get(POINTER).body == third
+    with pytest.raises(ForeignArchives):
+        world.append("e")
+    mended(world)
+    assert world.files() == ["a", "b", "c"]
+    assert not broken(world)
+
+
+def test_a_pointer_put_back_by_one_version_costs_that_one_and_no_other(world):
+    """That version stood in the pointer alone. A writer who has read it is refused; whoever has not sees
+    a table that never had it, and every other version stays what it was."""
+    world.append("a")
+    lost = world.append("b")  # version 3
+    go_back_to(world, 2)
+    assert not broken(world)
+    with pytest.raises(ForeignArchives):
+        commit(world.ctx, append_of("c"), base=lost)
+    # That writer has archived what it had read, and so the next one knows as well.
+    with pytest.raises(ForeignArchives):
+        world.append("c")
+    mended(world)
+    assert world.files() == ["a", "b"]
+    assert files_at(world, 2) == ["a"]
+
+
+@pytest.mark.parametrize("when", ["before the others", "after the others"])
+def test_a_pointer_put_back_by_one_version_is_written_to_where_nobody_has_read_it(world, when):
+    world.append("a")
+    lost = world.append("b")  # version 3
+    go_back_to(world, 2)
+    if when == "after the others":
+        world.append("c")  # another version 3
+        world.append("d")
+    with pytest.raises(ForeignArchives) if when == "before the others" else nullcontext():
+        commit(world.ctx, append_of("e"), base=lost)
+    if when == "before the others":
+        mended(world)
+    expected = ["a", "b"] if when == "before the others" else ["a", "c", "d", "e"]
+    assert world.files() == expected
+    assert files_at(world, 2) == ["a"]
+    assert not broken(world)
+
+
+def test_a_swap_that_landed_and_was_undone_by_an_operator_is_done_again(world):
+    """The writer's answer was lost, and the pointer is the base again when it looks: once, and told so."""
+    world.append("a")
+    base = world.store.get(POINTER).body
+    ctx = world.faulty(
+        once(Fate.LOST, verb="put", key=POINTER),
+        at("get", POINTER, lambda: world.store.put(POINTER, base), nth=2),
+    )
+    assert isinstance(commit(ctx, append_of("b")), Committed)
+    assert world.files() == ["a", "b"]
+    assert not broken(world)
+
+
+@pytest.mark.parametrize("request_id", ["r", None])
+def test_a_swap_that_arrives_after_it_was_lost_and_undone_is_applied_once_by_its_request(
+    world, request_id
+):
+    """The writer looks and has lost to another; the operator takes that other version away; now the swap
+    arrives, and somebody goes on from it. Only the ledger knows that what the writer is about to plan again
+    is there (found by the model, docs/design/commit_model.py)."""
+    world.append("a")
+    base = world.store.get(POINTER).body
+    late = {}
+
+    class Delayed:
+        """The first swap does not arrive yet."""
+
+        def __init__(self, inner):
+            self._inner = inner
+
+        def __getattr__(self, name):
+            return getattr(self._inner, name)
+
+        def put(self, key, body, **how):
+            if key != POINTER or late:
+                return self._inner.put(key, body, **how)
+            late.update(body=body, how=how)
+            world.append("b")
+            raise StoreUnavailable("no answer", key=key)
+
+    def undone_and_late():
+        world.store.put(POINTER, base)
+        assert isinstance(world.store.put(POINTER, late["body"], **late["how"]), Written)
+        world.append("c")
+
+    ctx = world.faulty(before=at("put", archive(3), undone_and_late))
+    request = None if request_id is None else Request.of(request_id)
+    done = commit(replace(ctx, store=Delayed(ctx.store)), append_of("s", request=request))
+    if request_id is None:
+        assert isinstance(done, Committed)
+        assert world.files() == ["a", "c", "s", "s"]  # as docs/GUARANTEES.md says
+    else:
+        assert isinstance(done, Skipped) and done.version == 3
+        assert world.files() == ["a", "c", "s"]
+
+
 # -- repair and stalled writers -------------------------------------------------------------------
 
 
@@ -293,7 +450,7 @@ class _Denied:
         return self._inner.get(key, **how)
 
 
-@pytest.mark.parametrize("fate", [Fate.LOST, Fate.REFUSED])
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.TWICE])
 @pytest.mark.parametrize("error", [AccessDenied("you may not"), OSError("no route"), KeyError("x")])
 def test_whatever_keeps_the_look_from_looking_the_outcome_is_unknown(world, error, fate):
     ctx = world.faulty(once(fate, verb="put", key=POINTER))
@@ -376,7 +533,7 @@ class Story:
     def commit(self):
         self.number += 1
         name = f"file-{self.number:03}"
-        fate = self.rng.choice([Fate.DONE] * 4 + [Fate.LOST, Fate.REFUSED, Fate.RACE, Fate.UNSENT])
+        fate = self.rng.choice([Fate.DONE] * 4 + [Fate.LOST, Fate.TWICE, Fate.RACE, Fate.UNSENT])
         key = self.rng.choice(
             [POINTER, archive(self.rng.randrange(1, max(self.told, default=1) + 1))]
         )

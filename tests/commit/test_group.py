@@ -12,11 +12,10 @@ import inlay
 from inlay.errors import InlayError, OutcomeUnknown, RequestReused, StaleUpload
 from inlay.format import keys
 from inlay.ops.commit.driver import Committed, Skipped, commit
-from inlay.ops.commit.group import commit_all, commit_together
+from inlay.ops.commit.group import commit_all, commit_together, may_join, merge, only_appends
 from inlay.ops.commit_queue import Turns
 from inlay.ops.metadata.load import load_pointer
-from inlay.plan.change import Change, Edit, Request
-from inlay.plan.commit.group import may_join, merge, only_appends
+from inlay.plan.change import AdvanceStream, Change, MoveBoundary, RemoveFiles, Request
 from inlay.storage.faults import Fate, Killed, once
 
 from .conftest import POINTER, append_of, at
@@ -90,8 +89,8 @@ def test_when_all_were_applied_before_nothing_is_committed(world):
 
 def test_a_stale_upload_takes_itself_out_and_nobody_else(world):
     old = world.pointer().date_us
-    boundary = Edit(boundary_us=old + 1)
-    commit(world.ctx, Change(operation="collect_garbage", edit=boundary))
+    boundary = MoveBoundary(old + 1)
+    commit(world.ctx, Change(operation="collect_garbage", updates=(boundary,)))
     changes = [append_of("a", uploaded_us=old), append_of("b", uploaded_us=old + 1)]
     one, two = commit_all(world.ctx, changes, base=world.pointer())
     assert isinstance(one, StaleUpload)
@@ -122,8 +121,10 @@ def test_events_of_a_batch_are_told_apart(world):
 
 def test_only_what_adds_files_shares():
     assert only_appends(append_of("a", request=request("a"), uploaded_us=1))
-    assert not only_appends(Change(operation="delete", remove=("a",)))
-    assert not only_appends(append_of("a", edit=Edit(stream=("q", 1))))
+    assert not only_appends(Change(operation="delete", updates=(RemoveFiles(("a",)),)))
+    append = append_of("a")
+    moved_on = (*append.updates, AdvanceStream("q", 1))
+    assert not only_appends(replace(append, updates=moved_on))
 
 
 def test_twins_and_other_operations_do_not_join():
@@ -137,7 +138,7 @@ def test_twins_and_other_operations_do_not_join():
 def test_a_merged_change_is_as_old_as_its_oldest_upload():
     merged = merge([append_of("a", uploaded_us=7), append_of("b"), append_of("c", uploaded_us=5)])
     assert merged.uploaded_us == 5
-    assert [f.key for f in merged.add] == ["a", "b", "c"]
+    assert [f.key for f in merged.added] == ["a", "b", "c"]
 
 
 # -- threads --------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from inlay.errors import InvalidRequest
 from inlay.local.aws_process import AwsProcess
 from inlay.local.demo import play as playing
 from inlay.local.demo.play import DemoOptions, play
+from inlay.local.demo.readers import engines_python
 from inlay.local.demo.steps import STEPS, land
 from inlay.local.demo.world import World
 from inlay.local.runtime import find_emulator
@@ -41,6 +42,9 @@ def test_every_step_agrees_with_duckdb(
     assert "What to try next" in out
     for step in STEPS:
         assert out.count(step.title) >= 2, f"{step.title} is not told and summed up"
+    if engines_python(ROOT / "template.yaml") is not None:
+        for name in ("DuckDB by Iceberg", "pyiceberg"):
+            assert out.count(f"✓ {name}") == 2, "once published, after each step"
     # A delete: the pointer, its archive and the swap, and the publish function's look at the new pointer.
     assert "4 requests (2 GET, 2 PUT)" in out
 

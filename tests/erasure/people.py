@@ -23,7 +23,7 @@ from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
 from inlay.ops.write.ingest import Source, ingest
 from inlay.parquet.read.reader import Wanted, read_tasks
-from inlay.plan.change import Change, Request
+from inlay.plan.change import Change, Request, SetProperties
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.scan import plan_scan
 from inlay.storage.base import Location
@@ -159,9 +159,8 @@ class People:
 
 def touch(ctx: Context) -> None:
     """A commit that changes nothing that matters."""
-    from inlay.plan.change import Edit
 
-    commit(ctx, Change(operation="touch", edit=Edit(properties={"my.owner": ctx.new_id()})))
+    commit(ctx, Change(operation="touch", updates=(SetProperties({"my.owner": ctx.new_id()}),)))
 
 
 def new_people(*, versioned: bool = False) -> People:

@@ -106,7 +106,7 @@ def test_it_ends_after_a_crash_at_some_requests() -> None:
 
 
 def test_it_ends_after_answers_were_lost_or_refused() -> None:
-    _strike_all(True, (Fate.LOST, Fate.REFUSED), stride=13)
+    _strike_all(True, (Fate.LOST, Fate.TWICE), stride=13)
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_it_ends_after_a_crash_at_any_request(versioned: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("versioned", [False, True])
-@pytest.mark.parametrize("fate", [Fate.UNSENT, Fate.LOST, Fate.RACE, Fate.REFUSED])
+@pytest.mark.parametrize("fate", [Fate.UNSENT, Fate.LOST, Fate.RACE, Fate.TWICE])
 def test_it_ends_whatever_answer_is_lost(fate: Fate, versioned: bool) -> None:
     _strike_all(versioned, (fate,), stride=1)
 
@@ -208,6 +208,6 @@ def test_erasures_together_and_late_deletes_survive_crashes_at_some_requests() -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fate", [Fate.KILLED_BEFORE, Fate.KILLED_AFTER, Fate.LOST, Fate.REFUSED])
+@pytest.mark.parametrize("fate", [Fate.KILLED_BEFORE, Fate.KILLED_AFTER, Fate.LOST, Fate.TWICE])
 def test_erasures_together_and_late_deletes_survive_crashes_at_any_request(fate: Fate) -> None:
     _strike_crowd((fate,), stride=1)

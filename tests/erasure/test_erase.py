@@ -21,7 +21,7 @@ from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_version
 from inlay.ops.schema.partitioning import set_partitioning
 from inlay.ops.write.append import append
-from inlay.plan.change import Change, Edit, Request
+from inlay.plan.change import Change, Request, SetRefs
 from inlay.storage.base import DeleteFailure, Location
 from inlay.storage.faults import FaultyStore
 
@@ -304,7 +304,7 @@ def test_the_oracle_sees_each_secret_before_the_erasure(people: People) -> None:
 
 def _ref(people: People, name: str, ref: Ref | None) -> None:
     people.time.sleep(1)
-    commit(people.ctx, Change(operation="tag", edit=Edit(refs={name: ref})))
+    commit(people.ctx, Change(operation="tag", updates=(SetRefs({name: ref}, {}),)))
 
 
 def test_a_hold_that_comes_with_the_last_commit_keeps_the_predicate(

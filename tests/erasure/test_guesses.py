@@ -169,7 +169,7 @@ def test_nobody_sets_or_takes_away_the_salt() -> None:
     people.append(*ids_with())
     people.delete(is_who(1), request=Request.of("a", body="a"))
     table = inlay.open(people.ctx.uri, context=people.ctx)
-    with pytest.raises(InvalidRequest, match="kept by the library itself"):
+    with pytest.raises(InvalidRequest, match="maintained by the library"):
         table.set_properties(ledger__salt="x:1:1")
     salt = people.snapshot.properties["ledger.salt"]
     table.set_properties(ledger__salt=None)

@@ -17,7 +17,7 @@ from inlay.ops.metadata.load import load_entries, load_pointer
 from inlay.ops.refs.merge import merge
 from inlay.ops.refs.refs import branch
 from inlay.ops.write.append import append
-from inlay.plan.change import Change, Edit
+from inlay.plan.change import AddFiles, Change, RemoveFiles, SetProperties
 from inlay.storage.metered import MeteredStore
 
 from .people import People, is_who, new_people, rows
@@ -73,8 +73,8 @@ def test_an_erasure_does_not_read_again_what_surgery_made_of_own_files(
 
 def test_rows_that_ingest_cut_by_partition_are_own() -> None:
     people = new_people()
-    reencode = Edit(properties={"ingest.unused_dictionary_entries": "reencode"})
-    commit(people.ctx, Change(operation="set_properties", edit=reencode))
+    reencode = SetProperties({"ingest.unused_dictionary_entries": "reencode"})
+    commit(people.ctx, Change(operation="set_properties", updates=(reencode,)))
     table = rows(list(range(30)))
     coded = table["city"].combine_chunks().dictionary_encode()
     more = type(coded).from_arrays(coded.indices, [*coded.dictionary.to_pylist(), "nowhere"])
@@ -104,11 +104,9 @@ def test_a_merge_keeps_what_says_that_a_file_is_foreign() -> None:
     people.store.put(people.ctx.key(legacy.key), body)
     people.time.sleep(1)
     now = load_pointer(work.ctx)
-    commit(
-        work.ctx,
-        Change(operation="rewrite", add=(legacy,), remove=(cut.key,), uploaded_us=now.date_us),
-        base=now,
-    )
+    updates = (AddFiles((legacy,)), RemoveFiles((cut.key,)))
+    change = Change(operation="rewrite", updates=updates, uploaded_us=now.date_us)
+    commit(work.ctx, change, base=now)
     merge(people.ctx, "work")
     [found] = [f for f in files(people) if f.key == legacy.key]
     assert found.is_foreign

@@ -17,6 +17,7 @@ from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.verify.table import verify
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
+from inlay.plan.change import ExpireAll
 from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
 
 from .people import WHO, People, ids_with, is_named, is_who, new_people, rows
@@ -170,7 +171,7 @@ def test_a_tag_made_with_the_last_look_keeps_the_predicate(monkeypatch: pytest.M
     real = sweep.commit
 
     def commit(ctx, change, *, base=None):
-        if change.edit.expire_all and "late" not in people.snapshot.refs:
+        if change.of(ExpireAll) and "late" not in people.snapshot.refs:
             tag(people.ctx, "late", Ref(kind="tag", version=opened - 1))
         return real(ctx, change, base=base)
 

@@ -11,6 +11,7 @@ from inlay.ops.context import SystemClock
 from inlay.ops.schema.create import create
 from inlay.storage.directory import DirectoryStore
 from inlay.storage.open import open_store
+from inlay.storage.s3 import S3Store
 
 from .oracle import views
 from .people import NAME, SCHEMA, SECRETS, WHO, People, ids_with, new_people
@@ -55,29 +56,13 @@ def _at(store: Any, root: str) -> People:
 
 
 @pytest.fixture(params=[False, True], ids=["unversioned", "versioned"])
-def s3_people(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    moto = pytest.importorskip("moto.server")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://{host}:{port}")
-        import boto3
-
-        client = boto3.client("s3")
-        bucket = f"lake-of-people-{request.param_index}"
-        client.create_bucket(Bucket=bucket)
-        if request.param:
-            client.put_bucket_versioning(
-                Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
-            )
-        store, _ = open_store(f"s3://{bucket}")
-        yield _at(store, "tables/people"), client
-    finally:
-        server.stop()
+def s3_people(request: pytest.FixtureRequest, s3_store: S3Store) -> Any:
+    client = s3_store.client
+    if request.param:
+        client.put_bucket_versioning(
+            Bucket=s3_store.bucket, VersioningConfiguration={"Status": "Enabled"}
+        )
+    return _at(s3_store, "tables/people"), client
 
 
 def test_a_table_in_a_bucket(s3_people: Any) -> None:

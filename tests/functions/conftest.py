@@ -47,6 +47,16 @@ class Queues:
         assert all(value["StringValue"] for value in attributes.values()), "SQS wants values"
         self.sent.append(message)
 
+    def send_message_batch(self, **request: Any) -> dict[str, Any]:
+        assert 0 < len(request["Entries"]) <= 10, "SQS takes ten entries"
+        for each in request["Entries"]:
+            self.send_message(QueueUrl=request["QueueUrl"], MessageBody=each["MessageBody"])
+        return {"Successful": request["Entries"]}
+
+    def get_queue_attributes(self, **request: Any) -> dict[str, Any]:
+        [name] = request["AttributeNames"]
+        return {"Attributes": {name: str(len(self.bodies(request["QueueUrl"])))}}
+
     def change_message_visibility_batch(self, **request: Any) -> None:
         assert len(request["Entries"]) <= 10, "SQS takes ten entries"
         self.handed_back += [each["ReceiptHandle"] for each in request["Entries"]]
@@ -109,6 +119,17 @@ class Functions:
     def replay(self, name: str) -> Any:
         return self.invoke(name.split(".")[0], event(name))
 
+    def round(self, name: str) -> dict[str, Any]:
+        """A schedule's event, and what it sent done: what the function answers of each table."""
+        self.replay(name)
+        sent = [json.loads(body) for body in self.queues.bodies("rounds")]
+        self.queues.sent = [each for each in self.queues.sent if each["QueueUrl"] != "rounds"]
+        function = name.split(".")[0]
+        found: dict[str, Any] = {}
+        for body in sent:
+            found |= self.invoke(function, body)
+        return found
+
     def land(self, key: str = "ingest/orders/orders.parquet", body: bytes = ORDERS) -> None:
         self.store.put(key, body)
 
@@ -133,6 +154,18 @@ class Functions:
 
 def event(name: str) -> Any:
     return json.loads((EVENTS / f"{name}.json").read_text())
+
+
+def from_queue(*bodies: Any, queue: str = "RoundQueue") -> dict[str, Any]:
+    """Messages as SQS delivers them to a function."""
+    (record,) = event("rewrite.queue")["Records"]
+    arn = f"arn:aws:sqs:us-east-1:123456789012:{queue}"
+    return {
+        "Records": [
+            {**record, "messageId": f"m{at}", "eventSourceARN": arn, "body": json.dumps(body)}
+            for at, body in enumerate(bodies)
+        ]
+    }
 
 
 def load_handler(function: str) -> Any:
@@ -187,6 +220,7 @@ VARIABLES = {
     "INLAY_REWRITE_QUEUE": "rewrite",
     "INLAY_SOURCE_QUEUE": "source",
     "INLAY_HANDOVER_QUEUE": "handover",
+    "INLAY_ROUND_QUEUE": "rounds",
     "INLAY_GRACE_DAYS": "7",
     "INLAY_ERASURE_KEY": "a key for tests",
     "POWERTOOLS_TRACE_DISABLED": "true",

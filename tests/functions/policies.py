@@ -228,9 +228,9 @@ class GuardedStore(MemoryStore):
             raise StoreUnavailable("S3 does not answer")
         return super().upload_part(key, *rest)
 
-    def complete_multipart(self, key: str, *rest: Any) -> Any:
+    def complete_multipart(self, key: str, *rest: Any, **more: Any) -> Any:
         self._ask("PutObject", key)
-        return super().complete_multipart(key, *rest)
+        return super().complete_multipart(key, *rest, **more)
 
     def abort_multipart(self, key: str, upload_id: str) -> None:
         self._ask("AbortMultipartUpload", key)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import inlay
 from inlay.functions import deletes, ingest_arrivals, requests
+from inlay.functions.messages import TimeLeft
 from inlay.functions.requests import MAX_HOPS
-from inlay.functions.rounds import TimeLeft
 
 from . import conftest
 from .conftest import BUCKET, ORDERS, Functions, LambdaContext, event, fresh

@@ -28,18 +28,28 @@ from .test_landing import few, told
 ADOPTED = "lake"
 # What the event source mapping does with the function's role, not the function.
 POLLING = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}
+ROUNDS = {
+    "rewrite": "RewriteRoundQueue",
+    "compact": "CompactRoundQueue",
+    "publish": "PublishRoundQueue",
+    "collect_garbage": "CollectGarbageRoundQueue",
+}
 QUEUES = {
     "dead-letters": {
         "ingest": "IngestDeadLetters",
         "delete": "DeleteDeadLetters",
         "rewrite": "RewriteDeadLetters",
-        "publish": "RewriteDeadLetters",
+        "publish": "PublishDeadLetters",
+        "compact": "RoundDeadLetters",
+        "collect_garbage": "RoundDeadLetters",
     },
+    **{f"https://sqs/{queue}": queue for queue in ROUNDS.values()},
+    "round-dead-letters": "RoundDeadLetters",
     "erase-dead-letters": "EraseDeadLetters",
     "rewrite": "RewriteQueue",
     "handover": "HandoverQueue",
     "ingest": "IngestQueue",
-    "source": {"ingest": "IngestQueue", "delete": "DeleteQueue"},
+    "source": {"ingest": "IngestQueue", "delete": "DeleteQueue", "publish": "PublishQueue"},
     "https://sqs/EraseQueue": "EraseQueue",
 }
 
@@ -63,27 +73,45 @@ class Actor:
     def _sqs(self, action: str, resource: str) -> None:
         self.guard.ask(action, resource)
 
-    def send_message(self, **message: Any) -> None:
-        named = QUEUES[message["QueueUrl"]]
+    def _queue(self, action: str, url: str) -> None:
+        named = QUEUES[url]
         name = named if isinstance(named, str) else named[self.guard.acting]
-        self._sqs("sqs:SendMessage", f"arn:aws:sqs:us-east-1:123456789012:{name}")
+        self._sqs(action, f"arn:aws:sqs:us-east-1:123456789012:{name}")
+
+    def send_message(self, **message: Any) -> None:
+        self._queue("sqs:SendMessage", message["QueueUrl"])
         self.queues.send_message(**message)
 
+    def send_message_batch(self, **request: Any) -> dict[str, Any]:
+        self._queue("sqs:SendMessage", request["QueueUrl"])
+        return self.queues.send_message_batch(**request)
+
+    def get_queue_attributes(self, **request: Any) -> dict[str, Any]:
+        self._queue("sqs:GetQueueAttributes", request["QueueUrl"])
+        return self.queues.get_queue_attributes(**request)
+
     def change_message_visibility_batch(self, **request: Any) -> None:
-        named = QUEUES[request["QueueUrl"]]
-        name = named if isinstance(named, str) else named[self.guard.acting]
-        arn = f"arn:aws:sqs:us-east-1:123456789012:{name}"
-        self._sqs("sqs:ChangeMessageVisibility", arn)
+        self._queue("sqs:ChangeMessageVisibility", request["QueueUrl"])
         self.queues.change_message_visibility_batch(**request)
 
+    def round(self, function: str, asked: Any = None) -> None:
+        """A schedule, and every table it sends."""
+        self(function, asked or {})
+        url = f"https://sqs/{ROUNDS[function]}"
+        bodies = [json.loads(body) for body in self.queues.bodies(url)]
+        self.queues.sent = [each for each in self.queues.sent if each["QueueUrl"] != url]
+        for body in [*bodies, {"table": "gone"}]:
+            self(function, from_queue(batch(body), ROUNDS[function]))
+
     def __call__(self, function: str, what: Any, context: Any = None) -> Any:
-        if isinstance(what, dict) and "Records" in what and function != "collect_garbage":
-            arn = what["Records"][0].get("eventSourceARN")
-            if arn:
+        if isinstance(what, dict) and "Records" in what:
+            arns = [r.get("eventSourceARN") for r in what["Records"] if isinstance(r, dict)]
+            if arn := next(filter(None, arns), None):
                 for action in POLLING:
                     self.guard.acting = function
                     self._sqs(action, arn)
         self.guard.acting = function
+        self.functions.set_variable("INLAY_ROUND_QUEUE", f"https://sqs/{ROUNDS.get(function)}")
         try:
             return self.functions.invoke(function, what, context)
         finally:
@@ -126,6 +154,7 @@ def _actor(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Actor:
         "INLAY_ERASE_QUEUE": "https://sqs/EraseQueue",
         "INLAY_ERASE_DEAD_LETTERS": "erase-dead-letters",
         "INLAY_INGEST_QUEUE": "ingest",
+        "INLAY_ROUND_DEAD_LETTERS": "round-dead-letters",
     }.items():
         functions.set_variable(name, value)
     return Actor(functions, Guard(policies(template), kms=True), monkeypatch)
@@ -177,13 +206,18 @@ def tour(actor: Actor, *, versioned: bool) -> None:
     )
     for path in sorted(EVENTS.glob("*.*.json")):
         function = path.stem.split(".")[0]
+        if function == "handover":  # a Spark job's
+            continue
         sent = event(path.stem)
-        if "Records" in sent and sent["Records"][0].get("eventSource") == "aws:sqs":
-            sent = from_queue(sent, f"{function.capitalize()}Queue")
+        if "mixed" not in path.stem and "aws:sqs" in str(sent):
+            kind = "RoundQueue" if ".round" in path.stem else "Queue"
+            named = "".join(map(str.capitalize, function.split("_")))
+            sent = from_queue(sent, f"{named}{kind}")
         try:
             actor(function, sent)
         except Exception as error:
             assert "cannot name a table" in str(error), (path.stem, error)
+        functions.queues.sent = [m for m in functions.queues.sent if "Round" not in m["QueueUrl"]]
         functions.clock.pass_days(0.01)
     # Versions, tags, retries, the erase queue, what is handed back or forwarded.
     first = from_queue(told(functions, few(7, 3_000)), "IngestQueue")
@@ -230,7 +264,7 @@ def tour(actor: Actor, *, versioned: bool) -> None:
     actor.failing("rewrite", {"table": "large"})
     # What time does not allow is told again.
     actor("rewrite", from_queue(batch({"table": "large"}), "RewriteQueue"), Late())
-    actor("rewrite", {})
+    actor.round("rewrite")
     # Uploads that break off are aborted.
     inlay.create(
         f"memory://{BUCKET}/tables/parts",
@@ -251,13 +285,15 @@ def tour(actor: Actor, *, versioned: bool) -> None:
     for _ in range(5):
         packs.append(pq.read_table(pa.BufferReader(large(8_000))))
     actor.failing("compact", {"table": "packs"})
-    actor("compact", {})
+    actor.round("compact")
     # A table that is shown to other engines: its files get field ids, in parts.
     shown = inlay.create(f"memory://{BUCKET}/tables/shown", schema())
     shown.ingest([f"memory://{BUCKET}/ingest/large/big.parquet"])
     shown.set_properties(**{"publish.format": "v3"})
     actor.failing("publish", {"table": "shown"})
-    actor("publish", {})
+    pointers = [json.loads(r["body"]) for r in event("publish.pointer")["Records"] * 2]
+    actor("publish", from_queue(batch(*pointers), "PublishQueue"), Late())
+    actor.round("publish")
     # A backlog that no invocation has the time for goes to Spark.
     properties = {"compact.handover_bytes": "1"}
     many = inlay.create(f"memory://{BUCKET}/tables/many", schema(), properties=properties)
@@ -274,15 +310,15 @@ def tour(actor: Actor, *, versioned: bool) -> None:
     actor("delete", from_queue(batch({**erase, "where": "customer_id = 5"}), "EraseQueue"))
     functions.store.put("ingest/orders/lost.parquet", few(2, 70_000))
     functions.clock.pass_days(0.1)
-    actor("collect_garbage", {"landing_only": True})
+    actor.round("collect_garbage", {"landing_only": True})
     for sent in functions.queues.bodies("ingest"):
         actor("ingest", from_queue(batch(json.loads(sent)), "IngestQueue"))
     functions.queues.sent.clear()
     for _ in range(6):
         functions.clock.pass_days(4)
-        actor("rewrite", {})
-        actor("collect_garbage", {})
-        actor("collect_garbage", {"erasures_only": True})
+        actor.round("rewrite")
+        actor.round("collect_garbage")
+        actor.round("collect_garbage", {"erasures_only": True})
 
 
 def test_the_policies_allow_what_the_functions_do_and_nothing_else(
@@ -312,12 +348,12 @@ def test_a_file_adopted_from_elsewhere_is_refused_by_name_and_fails_no_round(
     orders.append(pq.read_table(pa.BufferReader(few(10))))
     orders.ingest(["memory://elsewhere/theirs/x.parquet"], adopt=True)
     orders.delete("customer_id = 7")
-    assert actor("rewrite", {})["orders"]["rewrite"]["failures"] == 1
-    actor("compact", {})
+    assert actor("rewrite", {"table": "orders"})["orders"]["rewrite"]["failures"] == 1
+    actor.round("compact")
     asked = {"table": "orders", "where": "order_id = 1", "mode": "vector"}
     actor("delete", from_queue(batch(asked), "DeleteQueue"))
     assert functions.queues.errors == ["NotGranted"]
-    [letter] = functions.queues.sent
+    [letter] = [each for each in functions.queues.sent if each["QueueUrl"] == "dead-letters"]
     assert "AdoptFrom" in letter["MessageAttributes"]["InlayNextStep"]["StringValue"]
     assert actor.guard.denied == []
 
@@ -383,7 +419,8 @@ def test_a_prefix_is_where_tables_and_landing_zone_are(functions: Functions) -> 
     assert table.count() == 100
     functions.invoke("ingest", told(functions, ORDERS))
     assert functions.queues.errors == ["InvalidRequest"]
-    assert set(functions.invoke("compact", {})) == {"orders"}
+    table.append(pq.read_table(pa.BufferReader(ORDERS)))
+    assert set(functions.round("compact.schedule")) == {"orders"}
 
 
 def test_memory_store_has_what_the_guard_needs() -> None:

@@ -48,16 +48,16 @@ def test_a_batch_of_events_makes_one_publication(functions: Functions) -> None:
 def test_a_table_that_is_not_to_be_published_is_left_alone(functions: Functions) -> None:
     orders(functions)
     functions.replay("publish.pointer")
-    functions.replay("publish.schedule")
+    functions.round("publish.schedule")
     assert published(functions) is None
 
 
 def test_the_schedule_finds_what_no_event_told(functions: Functions) -> None:
     table = orders(functions, **{"publish.format": "v3"})
-    functions.replay("publish.schedule")
+    functions.round("publish.schedule")
     assert published(functions) == table.version
     table.delete("order_id < 10")
-    functions.replay("publish.schedule")
+    functions.round("publish.schedule")
     assert published(functions) == table.refresh().version
 
 

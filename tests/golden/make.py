@@ -33,7 +33,7 @@ from inlay.format.snapshot import FORMAT_VERSION, Ref
 from inlay.ops.commit.driver import commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.write.ingest import Source, ingest
-from inlay.plan.change import Change, Edit
+from inlay.plan.change import AdvanceStream, Change, ClusterLeaves, SetRefs
 from inlay.plan.metadata import leaves as tiers
 from inlay.plan.metadata import pointer_budget as fit
 from inlay.storage.base import Got, Location
@@ -212,7 +212,9 @@ def clustering(t: inlay.Table, ctx: Context) -> Iterator[inlay.Table]:
     t.compact(small_bytes=0)
     yield t
     leaves = frozenset(s.id for s in t.snapshot.files.segments)
-    commit(ctx, Change(operation="compact", recluster=leaves))  # packed by key, under a node
+    commit(
+        ctx, Change(operation="compact", updates=(ClusterLeaves(leaves),))
+    )  # packed by key, under a node
     yield t
 
 
@@ -245,8 +247,8 @@ def late(t: inlay.Table, ctx: Context) -> Iterator[inlay.Table]:
     landed = next(f.key for f in t.entries()[0] if f.row_groups == 3)
     t.delete_row_groups(landed, [1])
     yield t
-    edit = Edit(refs={"before-summer": Ref(kind="tag", version=t.version)}, stream=("query-1", 41))
-    commit(ctx, Change(operation="tag", edit=edit))
+    tag = SetRefs({"before-summer": Ref(kind="tag", version=t.version)}, {})
+    commit(ctx, Change(operation="tag", updates=(tag, AdvanceStream("query-1", 41))))
     yield t
     t.delete("id >= 425", mode="tombstone", request_id="delete-1")
     yield t

@@ -21,7 +21,7 @@ from inlay.cli.values import to_json
 from inlay.format.entry import ColumnStats, DataFile
 from inlay.ops.commit.driver import commit
 from inlay.ops.inspect.report import MAX_MARKS
-from inlay.plan.change import Change
+from inlay.plan.change import AddFiles, Change
 from inlay.table import Table
 
 from .histories import new_table, rows
@@ -105,7 +105,7 @@ def test_a_million_files_would_come_out_as_a_bounded_page() -> None:
         )
         for n in range(MAX_MARKS * 2 + 1)
     )
-    commit(t._ctx, Change(operation="append", add=files), base=t._loaded)
+    commit(t._ctx, Change(operation="append", updates=(AddFiles(files),)), base=t._loaded)
     report = t.refresh().report("id < 1000")
     assert len(report.marks) <= MAX_MARKS
     assert sum(m.files for m in report.marks) == len(files)

@@ -23,17 +23,29 @@ def size(folder: Path) -> int:
 
 @pytest.fixture(scope="module")
 def layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("build"), "x86_64")
+
+
+def build(into: Path, architecture: str) -> Path:
     if not (SAM.exists() and UV.exists()):
         pytest.skip("needs `make setup`")
-    built = tmp_path_factory.mktemp("build")
     subprocess.run(
-        [SAM, "build", "--template", ROOT / "template.yaml", "--build-dir", built],
+        [
+            *(SAM, "build", "--template", ROOT / "template.yaml", "--build-dir", into),
+            *("--cache-dir", into / "cache", "--parameter-overrides"),
+            f"Architecture={architecture}",
+        ],
         cwd=ROOT,
-        env={**os.environ, "UV": str(UV), "SAM_CLI_TELEMETRY": "0"},
+        env={
+            **os.environ,
+            "UV": str(UV),
+            "ARCHITECTURE": architecture,
+            "SAM_CLI_TELEMETRY": "0",
+        },
         check=True,
         capture_output=True,
     )
-    return built / "InlayLayer"
+    return into / "InlayLayer"
 
 
 @pytest.mark.slow
@@ -77,6 +89,30 @@ assert inlay.__file__.startswith({str(layer)!r}), inlay.__file__
 assert pyarrow.__file__.startswith({str(layer)!r}), pyarrow.__file__
 """
     subprocess.run([python, "-I", "-c", script], check=True)
+
+
+@pytest.mark.slow
+def test_an_arm64_layer_is_of_arm64_throughout_and_as_small(layer: Path, tmp_path: Path) -> None:
+    """Its libraries are stripped by a strip that reads them; this machine's own would refuse."""
+    built = build(tmp_path, "arm64")
+    libraries = [path for path in built.rglob("*.so*") if path.is_file()]
+    assert len(libraries) > 20
+    for path in libraries:
+        head = path.read_bytes()[:20]
+        assert head[:4] == b"\x7fELF"
+        assert int.from_bytes(head[18:20], "little") == 183, path  # EM_AARCH64
+    if shutil.which("aarch64-linux-gnu-strip") or shutil.which("llvm-strip"):
+        assert size(built) <= 100_000_000
+    assert {each.name for each in (built / "python").iterdir()} == {
+        each.name for each in (layer / "python").iterdir()
+    }
+
+
+@pytest.mark.parametrize("pinned", sorted((ROOT / ".ci").glob("*-requirements.txt")), ids=str)
+def test_every_pinned_file_of_ours_has_hashes(pinned: Path) -> None:
+    lines = pinned.read_text().replace("\\\n", " ").splitlines()
+    packages = [line for line in lines if line and not line.lstrip().startswith("#")]
+    assert packages and all("--hash=sha256:" in line for line in packages)
 
 
 def test_the_layers_pins_are_those_of_the_lock_file() -> None:

@@ -17,8 +17,8 @@ import pytest
 import inlay
 import inlay.errors
 from inlay.local.aws_process import AwsProcess
-from inlay.local.landing import landing_event
 from inlay.local.runtime import Failed, Returned
+from inlay.local.s3_events import event as landing_event
 from inlay.local.stack import LocalOptions, LocalStack, environment
 
 from .test_runtime import wait_until
@@ -66,15 +66,13 @@ def test_dropped_files_become_rows_in_few_commits(stack: LocalStack) -> None:
 def test_an_event_delivered_again_changes_nothing(stack: LocalStack) -> None:
     land(stack, "twice/orders.parquet")
     stack.drain()
-    (etag,) = {
-        found["ETag"].strip('"')
-        for found in stack.s3.list_objects_v2(Bucket=stack.bucket, Prefix="ingest/twice/")[
-            "Contents"
-        ]
-    }
+    key = "ingest/twice/orders.parquet"
+    head = stack.s3.head_object(Bucket=stack.bucket, Key=key)
     event = json.loads((ROOT / "events" / "ingest.direct_s3.json").read_text())
     event["Records"][0]["s3"]["bucket"]["name"] = stack.bucket
-    event["Records"][0]["s3"]["object"].update(key="ingest/twice/orders.parquet", eTag=etag)
+    event["Records"][0]["s3"]["object"].update(
+        key=key, eTag=head["ETag"].strip('"'), versionId=head["VersionId"]
+    )
     version = inlay.open(stack.table_uri("twice")).version
     for _ in range(3):
         stack.send("IngestQueue", event)
@@ -92,7 +90,7 @@ def test_functions_with_one_event_at_the_same_time_ingest_it_once(stack: LocalSt
         "ingest/raced/not announced.parquet",
         size=len(ORDERS),
         etag=hashlib.md5(ORDERS).hexdigest(),
-        at=datetime.now(UTC),
+        at_us=int(datetime.now(UTC).timestamp() * 1_000_000),
     )
     # Lands unannounced, so that the four below are the first to hear of it.
     stack.s3.put_bucket_notification_configuration(
@@ -291,3 +289,35 @@ def test_draining_waits_for_scheduled_runs_and_names_the_logs_when_it_takes_too_
         stack.drain(timeout_seconds=0.5)
     release.set()
     stack.drain()
+
+
+def test_a_stack_goes_on_with_the_data_of_the_one_before(emulator: Path, tmp_path: Path) -> None:
+    def started(home: str) -> LocalStack:
+        return LocalStack(
+            LocalOptions(
+                template=ROOT / "template.yaml",
+                parameters={"AutoCreate": "true"},
+                schedules=False,
+                versioned=True,
+                data_dir=tmp_path / "data",
+                home=tmp_path / home,
+            )
+        )
+
+    with started("one") as first, environment(first.environment):
+        land(first, "kept/a.parquet")
+        first.drain()
+        version = inlay.open(first.table_uri("kept")).version
+        key = first._erasure_key()
+        # Lands, and the stack is stopped before anybody took its message.
+        first._pump.stop_taking()
+        land(first, "kept/b.parquet")
+        parts: list[str] = []
+        first.stop(parts.append)
+        assert parts == ["functions", "batches and schedules", "S3 and SQS"]
+    with started("two") as second, environment(second.environment):
+        second.drain()
+        assert rows(second, "kept") == 200
+        # One commit for the file that was left; the other was ingested before.
+        assert inlay.open(second.table_uri("kept")).version == version + 1
+        assert second._erasure_key() == key

@@ -31,12 +31,7 @@ def test_every_source_queue_has_dead_letters_and_waits_out_its_function(
 ) -> None:
     queues = {each.logical_id: each for each in template.queues}
     functions = {each.name: each for each in template.functions}
-    assert {each.function for each in template.sources} == {
-        "ingest",
-        "delete",
-        "rewrite",
-        "publish",
-    }
+    assert {each.function for each in template.sources} == FUNCTIONS
     for source in template.sources:
         queue = queues[source.queue]
         assert queue.dead_letters in queues
@@ -60,6 +55,25 @@ def test_maintenance_runs_by_schedule(template: Template) -> None:
         "collect_garbage",
         "publish",
     }
+
+
+def test_whoever_is_scheduled_sends_itself_its_tables(template: Template) -> None:
+    """Each table of a round has an invocation of its own."""
+    for name in {each.function for each in template.schedules}:
+        [function] = [each for each in template.functions if each.name == name]
+        queue = function.environment["INLAY_ROUND_QUEUE"]["Ref"]
+        [source] = [each for each in template.sources if each.queue == queue]
+        assert (source.function, source.batch_size) == (name, 1)
+        letters = [function.environment.get(f"INLAY_{kind}DEAD_LETTERS") for kind in ("ROUND_", "")]
+        assert {"Ref": "RoundDeadLetters"} in letters
+
+
+def test_what_takes_batches_can_hand_them_back(template: Template) -> None:
+    """A source of more than one message has its queue in the function's environment."""
+    for source in template.sources:
+        [function] = [each for each in template.functions if each.name == source.function]
+        named = {str(value) for name, value in function.environment.items() if "QUEUE" in name}
+        assert source.batch_size == 1 or any(source.queue in each for each in named)
 
 
 def test_environments_resolve_to_what_was_created(template: Template) -> None:

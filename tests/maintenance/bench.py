@@ -12,7 +12,7 @@ import pyarrow as pa
 from inlay.format.predicate import Comparison, In, Literal, Predicate
 from inlay.format.schema import Primitive
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer, load_version
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer, load_version
 from inlay.ops.schema.create import create
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete, find_positions
@@ -52,7 +52,7 @@ class Bench:
     next_id: int = 0
     extra: dict[str, Any] = field(default_factory=dict)
 
-    def append(self, rows: int, *, start: int | None = None, value: str = "v") -> Loaded:
+    def append(self, rows: int, *, start: int | None = None, value: str = "v") -> LoadedTable:
         self.time.sleep(1)
         first = self.next_id if start is None else start
         if start is None:
@@ -66,13 +66,13 @@ class Bench:
         )
         return append(self.ctx, table).loaded
 
-    def delete(self, predicate: Predicate, **options: Any) -> Loaded:
+    def delete(self, predicate: Predicate, **options: Any) -> LoadedTable:
         self.time.sleep(1)
         return delete(self.ctx, predicate, **options).loaded
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedTable:
         loaded = load_pointer(self.ctx)
-        return Loaded(
+        return LoadedTable(
             load_entries(self.ctx, loaded.state),
             loaded.etag,
             loaded.raw,

@@ -16,7 +16,7 @@ from inlay.ops.commit.driver import commit
 from inlay.ops.maintain.compact import compact
 from inlay.ops.write.append import append
 from inlay.parquet.write.sort import morton
-from inlay.plan.change import Change, Edit
+from inlay.plan.change import Change, SetProperties
 from inlay.plan.maintain.clustering import MIN_RUNS, Order, cluster_units, order_of, runs_of
 
 from .bench import Bench, id_is, new_bench
@@ -141,8 +141,10 @@ def test_time_that_is_too_short_leaves_the_unit_and_hands_it_over() -> None:
 )
 def test_an_order_that_cannot_be_is_told(strategy: str, columns: str) -> None:
     bench = new_bench()
-    edit = Edit(properties={"compact.strategy": strategy, "compact.columns": columns})
-    snapshot = commit(bench.ctx, Change(operation="set_properties", edit=edit)).loaded.snapshot
+    update = SetProperties({"compact.strategy": strategy, "compact.columns": columns})
+    snapshot = commit(
+        bench.ctx, Change(operation="set_properties", updates=(update,))
+    ).loaded.snapshot
     with pytest.raises(InvalidRequest, match=r"compact\."):
         order_of(snapshot)
 

@@ -9,7 +9,7 @@ from inlay.format.entry import Marker, Rows
 from inlay.ops.commit.driver import commit
 from inlay.ops.maintain.compact import compact
 from inlay.ops.metadata.load import load_entries
-from inlay.plan.change import Change
+from inlay.plan.change import AddMarkers, Change, RemoveFiles
 from inlay.plan.maintain.compaction import plan_compaction, worth_merging
 
 from .bench import Bench, id_below, id_is, new_bench
@@ -174,7 +174,10 @@ def test_leaves_that_are_mostly_dead_are_written_anew() -> None:
     while sum(s.count for s in bench.load().snapshot.files.segments) < 30:
         bench.append(1)
     oldest = [f.key for f in load_entries(bench.ctx, bench.load().state).files()]
-    commit(bench.ctx, Change(operation="delete", remove=tuple(oldest[: len(oldest) * 3 // 4])))
+    commit(
+        bench.ctx,
+        Change(operation="delete", updates=(RemoveFiles(tuple(oldest[: len(oldest) * 3 // 4])),)),
+    )
     before = bench.rows()
     assert worth_merging(bench.load().snapshot)
     result = compact(bench.ctx, small_bytes=0)
@@ -194,4 +197,4 @@ def test_covered_rows_of_a_retention_delete_leave_by_metadata_alone(bench: Bench
 
 def _mark(bench: Bench, file: str, positions: tuple[int, ...]) -> None:
     marker = Marker(id=bench.ctx.new_id(), body=Rows(positions), file=file)
-    commit(bench.ctx, Change(operation="delete", add_markers=(marker,)))
+    commit(bench.ctx, Change(operation="delete", updates=(AddMarkers((marker,)),)))

@@ -24,7 +24,7 @@ from inlay.ops.context import Context
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
 from inlay.ops.metadata.load import load_pointer, load_version
-from inlay.plan.change import Change, Edit
+from inlay.plan.change import AddFiles, Change, RemoveFiles, SetRefs
 from inlay.storage.metered import MeteredStore
 
 from .bench import DAY, Bench, id_below, id_is, new_bench
@@ -99,7 +99,7 @@ def test_a_writer_that_stalled_past_the_boundary_is_refused(bench: Bench) -> Non
     stalled = Change(
         operation="append",
         uploaded_us=bench.time.now_us(),
-        add=(replace(entry, key=_orphan(bench, "stalled"), sequence=None),),
+        updates=(AddFiles((replace(entry, key=_orphan(bench, "stalled"), sequence=None),)),),
     )
     bench.time.sleep(8 * DAY)
     collect_garbage(bench.ctx)
@@ -121,7 +121,10 @@ def test_what_is_committed_between_the_look_and_the_boundary_is_kept(
     def racing(ctx: Context, change: Change, **options: object) -> object:
         monkeypatch.setattr(module, "commit", real)
         late_entry = replace(entry, key=late, sequence=None)
-        commit(bench.ctx, Change(operation="append", add=(late_entry,), uploaded_us=uploaded_us))
+        commit(
+            bench.ctx,
+            Change(operation="append", uploaded_us=uploaded_us, updates=(AddFiles((late_entry,)),)),
+        )
         return real(ctx, change, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "commit", racing)
@@ -203,7 +206,10 @@ def test_an_adopted_file_inside_the_table_prefix_is_kept(bench: Bench) -> None:
     uri = "memory://b/tables/t/data/theirs.parquet"
     commit(
         bench.ctx,
-        Change(operation="ingest", add=(replace(entry, key=uri, adopted=True, sequence=None),)),
+        Change(
+            operation="ingest",
+            updates=(AddFiles((replace(entry, key=uri, adopted=True, sequence=None),)),),
+        ),
     )
     _orphan(bench, "a")
     bench.time.sleep(8 * DAY)
@@ -310,7 +316,7 @@ def _keep_only_by_a_tag(bench: Bench) -> None:
 
 def _tag(bench: Bench, name: str, version: int | None) -> None:
     ref = None if version is None else Ref(kind="tag", version=version)
-    commit(bench.ctx, Change(operation="tag", edit=Edit(refs={name: ref})))
+    commit(bench.ctx, Change(operation="tag", updates=(SetRefs({name: ref}, {}),)))
 
 
 def test_an_object_of_the_boundarys_own_second_is_kept(bench: Bench) -> None:
@@ -331,7 +337,7 @@ def test_an_entry_of_a_shared_segment_that_only_an_older_version_needs_is_kept()
     rows = bench.rows()
     segment = bench.load().snapshot.files.segments[0]
     victim = bench.load().state.contents.files[segment.id][0]
-    commit(bench.ctx, Change(operation="delete", remove=(victim.key,)))
+    commit(bench.ctx, Change(operation="delete", updates=(RemoveFiles((victim.key,)),)))
     assert bench.load().snapshot.files.segments[0].dead
     _orphan(bench, "a")
     bench.time.sleep(8 * DAY)
@@ -427,7 +433,10 @@ def test_what_a_writer_may_still_commit_is_kept_however_old_it_looks(behind: flo
     loaded = bench.load()
     assert loaded.snapshot.boundary.time_us == uploaded_us
     added = replace(next(iter(loaded.state.files())), key=key, sequence=None)
-    done = commit(bench.ctx, Change(operation="append", add=(added,), uploaded_us=uploaded_us))
+    done = commit(
+        bench.ctx,
+        Change(operation="append", uploaded_us=uploaded_us, updates=(AddFiles((added,)),)),
+    )
     assert isinstance(done, Committed)
     assert key in bench.keys("data/")
 

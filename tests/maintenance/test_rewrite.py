@@ -12,7 +12,7 @@ from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.maintain.rewrite_file import position_map, rewrite_file
 from inlay.ops.metadata.load import load_pointer
-from inlay.plan.change import Change, Unit
+from inlay.plan.change import AddMarkers, Change, ReplaceFiles, Unit
 
 from .bench import Bench, id_below, id_is
 
@@ -55,7 +55,7 @@ def test_a_file_without_a_live_row_leaves_the_table_unread(bench: Bench) -> None
         bench.ctx,
         Change(
             operation="delete",
-            add_markers=(Marker(id="m", body=Rows(tuple(range(10))), file=first.key),),
+            updates=(AddMarkers((Marker(id="m", body=Rows(tuple(range(10))), file=first.key),)),),
         ),
     )
     bench.store.delete([bench.ctx.key(first.key)])
@@ -105,7 +105,9 @@ def test_a_row_delete_that_lands_during_a_rewrite_is_moved_to_the_new_file(bench
     _land(bench, Marker(id="late", body=Rows((0, 7)), file=entry.key))
 
     done = commit(
-        bench.ctx, Change(operation="rewrite", units=(unit,), uploaded_us=base.date_us), base=base
+        bench.ctx,
+        Change(operation="rewrite", uploaded_us=base.date_us, updates=(ReplaceFiles((unit,)),)),
+        base=base,
     )
 
     assert isinstance(done, Committed) and done.skipped == ()
@@ -121,7 +123,7 @@ def test_a_table_wide_delete_that_lands_during_a_rewrite_hits_the_new_file(bench
     [entry] = base.state.files()
     unit = rewrite_file(bench.ctx, base, entry, list(base.state.markers()))
     bench.delete(id_is(7))
-    commit(bench.ctx, Change(operation="rewrite", units=(unit,)), base=base)
+    commit(bench.ctx, Change(operation="rewrite", updates=(ReplaceFiles((unit,)),)), base=base)
     assert bench.ids() == [1, 2, 3, 4, 5, 6, 8, 9]
 
 
@@ -131,7 +133,9 @@ def test_a_restamp_leaves_alone_a_row_delete_that_landed_meanwhile(bench: Bench)
     [entry] = base.state.files()
     _land(bench, Marker(id="late", body=Rows((1,)), file=entry.key))
     restamp = Unit((entry.key,), (entry,), base.snapshot.version)
-    done = commit(bench.ctx, Change(operation="rewrite", units=(restamp,)), base=base)
+    done = commit(
+        bench.ctx, Change(operation="rewrite", updates=(ReplaceFiles((restamp,)),)), base=base
+    )
     assert isinstance(done, Committed) and done.skipped == ()
     assert bench.ids() == [0, 2]
 
@@ -144,7 +148,7 @@ def test_rows_deleted_by_the_same_commit_make_the_output_a_change_of_data(bench:
     unit = rewrite_file(
         bench.ctx, base, entry, list(base.state.markers()), extra_deleted=BitMap64([3, 4])
     )
-    commit(bench.ctx, Change(operation="delete", units=(unit,)), base=base)
+    commit(bench.ctx, Change(operation="delete", updates=(ReplaceFiles((unit,)),)), base=base)
     assert bench.ids() == [1, 2, 5, 6, 7, 8, 9]
     [output] = unit.outputs
     assert output.data_change and output.origin == entry.key
@@ -242,6 +246,8 @@ def test_the_position_map_of_a_rewrite_follows_the_kept_rows() -> None:
 
 def _land(bench: Bench, marker: Marker) -> None:
     done = commit(
-        bench.ctx, Change(operation="delete", add_markers=(marker,)), base=load_pointer(bench.ctx)
+        bench.ctx,
+        Change(operation="delete", updates=(AddMarkers((marker,)),)),
+        base=load_pointer(bench.ctx),
     )
     assert isinstance(done, Committed)

@@ -11,9 +11,9 @@ from inlay.format.entry import ColumnStats, DataFile, Marker, Rows
 from inlay.format.snapshot import LedgerRecord
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.metadata.load import Loaded, load_entries, load_ledger, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_ledger, load_pointer
 from inlay.ops.schema.create import create
-from inlay.plan.change import Change, Request
+from inlay.plan.change import AddFiles, AddMarkers, Change, PackMetadata, RemoveFiles, Request
 from inlay.plan.metadata.state import State, ledger_records
 from inlay.plan.metadata.tree import open_tree
 from inlay.plan.pruning.evidence import Evidence
@@ -33,7 +33,7 @@ class Table:
         clock = {} if now_us is None else {"now_us": now_us}
         self.store = MeteredStore(MemoryStore("m", **clock))
         self.ctx = self.fresh()
-        self.loaded: Loaded = create(self.ctx, SCHEMA, primary_key=["k"], sort_by=["k"])
+        self.loaded: LoadedTable = create(self.ctx, SCHEMA, primary_key=["k"], sort_by=["k"])
         self.made = 0
 
     def fresh(self) -> Context:
@@ -90,19 +90,29 @@ class Table:
 
     def append(self, files: Sequence[DataFile]) -> tuple[int, list[bytes]]:
         events = tuple(Request.of(f.key) for f in files)
-        version = self.commit(Change(operation="ingest", add=tuple(files), events=events))
+        version = self.commit(
+            Change(operation="ingest", events=events, updates=(AddFiles(tuple(files)),))
+        )
         return version, [e.id for e in events]
 
     def replace(self, gone: tuple[str, ...], files: Sequence[DataFile]) -> int:
-        return self.commit(Change(operation="delete", remove=gone, add=tuple(files)))
+        return self.commit(
+            Change(
+                operation="delete",
+                updates=(
+                    RemoveFiles(gone),
+                    AddFiles(tuple(files)),
+                ),
+            )
+        )
 
     def mark(self, keys: Sequence[str]) -> list[str]:
         markers = tuple(Marker(id=self.ctx.new_id(), body=Rows((1,)), file=k) for k in keys)
-        self.commit(Change(operation="delete", add_markers=markers))
+        self.commit(Change(operation="delete", updates=(AddMarkers(markers),)))
         return [m.id for m in markers]
 
     def tidy(self) -> None:
-        self.commit(Change(operation="compact", compact_metadata=True))
+        self.commit(Change(operation="compact", updates=(PackMetadata(),)))
 
     def used(self, before: Usage) -> Usage:
         return self.store.usage() - before

@@ -15,7 +15,7 @@ from inlay.format.snapshot import SEGMENT_MAX_ENTRIES, Segment, Tier, Totals
 from inlay.ops.metadata.load import load_matching, load_pointer
 from inlay.ops.read.scan import Scan
 from inlay.parse import parse_predicate
-from inlay.plan.change import Change
+from inlay.plan.change import AddFiles, AddMarkers, Change, RemoveFiles
 from inlay.plan.metadata.leaves import Writer
 from inlay.plan.metadata.pointer_budget import _Files
 
@@ -74,7 +74,7 @@ def test_appends_stay_small_and_few(table: Table) -> None:
     before, commits = table.store.usage(), 150
     for _ in range(commits):
         table.forget()
-        table.commit(Change(operation="append", add=table.files(1)))
+        table.commit(Change(operation="append", updates=(AddFiles(table.files(1)),)))
     used = table.used(before)
     assert used.total / commits <= 3.3 and used.bytes_up / commits <= 10_100
 
@@ -82,7 +82,7 @@ def test_appends_stay_small_and_few(table: Table) -> None:
 def test_appends_of_a_thousand_files_rewrite_the_node_seldom(table: Table) -> None:
     before, commits = table.store.usage(), 16
     for _ in range(commits):
-        table.commit(Change(operation="append", add=table.files(1_000)))
+        table.commit(Change(operation="append", updates=(AddFiles(table.files(1_000)),)))
     used = table.used(before)
     assert used.total / commits <= 3.3 and used.bytes_up / commits <= 110_000
 
@@ -91,7 +91,7 @@ def test_deletes_by_range_read_nothing(table: Table) -> None:
     table.forget()
     before = table.store.usage()
     marker = Marker(id="m", body=KeyRange(1, 7, 8))
-    table.commit(Change(operation="delete", add_markers=(marker,)))
+    table.commit(Change(operation="delete", updates=(AddMarkers((marker,)),)))
     assert dict(table.used(before).requests) == {"put": 2}
 
 
@@ -103,6 +103,6 @@ def test_a_file_is_replaced_by_its_leaf_and_the_pointer(table: Table) -> None:
     where = parse_predicate(f"k = {low}", table.loaded.snapshot.schema)
     table.loaded = replace(table.loaded, state=load_matching(table.ctx, table.loaded.state, where))
     before = table.store.usage()
-    table.commit(Change(operation="delete", remove=(key,)))
+    table.commit(Change(operation="delete", updates=(RemoveFiles((key,)),)))
     used = table.used(before)
     assert dict(used.requests) == {"put": 2} and used.bytes_up <= 10_000

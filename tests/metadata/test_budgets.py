@@ -10,14 +10,14 @@ from tests.metadata.tables import Table
 
 from inlay.format.entry import DataFile, KeyRange, Marker
 from inlay.format.snapshot import LEDGER_MAX_RECORDS
+from inlay.ops.commit.base import known_requests
 from inlay.ops.commit.driver import Committed, Conflicted, commit
-from inlay.ops.commit.idempotency import known_requests
 from inlay.ops.maintain.cluster_metadata import cluster_metadata
 from inlay.ops.maintain.units import Budget
 from inlay.ops.metadata.load import load_matching, load_pointer
 from inlay.ops.read.scan import Scan
 from inlay.parse import parse_predicate
-from inlay.plan.change import Change, Reads, Request
+from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
 from inlay.plan.metadata.overlap import DEPTH
 
 SIZE = 20_000
@@ -32,7 +32,7 @@ def grown() -> Table:
     """Files in order of the key, a thousand a commit."""
     table = Table()
     for _ in range(SIZE // 1_000):
-        table.commit(Change(operation="append", add=in_order(table, 1_000)))
+        table.commit(Change(operation="append", updates=(AddFiles(in_order(table, 1_000)),)))
     return table
 
 
@@ -55,7 +55,7 @@ def test_an_append_of_a_thousand_files_writes_a_leaf_an_archive_and_the_pointer(
 ) -> None:
     before, commits = table.store.usage(), 24
     for _ in range(commits):
-        table.commit(Change(operation="append", add=in_order(table, 1_000)))
+        table.commit(Change(operation="append", updates=(AddFiles(in_order(table, 1_000)),)))
     used = table.used(before)
     assert used.requests["put"] <= commits * 3 + 3 and used.requests.get("get", 0) <= 3
     assert used.bytes_up / commits <= 10_000 + 100 * 1_000
@@ -65,7 +65,9 @@ def test_an_append_of_one_file_is_two_puts_and_a_little(table: Table) -> None:
     before, commits = table.store.usage(), 200
     for n in range(commits):
         event = Request.of(f"single {n}")
-        table.commit(Change(operation="ingest", add=in_order(table, 1), events=(event,)))
+        table.commit(
+            Change(operation="ingest", events=(event,), updates=(AddFiles(in_order(table, 1)),))
+        )
     used = table.used(before)
     assert used.total / commits <= 2.3 and used.bytes_up / commits <= 10_100
 
@@ -74,14 +76,14 @@ def test_a_cold_append_reads_the_pointer_and_seldom_a_leaf(table: Table) -> None
     before, commits = table.store.usage(), 150
     for _ in range(commits):
         table.forget()
-        table.commit(Change(operation="append", add=in_order(table, 1)))
+        table.commit(Change(operation="append", updates=(AddFiles(in_order(table, 1)),)))
     assert table.used(before).total / commits <= 3.3
 
 
 def test_a_delete_by_range_reads_nothing_and_writes_two_small_objects(table: Table) -> None:
     before = table.store.usage()
     marker = Marker(id="m", body=KeyRange(1, 55_555, 55_556))
-    table.commit(Change(operation="delete", add_markers=(marker,)))
+    table.commit(Change(operation="delete", updates=(AddMarkers((marker,)),)))
     used = table.used(before)
     assert dict(used.requests) == {"put": 2} and used.bytes_up <= 10_000
 
@@ -112,8 +114,8 @@ def test_replacing_a_file_loads_the_leaf_it_is_in_and_rewrites_no_node(table: Ta
     before = table.store.usage()
     change = Change(
         operation="update",
-        remove=(task.file.key,),
-        reads=Reads(None, table.loaded.snapshot.version, frozenset((task.file.key,))),
+        updates=(RemoveFiles((task.file.key,)),),
+        requires=(Reads(None, table.loaded.snapshot.version, frozenset((task.file.key,))),),
     )
     done = commit(table.ctx, change, base=table.loaded)
     table.loaded = done.loaded
@@ -129,16 +131,16 @@ def test_a_rebase_looks_only_into_what_came_since(table: Table) -> None:
     [task] = Scan(table.ctx, state, where=where).plan.tasks
     reads = Reads(where, base.snapshot.version, frozenset((task.file.key,)))
     # Another writer lands a thousand files elsewhere, then one that may matter.
-    table.commit(Change(operation="append", add=in_order(table, 1_000)))
+    table.commit(Change(operation="append", updates=(AddFiles(in_order(table, 1_000)),)))
     before = table.store.usage()
-    change = Change(operation="update", remove=(task.file.key,), reads=reads)
+    change = Change(operation="update", updates=(RemoveFiles((task.file.key,)),), requires=(reads,))
     moved = commit(table.ctx, change, base=base)
     assert isinstance(moved, Committed) and moved.attempts == 2
     # The look at the pointer after the lost race, and nothing else: the bounds of what came rule it out.
     assert table.used(before).requests["get"] <= 2
     table.loaded = moved.loaded
-    table.commit(Change(operation="append", add=(table.file(low=70_000),)))
-    late = commit(table.ctx, replace(change, remove=(), add=in_order(table, 1)), base=base)
+    table.commit(Change(operation="append", updates=(AddFiles((table.file(low=70_000),)),)))
+    late = commit(table.ctx, replace(change, updates=(AddFiles(in_order(table, 1)),)), base=base)
     assert isinstance(late, Conflicted)
     table.loaded = late.loaded
 
@@ -146,7 +148,7 @@ def test_a_rebase_looks_only_into_what_came_since(table: Table) -> None:
 def test_a_table_in_no_order_is_clustered_in_steps_and_then_opens_few_leaves() -> None:
     table = Table()
     for _ in range(16):
-        table.commit(Change(operation="append", add=table.files(1_000)))
+        table.commit(Change(operation="append", updates=(AddFiles(table.files(1_000)),)))
     asked = f"k = {table.file().stats[1].lower}"
     keys = {f.key for f in table.load().files()}
     one = cluster_metadata(table.fresh(), budget=Budget(max_bytes=10))
@@ -186,12 +188,12 @@ def test_recent_events_are_found_in_the_newest_leaves() -> None:
 def test_thousands_of_pending_deletes_are_read_in_a_few_requests() -> None:
     table = Table()
     for _ in range(3):
-        table.commit(Change(operation="append", add=in_order(table, 1_000)))
+        table.commit(Change(operation="append", updates=(AddFiles(in_order(table, 1_000)),)))
     for n in range(60):  # by processes that have read nothing yet
         table.forget()
         ranges = [KeyRange(1, low, low + 3) for low in range(10 + n, 30_000, 300)]
         markers = tuple(Marker(id=table.ctx.new_id(), body=body) for body in ranges)
-        table.commit(Change(operation="delete", add_markers=markers))
+        table.commit(Change(operation="delete", updates=(AddMarkers(markers),)))
     assert table.loaded.snapshot.totals.markers > 5_900
     before, ctx = table.store.usage(), table.fresh()
     assert Scan(ctx, load_pointer(ctx).state, where="k = 15001").plan.tasks

@@ -15,7 +15,7 @@ from inlay.ops.metadata.find_entry import load_file
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.write.delete import delete, delete_row_groups
 from inlay.parse import parse_predicate
-from inlay.plan.change import Change
+from inlay.plan.change import AddFiles, Change
 
 SIZE = 20_000
 
@@ -25,7 +25,7 @@ def grown() -> tuple[Table, list[DataFile]]:
     table, files = Table(), []
     for _ in range(SIZE // 1_000):
         more = tuple(table.file(low=10 * (table.made + 1)) for _ in range(1_000))
-        table.commit(Change(operation="append", add=more))
+        table.commit(Change(operation="append", updates=(AddFiles(more),)))
         files += more
     return table, files
 
@@ -45,7 +45,7 @@ def test_a_file_is_found_by_the_values_its_footer_tells_of(grown) -> None:
         write_object(table, entry, entry.stats[1].lower)
         base, before = load_pointer(table.fresh()), table.store.usage()
         found = load_file(table.ctx, base.state, entry.key)
-        assert entry.key in found.keys_at_hand()
+        assert entry.key in found.loaded_file_keys()
         assert table.used(before).total <= 4  # the footer, a node, a leaf or two
 
 
@@ -59,14 +59,14 @@ def test_a_file_whose_footer_leads_nowhere_is_found_all_the_same(grown, what) ->
         case "other values":
             write_object(table, entry, 10**9)
     state = load_pointer(table.fresh()).state
-    assert entry.key in load_file(table.ctx, state, entry.key).keys_at_hand()
+    assert entry.key in load_file(table.ctx, state, entry.key).loaded_file_keys()
 
 
 def test_a_file_that_is_not_live_is_not_found(grown) -> None:
     table, _ = grown
     base = load_pointer(table.fresh())
     state = load_file(table.ctx, base.state, "data/nowhere.parquet")
-    assert "data/nowhere.parquet" not in state.keys_at_hand()
+    assert "data/nowhere.parquet" not in state.loaded_file_keys()
     where = parse_predicate("k = 1", base.snapshot.schema)
     with pytest.raises(InvalidRequest, match="no such file"):
         delete(table.ctx, where, file="data/nowhere.parquet")

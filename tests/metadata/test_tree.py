@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyroaring import FrozenBitMap
 
 from inlay.format.snapshot import Segment
-from inlay.plan.metadata.tree import bury, open_tree, under
+from inlay.plan.metadata.tree import mark_dead, open_tree, under
 
 
 def leaf(name: str, count: int, *dead: int) -> Segment:
@@ -23,7 +23,7 @@ def test_what_died_since_is_added_to_what_the_node_says() -> None:
 
 
 def test_what_is_buried_in_a_leaf_ends_up_in_the_reference_to_its_node() -> None:
-    [node] = bury([NODE], {"n": LEAVES}, {"b": [0], "c": [1]})
+    [node] = mark_dead([NODE], {"n": LEAVES}, {"b": [0], "c": [1]})
     assert set(node.dead) == {3, 4, 5, 8} and node.live == 3
     opened = open_tree([node], {"n": LEAVES})
     assert {s.id: set(s.dead) for s in opened.leaves} == {"a": {1, 3}, "b": {0, 1}}, "c is gone"
@@ -35,7 +35,7 @@ def test_a_node_whose_entries_are_all_dead_is_dropped() -> None:
     dead = {
         i: [n for n in found if (i, n) not in {("a", 1), ("c", 0)}] for i, found in dead.items()
     }
-    assert bury([NODE], {"n": LEAVES}, dead) == ()
+    assert mark_dead([NODE], {"n": LEAVES}, dead) == ()
 
 
 def test_what_is_not_wanted_is_counted_and_not_opened() -> None:

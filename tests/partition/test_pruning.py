@@ -23,7 +23,7 @@ from inlay.format.snapshot import PartitionField, PartitionSpec
 from inlay.format.values import is_nan, order_key
 from inlay.parse import parse_predicate
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.partitions import carried_over, partition_from_stats
+from inlay.plan.pruning.partitions import partition_for_output, partition_from_stats
 from inlay.plan.pruning.prune import all_match, may_match
 from inlay.plan.scan.marker_scope import marker_may_hit
 from inlay.plan.scan.scan import plan_scan
@@ -360,7 +360,7 @@ def test_a_rewritten_file_keeps_its_partition_only_where_it_means_the_same() -> 
             Schema(n, (Field(1, "c", parse_primitive(kind)),)) for n, kind in enumerate((old, new))
         )
         spec = PartitionSpec(1, (PartitionField(1, "identity", "c"),))
-        return carried_over(file((value,)), before, after, (spec,))
+        return partition_for_output(file((value,)), before, after, (spec,))
 
     assert carried("int32", "int64", 5) == (1, (5,))
     assert carried("decimal(5,2)", "decimal(9,2)", "1.00") == (1, ("1.00",))

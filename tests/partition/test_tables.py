@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import inlay
 from inlay.errors import ConcurrentChange, InvalidRequest
-from inlay.plan.pruning.partitions import group_key, sources
+from inlay.plan.pruning.partitions import group_key, source_fields
 
 SCHEMA = pa.schema(
     [
@@ -135,14 +135,14 @@ def test_setting_what_is_set_commits_nothing() -> None:
 def test_two_different_changes_at_once_conflict_and_equal_ones_do_not() -> None:
     from inlay.ops.commit.driver import Conflicted, Skipped, commit
     from inlay.parse.partitioning import partition_fields
-    from inlay.plan.change import Change, Edit, SpecEdit
+    from inlay.plan.change import Change, SetPartitioning
 
     t = table()
     base = t._loaded
 
     def change(*texts: str) -> Change:
         fields = partition_fields(texts, base.snapshot.schema)
-        return Change(operation="set_partitioning", edit=Edit(spec=SpecEdit(0, fields)))
+        return Change(operation="set_partitioning", updates=(SetPartitioning(0, fields),))
 
     inlay.open(t.uri).set_partitioning("region")
     lost = commit(t._ctx, change("day(at)"), base=base)
@@ -173,14 +173,14 @@ def test_a_table_remembers_a_bounded_number_of_partitionings(monkeypatch: Any) -
     monkeypatch.setattr("inlay.plan.pruning.partitions.MAX_SPECS", 3)
     t = table("day(at)")
     t.set_partitioning("region")
-    with pytest.raises(ConcurrentChange, match="all it can remember"):
+    with pytest.raises(ConcurrentChange, match="which is the maximum"):
         t.set_partitioning("bucket(3, id)")
     t.set_partitioning("day(at)")
 
 
 def test_a_partition_column_is_known_to_those_who_drop_columns() -> None:
     t = table("day(at)", "region")
-    assert sources(t.snapshot) == {2, 3}
+    assert source_fields(t.snapshot) == {2, 3}
     assert {group_key(f) for f in files(t)} == set()
 
 

@@ -20,9 +20,21 @@ from inlay.format.schema import Primitive
 from inlay.format.snapshot import PartitionField
 from inlay.ops.commit.driver import Committed, Conflicted, Skipped, commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.schema.create import create
-from inlay.plan.change import NO_EDIT, Change, Reads, Request, SpecEdit, Unit
+from inlay.plan.change import (
+    AddFiles,
+    AddMarkers,
+    Change,
+    DropMarkers,
+    ExpireThrough,
+    PackMetadata,
+    Reads,
+    ReplaceFiles,
+    Request,
+    SetPartitioning,
+    Unit,
+)
 from inlay.plan.surgery.positions import PositionMap
 from inlay.storage.memory import MemoryStore
 
@@ -41,11 +53,15 @@ def ctx() -> Context:
 
 
 @pytest.fixture
-def base(ctx: Context) -> Loaded:
+def base(ctx: Context) -> LoadedTable:
     """Files a (ids 0…9) and b (ids 10…19), ten rows each."""
     loaded = create(ctx, pa.schema([("id", pa.int64())]), primary_key=["id"])
     return done(
-        commit(ctx, Change(operation="append", add=(file("a", 0), file("b", 10))), base=loaded)
+        commit(
+            ctx,
+            Change(operation="append", updates=(AddFiles((file("a", 0), file("b", 10))),)),
+            base=loaded,
+        )
     )
 
 
@@ -56,7 +72,7 @@ def file(key: str, low: int, rows: int = 10, **more) -> DataFile:
     )
 
 
-def done(result) -> Loaded:
+def done(result) -> LoadedTable:
     assert isinstance(result, Committed), result
     return result.loaded
 
@@ -65,61 +81,68 @@ def below(n: int) -> Comparison:
     return Comparison(1, "<", Literal(INT, n))
 
 
-def append(_: Loaded, key: str = "new", low: int = 3) -> Change:
-    return Change(operation="append", add=(file(key, low),))
+def append(_: LoadedTable, key: str = "new", low: int = 3) -> Change:
+    return Change(operation="append", updates=(AddFiles((file(key, low),)),))
 
 
-def table_delete(_: Loaded) -> Change:
+def table_delete(_: LoadedTable) -> Change:
     marker = Marker(id="range", body=KeyRange(1, 3, 6))
-    return Change(operation="delete", add_markers=(marker,), deleted_rows=None)
+    return Change(operation="delete", deleted_rows=None, updates=(AddMarkers((marker,)),))
 
 
-def row_delete(_: Loaded, marker: str = "rows", positions=(1, 2)) -> Change:
+def row_delete(_: LoadedTable, marker: str = "rows", positions=(1, 2)) -> Change:
     return Change(
         operation="delete",
-        add_markers=(Marker(id=marker, body=Rows(tuple(positions)), file="a"),),
         deleted_rows=len(positions),
+        updates=(AddMarkers((Marker(id=marker, body=Rows(tuple(positions)), file="a"),)),),
     )
 
 
-def update(base: Loaded, key: str = "updated") -> Change:
+def update(base: LoadedTable, key: str = "updated") -> Change:
     """Rows below 5 were read from file a and are inserted anew."""
     return Change(
         operation="update",
-        add=(file(key, 0, rows=5),),
-        add_markers=(Marker(id=f"w-{key}", body=Where(below(5))),),
-        reads=Reads(below(5), base.snapshot.version, frozenset({"a"})),
+        updates=(
+            AddFiles((file(key, 0, rows=5),)),
+            AddMarkers((Marker(id=f"w-{key}", body=Where(below(5))),)),
+        ),
+        requires=(Reads(below(5), base.snapshot.version, frozenset({"a"})),),
     )
 
 
-def upsert(_: Loaded, key: str = "upserted") -> Change:
+def upsert(_: LoadedTable, key: str = "upserted") -> Change:
     return Change(
         operation="upsert",
-        add=(file(key, 3, rows=1),),
-        add_markers=(Marker(id=f"k-{key}", body=KeyRange(1, 3, 3)),),
+        updates=(
+            AddFiles((file(key, 3, rows=1),)),
+            AddMarkers((Marker(id=f"k-{key}", body=KeyRange(1, 3, 3)),)),
+        ),
     )
 
 
-def rewrite(base: Loaded, key: str = "rewritten") -> Change:
+def rewrite(base: LoadedTable, key: str = "rewritten") -> Change:
     output = file(key, 0, data_change=False, sequence=base.snapshot.version, origin="a")
     unit = Unit(("a",), (output,), base.snapshot.version, positions=PositionMap.of([10], {}))
-    return Change(operation="rewrite", units=(unit,))
+    return Change(operation="rewrite", updates=(ReplaceFiles((unit,)),))
 
 
-def compact(base: Loaded, key: str = "packed") -> Change:
+def compact(base: LoadedTable, key: str = "packed") -> Change:
     output = file(key, 0, rows=20, data_change=False, sequence=base.snapshot.version)
-    return Change(operation="compact", units=(Unit(("a", "b"), (output,), base.snapshot.version),))
+    return Change(
+        operation="compact",
+        updates=(ReplaceFiles((Unit(("a", "b"), (output,), base.snapshot.version),)),),
+    )
 
 
-def expire(base: Loaded) -> Change:
-    edit = replace(NO_EDIT, expire_through=base.snapshot.version - 1)
-    return Change(operation="expire", edit=edit)
+def expire(base: LoadedTable) -> Change:
+    update = ExpireThrough(base.snapshot.version - 1)
+    return Change(operation="expire", updates=(update,))
 
 
-def partition(base: Loaded, buckets: int = 4) -> Change:
+def partition(base: LoadedTable, buckets: int = 4) -> Change:
     fields = (PartitionField(1, f"bucket[{buckets}]", "id_bucket"),)
-    edit = replace(NO_EDIT, spec=SpecEdit(base.snapshot.spec_id, fields))
-    return Change(operation="set_partitioning", edit=edit)
+    update = SetPartitioning(base.snapshot.spec_id, fields)
+    return Change(operation="set_partitioning", updates=(update,))
 
 
 PLANNERS = {
@@ -164,8 +187,10 @@ MATRIX: dict[tuple[str, str], str] = {
 @pytest.mark.parametrize(("landed", "planned"), list(itertools.product(PLANNERS, PLANNERS)))
 def test_the_matrix_holds_for_every_pair(ctx, base, landed, planned):
     first, second = PLANNERS[landed](base), PLANNERS[planned](base)
-    if landed == planned and second.add:
-        second = replace(second, add=(replace(second.add[0], key="second"),))
+    if landed == planned and second.added:
+        other = AddFiles((replace(second.added[0], key="second"),))
+        kept = (u for u in second.updates if not isinstance(u, AddFiles))
+        second = replace(second, updates=(other, *kept))
     if landed == planned == "partition":
         second = partition(base, buckets=8)
     done(commit(ctx, first, base=base))
@@ -198,7 +223,7 @@ def test_appends_of_disjoint_key_ranges_do_not_disturb_an_update(ctx, base):
 
 def test_a_delete_that_cannot_hit_what_was_read_does_not_disturb_an_update(ctx, base):
     far = Marker(id="far", body=KeyRange(1, 15, 16))
-    done(commit(ctx, Change(operation="delete", add_markers=(far,)), base=base))
+    done(commit(ctx, Change(operation="delete", updates=(AddMarkers((far,)),)), base=base))
     assert isinstance(commit(ctx, update(base), base=base), Committed)
 
 
@@ -208,7 +233,7 @@ def test_compaction_outputs_are_no_arrivals(ctx, base):
     done(commit(ctx, append(base, key="c", low=100), base=base))
     now = load_pointer(ctx)
     unit = Unit(("c",), (moved,), now.snapshot.version)
-    done(commit(ctx, Change(operation="compact", units=(unit,)), base=now))
+    done(commit(ctx, Change(operation="compact", updates=(ReplaceFiles((unit,)),)), base=now))
     assert isinstance(commit(ctx, update(base), base=base), Committed)
 
 
@@ -217,14 +242,16 @@ def test_an_arrival_that_was_packed_with_old_rows_is_still_an_arrival(ctx, base)
     arrived = done(commit(ctx, append(base, key="c", low=0), base=base))
     packed = file("cb", 0, rows=20, data_change=False, sequence=arrived.snapshot.version)
     unit = Unit(("b", "c"), (packed,), arrived.snapshot.version)
-    done(commit(ctx, Change(operation="compact", units=(unit,)), base=arrived))
+    done(commit(ctx, Change(operation="compact", updates=(ReplaceFiles((unit,)),)), base=arrived))
     assert isinstance(commit(ctx, update(base), base=base), Conflicted)
 
 
 def test_serializable_deletes_conflict_with_arrivals_and_snapshot_ones_do_not(ctx, base):
     reads = Reads(below(5), base.snapshot.version, frozenset({"a"}))
     done(commit(ctx, append(base, low=0), base=base))
-    assert isinstance(commit(ctx, replace(row_delete(base), reads=reads), base=base), Conflicted)
+    assert isinstance(
+        commit(ctx, replace(row_delete(base), requires=(reads,)), base=base), Conflicted
+    )
     assert isinstance(commit(ctx, row_delete(base), base=base), Committed)
 
 
@@ -241,14 +268,16 @@ def test_a_remapped_marker_follows_its_rows(ctx, base):
     kept = PositionMap.of([5, 5], {0: BitMap()})
     output = file("rewritten", 5, rows=5, sequence=base.snapshot.version, origin="a")
     unit = Unit(("a",), (output,), base.snapshot.version, positions=kept)
-    after = done(commit(ctx, Change(operation="rewrite", units=(unit,)), base=base))
+    after = done(
+        commit(ctx, Change(operation="rewrite", updates=(ReplaceFiles((unit,)),)), base=base)
+    )
     (marker,) = after.state.markers()
     assert marker.body == Rows((3,)), "old position 8 is the fourth row kept; row 3 is gone"
 
 
 def test_vectors_in_objects_are_not_remapped_but_cost_the_unit(ctx, base):
     vector = Marker(id="v", body=Vector("tombstone/x.puffin", 4, 40, 2), file="a")
-    done(commit(ctx, Change(operation="delete", add_markers=(vector,)), base=base))
+    done(commit(ctx, Change(operation="delete", updates=(AddMarkers((vector,)),)), base=base))
     result = commit(ctx, rewrite(base), base=base)
     assert isinstance(result, Skipped) and result.skipped
 
@@ -258,7 +287,9 @@ def test_one_unit_failing_costs_only_that_unit(ctx, base):
     version = base.snapshot.version
     bad = Unit(("a",), (file("a2", 0, sequence=version),), version)
     good = Unit(("b",), (file("b2", 10, sequence=version),), version)
-    result = commit(ctx, Change(operation="compact", units=(bad, good)), base=base)
+    result = commit(
+        ctx, Change(operation="compact", updates=(ReplaceFiles((bad, good)),)), base=base
+    )
     assert isinstance(result, Committed) and result.skipped == (bad,)
     assert {f.key for f in result.loaded.state.files()} == {"a", "b2"}
 
@@ -271,7 +302,9 @@ def test_a_delete_by_copy_on_write_is_whole_or_not_at_all(ctx, base):
         Unit(("b",), (file("b2", 10, rows=9),), version),
     )
     before = load_pointer(ctx).snapshot
-    result = commit(ctx, Change(operation="delete", units=units, whole=True), base=base)
+    result = commit(
+        ctx, Change(operation="delete", updates=(ReplaceFiles(units, whole=True),)), base=base
+    )
     assert isinstance(result, Conflicted) and result.conflict.gone == {"a"}
     assert load_pointer(ctx).snapshot == before
 
@@ -291,7 +324,11 @@ def test_a_tombstone_misses_what_is_inserted_after_it_and_what_is_inserted_with_
 def test_covered_files_leave_by_metadata_alone_and_an_idle_marker_is_not_kept(ctx, base):
     wide = Marker(id="wide", body=KeyRange(1, None, 9))
     after = done(
-        commit(ctx, Change(operation="delete", add_markers=(wide,), deleted_rows=None), base=base)
+        commit(
+            ctx,
+            Change(operation="delete", deleted_rows=None, updates=(AddMarkers((wide,)),)),
+            base=base,
+        )
     )
     assert [f.key for f in after.state.files()] == ["b"]
     assert list(after.state.markers()) == []
@@ -301,10 +338,14 @@ def test_covered_files_leave_by_metadata_alone_and_an_idle_marker_is_not_kept(ct
 
 def test_a_file_with_nulls_is_not_covered(ctx, base):
     nulls = replace(file("n", 0), stats={1: ColumnStats(lower=0, upper=9, null_count=1)})
-    after = done(commit(ctx, Change(operation="append", add=(nulls,)), base=base))
+    after = done(commit(ctx, Change(operation="append", updates=(AddFiles((nulls,)),)), base=base))
     wide = Marker(id="wide", body=Where(below(100)))
     after = done(
-        commit(ctx, Change(operation="delete", add_markers=(wide,), deleted_rows=None), base=after)
+        commit(
+            ctx,
+            Change(operation="delete", deleted_rows=None, updates=(AddMarkers((wide,)),)),
+            base=after,
+        )
     )
     assert [f.key for f in after.state.files()] == ["n"]
     assert [m.id for m in after.state.markers()] == ["wide"]
@@ -313,11 +354,13 @@ def test_a_file_with_nulls_is_not_covered(ctx, base):
 
 def test_a_marker_is_dropped_only_when_no_file_can_be_hit(ctx, base):
     marked = done(commit(ctx, table_delete(base), base=base))
-    drop = Change(operation="compact", drop_markers=("range",))
-    kept = done(commit(ctx, replace(drop, compact_metadata=True), base=marked))
+    drop = Change(operation="compact", updates=(DropMarkers(("range",)),))
+    kept = done(commit(ctx, replace(drop, updates=(*drop.updates, PackMetadata())), base=marked))
     assert [m.id for m in kept.state.markers()] == ["range"], "file a is still to be hit"
     clean = Unit(("a",), (file("a", 0, sequence=kept.snapshot.version),), kept.snapshot.version)
-    restamped = done(commit(ctx, replace(drop, units=(clean,)), base=kept))
+    restamped = done(
+        commit(ctx, replace(drop, updates=(*drop.updates, ReplaceFiles((clean,)))), base=kept)
+    )
     assert list(restamped.state.markers()) == []
 
 
@@ -336,10 +379,14 @@ def test_a_restamp_settles_the_markers_its_file_was_found_clean_of(ctx, base):
     """The simulator found it: an erasure's marker on one file, which held no such row, never went, and
     the erasure waited for that file for ever."""
     marker = Marker(id="late", body=Where(below(-5)), file="a")
-    marked = done(commit(ctx, Change(operation="delete", add_markers=(marker,)), base=base))
+    marked = done(
+        commit(ctx, Change(operation="delete", updates=(AddMarkers((marker,)),)), base=base)
+    )
     version = marked.snapshot.version
     clean = file("a", 0, sequence=version, data_change=False)
     unit = Unit(("a",), (clean,), version, applied=frozenset({"late"}))
-    after = done(commit(ctx, Change(operation="rewrite", units=(unit,)), base=marked))
+    after = done(
+        commit(ctx, Change(operation="rewrite", updates=(ReplaceFiles((unit,)),)), base=marked)
+    )
     assert list(after.state.markers()) == []
     assert {f.key for f in after.state.files()} == {"a", "b"}

@@ -13,7 +13,7 @@ from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.metadata.load import load_entries, load_pointer
 from inlay.ops.schema.create import create
-from inlay.plan.change import Change, Request
+from inlay.plan.change import AddFiles, AddMarkers, Change, PackMetadata, RemoveFiles, Request
 from inlay.plan.metadata import pointer_budget as fit_module
 from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore
@@ -51,7 +51,11 @@ def test_small_appends_cost_two_puts_ten_kilobytes_and_hundred_bytes_a_file(colu
     for n in range(commits):
         done = commit(
             ctx,
-            Change(operation="append", add=(file(n, columns),), events=(Request.of(f"e{n}"),)),
+            Change(
+                operation="append",
+                events=(Request.of(f"e{n}"),),
+                updates=(AddFiles((file(n, columns),)),),
+            ),
             base=loaded,
         )
         assert isinstance(done, Committed)
@@ -67,14 +71,16 @@ def test_a_very_wide_schema_does_not_make_every_commit_roll_a_segment():
     ctx, store, loaded = table(3000)
     before = store.usage()
     for n in range(60):
-        loaded = commit(ctx, Change(operation="append", add=(file(n),)), base=loaded).loaded
+        loaded = commit(
+            ctx, Change(operation="append", updates=(AddFiles((file(n),)),)), base=loaded
+        ).loaded
     assert (store.usage() - before).total / 60 <= 2.3
 
 
 def test_a_commit_of_many_files_writes_them_into_segments_before_it_knows_its_version():
     ctx, _, loaded = table(3)
     many = tuple(file(n, 3) for n in range(5000))
-    after = commit(ctx, Change(operation="append", add=many), base=loaded).loaded
+    after = commit(ctx, Change(operation="append", updates=(AddFiles(many),)), base=loaded).loaded
     assert after.snapshot.files.inline == ()
     state = load_entries(ctx, load_pointer(ctx).state)
     assert {f.sequence for f in state.files()} == {2}
@@ -87,23 +93,25 @@ def test_a_commit_of_many_files_writes_them_into_segments_before_it_knows_its_ve
 def test_a_range_delete_of_a_large_table_is_two_small_puts():
     ctx, store, loaded = table(3)
     many = tuple(file(n, 3) for n in range(5000))
-    loaded = commit(ctx, Change(operation="append", add=many), base=loaded).loaded
+    loaded = commit(ctx, Change(operation="append", updates=(AddFiles(many),)), base=loaded).loaded
     loaded = load_pointer(ctx)  # cold: nothing of the segments is known
     before = store.usage()
     marker = Marker(id="m", body=KeyRange(1, 5 * 10**8, 10**9))
-    commit(ctx, Change(operation="delete", add_markers=(marker,)), base=loaded)
+    commit(ctx, Change(operation="delete", updates=(AddMarkers((marker,)),)), base=loaded)
     used = store.usage() - before
     assert dict(used.requests) == {"put": 2} and used.bytes_up <= 10_000
 
 
 def test_a_bulk_commit_that_loses_the_race_writes_no_segment_of_its_own_again():
     ctx, store, base = table(3)
-    base = commit(ctx, Change(operation="append", add=(file(9001, 3),)), base=base).loaded
-    commit(ctx, Change(operation="append", add=(file(9000, 3),)), base=base)
+    base = commit(
+        ctx, Change(operation="append", updates=(AddFiles((file(9001, 3),)),)), base=base
+    ).loaded
+    commit(ctx, Change(operation="append", updates=(AddFiles((file(9000, 3),)),)), base=base)
     before = store.usage()
     many = tuple(file(n, 3) for n in range(5000))
     events = tuple(Request.of(f"e{n}") for n in range(5000))
-    change = Change(operation="ingest", add=many, events=events)
+    change = Change(operation="ingest", events=events, updates=(AddFiles(many),))
     after = commit(ctx, change, base=base).loaded
     puts = (store.usage() - before).requests["put"]
     # 5 leaves of files, 1 of the ledger, and what was inline before on each of the two bases; then an
@@ -122,10 +130,11 @@ def test_tidying_metadata_asks_for_nothing_that_it_has_just_written_itself(monke
     monkeypatch.setattr(fit_module, "POINTER_TARGET_BYTES", target)
     monkeypatch.setattr(fit_module, "INLINE_MIN_BYTES", 200)
     for n in range(40):
-        change = Change(operation="append", add=(file(n, 3),))
+        change = Change(operation="append", updates=(AddFiles((file(n, 3),)),))
         if n % 3 == 2:
-            gone = (file(n - 2, 3).key,)
-            change = replace(change, operation="compact", compact_metadata=True, remove=gone)
+            gone = RemoveFiles((file(n - 2, 3).key,))
+            updates = (*change.updates, gone, PackMetadata())
+            change = replace(change, operation="compact", updates=updates)
         assert isinstance(commit(ctx, change, base=load_pointer(ctx)), Committed)
     state = load_entries(ctx, load_pointer(ctx).state)
     left = {file(n, 3).key for n in range(40) if n % 3 or n == 39}

@@ -146,7 +146,7 @@ def test_nan_is_a_literal_of_double():
         ("id = ", 4, "the text ends"),
         ("id = 'x", 5, "not closed"),
         ('"id = 1', 0, "not closed"),
-        ("id = 12abc", 5, "no number"),
+        ("id = 12abc", 5, "not a number"),
         ("id = 1 id", 7, "does not fit"),
         ("id = 1;", 6, "';'"),
         ("id = 1 -- why", 7, "'-'"),
@@ -154,30 +154,26 @@ def test_nan_is_a_literal_of_double():
         ("`id` = 1", 0, "'`'"),
         ("id = 1 /* why */", 7, "'/'"),
         ("id in ()", 7, "does not fit"),
-        ("(id = 1", 7, r"expected \)"),
+        ("(id = 1", 0, "not closed"),
         ("id = 1)", 6, "does not fit"),
-        ("lower(name) = 'x'", 5, "functions such as LOWER"),
         ("", None, "empty"),
         ("  \n ", None, "empty"),
         ("nmae = 'x'", 0, "no column 'nmae'"),
         ("id = 1 AND address.ctiy = 'x'", 11, "address.City"),
-        ("id.x = 1", 0, "no struct"),
-        ("tags.element = 'x'", 0, "no struct"),
+        ("id.x = 1", 0, "not a struct"),
+        ("tags.element = 'x'", 0, "not a struct"),
         ('"ID" = 1', 0, "no column"),
-        ("Twin = 1", 0, "may mean"),
-        ("id = price", 5, "compared with a column"),
-        ("1 = 1", 0, "column is needed"),
+        ("Twin = 1", 0, "is ambiguous"),
         ("id = 'x'", 5, "a string cannot be compared"),
         ("name = 3", 7, "a number cannot be compared"),
         ("id IN (1, 'x', 2)", 10, "a string cannot be compared"),
-        ("id IN (1, price)", 10, "literal is needed"),
-        ("date = 'x'", 7, "no date"),
+        ("date = 'x'", 7, "not a date"),
         ("date = '2026-02-29'", 7, "leap"),
         ("date = DATE '2026-13-01'", 7, "does not exist"),
         ("at = TIMESTAMP '2026-01-01 24:00:00'", 5, "does not exist"),
         ("at = TIMESTAMP '2026-01-01 00:00:00Z'", 15, "timestamp"),
-        ("at = '2026-01-01 00:00:00.0000000001'", 5, "no timestamp"),
-        ("date = FOO 'x'", 7, "no type"),
+        ("at = '2026-01-01 00:00:00.0000000001'", 5, "not a timestamp"),
+        ("date = FOO 'x'", 7, "not a type"),
         ("raw = X'0'", 6, "hex"),
         ("raw = 'x'", 6, "a string cannot be compared"),
         ("name LIKE 5", 10, "string literal"),
@@ -185,15 +181,11 @@ def test_nan_is_a_literal_of_double():
         ("name LIKE 'a\\'", 10, "backslash"),
         ("name LIKE 'a!' ESCAPE '!'", 10, "ESCAPE"),
         ("name LIKE 'a' ESCAPE 'xy'", 5, "one character"),
-        ("id", 0, "no condition"),
+        ("id", 0, "not a condition"),
         ("5", 0, "not a condition"),
-        ("id + 1 = 2", 3, "cannot calculate"),
-        ("id = 1 + 1", 7, "cannot calculate"),
         ("tags = 'x'", 0, "nested"),
         ("address = 1", 0, "nested"),
         ("id IS TRUE", 3, "boolean"),
-        ("1 IS NULL", 0, "needs a column"),
-        ("(id = 1) = TRUE", 4, "column is needed"),
         ("1e99999999999999999999 = id", 0, "exponent"),
     ],
 )
@@ -311,20 +303,46 @@ def test_dates_are_those_of_the_calendar():
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text",
+    ["lower(name) = 'x'", "id = twin", "id + 1 = 2", "1 = 1", "(id = 1) = TRUE", "id IN (1, twin)"],
+)
+def test_what_cannot_be_kept_is_refused_in_words(text):
+    with pytest.raises(InvalidPredicate, match="this condition calculates") as caught:
+        parse(text)
+    assert caught.value.next_step
+
+
+def test_the_time_is_not_known_where_conditions_are_kept_for_later():
+    with pytest.raises(InvalidPredicate, match="NOW is not known here"):
+        parse("seen < now()")
+
+
+@pytest.mark.parametrize(
+    ("text", "same_as"),
     [
-        ("lower(name) = 'x'", "functions such as LOWER are not supported"),
-        ("id = now()", "functions such as NOW are not supported"),
-        ("CAST(id AS INT) = 1", "CAST is not supported"),
-        ("name ILIKE 'a%'", "ILIKE is not supported"),
-        ("name || 'x' = 'y'", "|| is not supported"),
-        ("CASE WHEN id = 1 THEN 1 END = 1", "CASE is not supported"),
-        ("l[1] = 2", "elements of lists and maps"),
+        ("id = 1 + 1", "id = 2"),
+        ("id = 2 * 3 - 1", "id = 5"),
+        ("date = DATE '2026-01-31' + 1", "date = '2026-02-01'"),
+        ("at = DATE '2026-01-31' + INTERVAL '1 month'", "at = '2026-02-28'"),
+        ("at >= date_trunc('week', TIMESTAMP '2026-01-31 10:00')", "at >= '2026-01-26'"),
+        ("id = CAST(2.5 AS INT)", "id = 3"),
+        ("date = CAST('2026-01-31' AS DATE)", "date = '2026-01-31'"),
+        ("year(at) = 2026", "at >= '2026-01-01' AND at < '2027-01-01'"),
+        ("year(date) <> 2026", "NOT (date >= '2026-01-01' AND date < '2027-01-01')"),
+        ("year(seen) > 2026", "seen >= '2027-01-01'"),
+        ("year(at) <= 2026", "at < '2027-01-01'"),
+        ("CAST(at AS DATE) = '2026-01-31'", "at >= '2026-01-31' AND at < '2026-02-01'"),
+        ("at::date < '2026-01-31'", "at < '2026-01-31'"),
+        ("date_trunc('month', at) = '2026-01-01'", "at >= '2026-01-01' AND at < '2026-02-01'"),
+        ("date_trunc('month', at) = '2026-01-02'", "at IS NULL AND NULL"),
+        ("date_trunc('month', at) > '2026-01-02'", "at >= '2026-02-01'"),
+        ("date_trunc('month', at) >= '2026-01-02'", "at >= '2026-02-01'"),
+        ("date_trunc('month', at) < '2026-01-02'", "at < '2026-02-01'"),
+        (
+            "date_trunc('hour', at) BETWEEN '2026-01-01' AND '2026-01-02'",
+            "at >= '2026-01-01' AND at < '2026-01-02 01:00'",
+        ),
     ],
 )
-def test_what_the_grammar_lacks_is_said_in_words(text, words):
-    with pytest.raises(InvalidPredicate) as caught:
-        parse_predicate(text, Schema(0, ()))
-    assert words in caught.value.message
-    assert "expected" not in caught.value.message
-    assert caught.value.next_step
+def test_what_amounts_to_a_plain_condition_is_one(text, same_as):
+    assert parse(text) == parse(same_as)

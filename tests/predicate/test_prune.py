@@ -26,7 +26,13 @@ from inlay.format.predicate import (
 )
 from inlay.format.schema import Primitive
 from inlay.format.values import is_nan, order_key, truncate_lower, truncate_upper
-from inlay.plan.pruning.prune import all_match, combine, keys_may_match, may_match, range_predicate
+from inlay.plan.pruning.prune import (
+    all_match,
+    combined_stats,
+    keys_may_match,
+    may_match,
+    range_predicate,
+)
 
 INT, STRING, DOUBLE = Primitive("int64"), Primitive("string"), Primitive("double")
 NAN = float("nan")
@@ -120,7 +126,7 @@ def test_combined_statistics_hold_for_all_parts(table, cut, data):
         ({f.id: data.draw(statistics(f.type, [row[f.id] for row in part])) for f in fields}, part)
         for part in parts
     ]
-    stats = combine((found, len(part)) for found, part in described)
+    stats = combined_stats((found, len(part)) for found, part in described)
     found = [oracle.truth(predicate, row) is True for row in rows]
     assert may_match(predicate, stats, len(rows)) or not any(found)
     assert not all_match(predicate, stats, len(rows)) or all(found)
@@ -320,7 +326,7 @@ def test_combining_keeps_what_every_part_knows():
     a = {1: ColumnStats(1, 5, 0, has_nan=False), 2: ColumnStats("a", "b")}
     b = {1: ColumnStats(3, 9, 2, exact=False, has_nan=None)}
     nulls = {1: ColumnStats(null_count=4)}
-    assert combine([(a, 5), (b, 5), ({}, 0), (nulls, 4)]) == {
+    assert combined_stats([(a, 5), (b, 5), ({}, 0), (nulls, 4)]) == {
         1: ColumnStats(1, 9, 6, exact=False, has_nan=None)
     }
-    assert combine([]) == {}
+    assert combined_stats([]) == {}

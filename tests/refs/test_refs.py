@@ -312,14 +312,14 @@ def test_a_merge_forgets_no_delete_of_rows_that_main_has_in_older_files_again(pl
 def test_an_update_planned_before_the_content_was_replaced_is_planned_again(
     place: Place, monkeypatch: pytest.MonkeyPatch, act: str, mode: str
 ) -> None:
-    from inlay.ops.commit import retry as replan
+    from inlay.ops.commit import driver
 
     place.table.append(rows([1, 2]))
     branch = place.table.branch("work")
     branch.append(rows([3]))
     if act == "merge":
         place.open().append(rows([9]))
-    real, acted = replan.commit, []
+    real, acted = driver.commit, []
 
     def commit(ctx, change, *, base):
         if not acted:
@@ -329,7 +329,7 @@ def test_an_update_planned_before_the_content_was_replaced_is_planned_again(
         return real(ctx, change, base=base)
 
     table = place.open()
-    monkeypatch.setattr(replan.commit_planned, "__kwdefaults__", {"commit": commit, "once": False})
+    monkeypatch.setattr(driver, "commit", commit)
     table.update({"mark": "7"}, where="id > 0", mode=mode)
     found = place.open().scan().to_arrow().to_pylist()
     assert {r["mark"] for r in found} == {7}

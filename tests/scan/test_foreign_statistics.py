@@ -30,7 +30,7 @@ from inlay.parquet.footer.thrift import encode_struct
 from inlay.parquet.read.describe import describe, entry_of
 from inlay.parse import parse_assignments
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.evidence import Evidence, sure_under
+from inlay.plan.pruning.evidence import Evidence, trusted_under
 
 from ..erasure.people import People, new_people, rows
 from ..erasure.test_foreign_statistics import LONG, compared, landed, wrong_file
@@ -154,7 +154,7 @@ def test_what_is_under_a_reference_is_sure_only_where_this_library_wrote_all_of_
 
     def sure(*entries: DataFile) -> bool:
         schema_id, stats = evidence.together(entries, [1])
-        return bool(sure_under(SimpleNamespace(schema_id=schema_id, stats=stats)))  # type: ignore[arg-type]
+        return bool(trusted_under(SimpleNamespace(schema_id=schema_id, stats=stats)))  # type: ignore[arg-type]
 
     assert (sure(own), sure(foreign), sure(own, foreign)) == (True, False, False)
 

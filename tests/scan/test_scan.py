@@ -26,7 +26,7 @@ from inlay.ops.context import Context
 from inlay.ops.read.scan import Scan
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.prune import combine
+from inlay.plan.pruning.prune import combined_stats
 
 FILES, ROWS = 10, 1000
 TABLE = pa.table(
@@ -279,7 +279,7 @@ def test_segments_that_cannot_match_are_not_loaded(
     for n, part in enumerate((files[:4], files[4:8])):
         body = encode_files(part, Types((SCHEMA,)))
         lake.put(segment_key(f"s{n}"), body)
-        stats = combine([(f.stats, f.rows) for f in part])
+        stats = combined_stats([(f.stats, f.rows) for f in part])
         rows = sum(f.rows for f in part)
         segments.append(
             Segment(

@@ -273,7 +273,7 @@ class Evolving(RuleBasedStateMachine):
         try:
             self.table.alter(drop=[path])
         except InvalidRequest as error:
-            assert "a delete that is not applied yet speaks of it" in error.message
+            assert "a delete that is not applied yet uses it" in error.message
             self.table.rewrite()
             self.table.alter(drop=[path])
 

@@ -230,13 +230,13 @@ def test_the_same_request_changes_the_schema_once() -> None:
     [
         ({"drop": ["id"]}, "part of the primary key"),
         ({"drop": ["nam"]}, "Did you mean name"),
-        ({"drop": PEOPLE.names}, "left without columns"),
+        ({"drop": PEOPLE.names}, "no columns left"),
         ({"drop": ["place.city", "place.zip"]}, "Drop the struct itself"),
         ({"drop": ["lines.element"]}, "Drop or rename 'lines'"),
         ({"drop": ["name", "name"]}, "named twice"),
         ({"drop": ["name"], "rename": {"name": "x"}}, "both dropped and changed"),
         ({"drop": "name"}, "takes a list"),
-        ({"rename": {"name": "ID"}}, "do not tell cases apart"),
+        ({"rename": {"name": "ID"}}, "ignore case"),
         ({"rename": {"name": "id"}}, "already"),
         ({"rename": {"name": ""}}, "is no name of a column"),
         ({"rename": {"name": "_pos"}}, "every scan has"),
@@ -244,14 +244,14 @@ def test_the_same_request_changes_the_schema_once() -> None:
         ({"rename": {"marks.key": "k"}}, "map's key"),
         ({"rename": {"marks.value": "v"}}, "has no name"),
         ({"add": {"name": pa.int8()}}, "already"),
-        ({"add": {"Name": pa.int8()}}, "do not tell cases apart"),
+        ({"add": {"Name": pa.int8()}}, "ignore case"),
         ({"add": {"x": pa.field("x", pa.int8(), nullable=False)}}, "required and has no default"),
-        ({"add": {"name.x": pa.int8()}}, "is no struct"),
+        ({"add": {"name.x": pa.int8()}}, "is not a struct"),
         ({"add": {"a.b": pa.int8()}}, 'written in quotes: "a.b"'),
         ({"add": {"x": pa.null()}}, "cannot hold"),
         ({"add": {"x": "bigint"}}, "cannot be a str"),
         ({"add": {"x" * 300: pa.int8()}}, "255 bytes"),
-        ({"add": {"x\ny": pa.int8()}}, "cannot be called"),
+        ({"add": {"x\ny": pa.int8()}}, "not a valid column name"),
         ({"add": {"x": pa.int8()}, "defaults": {"x": 300}}, "no value of type int8"),
         ({"add": {"x": pa.list_(pa.int8())}, "defaults": {"x": [1]}}, "cannot have a default"),
         ({"defaults": {"name": "x"}}, "cannot be changed"),
@@ -281,7 +281,7 @@ def test_columns_of_keys_order_partitions_deletes_and_erasures_are_not_dropped()
         table.alter(drop=["name"])
     table.delete("born > DATE '2000-01-01' OR place.zip = 8")
     for path in ("born", "place", "place.zip"):
-        with pytest.raises(InvalidRequest, match=r"not applied yet speaks of it.*inlay rewrite"):
+        with pytest.raises(InvalidRequest, match=r"not applied yet uses it.*inlay rewrite"):
             table.alter(drop=[path])
     table.alter(drop=["place.city"])
     table.rewrite()
@@ -303,7 +303,7 @@ def test_a_type_that_does_not_reach_the_values_is_refused(stats_columns: int) ->
     """Nanoseconds end in the year 2262: whether a column fits is seen in statistics, else in the data."""
     table = people(properties={"stats.columns": stats_columns})
     table.append(pa.table({"id": pa.array([3], pa.int32()), "born": [date(2300, 1, 1)]}))
-    with pytest.raises(InvalidRequest, match=r"does not reach"):
+    with pytest.raises(InvalidRequest, match=r"outside the range of"):
         table.alter(widen={"born": pa.timestamp("ns")})
     table.alter(widen={"born": pa.timestamp("us")})
     assert rows_of(table, where="id = 3")[0]["born"] == datetime(2300, 1, 1)

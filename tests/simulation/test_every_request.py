@@ -23,15 +23,13 @@ from inlay.ops.write.update import update
 from inlay.ops.write.upsert import upsert
 from inlay.parse import parse_assignments, parse_predicate
 from inlay.plan.change import Request
+from inlay.storage.faults import Fate
 from inlay.testing import model
 from inlay.testing.cast import COLUMNS, as_table
 from inlay.testing.fates import CALM
 from inlay.testing.model import Violation
 from inlay.testing.stage import DAY_US, Simulation
 
-FATES = ("failed", "lost", "twice", "late", "killed before", "killed after")
-# What only a conditional write can meet.
-CONDITIONAL = (*FATES, "race")
 START = [(n, "ada" if n % 2 else None, 10 * n) for n in range(12)]
 MORE = [(100 + n, "bob", n) for n in range(3)]
 # Enough that what deletes them does not fit into the pointer.
@@ -137,9 +135,9 @@ def prepared(more: list = ()) -> Simulation:
     return sim
 
 
-def play(case: Case, planned: dict[tuple[str, int], str]) -> list[bool]:
+def play(case: Case, planned: dict[tuple[str, int], Fate]) -> list[tuple[Fate, ...]]:
     """One run with the planned fate, then a second process until it is acknowledged. Returns the requests
-    that were made: whether each was conditional."""
+    that were made: what each could meet."""
     sim = prepared(case.more)
     request = "the request"
     if case.intent is not None:
@@ -147,7 +145,7 @@ def play(case: Case, planned: dict[tuple[str, int], str]) -> list[bool]:
     identity = Request.of(request, body=request)
     sim.world.planned = planned
     sim.world.counts.clear()
-    sim.world.conditional.clear()
+    sim.world.possible.clear()
     sim.spawn(
         "actor",
         lambda: sim.attempt(
@@ -158,7 +156,7 @@ def play(case: Case, planned: dict[tuple[str, int], str]) -> list[bool]:
     )
     sim.scheduler.run()
     count = sim.world.counts.get("actor", 0)
-    made = [("actor", number) in sim.world.conditional for number in range(1, count + 1)]
+    made = [sim.world.possible["actor", number] for number in range(1, count + 1)]
     before = sim.model.rows_at[sim.auditor.newest]
     if case.intent is not None:
         assert sim.model.applied.get(request) == sim.model.acknowledged.get(request) is not None
@@ -173,18 +171,18 @@ def play(case: Case, planned: dict[tuple[str, int], str]) -> list[bool]:
 def test_whatever_becomes_of_any_request_the_operation_is_done_once(name):
     requests = play(CASES[name], {})
     assert requests
-    for number, conditional in enumerate(requests, start=1):
-        for fate in CONDITIONAL if conditional else FATES:
+    for number, possible in enumerate(requests, start=1):
+        for fate in (each for each in possible if each is not Fate.DONE):
             try:
                 play(CASES[name], {("actor", number): fate})
             except (Violation, InlayError, AssertionError) as error:
-                raise AssertionError(f"{name}: request {number} {fate}: {error}") from error
+                raise AssertionError(f"{name}: request {number} {fate.name}: {error}") from error
 
 
 def test_an_error_that_may_be_retried_says_so():
     """The simulation leans on it: an operation met by a fault raises RETRY or REBASE, nothing else."""
     sim = prepared()
-    sim.world.planned = {("world", n): "failed" for n in range(1, 60)}
+    sim.world.planned = {("world", n): Fate.UNSENT for n in range(1, 60)}
     sim.world.counts.clear()
     with pytest.raises(InlayError) as caught:
         append(sim.actor_context("world"), as_table(MORE))

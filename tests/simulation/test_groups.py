@@ -25,23 +25,23 @@ def test_appends_that_share_a_swap_are_each_applied_once(capsys):
 
 
 def test_a_group_that_asks_the_ledger_for_nobody_is_caught(monkeypatch):
-    def admit(ctx, loaded, change):
-        return loaded, Admitted(change, frozenset())
+    def admit(state, change):
+        return Admitted(change, frozenset())
 
     # The events of the merged change are looked up all the same, and their files have no event to be
     # known by: the rows of a duplicate come twice.
-    monkeypatch.setattr(group_module, "_admit", admit)
+    monkeypatch.setattr(group_module, "admit", admit)
     caught = next((s for s in range(40) if run_schedule(s, cast=group_cast).violation), None)
     assert caught is not None
 
 
-@pytest.mark.parametrize("fate", ["lost", "twice", "failed", "late"])
+@pytest.mark.parametrize("fate", ["lost", "twice", "unsent", "late"])
 def test_a_group_whose_requests_all_meet_one_fate_now_and_then(fate):
     from inlay.testing.fates import Odds
 
     odds = Odds(
         **{
-            **dict.fromkeys(("failed", "lost", "twice", "race", "late", "slow", "killed"), 0.0),
+            **dict.fromkeys(("unsent", "lost", "twice", "race", "late", "slow", "killed"), 0.0),
             fate: 0.15,
         }
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from inlay.ops.commit import driver as commit_module
+from inlay.ops.commit import register as register_module
 from inlay.ops.metadata.load import load_pointer
 from inlay.testing.interleavings import Pair, Start, explore, pairs, run, schedules, switches
 from inlay.testing.pairs import OPERATIONS
@@ -74,7 +74,7 @@ def test_a_schedule_replays_exactly():
 
 
 def test_a_pointer_written_without_its_condition_is_found_out(monkeypatch):
-    monkeypatch.setattr(commit_module, "IfMatch", lambda etag: None)
+    monkeypatch.setattr(register_module, "IfMatch", lambda etag: None)
     assert explore(Pair("append × append"), preemptions=1, full=0).violations
 
 

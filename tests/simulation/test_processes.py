@@ -29,6 +29,7 @@ import inlay
 from inlay.errors import InlayError, KeyTaken
 from inlay.format import keys
 from inlay.ops.commit import driver as commit_module
+from inlay.ops.commit import register as register_module
 
 # Python 3.12 warns of forking beside threads; those of this process are idle.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -66,7 +67,7 @@ def write_on(table: inlay.Table, folder: Path, writer: int, until: float) -> Non
             n += 1
 
 
-def archive_without_a_look(ctx: Any, loaded: Any, effort: Any) -> int:
+def archive_without_a_look(ctx: Any, loaded: Any, wait: Any) -> int:
     with contextlib.suppress(KeyTaken):
         ctx.write_once(keys.archive_key(loaded.snapshot.version), loaded.raw)
     return int(loaded.date_us)
@@ -74,9 +75,9 @@ def archive_without_a_look(ctx: Any, loaded: Any, effort: Any) -> int:
 
 def live(uri: str, folder: Path, process: int, once_more: bool, locked: bool, ready: Any) -> None:
     if not locked:
-        commit_module.IfMatch = lambda etag: None  # type: ignore[assignment, misc]
+        register_module.IfMatch = lambda etag: None  # type: ignore[assignment, misc]
         # Nor may the archive that a racer has written say that the base is superseded.
-        commit_module._archive = archive_without_a_look
+        commit_module.archive = archive_without_a_look
     threads = []
     for writer in range(process * THREADS, (process + 1) * THREADS):
         until = acknowledged(folder, writer) + 1 if once_more else float("inf")

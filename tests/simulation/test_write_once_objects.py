@@ -27,7 +27,7 @@ from inlay.storage.memory import MemoryStore
 ROOT = "tables/t"
 URI = f"memory://b/{ROOT}"
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
-CONDITIONAL = (Fate.UNSENT, Fate.LOST, Fate.RACE, Fate.REFUSED)
+CONDITIONAL = (Fate.UNSENT, Fate.LOST, Fate.RACE, Fate.TWICE)
 ROWS = 600
 
 

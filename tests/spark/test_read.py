@@ -182,7 +182,7 @@ def test_a_missing_table_is_named(spark: Any, new_table: NewTable) -> None:
 
 
 def test_a_table_in_memory_is_refused(spark: Any) -> None:
-    with pytest.raises(Exception, match="lives in one process"):
+    with pytest.raises(Exception, match="exists in one process"):
         spark.read.format("inlay").load("memory://lake/tables/t")
 
 

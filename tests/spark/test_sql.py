@@ -74,7 +74,7 @@ def test_time_travel_and_refs_by_name(spark: Any, new_table: NewTable) -> None:
     assert ids(", REF => 'next'") == [1, 2, 3]
     assert ids(f", as_of => '{times[2].isoformat()}'") == [1]
     assert ids(f", as_of => TIMESTAMP '{times[2].isoformat()}'") == [1]
-    for wrong, why in ((", 7", "by its place"), (", versoin => 1", "by its place")):
+    for wrong, why in ((", 7", "location by position"), (", versoin => 1", "by its place")):
         with pytest.raises(Exception, match=why):
             ids(wrong)
     with pytest.raises(Exception, match="give one of version and as_of"):
@@ -88,7 +88,7 @@ def test_the_tables_of_a_prefix_are_views_by_name(spark: Any, tmp_path: Any) -> 
     (tmp_path / "lake" / "no table" / "file").write_text("")
     assert views(spark, f"file://{tmp_path}/lake") == ("events", "odd name's")
     assert spark.sql("SELECT * FROM `odd name's` CROSS JOIN events").collect() == []
-    with pytest.raises(inlay.errors.InvalidRequest, match="no tables right below"):
+    with pytest.raises(inlay.errors.InvalidRequest, match="no tables directly under"):
         views(spark, f"file://{tmp_path}/lake/events")
 
 

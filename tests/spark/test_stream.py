@@ -155,5 +155,5 @@ def test_a_branch_is_a_stream_of_its_own(
 def test_a_tag_is_no_stream(follow: Callable[..., list[list[int]]], new_table: NewTable) -> None:
     table = new_table(rows(1))
     table.tag("then")
-    with pytest.raises(Exception, match="nothing happens to the tag 'then'"):
+    with pytest.raises(Exception, match="the tag 'then' never changes"):
         follow(table, ref="then")

@@ -313,3 +313,46 @@ def test_a_write_creates_the_table_and_adds_columns_when_told_to(
     assert table.count() == 4
     with pytest.raises(Exception, match="no tag or branch 'nothing'"):
         append(frame, table, ref="nothing")
+
+
+VECTORS = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("op", pa.string()),
+        pa.field("seq", pa.int64(), nullable=False),
+        ("at", pa.list_(pa.float32(), 2)),
+    ]
+)
+
+
+@pytest.mark.parametrize("way", ["append", "native", "overwrite", "stream", "merge", "update"])
+def test_values_that_a_declared_type_does_not_take_are_refused(
+    spark: Any, new_table: NewTable, tmp_path: Path, way: str
+) -> None:
+    """A vector of three in a column of vectors of two would make the table unreadable."""
+    from inlay.spark import InlayTable
+    from inlay.spark import append as native_append
+    from inlay.spark.merge import merge
+
+    good = pa.table({"id": [1], "op": ["I"], "seq": [1], "at": [[1.0, 2.0]]}, schema=VECTORS)
+    table = new_table(good, primary_key="id")
+    three = "transform(sequence(1, 3), x -> float(x)) AS at"
+    frame = spark.range(1, 3).selectExpr("id", "'U' AS op", "2L AS seq", three)
+    with pytest.raises(Exception, match=r"at.*fixed_size_list"):
+        if way == "append":
+            append(frame, table)
+        elif way == "native":
+            native_append(frame, table.uri)
+        elif way == "overwrite":
+            overwrite(frame, table)
+        elif way == "merge":
+            merge(frame, table.uri, order="seq")
+        elif way == "update":
+            InlayTable(spark, table.uri).update({"at": "transform(sequence(1, 3), x -> float(x))"})
+        else:
+            frame.write.parquet(f"{tmp_path}/records")
+            stream = spark.readStream.schema(frame.schema).parquet(f"{tmp_path}/records")
+            writer = stream.writeStream.format("inlay").trigger(availableNow=True)
+            query = writer.option("checkpointLocation", f"{tmp_path}/checkpoint").start(table.uri)
+            query.awaitTermination()
+    assert table.refresh().scan().to_arrow().equals(good)

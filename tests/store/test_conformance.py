@@ -670,6 +670,29 @@ class TestMultipart:
         assert isinstance(store.complete_multipart("k", upload, [part]), Missing)
         assert got(store, "k") == b"x"
 
+    def test_completing_honours_its_condition_and_keeps_the_upload(
+        self, store: ObjectStore
+    ) -> None:
+        old = put(store, "k", b"old")
+        upload = store.create_multipart("k")
+        part = store.upload_part("k", upload, 1, b"new")
+        for condition in (IF_ABSENT, IfMatch("0" * 32)):
+            refused = store.complete_multipart("k", upload, [part], condition=condition)
+            assert isinstance(refused, Refused)
+            assert refused.reason == "exists"
+        assert got(store, "k") == b"old"
+        done = store.complete_multipart("k", upload, [part], condition=IfMatch(old.etag))
+        assert isinstance(done, Written)
+        assert got(store, "k") == b"new"
+
+        upload = store.create_multipart("new")
+        part = store.upload_part("new", upload, 1, b"1")
+        gone = store.complete_multipart("new", upload, [part], condition=IfMatch(old.etag))
+        assert isinstance(gone, Refused)
+        assert gone.reason == "missing"
+        done = store.complete_multipart("new", upload, [part], condition=IF_ABSENT)
+        assert isinstance(done, Written)
+
     def test_unfinished_uploads_are_listed_in_key_order(self, store: ObjectStore) -> None:
         uploads = {
             key: store.create_multipart(key) for key in ("t/b", "t/a/deep", "t/a.b", "other/x")

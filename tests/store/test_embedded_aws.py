@@ -1,7 +1,8 @@
-"""The embedded S3 and SQS: what it adds to moto, seen from outside."""
+"""The embedded S3 and SQS, seen from outside: the protocol, events, the process, what is kept."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -11,16 +12,25 @@ import sys
 import threading
 import urllib.request
 import uuid
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import boto3
+import polars as pl
 import pytest
 from botocore.exceptions import ClientError
+from pyarrow.fs import FileSelector, S3FileSystem
 
+from inlay.errors import InvalidRequest
 from inlay.local.aws_process import AwsProcess
+from inlay.local.aws_request import Request, S3Error
+from inlay.local.s3_rest import S3
 from inlay.local.s3server import EmbeddedAws
 from inlay.storage.base import IF_ABSENT, MIN_PART_BYTES, Written
 from inlay.storage.s3 import S3Store, connect
@@ -154,7 +164,7 @@ def test_a_service_that_is_not_there_says_so(embedded_aws: AwsProcess) -> None:
 
 
 def test_one_racer_wins_even_when_threads_switch_all_the_time() -> None:
-    """Moto checks a condition in one step and writes in another; the lock makes it one."""
+    """A condition is checked and a body written in one step."""
     interval = sys.getswitchinterval()
     with EmbeddedAws() as aws:
         raw = client("s3", aws)
@@ -170,6 +180,185 @@ def test_one_racer_wins_even_when_threads_switch_all_the_time() -> None:
                     assert sum(isinstance(answer, Written) for answer in answers) == 1
         finally:
             sys.setswitchinterval(interval)
+
+
+def test_listings_of_both_versions_roll_up_and_go_on_where_they_stopped(
+    s3: Any, s3_bucket: str
+) -> None:
+    names = [f"d/{n // 2}/x {n}+é" for n in range(7)] + ["d/file", "e"]
+    for name in names:
+        s3.put_object(Bucket=s3_bucket, Key=name, Body=b"")
+    for operation in ("list_objects", "list_objects_v2", "list_object_versions"):
+        for size in (1, 2, 1000):
+            pages = list(
+                s3.get_paginator(operation).paginate(
+                    Bucket=s3_bucket,
+                    Prefix="d/",
+                    Delimiter="/",
+                    PaginationConfig={"PageSize": size},
+                )
+            )
+            prefixes = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ())]
+            assert prefixes == ["d/0/", "d/1/", "d/2/", "d/3/"], (operation, size)
+            contents = "Versions" if operation == "list_object_versions" else "Contents"
+            keys = [each["Key"] for page in pages for each in page.get(contents, ())]
+            assert keys == ["d/file"], (operation, size)
+            every = s3.get_paginator(operation).paginate(
+                Bucket=s3_bucket, PaginationConfig={"PageSize": size}
+            )
+            assert [each["Key"] for page in every for each in page[contents]] == names
+
+
+def test_checksums_of_bodies_are_verified(s3: Any, s3_bucket: str) -> None:
+    where = {"Bucket": s3_bucket, "Key": "k", "Body": b"hello"}
+    for algorithm in ("CRC32", "SHA1", "SHA256"):
+        s3.put_object(**where, ChecksumAlgorithm=algorithm)
+    for wrong in ({"ChecksumCRC32": "AAAAAA=="}, {"ContentMD5": "AAAAAAAAAAAAAAAAAAAAAA=="}):
+        with pytest.raises(ClientError) as refused:
+            s3.put_object(**where, **wrong)
+        assert code(refused) == "BadDigest"
+
+
+def chunked(body: bytes, *, checksum: int | None = None) -> Request:
+    """As the SDKs of Java, Rust and Go send a body."""
+    half = len(body) // 2
+    sent = b""
+    for piece in (body[:half], body[half:], b""):
+        sent += f"{len(piece):x};chunk-signature={'0' * 64}\r\n".encode() + piece
+        sent += b"\r\n" if piece else b""
+    digest = zlib.crc32(body) if checksum is None else checksum
+    crc = base64.b64encode(digest.to_bytes(4, "big")).decode()
+    sent += f"x-amz-checksum-crc32:{crc}\r\n\r\n".encode()
+    headers = {
+        "x-amz-content-sha256": "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
+        "x-amz-decoded-content-length": str(len(body)),
+        "content-encoding": "aws-chunked",
+    }
+    return Request("PUT", "/bucket/k", "", headers, sent)
+
+
+def test_a_body_in_signed_chunks_is_put_together_and_verified() -> None:
+    assert chunked(b"0123456789").body == b"0123456789"
+    assert chunked(b"").body == b""
+    with pytest.raises(S3Error, match="crc32"):
+        _ = chunked(b"0123456789", checksum=7).body
+    whole = chunked(b"0123456789")
+    for cut in range(1, len(whole.sent) - 40):
+        with pytest.raises(S3Error):
+            _ = replace(whole, sent=whole.sent[:cut]).body
+    server = S3()
+    server(Request("PUT", "/bucket", "", {}, b""))
+    assert server(chunked(b"0123456789")).status == 200
+    got = server(Request("GET", "/bucket/k", "", {}, b""))
+    assert (got.body, "content-encoding" in got.headers) == (b"0123456789", False)
+
+
+def test_a_bucket_is_named_by_path_or_by_host() -> None:
+    server = S3()
+    server(Request("PUT", "/bucket", "", {}, b""))
+    server(Request("PUT", "/bucket/a/k", "", {}, b"1"))
+    for host in ("bucket.localhost:4566", "bucket.s3.eu-west-1.amazonaws.com"):
+        assert server(Request("GET", "/a/k", "", {"host": host}, b"")).body == b"1"
+    assert server(Request("GET", "/bucket/a/k", "", {"host": "localhost:4566"}, b"")).body == b"1"
+
+
+def test_what_is_not_there_is_refused_by_name(s3: Any, s3_bucket: str) -> None:
+    with pytest.raises(ClientError) as refused:
+        s3.put_bucket_lifecycle_configuration(
+            Bucket=s3_bucket, LifecycleConfiguration={"Rules": []}
+        )
+    assert code(refused) == "NotImplemented"
+    assert "lifecycle" in str(refused.value)
+
+
+def test_a_suspended_bucket_keeps_what_it_had_and_one_version_more(s3: Any, s3_bucket: str) -> None:
+    def versioning(status: str) -> None:
+        s3.put_bucket_versioning(Bucket=s3_bucket, VersioningConfiguration={"Status": status})
+
+    def put(body: bytes) -> str | None:
+        found: str | None = s3.put_object(Bucket=s3_bucket, Key="k", Body=body).get("VersionId")
+        return found
+
+    assert put(b"before") is None
+    versioning("Enabled")
+    named = put(b"named")
+    versioning("Suspended")
+    assert [put(b"null"), put(b"null again")] == ["null", "null"]
+    listed = s3.list_object_versions(Bucket=s3_bucket)["Versions"]
+    assert [each["VersionId"] for each in listed] == ["null", named]
+    marker = s3.delete_object(Bucket=s3_bucket, Key="k")
+    assert (marker["DeleteMarker"], marker["VersionId"]) == (True, "null")
+    with pytest.raises(ClientError) as gone:
+        s3.get_object(Bucket=s3_bucket, Key="k")
+    assert code(gone) == "NoSuchKey"
+    kept = s3.get_object(Bucket=s3_bucket, Key="k", VersionId=named)
+    assert kept["Body"].read() == b"named"
+
+
+def test_a_conditional_get_and_presigned_urls(s3: Any, s3_bucket: str) -> None:
+    etag = s3.put_object(Bucket=s3_bucket, Key="k", Body=b"hello")["ETag"]
+    for unchanged in ({"IfNoneMatch": etag}, {"IfModifiedSince": datetime.now(UTC)}):
+        with pytest.raises(ClientError) as same:
+            s3.get_object(Bucket=s3_bucket, Key="k", **unchanged)
+        assert same.value.response["ResponseMetadata"]["HTTPStatusCode"] == 304
+    url = s3.generate_presigned_url(
+        "get_object", Params={"Bucket": s3_bucket, "Key": "k", "ResponseContentType": "x/y"}
+    )
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        assert (answer.read(), answer.headers["content-type"]) == (b"hello", "x/y")
+
+
+def test_tags_metadata_and_a_copy_onto_itself(s3: Any, s3_bucket: str) -> None:
+    where = {"Bucket": s3_bucket, "Key": "k"}
+    s3.put_object(**where, Body=b"1", Tagging="a=1&b=2", Metadata={"m": "1"}, CacheControl="no")
+    assert s3.get_object(**where)["TagCount"] == 2
+    s3.put_object_tagging(**where, Tagging={"TagSet": [{"Key": "c d", "Value": "3+"}]})
+    assert s3.get_object_tagging(**where)["TagSet"] == [{"Key": "c d", "Value": "3+"}]
+    itself = {"CopySource": where, **where}
+    with pytest.raises(ClientError) as unchanged:
+        s3.copy_object(**itself)
+    assert code(unchanged) == "InvalidRequest"
+    s3.copy_object(**itself, MetadataDirective="REPLACE", Metadata={"m": "2"})
+    head = s3.head_object(**where)
+    assert head["Metadata"] == {"m": "2"}
+    assert "CacheControl" not in head
+    assert s3.get_object_tagging(**where)["TagSet"] == [{"Key": "c d", "Value": "3+"}]
+    s3.delete_object_tagging(**where)
+    assert s3.get_object_tagging(**where)["TagSet"] == []
+
+
+def test_arrow_reads_and_writes(embedded_aws: AwsProcess, s3_bucket: str) -> None:
+    fs = S3FileSystem(
+        access_key="x",
+        secret_key="x",
+        endpoint_override=embedded_aws.endpoint_url,
+        region="us-east-1",
+    )
+    content = os.urandom(11 * 1024 * 1024)  # in parts
+    with fs.open_output_stream(f"{s3_bucket}/d/big") as out:
+        out.write(content)
+    with fs.open_input_stream(f"{s3_bucket}/d/big") as found:
+        assert found.read() == content
+    fs.copy_file(f"{s3_bucket}/d/big", f"{s3_bucket}/d/copy")
+    fs.move(f"{s3_bucket}/d/copy", f"{s3_bucket}/d/moved")
+    paths = {each.path for each in fs.get_file_info(FileSelector(f"{s3_bucket}/d"))}
+    assert paths == {f"{s3_bucket}/d/{name}" for name in ("big", "moved")}
+    fs.delete_dir(f"{s3_bucket}/d")
+
+
+def test_object_store_reads_and_writes(embedded_aws: AwsProcess, s3_bucket: str) -> None:
+    """The Rust library under Polars, DataFusion, Delta Lake and obstore."""
+    options = {
+        "aws_endpoint_url": embedded_aws.endpoint_url,
+        "aws_access_key_id": "x",
+        "aws_secret_access_key": "x",
+        "aws_region": "us-east-1",
+        "aws_allow_http": "true",
+    }
+    frame = pl.DataFrame({"a": range(50_000)})
+    frame.write_parquet(f"s3://{s3_bucket}/d/x.parquet", storage_options=options)
+    found = pl.scan_parquet(f"s3://{s3_bucket}/d/*.parquet", storage_options=options)
+    assert found.select(pl.col("a").sum()).collect().item() == sum(range(50_000))
 
 
 # -- SQS ------------------------------------------------------------------------------------------
@@ -281,3 +470,79 @@ def test_in_this_process_one_at_a_time_and_nothing_is_kept() -> None:
         assert aws.env()["AWS_ENDPOINT_URL_S3"] == aws.endpoint_url
     with EmbeddedAws() as aws:
         assert client("s3", aws).list_buckets()["Buckets"] == []
+
+
+# -- what is kept ---------------------------------------------------------------------------------
+
+
+def described(s3: Any, bucket: str) -> Any:
+    """Everything a client can find out about a bucket."""
+    versions = s3.list_object_versions(Bucket=bucket)
+    objects = []
+    for each in versions.get("Versions", ()):
+        where = {"Bucket": bucket, "Key": each["Key"], "VersionId": each["VersionId"]}
+        got = s3.get_object(**where)
+        tags = s3.get_object_tagging(**where)["TagSet"]
+        about = [got.get(name) for name in ("ETag", "LastModified", "Metadata", "ContentType")]
+        objects.append((each["Key"], each["VersionId"], got["Body"].read(), about, tags))
+    markers = [(e["Key"], e["VersionId"], e["IsLatest"]) for e in versions.get("DeleteMarkers", ())]
+    return objects, markers, s3.get_bucket_versioning(Bucket=bucket).get("Status")
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_data_dir_keeps_what_s3_held(tmp_path: Path, killed: bool) -> None:
+    with AwsProcess(["s3"], data_dir=tmp_path) as aws:
+        s3 = client("s3", aws)
+        for bucket in ("plain", "versioned", "suspended", "dropped"):
+            s3.create_bucket(Bucket=bucket)
+        for status, bucket in (("Enabled", "versioned"), ("Enabled", "suspended")):
+            s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": status})
+        for bucket in ("plain", "versioned", "suspended"):
+            for body in (b"1", b"22", os.urandom(100_000)):
+                s3.put_object(Bucket=bucket, Key="a/é &", Body=body, Metadata={"m": "1"})
+                if bucket == "suspended":
+                    s3.put_bucket_versioning(
+                        Bucket=bucket, VersioningConfiguration={"Status": "Suspended"}
+                    )
+            s3.put_object(Bucket=bucket, Key="tagged", Body=b"", Tagging="a=1")
+            s3.put_object_tagging(
+                Bucket=bucket, Key="tagged", Tagging={"TagSet": [{"Key": "b", "Value": "2"}]}
+            )
+            s3.put_object(Bucket=bucket, Key="gone", Body=b"x")
+            s3.delete_object(Bucket=bucket, Key="gone")
+        s3.delete_bucket(Bucket="dropped")
+        buckets = ("plain", "versioned", "suspended")
+        held = {bucket: described(s3, bucket) for bucket in buckets}
+        assert [len(objects) for objects, _, _ in held.values()] == [2, 5, 3]
+        with pytest.raises(RuntimeError, match="did not start"):
+            AwsProcess(["s3"], data_dir=tmp_path).start()
+        if killed:
+            assert aws._child is not None
+            aws._child.kill()
+    with EmbeddedAws(["s3"], data_dir=tmp_path) as aws:
+        s3 = client("s3", aws)
+        assert {bucket: described(s3, bucket) for bucket in buckets} == held
+        assert [each["Name"] for each in s3.list_buckets()["Buckets"]] == sorted(buckets)
+        # It goes on: no version id comes twice.
+        known = {version for _, version, *_ in held["versioned"][0]}
+        new = s3.put_object(Bucket="versioned", Key="a/é &", Body=b"new")["VersionId"]
+        assert new not in known
+        with pytest.raises(InvalidRequest, match="another local S3"):
+            EmbeddedAws(["s3"], data_dir=tmp_path).start()
+
+
+def test_a_kill_between_the_steps_of_an_overwrite_leaves_one_of_the_two(tmp_path: Path) -> None:
+    with EmbeddedAws(["s3"], data_dir=tmp_path) as aws:
+        s3 = client("s3", aws)
+        s3.create_bucket(Bucket="one")
+        s3.put_object(Bucket="one", Key="k", Body=b"old")
+        (old,) = (tmp_path / "objects").iterdir()
+        kept = old.read_bytes()
+        s3.put_object(Bucket="one", Key="k", Body=b"new")
+    old.write_bytes(kept)  # as if it had not come to its removal
+    (tmp_path / "objects" / "0000000000000009.partial").write_bytes(b"half")
+    for _ in range(2):
+        with EmbeddedAws(["s3"], data_dir=tmp_path) as aws:
+            s3 = client("s3", aws)
+            assert s3.get_object(Bucket="one", Key="k")["Body"].read() == b"new"
+            assert len(list((tmp_path / "objects").iterdir())) == 1

@@ -17,9 +17,10 @@ import pytest
 
 import inlay
 from inlay.errors import AccessDenied, InlayError, RetryError
-from inlay.local.fault_proxy import FAULTS, Fault, FaultProxy, Passing
+from inlay.local.fault_proxy import FATES, FAULTS, Fault, FaultProxy, Passing
 from inlay.storage import s3
 from inlay.storage.base import Location
+from inlay.storage.faults import Fate
 from inlay.storage.s3 import S3Store
 from inlay.table import Table
 
@@ -207,7 +208,6 @@ def test_each_fault_is_what_it_says(bench, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", bench.proxy.endpoint_url)
     store = S3Store(bench.store.bucket)
     body = b"x" * 100_000
-    arrived = {"reset_after", "truncate", "stall", "duplicate", "slow", "late"}
     for fault in FAULTS:
         bench.proxy.restart_count()
         bench.fault, bench.number = fault, 1
@@ -219,13 +219,13 @@ def test_each_fault_is_what_it_says(bench, monkeypatch):
             answered = False
             assert isinstance(error, AccessDenied if fault == "expired" else RetryError)
         bench.fault = None
-        if fault == "late":
+        if FATES[fault] is Fate.LATE:
             import time
 
             time.sleep(0.5)
-        assert answered == (fault in ("slow", "duplicate", "late_listing"))
+        assert answered == (FATES[fault] in (Fate.DONE, Fate.TWICE))
         there = bool(list(bench.store.list(key)))
-        assert there == (fault in arrived or fault == "late_listing"), fault
+        assert there == (FATES[fault] not in (Fate.UNSENT, Fate.RACE)), fault
     assert len(list(store.list("each/"))) == 7
     bench.proxy.restart_count()
     bench.fault, bench.number = "late_listing", 1

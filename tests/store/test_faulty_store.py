@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 import pytest
@@ -20,7 +19,7 @@ from inlay.storage.base import (
     Refused,
     Written,
 )
-from inlay.storage.faults import Fate, FaultyStore, Killed, Sent, Slow, by_chance, once
+from inlay.storage.faults import Fate, FaultyStore, Killed, Sent, once
 from inlay.storage.memory import MemoryStore
 
 SOURCE = Location("memory", "memory", "src")
@@ -135,7 +134,7 @@ def test_a_swap_can_land_and_be_refused() -> None:
     inner = MemoryStore()
     old = inner.put("k", b"1")
     assert isinstance(old, Written)
-    store = FaultyStore(inner, once(Fate.REFUSED))
+    store = FaultyStore(inner, once(Fate.TWICE))
     refused = store.put("k", b"2", condition=IfMatch(old.etag))
     assert isinstance(refused, Refused)
     assert refused.reason == "exists"
@@ -148,7 +147,7 @@ def test_a_completion_can_land_and_say_no_such_upload() -> None:
     inner = MemoryStore()
     upload = inner.create_multipart("k")
     part = inner.upload_part("k", upload, 1, b"1")
-    store = FaultyStore(inner, once(Fate.REFUSED))
+    store = FaultyStore(inner, once(Fate.TWICE))
     assert isinstance(store.complete_multipart("k", upload, [part]), Missing)
     assert isinstance(inner.get("k"), Got)
 
@@ -192,20 +191,6 @@ def test_each_page_and_each_batch_is_a_request() -> None:
     assert [info.key for info in inner.list("")] == keys[1_000:]
 
 
-def test_a_slow_request_sleeps_on_the_given_clock() -> None:
-    slept: list[float] = []
-
-    class Clock:
-        def sleep(self, seconds: float) -> None:
-            slept.append(seconds)
-
-    store = FaultyStore(MemoryStore(), once(Slow(2.5, Fate.LOST), verb="put"), clock=Clock())
-    store.get("k")
-    with pytest.raises(StoreUnavailable):
-        store.put("k", b"1")
-    assert slept == [2.5]
-
-
 def test_hooks_run_around_each_request() -> None:
     events: list[tuple[str, int, str]] = []
     store = FaultyStore(
@@ -220,20 +205,26 @@ def test_hooks_run_around_each_request() -> None:
     assert events == [("before", 1, "a"), ("after", 1, "a"), ("before", 2, "b"), ("after", 2, "b")]
 
 
-def test_a_seed_is_a_history() -> None:
-    chances = {Fate.UNSENT: 0.2, Fate.LOST: 0.2, Fate.RACE: 0.2}
+def test_a_late_request_arrives_when_it_is_let_go() -> None:
+    inner = MemoryStore()
+    flying: list[Callable[[], object]] = []
+    store = FaultyStore(inner, once(Fate.LATE), later=flying.append)
+    with pytest.raises(StoreUnavailable):
+        store.put("k", b"1", condition=IF_ABSENT)
+    assert isinstance(inner.get("k"), Missing)
+    flying.pop()()
+    assert isinstance(inner.get("k"), Got)
 
-    def history(seed: int) -> list[str]:
-        store = FaultyStore(MemoryStore(), by_chance(random.Random(seed), chances))
-        told = []
-        for n in range(200):
-            try:
-                answer = store.put(f"k{n % 7}", b"1", condition=IF_ABSENT)
-                told.append(answer.reason if isinstance(answer, Refused) else "written")
-            except StoreUnavailable as error:
-                told.append(error.message)
-        return told
 
-    assert history(1) == history(1)
-    assert history(1) != history(2)
-    assert len(set(history(1))) == 5
+def test_twice_is_done_twice_with_a_turn_for_others_between() -> None:
+    inner = MemoryStore()
+    inner.enable_versioning()
+    between: list[int] = []
+    store = FaultyStore(
+        inner,
+        once(Fate.TWICE),
+        again=lambda sent: between.append(len(list(inner.list_versions("k")))),
+    )
+    assert isinstance(store.put("k", b"1"), Written)
+    assert between == [1]
+    assert len(list(inner.list_versions("k"))) == 2

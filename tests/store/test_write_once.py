@@ -8,16 +8,23 @@ from pathlib import Path
 import pytest
 
 import inlay
-from inlay.errors import AccessDenied, KeyTaken, StoreUnavailable
-from inlay.storage.base import Got
+from inlay.errors import (
+    AccessDenied,
+    KeyTaken,
+    ObjectGone,
+    SourceChanged,
+    StaleUpload,
+    StoreUnavailable,
+)
+from inlay.storage.base import Got, Location, Missing
 from inlay.storage.faults import Fate, FaultyStore, once
 from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore
-from inlay.storage.write_once import MAX_TRIES, write_once
+from inlay.storage.write_once import MAX_TRIES, complete_once, copy_once, write_once
 
 PACKAGE = Path(inlay.__file__).parent
 # What says, and what holds, the condition.
-STORES = {"storage/base.py", "storage/write_once.py"}
+STORES = {"storage/base.py", "storage/write_once.py", "local/s3_rest.py"}
 
 
 def test_nothing_else_creates_an_object_under_a_condition():
@@ -35,7 +42,7 @@ def test_nothing_else_creates_an_object_under_a_condition():
     )
 
 
-@pytest.mark.parametrize("fate", [Fate.UNSENT, Fate.LOST, Fate.RACE, Fate.REFUSED])
+@pytest.mark.parametrize("fate", [Fate.UNSENT, Fate.LOST, Fate.RACE, Fate.TWICE])
 def test_whatever_is_answered_the_bytes_are_there_when_it_returns(fate):
     store = MemoryStore("b")
     waits: list[int] = []
@@ -46,7 +53,7 @@ def test_whatever_is_answered_the_bytes_are_there_when_it_returns(fate):
     assert found.body == b"mine"
     assert done.etag == found.etag
     assert store.head("k").info.metadata == {"a": "b"}
-    assert waits == ([] if fate is Fate.REFUSED else [1])
+    assert waits == ([] if fate is Fate.TWICE else [1])
 
 
 def test_a_racer_that_wrote_the_same_bytes_is_as_good_as_oneself():
@@ -99,3 +106,76 @@ def test_what_is_denied_is_told_at_once():
 
     with pytest.raises(AccessDenied):
         write_once(Denying("b"), "k", b"mine")
+
+
+# -- copies and multipart objects -----------------------------------------------------------------
+
+SOURCE = Location("memory", "b", "source")
+
+
+def of_copy(store, inner):
+    source = inner.put("source", b"mine", metadata={"a": "b"})
+    return lambda: copy_once(store, SOURCE, "k", size=4, etag=source.etag)
+
+
+def of_parts(store, inner):
+    upload = inner.create_multipart("k")
+    part = inner.upload_part("k", upload, 1, b"mine")
+    return lambda: complete_once(store, "k", upload, [part], size=4)
+
+
+@pytest.mark.parametrize("fate", [Fate.DONE, Fate.UNSENT, Fate.LOST, Fate.RACE, Fate.TWICE])
+@pytest.mark.parametrize(("verb", "make"), [("copy", of_copy), ("complete_multipart", of_parts)])
+def test_a_copy_and_a_multipart_object_are_written_once_whatever_is_answered(verb, make, fate):
+    inner = MemoryStore("b")
+    inner.enable_versioning()
+    done = make(FaultyStore(inner, once(fate, verb=verb)), inner)()
+    found = inner.get("k")
+    assert (found.body, found.etag, found.version_id) == (b"mine", done.etag, done.version_id)
+    assert done.was_there == (fate in (Fate.LOST, Fate.TWICE))
+    assert len(list(inner.list_versions("k"))) == 1
+
+
+@pytest.mark.parametrize("make", [of_copy, of_parts])
+def test_neither_overwrites_another_object(make):
+    inner = MemoryStore("b")
+    inner.put("k", b"somebody's")
+    with pytest.raises(KeyTaken):
+        make(inner, inner)()
+    assert inner.get("k").body == b"somebody's"
+
+
+@pytest.mark.parametrize("make", [of_copy, of_parts])
+@pytest.mark.parametrize("fate", [Fate.UNSENT, Fate.RACE])
+def test_both_give_up_by_type(make, fate):
+    inner = MemoryStore("b")
+    with pytest.raises(StoreUnavailable):
+        make(FaultyStore(inner, lambda s: fate), inner)()
+    assert isinstance(inner.get("k"), Missing)
+
+
+def test_a_copy_of_what_changed_or_is_gone_is_told_from_one_that_landed():
+    inner = MemoryStore("b")
+    copy = of_copy(inner, inner)
+    inner.put("source", b"else")
+    with pytest.raises(SourceChanged):
+        copy()
+    inner.delete(["source"])
+    with pytest.raises(ObjectGone):
+        copy()
+    assert isinstance(inner.get("k"), Missing)
+
+    # It landed, its answer was lost, and then the source went.
+    lost = of_copy(
+        FaultyStore(inner, once(Fate.LOST), after=lambda sent: inner.delete(["source"])), inner
+    )
+    assert lost().was_there
+
+
+def test_an_aborted_upload_is_no_object():
+    inner = MemoryStore("b")
+    complete = of_parts(inner, inner)
+    (upload,) = inner.list_uploads("")
+    inner.abort_multipart("k", upload.upload_id)
+    with pytest.raises(StaleUpload):
+        complete()

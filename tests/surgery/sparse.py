@@ -101,7 +101,9 @@ class SparseStore:
         self.copied.append(byte_range.length)
         return Part(number, "")
 
-    def complete_multipart(self, key: str, upload_id: str, parts: Sequence[Part]) -> Written:
+    def complete_multipart(
+        self, key: str, upload_id: str, parts: Sequence[Part], *, condition: object
+    ) -> Written:
         at, runs = 0, []
         for place, part in enumerate(parts):
             length, body = self.parts[part.number]

@@ -21,7 +21,7 @@ from inlay.ops.maintain.rewrite import RewriteResult, rewrite
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete
 from inlay.parquet.surgery import surviving_rows as judge
-from inlay.plan.change import Change
+from inlay.plan.change import AddMarkers, Change
 from inlay.plan.surgery.strategy import Cost, Touched, choose
 from inlay.storage.faults import Fate, FaultyStore, Killed, Sent
 from inlay.storage.metered import MeteredStore
@@ -99,7 +99,7 @@ def _mark(bench: Bench, body: Any) -> None:
     bench.time.sleep(1)
     [entry] = bench.load().state.files()
     marker = Marker(id=bench.ctx.new_id(), body=body, file=entry.key)
-    commit(bench.ctx, Change(operation="delete", add_markers=(marker,)))
+    commit(bench.ctx, Change(operation="delete", updates=(AddMarkers((marker,)),)))
 
 
 WAYS = [

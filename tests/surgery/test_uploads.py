@@ -281,7 +281,7 @@ def test_an_error_of_the_caller_aborts_the_upload(large: bytes, pool: ThreadPool
     nothing_is_left(store)
 
 
-@pytest.mark.parametrize("fate", [Fate.UNSENT, Fate.LOST, Fate.REFUSED])
+@pytest.mark.parametrize("fate", [Fate.UNSENT, Fate.LOST, Fate.TWICE])
 @pytest.mark.parametrize("size", ["large", "small"])
 def test_an_unknown_end_is_resolved_by_looking(
     fate: Fate, size: str, large: bytes, pool: ThreadPoolExecutor
@@ -371,7 +371,7 @@ def test_no_range_is_copied_from_an_object_that_s3_would_refuse() -> None:
     assert "upload_part_copy" not in metered.usage().requests
 
 
-FATES = [Fate.UNSENT, Fate.LOST, Fate.REFUSED, Fate.KILLED_BEFORE, Fate.KILLED_AFTER]
+FATES = [Fate.UNSENT, Fate.LOST, Fate.TWICE, Fate.KILLED_BEFORE, Fate.KILLED_AFTER]
 
 
 @pytest.mark.parametrize("fate", FATES, ids=[fate.name.lower() for fate in FATES])

@@ -114,7 +114,7 @@ def test_the_wheel_has_what_the_extras_need(wheel: Path, tmp_path: Path) -> None
 def test_help_needs_neither_boto3_nor_pyarrow(arguments: tuple[str, ...], tmp_path: Path) -> None:
     script = (
         "import sys\n"
-        "for heavy in ('boto3', 'botocore', 'pyarrow', 'pandas', 'numpy', 'lark'):\n"
+        "for heavy in ('boto3', 'botocore', 'pyarrow', 'pandas', 'numpy'):\n"
         "    sys.modules[heavy] = None\n"
         f"sys.argv = ['inlay', *{list(arguments)!r}]\n"
         "from inlay.cli import main\n"

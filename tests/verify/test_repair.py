@@ -33,7 +33,7 @@ from inlay.ops.metadata.pointer import BrokenPointer, read_pointer
 from inlay.ops.verify.repair import _newest_state, _rebuild, legible_version, repair
 from inlay.ops.verify.table import verify
 from inlay.ops.write.append import append
-from inlay.plan.change import Change, Request
+from inlay.plan.change import AddFiles, Change, PackMetadata, Request
 
 
 def lose_pointer(bench: Bench) -> None:
@@ -118,7 +118,7 @@ def test_a_writer_from_before_the_damage_must_upload_again() -> None:
     bench.time.sleep(60)
     repair(bench.ctx, dry_run=False)
     entry = inline_files(bench)[0]
-    change = Change(operation="append", add=(entry,), uploaded_us=old.date_us)
+    change = Change(operation="append", uploaded_us=old.date_us, updates=(AddFiles((entry,)),))
     with pytest.raises(StaleUpload):
         commit(bench.ctx, change)
 
@@ -132,7 +132,7 @@ def test_the_rebuilt_pointer_never_has_the_bytes_of_an_earlier_one() -> None:
     assert body(bench, keys.POINTER) not in earlier
     after = body(bench, keys.POINTER)
     with pytest.raises(TableReplaced):  # its ETag was of no use
-        commit(bench.ctx, Change(operation="noop", compact_metadata=True), base=stalled)
+        commit(bench.ctx, Change(operation="noop", updates=(PackMetadata(),)), base=stalled)
     assert body(bench, keys.POINTER) == after
 
 

@@ -12,19 +12,32 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.9.0"  # the one place; pyproject.toml reads it
 
 if TYPE_CHECKING:
-    from inlay.table import Table, connect, create, exists, open
+    from inlay.table import Table, connect, create, drop, exists, open, tables
 
-__all__ = ["Table", "connect", "create", "exists", "open"]
+__all__ = [
+    "Table",
+    "__version__",
+    "connect",
+    "create",
+    "drop",
+    "errors",
+    "exists",
+    "open",
+    "tables",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """The face of the library is loaded when it is used: a function that imports one operation does
-    not pay for all of them at its cold start."""
+    """The public names are imported when first used: a function that imports one operation does not pay
+    for the others at its cold start."""
+    if name == "errors":
+        return import_module("inlay.errors")
     if name in __all__:
         from inlay import table
 
@@ -33,4 +46,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

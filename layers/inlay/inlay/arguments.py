@@ -1,23 +1,23 @@
-"""Arguments: what callers hand to a table, checked before anything is read or written.
+"""Arguments: what callers pass to a table, checked before anything is read or written.
 
-Promise: an argument of the wrong type is an `InvalidRequest` that names it, never an error from deep
-inside and never a guess. Functions here know nothing of a table's state.
+Promise: an argument of the wrong type is an `InvalidRequest` that names it, never an internal error and
+never a guess. Functions here know nothing of a table's state.
 """
 
 from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
-from inlay.errors import InvalidRequest
+from inlay.errors import InvalidRequest, a_type
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
-from inlay.parse import parse_predicate
+from inlay.parse import Condition, parse_condition
 from inlay.plan.change import Request
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,7 +30,7 @@ def location(uri: str | os.PathLike[str]) -> str:
         if isinstance(path, str):
             return path
     raise InvalidRequest(
-        f"a location cannot be a {type(uri).__name__}",
+        f"a location cannot be {a_type(uri)}",
         next_step="Give s3://bucket/key, file:///path, memory://name/key or a local path",
     )
 
@@ -49,11 +49,11 @@ def _listed(value: Iterable[Any], argument: str) -> tuple[Any, ...]:
     try:
         return tuple(value)
     except TypeError:
-        raise InvalidRequest(f"{argument} cannot be a {type(value).__name__}") from None
+        raise InvalidRequest(f"{argument} cannot be {a_type(value)}") from None
 
 
 def ordinals(value: Sequence[int]) -> tuple[int, ...]:
-    """Row groups, from 0. Whole numbers only: they are written into the table's metadata."""
+    """Ordinals of row groups, from 0. Integers only: they are written into the table's metadata."""
     listed = () if isinstance(value, str | bytes) else _listed(value, "ordinals")
     if not listed:
         raise InvalidRequest("no row groups are given", next_step="Give ordinals from 0: [0, 3]")
@@ -61,7 +61,7 @@ def ordinals(value: Sequence[int]) -> tuple[int, ...]:
 
 
 def whole_number(value: Any, argument: str) -> int:
-    """A Python int of anything that is one (NumPy's, say), but neither a bool nor a float."""
+    """A Python int from any integer type (NumPy's, for example), but not from a bool or a float."""
     if not isinstance(value, bool):
         try:
             return operator.index(value)
@@ -70,14 +70,14 @@ def whole_number(value: Any, argument: str) -> int:
     raise InvalidRequest(f"{argument} must be a whole number, not {str(value)[:50]!r}")
 
 
-def predicate(where: str | Predicate | None, schema: Schema) -> Predicate:
-    """A condition that is to be stored or planned with: SQL text or the format's own tree."""
+def condition(where: str | Predicate | None, schema: Schema, now: Callable[[], int]) -> Condition:
+    """A condition to change rows by: SQL text or the format's own tree. `now` is the clock of `now()`."""
     if where is None:
-        return TRUE
+        return Condition(TRUE)
     if isinstance(where, str):
-        return parse_predicate(where, schema)
+        return parse_condition(where, schema, now=now)
     if isinstance(where, Predicate):
-        return where
+        return Condition(where)
     raise InvalidRequest(
         f"a condition cannot be a {type(where).__module__}.{type(where).__qualname__} here",
         next_step="Write it as SQL text: \"id = 1 AND name LIKE 'a%'\"",
@@ -88,13 +88,13 @@ def request(request_id: str | None, body: str | None) -> Request | None:
     if request_id is None:
         return None
     if not isinstance(request_id, str):
-        raise InvalidRequest(f"a request id is text, not a {type(request_id).__name__}")
+        raise InvalidRequest(f"a request id is text, not {a_type(request_id)}")
     if not request_id.strip():
         raise InvalidRequest("a request id cannot be empty")
     try:
         return Request.of(request_id, body=body)
     except UnicodeEncodeError:
-        raise InvalidRequest("a request id cannot hold half of a surrogate pair") from None
+        raise InvalidRequest("a request id cannot contain an unpaired surrogate") from None
 
 
 def time_us(value: datetime | date | str) -> int:
@@ -105,7 +105,7 @@ def time_us(value: datetime | date | str) -> int:
         value = datetime(value.year, value.month, value.day)
     if not isinstance(value, datetime):
         raise InvalidRequest(
-            f"as_of cannot be a {type(value).__name__}",
+            f"as_of cannot be {a_type(value)}",
             next_step="Give a datetime, or text such as 2026-01-31T12:00:00Z",
         )
     if value.tzinfo is None:
@@ -127,15 +127,15 @@ def seconds(value: timedelta | None, argument: str) -> float | None:
         return None
     if not isinstance(value, timedelta):
         raise InvalidRequest(
-            f"{argument} cannot be a {type(value).__name__}", next_step="Give a datetime.timedelta"
+            f"{argument} cannot be {a_type(value)}", next_step="Give a datetime.timedelta"
         )
     return value.total_seconds()
 
 
 def shape(operation: str, data: Any) -> str | None:
-    """What of an append's content can be known before it is read: columns and rows of a table, nothing of
-    a stream. Enough to tell a request id that was used for something else; not a digest of the rows, which
-    would differ for equal rows laid out in other chunks and refuse an honest repetition."""
+    """What is known of an append's content before it is read: columns and row count of a table, nothing of
+    a stream. This detects a request id reused for something else. It is not a digest of the rows, which
+    would differ for equal rows in other chunks and refuse a legitimate repetition."""
     if not isinstance(data, pa.Table | pa.RecordBatch):
         return None
     return f"{operation}:{','.join(data.schema.names)}:{data.num_rows}"

@@ -1,8 +1,8 @@
 """One exception tree, grouped by who has to act.
 
-Promise: every failure that leaves the library is an `InlayError` of one of four kinds, names what
-it is about (table, key, version) and ends with the next step. Functions map the *kind*, never the
-class, to retry or dead letter; so a new error needs no new handler.
+Promise: every failure that leaves the library is an `InlayError` of one of four kinds, names its subject
+(table, key, version) and ends with the next step. Functions map the *kind*, never the class, to retry or
+dead letter, so a new error needs no new handler.
 
 ========== ============================================== ==========================
 kind       who acts                                       a queue consumer
@@ -20,7 +20,7 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """Who can do something about an error."""
+    """Who can act on an error."""
 
     RETRY = "retry"
     REBASE = "rebase"
@@ -31,8 +31,8 @@ class Kind(Enum):
 class InlayError(Exception):
     """Base of everything Inlay raises on purpose.
 
-    `message` says what is wrong, `next_step` what to do now. Everything else is optional context
-    and goes into the text and, as fields, into structured logs. None of it is ever a row's value.
+    `message` states what is wrong, `next_step` what to do now. Everything else is optional context and
+    goes into the text and, as fields, into structured logs. None of it is ever a row's value.
     """
 
     kind: Kind = Kind.PAGE
@@ -68,7 +68,7 @@ class InlayError(Exception):
         return f"{text}. {self.next_step}" if self.next_step else text
 
     def about(self, *, table: str | None = None, key: str | None = None) -> InlayError:
-        """This error with context that only the caller knew; what is already set stays."""
+        """This error with context that only the caller had; context already set stays."""
         self.table = self.table or table
         self.key = self.key or key
         return self
@@ -89,6 +89,15 @@ class InlayError(Exception):
         if self.version is not None:
             found["version"] = self.version
         return found
+
+
+def a_type(value: object) -> str:
+    """
+    >>> a_type(1), a_type("x")
+    ('an int', 'a str')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[:1] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 # -- the four kinds -------------------------------------------------------------------------------
@@ -116,20 +125,20 @@ class PageError(InlayError):
 class StoreUnavailable(RetryError):
     """The store did not answer, or answered 5xx/429. For a write the outcome is unknown."""
 
-    default_next_step = "Try again; if it lasts, look at the store's health"
+    default_next_step = "Try again; if it persists, check the store's health"
 
 
 class CommitContention(RetryError):
-    """Other writers won the pointer more often than the retry budget allows."""
+    """Other writers won the pointer swap more often than the retry budget allows."""
 
     default_next_step = "Try again with the same request id, or batch writes into fewer commits"
 
 
 class OutcomeUnknown(RetryError):
-    """A commit may have landed and it can no longer be proven either way."""
+    """A commit may have landed; neither outcome can be proven any more."""
 
     default_next_step = (
-        "Repeat only with the same request id: the ledger then tells whether it had landed"
+        "Repeat only with the same request id: the ledger then shows whether it landed"
     )
 
 
@@ -140,12 +149,12 @@ class StaleUpload(RetryError):
 
 
 class SnapshotGone(RetryError):
-    """An object that a snapshot names is not there any more: most often the snapshot expired, and its
-    objects were collected, while it was being read."""
+    """An object that a snapshot refers to no longer exists: usually the snapshot expired and its objects
+    were collected while it was being read."""
 
     default_next_step = (
         "Refresh the table and try again; if the newest version needs the object too, it was deleted "
-        "from outside: `inlay verify` names all that is missing"
+        "by something else: `inlay verify` lists everything that is missing"
     )
 
 
@@ -153,28 +162,30 @@ class SnapshotGone(RetryError):
 
 
 class ConcurrentChange(RebaseError):
-    """What this write read has changed since; repeating it blindly would be wrong."""
+    """What this write read has changed since; repeating it without looking would be wrong."""
 
-    default_next_step = "Refresh the table, look at what changed, and run the operation again"
+    default_next_step = "Refresh the table, check what changed, and run the operation again"
 
 
 class SourceChanged(RebaseError):
-    """An object differs from the one that was planned for (ETag or version)."""
+    """An object is not the one that was planned for (other ETag or version)."""
 
-    default_next_step = "Plan again on the object as it is now"
+    default_next_step = "Plan again on the current object"
 
 
 # -- input ----------------------------------------------------------------------------------------
 
 
 class InvalidRequest(InputError):
-    """A message or call is malformed."""
+    """A message or call is malformed. `s3_code` is what S3 calls it, where it is about an S3 request."""
+
+    s3_code: str = ""
 
 
 class InvalidPredicate(InputError):
-    """A WHERE text does not parse, or does not fit the schema.
+    """A WHERE text does not parse or does not fit the schema.
 
-    `text` and `position` (0-based offset) let a terminal point at the place.
+    `text` and `position` (0-based offset) let a terminal mark the place.
     """
 
     def __init__(
@@ -216,15 +227,15 @@ class UnsupportedType(InputError):
 class UnreadableFile(InputError):
     """An object is not Parquet, is cut short, or contradicts itself."""
 
-    default_next_step = "Replace the object by a sound Parquet file and send it again"
+    default_next_step = "Replace the object with a valid Parquet file and send it again"
 
 
 class UnsupportedFile(InputError):
-    """Sound, but not something Inlay will touch: encrypted, signed, too large a footer."""
+    """Valid, but not supported: encrypted, signed, too large a footer."""
 
 
 class NotAllowed(InputError):
-    """Whoever asked may not ask for this."""
+    """The caller is not allowed to request this."""
 
     default_next_step = (
         "Send erasures to the deployment's erase queue, which its EraserPolicy grants"
@@ -232,11 +243,11 @@ class NotAllowed(InputError):
 
 
 class NotGranted(InputError):
-    """A file that a table adopted in place lies where this deployment was not given read access."""
+    """A file that a table adopted in place is in a location this deployment may not read."""
 
     default_next_step = (
-        "Add its place to the deployment's AdoptFrom parameter, or compact the table with credentials "
-        "that may read it (pipelines.compact): the rows are then in files of the table's own"
+        "Add the location to the deployment's AdoptFrom parameter, or compact the table with credentials "
+        "that may read it (pipelines.compact), which moves the rows into files of the table"
     )
 
 
@@ -251,7 +262,7 @@ class TableExists(InputError):
 class VersionNotFound(InputError):
     """A version never existed or has been expired."""
 
-    default_next_step = "List what can still be read with `inlay history`"
+    default_next_step = "List the versions that can be read with `inlay history`"
 
 
 class RefNotFound(InputError):
@@ -261,41 +272,41 @@ class RefNotFound(InputError):
 
 
 class RefExists(InputError):
-    """A tag or branch has this name already."""
+    """A tag or branch with this name exists already."""
 
-    default_next_step = "Take another name, or drop that one first with `inlay drop-ref`"
+    default_next_step = "Choose another name, or drop the existing one with `inlay drop-ref`"
 
 
 class RefHeld(InputError):
-    """A legal hold keeps a tag as it is."""
+    """A legal hold protects this tag."""
 
     default_next_step = "Lift the hold first: `inlay tag TABLE NAME --release`"
 
 
 class MergeConflict(InputError):
-    """A branch and main have changed the same file in ways that cannot be put together."""
+    """A branch and main have changed the same file in ways that cannot be combined."""
 
 
 class Unpublishable(InputError):
-    """The table cannot be shown to other engines exactly as it is. What was published before stays."""
+    """The table cannot be shown exactly to other engines. The last publication stays in place."""
 
     default_next_step = "Change what is named, then publish again; readers see the last publication"
 
 
 class ObjectGone(InputError):
-    """An object a request names no longer exists."""
+    """An object that a request names no longer exists."""
 
-    default_next_step = "Send the object again if it is still wanted"
+    default_next_step = "Send the object again if it is still needed"
 
 
 class RequestReused(InputError):
-    """A request id came back with another body."""
+    """A request id was used before with another body."""
 
     default_next_step = "Use a new request id for a new request"
 
 
 class RequestTooOld(InputError):
-    """Older than the ledger's horizon: whether it was applied can no longer be known."""
+    """Older than the ledger's horizon: it is no longer known whether it was applied."""
 
     default_next_step = "Check whether it was applied; if not, send it again as a new request"
 
@@ -306,7 +317,7 @@ class RequestTooOld(InputError):
 class CorruptTable(PageError):
     """Metadata is cut short, edited by hand or contradicts itself."""
 
-    default_next_step = "Stop writing to this table and look at the object named"
+    default_next_step = "Stop writing to this table and inspect the object named"
 
 
 class NewerFormat(PageError):
@@ -316,9 +327,9 @@ class NewerFormat(PageError):
 
 
 class KeyTaken(PageError):
-    """An object that is written once is there already, with other bytes."""
+    """A write-once object exists already, with other bytes."""
 
-    default_next_step = "Look at the object named: something else has written there"
+    default_next_step = "Inspect the object named: something else has written it"
 
 
 class TableReplaced(PageError):
@@ -328,22 +339,22 @@ class TableReplaced(PageError):
 
 
 class ForeignArchives(TableReplaced):
-    """Archives beside the pointer are of another history than its own: the pointer was put back to a
-    version that it had left, or a table that was here before has left them."""
+    """Archives beside the pointer belong to another history: the pointer was put back to an older version,
+    or a table that was here before left its archives."""
 
     default_next_step = (
-        "Nothing was overwritten. Stop the writers, and let `inlay repair` say what it would do"
+        "Nothing was overwritten. Stop the writers, and run `inlay repair` to see what it would do"
     )
 
 
 class ClocksDisagree(PageError):
-    """The store's `Date` and its LastModified are further apart than what deleting relies on."""
+    """The store's `Date` and LastModified differ by more than deletion can tolerate."""
 
     default_next_step = (
-        "Nothing was deleted. Mend the store's clocks, or give a larger clock margin if they are known to "
-        "differ by less than that"
+        "Nothing was deleted. Correct the store's clocks, or set a larger clock margin if they are known "
+        "to differ by less than that"
     )
 
 
 class AccessDenied(PageError):
-    default_next_step = "Check credentials and the policies of bucket and key"
+    default_next_step = "Check the credentials and the policies of bucket and key"

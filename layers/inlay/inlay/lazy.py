@@ -1,4 +1,4 @@
-"""Modules that are imported when something of theirs is first asked for."""
+"""Modules that are imported on the first access to an attribute."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class LazyModule:
-    """Stands for the module `name`: every attribute is the module's, which is imported by the first."""
+    """Stands in for the module `name`, which the first access to an attribute imports."""
 
     __slots__ = ("_name",)
 

@@ -18,29 +18,39 @@ never with credentials; they may be carried to other processes, forked, spawned 
 
 from __future__ import annotations
 
+import logging
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from inlay import arguments
-from inlay.errors import InvalidRequest, SchemaMismatch, StaleUpload, TableExists
+from inlay.errors import (
+    InvalidPredicate,
+    InvalidRequest,
+    SchemaMismatch,
+    StaleUpload,
+    TableExists,
+    a_type,
+)
 from inlay.format.entry import DataFile, Marker
 from inlay.format.keys import POINTER
 from inlay.format.predicate import TRUE, Predicate
-from inlay.format.properties import DELETE_MODES, settings
+from inlay.format.properties import DELETE_MODES, Properties, settings
 from inlay.format.snapshot import Ref, Snapshot
 from inlay.lazy import LazyModule
 from inlay.ops import context as context_op
 from inlay.ops.commit.base import current_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
-from inlay.ops.context import Context, Progress, no_progress
+from inlay.ops.context import Context, Progress
 from inlay.ops.metadata.load import (
-    Loaded,
+    LoadedTable,
     find_ref,
     load_as_of,
     load_content,
@@ -55,11 +65,15 @@ from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.scan import Scan
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema import create as create_op
-from inlay.parquet.arrow.declared import Declared
-from inlay.parse import parse_assignments
-from inlay.plan.change import Change, Edit
+from inlay.parquet.arrow.declared import Declared, metadata_not_kept
+from inlay.parse import Condition, parse_assignments
+from inlay.plan.change import Change, SetProperties
+from inlay.plan.erasure import LIFE_SECONDS
+from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 from inlay.plan.metadata.state import State
-from inlay.plan.refs.refs import MAIN, hidden, seen
+from inlay.plan.refs.refs import MAIN, past_view, ref_view
+from inlay.plan.verify.findings import MAX_VERSIONS
+from inlay.progress import reporter
 from inlay.storage.base import Head
 from inlay.storage.metered import MeteredStore, Usage
 from inlay.storage.open import parse_location
@@ -68,6 +82,7 @@ from inlay.storage.open import parse_location
 if TYPE_CHECKING:
     from inlay.ops import collect_garbage as gc_op
     from inlay.ops import inspect as inspect_op
+    from inlay.ops.drop import Dropped
     from inlay.ops.feed.changes import Changes
     from inlay.ops.inspect import history as history_op
     from inlay.ops.inspect.report import Report
@@ -90,6 +105,7 @@ if TYPE_CHECKING:
     from inlay.ops.write import ingest as ingest_op
     from inlay.ops.write import update as update_op
     from inlay.ops.write import upsert as upsert_op
+    from inlay.plan.surgery.strategy import Strategy
 else:
     gc_op = LazyModule("inlay.ops.collect_garbage")
     inspect_op = LazyModule("inlay.ops.inspect")
@@ -111,6 +127,11 @@ else:
     update_op = LazyModule("inlay.ops.write.update")
 
 R = TypeVar("R")
+_LOG = logging.getLogger("inlay.table")
+# Of one table in a notebook.
+_SHOWN_COLUMNS = 40
+# How far below a prefix `tables` looks for tables.
+_TABLES_DEPTH = 3
 
 
 def create(
@@ -132,6 +153,13 @@ def create(
     `InvalidRequest`, `SchemaMismatch`.
     """
     ctx = context or connect(uri)
+    lost = metadata_not_kept(schema) if isinstance(schema, pa.Schema) else []
+    if lost:
+        warnings.warn(
+            f"Arrow metadata is not kept by a table: {', '.join(lost)[:300]}. Comments of columns are "
+            '(b"comment"), and properties= takes what is of the whole table',
+            stacklevel=2,
+        )
     try:
         loaded = create_op.create(
             ctx,
@@ -161,20 +189,62 @@ def exists(uri: str | os.PathLike[str], *, context: Context | None = None) -> bo
     return isinstance(ctx.store.head(ctx.key(POINTER)), Head)
 
 
+def tables(prefix: str | os.PathLike[str], *, context: Context | None = None) -> list[str]:
+    """The URIs of the tables below `prefix`: one LIST and, for each folder, one HEAD. Folders without a
+    table are looked into, three levels deep."""
+    ctx = context or connect(prefix)
+    found: list[str] = []
+    folders = [f"{ctx.root}/" if ctx.root else ""]
+    for _ in range(_TABLES_DEPTH):
+        below = [each for folder in folders for each in ctx.store.list_prefixes(folder)]
+        there = list(ctx.map(lambda each: isinstance(ctx.store.head(each + POINTER), Head), below))
+        roots = [each for each, is_table in zip(below, there, strict=True) if is_table]
+        found += [_below(ctx, each) for each in roots]
+        folders = [each for each, is_table in zip(below, there, strict=True) if not is_table]
+    return sorted(found)
+
+
+def _below(ctx: Context, folder: str) -> str:
+    relative = folder[len(ctx.root) :].strip("/")
+    return f"{ctx.uri.rstrip('/')}/{relative}"
+
+
+def drop(
+    uri: str | os.PathLike[str],
+    *,
+    grace: timedelta | None = None,
+    dry_run: bool = False,
+    context: Context | None = None,
+) -> Dropped:
+    """Drop a table: at once nobody can open it, and the same call after `grace` (7 days unless given)
+    deletes its objects; until then `inlay repair` brings it back. `grace=timedelta(0)` does both at once.
+
+    Raises `TableNotFound`, `RefHeld` for a legal hold, `InvalidRequest` while an erasure is under way.
+    """
+    from inlay.ops.drop import GRACE_SECONDS
+    from inlay.ops.drop import drop as run
+
+    seconds = arguments.seconds(grace, "grace")
+    ctx = context or connect(uri)
+    return run(ctx, grace_seconds=GRACE_SECONDS if seconds is None else seconds, dry_run=dry_run)
+
+
 def open(
     uri: str | os.PathLike[str],
     *,
     version: int | None = None,
     as_of: datetime | date | str | None = None,
     ref: str | None = None,
+    progress: bool | Progress = False,
     context: Context | None = None,
 ) -> Table:
     """Open a table at its newest version (one GET), at an earlier one by number or time, or at a tag or
-    branch. What a branch's table writes goes to the branch; versions and tags are read only.
+    branch. What a branch's table writes goes to the branch; versions and tags are read only. `progress`
+    is as for `connect`.
 
     Raises `TableNotFound`, `VersionNotFound`, `RefNotFound`, `CorruptTable`, `NewerFormat`.
     """
-    ctx = context or connect(uri)
+    ctx = context or connect(uri, progress=progress)
     if sum(x is not None for x in (version, as_of, ref)) > 1:
         raise InvalidRequest("give one of version=, as_of= and ref=")
     version = None if version is None else arguments.whole_number(version, "version")
@@ -189,27 +259,30 @@ def open(
         past = load_version(ctx, current, version)
     else:
         return Table(ctx, loaded)
-    return Table(ctx, loaded, at=None if past is current else hidden(past, current))
+    return Table(ctx, loaded, at=None if past is current else past_view(past, current))
 
 
-def _at_ref(ctx: Context, loaded: Loaded, name: str) -> Table:
+def _at_ref(ctx: Context, loaded: LoadedTable, name: str) -> Table:
     table = loaded.pointer
     ref = find_ref(ctx, table, name)
     if ref.kind == "branch":
         ctx = replace(ctx, branch=name)
         return Table(ctx, on_branch(ctx, loaded))
     content = load_content(ctx, table, ref)
-    return Table(ctx, loaded, at=replace(seen(table, content), version=ref.version), tag=name)
+    return Table(ctx, loaded, at=replace(ref_view(table, content), version=ref.version), tag=name)
 
 
 def connect(
     uri: str | os.PathLike[str],
     *,
     executor: Executor | None = None,
-    progress: Progress = no_progress,
+    progress: bool | Progress = False,
 ) -> Context:
-    """A context for the table at `uri`, with this process's environment and threads."""
-    return context_op.connect(arguments.location(uri), executor=executor, progress=progress)
+    """A context for the table at `uri`, with this process's environment and threads. `progress` True draws
+    bars for long work (by rich or tqdm); a function `(what, done, total)` is called instead."""
+    return context_op.connect(
+        arguments.location(uri), executor=executor, progress=reporter(progress)
+    )
 
 
 class Table:
@@ -218,7 +291,7 @@ class Table:
     def __init__(
         self,
         context: Context,
-        loaded: Loaded,
+        loaded: LoadedTable,
         *,
         at: Snapshot | None = None,
         tag: str | None = None,
@@ -283,6 +356,32 @@ class Table:
     def __repr__(self) -> str:
         ref = "" if self.ref == MAIN else f", ref={self.ref!r}"
         return f"Table({self.uri!r}, version={self.version}{ref})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: columns, version, size and open deletes, from the pointer alone."""
+        snapshot = self.snapshot
+        totals = snapshot.totals
+        facts = {
+            "version": f"{self.version:,}" + ("" if self.ref == MAIN else f" of {self.ref}"),
+            "committed": _when(snapshot.commit.time_us),
+            "rows": f"{totals.rows:,} in {totals.files:,} file{'' if totals.files == 1 else 's'}",
+            "size": _size(totals.bytes),
+            "open deletes": f"{totals.markers:,}",
+        }
+        key = {each.name for each in snapshot.schema.fields if each.id in snapshot.primary_key}
+        rows = "".join(
+            f"<tr><td>{escape(f.name)}</td><td>{escape(str(f.type))}</td>"
+            f"<td>{'' if f.nullable else 'required'}{' key' if f.name in key else ''}</td></tr>"
+            for f in list(self.schema)[:_SHOWN_COLUMNS]
+        )
+        more = len(self.schema) - _SHOWN_COLUMNS
+        rows += f"<tr><td colspan='3'>… {more} more columns</td></tr>" if more > 0 else ""
+        about = " · ".join(f"{name} <b>{escape(value)}</b>" for name, value in facts.items())
+        return (
+            f"<div><code>{escape(self.uri)}</code><br>{about}</div>"
+            f"<table><thead><tr><th>column</th><th>type</th><th></th></tr></thead>"
+            f"<tbody>{rows}</tbody></table>"
+        )
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -389,7 +488,7 @@ class Table:
         """What `inlay inspect` shows, with what a query for `where` would read."""
         from inlay.ops.inspect.report import make_report
 
-        predicate = None if where is None else arguments.predicate(where, self.snapshot.schema)
+        predicate = None if where is None else self._condition(where).predicate
         return make_report(self._ctx, self._loaded.pointer, self._state(), predicate)
 
     def snapshots(self) -> pa.Table:
@@ -477,7 +576,9 @@ class Table:
         """Delete the rows for which `where` is TRUE, or whose columns equal a row of `keys`.
 
         `mode`: tombstone (constant time), vector, surgery, rewrite, or erase (`docs/ERASURE.md`);
-        None is the table's `delete.mode`. `file` limits it to one data file.
+        None is the table's `delete.mode`. `file` limits it to one data file. A condition that calculates
+        (`lower(name) = 'ada'`) cannot be kept as a tombstone: the rows that it finds are marked as by
+        "vector", and the result's `note` says so.
         """
         if (where is None) == (keys is None):
             raise InvalidRequest("give either where= or keys= to delete", table=self.uri)
@@ -498,9 +599,19 @@ class Table:
                     self._ctx, table, base=base, request=arguments.request(request_id, body)
                 ),
             )
-        predicate = arguments.predicate(where, self.snapshot.schema)
-        request = arguments.request(request_id, f"{mode}:{file}:{predicate}")
+        condition = self._condition(where)
+        predicate = condition.predicate
+        request = arguments.request(request_id, f"{mode}:{file}:{_asked(condition)}")
         _check_mode(mode, "erase")
+        if condition.calculated is not None and mode in ("tombstone", "erase"):
+            raise InvalidPredicate(
+                f"mode={mode!r} keeps its condition, and one that calculates cannot be kept",
+                next_step="Compare columns with literals, or find the rows first and name their keys"
+                if mode == "erase"
+                else 'Leave out mode=, or give "vector", "surgery" or "rewrite"',
+                text=condition.text,
+                table=self.uri,
+            )
         if mode == "erase":
             if file is not None:
                 raise InvalidRequest(
@@ -521,12 +632,13 @@ class Table:
                     self._ctx, predicate, base=base, request=request
                 ),
             )
-        return self._write(
+        done = self._write(
             "delete",
             lambda base: delete_op.delete(
-                self._ctx, predicate, mode=mode, file=file, base=base, request=request
+                self._ctx, condition, mode=mode, file=file, base=base, request=request
             ),
         )
+        return _noted(done, condition, mode or self._setting("delete.mode"))
 
     def delete_row_groups(
         self, file: str, ordinals: Sequence[int], *, request_id: str | None = None
@@ -554,19 +666,22 @@ class Table:
     ) -> WriteResult:
         """Set columns to SQL expressions: `t.update({"status": "'closed'"}, where="id = 7")`."""
         _check_mode(mode)
-        parsed = parse_assignments(assignments, self.snapshot.schema)
-        predicate = arguments.predicate(where, self.snapshot.schema)
-        return self._write(
+        clock = self._ctx.clock.now_us
+        parsed = parse_assignments(assignments, self.snapshot.schema, now=clock)
+        condition = self._condition(where)
+        body = f"{sorted(assignments.items())}:{_asked(condition)}"
+        done = self._write(
             "update",
             lambda base: update_op.update(
                 self._ctx,
                 parsed,
-                predicate,
+                condition,
                 mode=mode,
                 base=base,
-                request=arguments.request(request_id, f"{sorted(assignments.items())}:{predicate}"),
+                request=arguments.request(request_id, body),
             ),
         )
+        return _noted(done, condition, mode or self._setting("update.mode"))
 
     def upsert(
         self,
@@ -608,6 +723,8 @@ class Table:
         optional: Sequence[str] = (),
         order: Sequence[str] = (),
         defaults: Mapping[str, Any] | None = None,
+        comment: Mapping[str, str] | None = None,
+        primary_key: str | Sequence[str] | None = None,
         request_id: str | None = None,
     ) -> WriteResult:
         """Change the columns, all at once, in constant time: no data file is touched.
@@ -617,7 +734,10 @@ class Table:
             t.alter(add={"email": pa.string()}, rename={"ts": "at"}, widen={"n": pa.int64()})
             t.alter(add={"qty": pa.field("qty", pa.int32(), nullable=False)}, defaults={"qty": 1})
             t.alter(add={"address.zip": pa.string()}, drop=["lines.element.note"])
+            t.alter(comment={"qty": "pieces, not boxes"}, primary_key=["id"])
 
+        `primary_key` is what ranges and upserts use from now on; like that of `create` it is not enforced,
+        and rows that are there may share one. "" as a comment removes it.
         Rows that are there have the default of an added column, NULL without one. Names are those before
         the change, but for `add` and `order` (the columns that come first). What would lose or change a
         value is refused (`InvalidRequest`), and `ConcurrentChange` says that the schema is another one
@@ -632,6 +752,10 @@ class Table:
             optional=optional,
             order=order,
             defaults=defaults,
+            comment=comment,
+            primary_key=None
+            if primary_key is None
+            else arguments.names(primary_key, "primary_key"),
         )
         request = arguments.request(request_id, str(evolution))
         return self._write(
@@ -660,7 +784,7 @@ class Table:
             check_properties({k: v for k, v in named.items() if v is not None})
         )
         checked |= {k: None for k, v in named.items() if v is None}
-        change = Change(operation="set_properties", edit=Edit(properties=checked))
+        change = Change(operation="set_properties", updates=(SetProperties(checked),))
         return self._write(
             "set_properties",
             lambda base: expect_committed(self._ctx, commit(self._ctx, change, base=base)),
@@ -733,7 +857,7 @@ class Table:
             return find_ref(self._ctx, self._loaded.pointer, self.ref)
         return Ref(kind="tag", version=self.version)
 
-    def _main(self) -> Loaded:
+    def _main(self) -> LoadedTable:
         return load_pointer(replace(self._ctx, branch=None))
 
     def _edit(self, operation: str, run: Callable[[], Committed | Skipped]) -> WriteResult:
@@ -748,32 +872,117 @@ class Table:
     # -- maintenance --------------------------------------------------------------------------
 
     def rewrite(
-        self, *, where: str | Predicate | None = None, **options: Any
+        self,
+        *,
+        where: str | Predicate | None = None,
+        strategy: Strategy = "auto",
+        max_bytes: int | None = None,
+        deadline_seconds: float | None = None,
+        memory_bytes: int | None = None,
+        dry_run: bool = False,
     ) -> rewrite_op.RewriteResult:
-        """Turn delete markers into absent rows, by row-group surgery where that is cheapest: in all
-        files, or in those that may hold a row for which `where` is TRUE."""
-        if where is not None:
-            options["where"] = arguments.predicate(where, self.snapshot.schema)
-        return self._maintain(rewrite_op.rewrite, options)
+        """Remove deleted rows from the files that hold them: from all files, or from those that may hold
+        a row for which `where` is TRUE.
 
-    def compact(self, **options: Any) -> compact_op.CompactResult:
-        """Pack small files, fold deletes, rewrite half-empty row groups, merge metadata."""
-        return self._maintain(compact_op.compact, options)
+        `strategy` is "surgery" (only row groups with deleted rows are rewritten), "rewrite" (the whole
+        file) or "auto" (the cheaper one for each file). Work that would read more than `max_bytes`, end
+        after `deadline_seconds` or need more than `memory_bytes` is left, and counted in the result.
+        `dry_run` plans and writes nothing. Raises `InvalidRequest`, `ConcurrentChange`.
+        """
+        predicate = None if where is None else self._condition(where).predicate
+        return self._maintain(
+            lambda ctx, base: rewrite_op.rewrite(
+                ctx,
+                base=base,
+                where=predicate,
+                strategy=strategy,
+                max_bytes=max_bytes,
+                deadline_seconds=deadline_seconds,
+                memory_bytes=memory_bytes,
+                dry_run=dry_run,
+            )
+        )
 
-    def expire(self, **options: Any) -> expire_op.ExpireResult:
-        """End time travel to old versions; `collect_garbage` then takes their objects."""
-        return self._maintain(expire_op.expire, options, whole=True)
+    def compact(
+        self,
+        *,
+        target_bytes: int | None = None,
+        small_bytes: int | None = None,
+        max_bytes: int | None = None,
+        deadline_seconds: float | None = None,
+        memory_bytes: int | None = None,
+        dry_run: bool = False,
+    ) -> compact_op.CompactResult:
+        """Merge files smaller than `small_bytes` into files of about `target_bytes` (by default the
+        properties `compact.small_file_bytes` and `write.target_file_bytes`), cluster rows as the
+        property `compact.strategy` says, apply deletes, and merge metadata.
+
+        Work that would read more than `max_bytes`, end after `deadline_seconds` or need more than
+        `memory_bytes` is left, and counted in the result. `dry_run` plans and writes nothing.
+        """
+        return self._maintain(
+            lambda ctx, base: compact_op.compact(
+                ctx,
+                base=base,
+                target_bytes=target_bytes,
+                small_bytes=small_bytes,
+                max_bytes=max_bytes,
+                deadline_seconds=deadline_seconds,
+                memory_bytes=memory_bytes,
+                dry_run=dry_run,
+            )
+        )
+
+    def expire(
+        self,
+        *,
+        days: float | None = None,
+        min_versions: int | None = None,
+        dry_run: bool = False,
+    ) -> expire_op.ExpireResult:
+        """End time travel to versions superseded more than `days` ago, keeping the newest
+        `min_versions` (by default the properties `history.days` and `history.min_versions`) and every
+        version a tag or branch holds. `collect_garbage` then deletes their objects."""
+        return self._maintain_all(
+            lambda ctx, base: expire_op.expire(
+                ctx, base=base, days=days, min_versions=min_versions, dry_run=dry_run
+            )
+        )
 
     def collect_garbage(
-        self, *, grace: timedelta | None = None, dry_run: bool = False, **options: Any
+        self,
+        *,
+        grace: timedelta | None = None,
+        clock_margin_seconds: float = CLOCK_MARGIN_SECONDS,
+        life_seconds: float = LIFE_SECONDS,
+        hmac_key: bytes | None = None,
+        landing: str | None = None,
+        retention_days: Mapping[str, float] | None = None,
+        dry_run: bool = False,
     ) -> gc_op.CollectResult:
-        """Delete objects nothing can reach any more, older than `grace` (7 days unless set) and, by
-        `clock_margin_seconds` (60), older than the clocks of the store can differ."""
+        """Delete objects that no version, tag or branch needs and that have not been needed for `grace`
+        (by default the property `gc.grace_days`); finish open erasures as far as possible.
+
+        `grace` must be longer than the longest read and the longest upload. `clock_margin_seconds` is
+        how far clocks of the store may differ: younger objects are kept whatever the grace.
+        For erasures, `life_seconds` is the longest one read or write may take, `hmac_key` signs
+        receipts, `landing` is the prefix that landed objects are cleared from (None:
+        `ingest/<table>/` beside `tables/<table>`; "": none), and `retention_days` states in receipts how
+        long queues, logs and other places outside the table keep rows. `dry_run` only reports.
+        """
         seconds = arguments.seconds(grace, "grace")
-        return self._maintain(
-            gc_op.collect_garbage,
-            {"grace_seconds": seconds, "dry_run": dry_run, **options},
-            whole=True,
+        return self._maintain_all(
+            lambda ctx, base: gc_op.collect_garbage(
+                ctx,
+                base=base,
+                grace_seconds=seconds,
+                clock_margin_seconds=clock_margin_seconds,
+                life_seconds=life_seconds,
+                hmac_key=hmac_key,
+                landing=landing,
+                retention_days=retention_days,
+                dry_run=dry_run,
+            )
         )
 
     def publish(self, *, format: str | None = None, rebuild: bool = False) -> PublishResult:
@@ -808,12 +1017,19 @@ class Table:
         and other engines can share the vectors. Rows stay as they are."""
         from inlay.ops.publish.settle import settle
 
-        return self._maintain(lambda ctx, base: settle(ctx, base), {})
+        return self._maintain(settle)
 
-    def verify(self, *, depth: str = "footers", **options: Any) -> verify_op.Verified:
-        """Check the whole table, as it is in the store now: its metadata ("metadata"), also footers and
-        marker objects ("footers"), or every row ("pages"). Reads only."""
-        return verify_op.verify(replace(self._ctx, branch=None), depth=depth, **options)
+    def verify(
+        self, *, depth: str = "footers", max_versions: int = MAX_VERSIONS
+    ) -> verify_op.Verified:
+        """Check the table as it is in the store now, with all its branches. Reads only.
+
+        `depth` is "metadata", "footers" (also footers and marker objects) or "pages" (also every row).
+        `max_versions` is how many archived versions are checked, newest first.
+        """
+        return verify_op.verify(
+            replace(self._ctx, branch=None), depth=depth, max_versions=max_versions
+        )
 
     def repair(self, *, dry_run: bool = True) -> repair_op.Repaired:
         """Mend what can be mended safely; a dry run unless told otherwise. A table whose pointer is
@@ -823,20 +1039,28 @@ class Table:
             self.refresh()
         return result
 
-    def _maintain(
-        self, operation: Callable[..., R], options: Mapping[str, Any], *, whole: bool = False
-    ) -> R:
-        """`whole`: of the table with all its branches, whichever of them is open."""
+    def _maintain(self, operation: Callable[[Context, LoadedTable], R]) -> R:
+        """Run `operation` on the newest version of what is open, and move on to what it made."""
         self._writable()
-        self.refresh()  # what is there to do stands in the newest version
-        if whole and self._ctx.branch is not None:
-            result = operation(replace(self._ctx, branch=None), **options)
-        else:
-            result = operation(self._ctx, base=self._loaded, **options)
+        self.refresh()
+        result = operation(self._ctx, self._loaded)
         self.refresh()
         return result
 
+    def _maintain_all(self, operation: Callable[[Context, LoadedTable | None], R]) -> R:
+        """The same for the table with all its branches, whichever is open."""
+        if self._ctx.branch is None:
+            return self._maintain(operation)
+        main = replace(self._ctx, branch=None)
+        return self._maintain(lambda ctx, base: operation(main, None))
+
     # -- inside -------------------------------------------------------------------------------
+
+    def _condition(self, where: str | Predicate | None) -> Condition:
+        return arguments.condition(where, self.snapshot.schema, self._ctx.clock.now_us)
+
+    def _setting(self, name: str) -> str:
+        return Properties(self.snapshot.properties).text(name)
 
     def _writable(self) -> None:
         if self._at is not None:
@@ -848,7 +1072,9 @@ class Table:
                 table=self.uri,
             )
 
-    def _write(self, operation: str, run: Callable[[Loaded], Committed | Skipped]) -> WriteResult:
+    def _write(
+        self, operation: str, run: Callable[[LoadedTable], Committed | Skipped]
+    ) -> WriteResult:
         self._writable()
         before = _usage(self._ctx)
         try:
@@ -857,12 +1083,50 @@ class Table:
             self.refresh()  # so that the next try uploads after the boundary that it knows then
             raise
         self._loaded = outcome.loaded
-        return write_result(operation, outcome, _usage(self._ctx) - before)
+        result = write_result(operation, outcome, _usage(self._ctx) - before)
+        _LOG.info(
+            "%s of %s: %s, version %d, rows added: %d, requests: %d",
+            operation,
+            self.uri,
+            "committed" if result.committed else "nothing to do",
+            result.version,
+            result.added_rows,
+            result.requests,
+        )
+        return result
+
+
+def _when(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _size(count: int) -> str:
+    """
+    >>> _size(999), _size(1_234_567)
+    ('999 B', '1.2 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1_000 or unit == "GB":
+            break
+        count /= 1_000  # type: ignore[assignment]
+    return f"{count:,} B" if unit == "B" else f"{count:,.1f} {unit}"
 
 
 def _of_pinned(pinned: Pinned) -> Table:
     loaded, at = pinned.load()
     return Table(pinned.context, loaded, at=at, tag=pinned.tag)
+
+
+def _noted(done: WriteResult, condition: Condition, mode: str) -> WriteResult:
+    if condition.calculated is None or mode != "tombstone" or not done.committed:
+        return done
+    note = "the condition calculates, so the rows that it found were marked (mode=vector)"
+    return replace(done, note=note)
+
+
+def _asked(condition: Condition) -> object:
+    """What makes two requests of one id the same: not the moment at which `now()` was read."""
+    return condition.text if condition.timed or condition.calculated else condition.predicate
 
 
 def _check_mode(mode: str | None, *others: str) -> None:
@@ -878,7 +1142,7 @@ def _key_table(keys: Any) -> pa.Table:
         return keys if isinstance(keys, pa.Table) else pa.table(keys)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InvalidRequest(
-            f"keys cannot be read as a table from a {type(keys).__name__}",
+            f"keys cannot be read as a table from {a_type(keys)}",
             next_step="Give a pyarrow Table, or columns with lists of values: {'id': [1, 2]}",
         ) from error
 
@@ -887,4 +1151,4 @@ def _usage(ctx: Context) -> Usage:
     return ctx.store.usage() if isinstance(ctx.store, MeteredStore) else Usage({}, 0, 0)
 
 
-__all__ = ["Table", "connect", "create", "exists", "open"]
+__all__ = ["Table", "connect", "create", "drop", "exists", "open", "tables"]

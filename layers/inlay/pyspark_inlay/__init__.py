@@ -1,9 +1,9 @@
-"""Makes Spark know the format "inlay": Spark imports every module called `pyspark_…` and registers its
+"""Registers the format "inlay" with Spark, which imports every module named `pyspark_…` and registers its
 `DefaultSource`.
 
-One such module that fails to import breaks the look-up of all sources, also of those that have nothing
-to do with Inlay. So where Inlay cannot be imported (an older PySpark, a package that is missing) the
-format is one that says why whenever it is used.
+One such module that fails to import breaks the lookup of all sources, even those unrelated to Inlay. So
+where Inlay cannot be imported (an older PySpark, a missing package), the format raises an error that says
+why when it is used.
 """
 
 from contextlib import suppress
@@ -13,7 +13,7 @@ try:
 except Exception as error:
     _WHY = f"{type(error).__name__}: {error}"
 
-    # PySpark before 4.0 knows no sources in Python at all.
+    # PySpark before 4.0 has no Python sources.
     with suppress(Exception):
         from pyspark.sql.datasource import DataSource
 

@@ -20,7 +20,7 @@ from inlay.cli import (
     serving,
     writing,
 )
-from inlay.cli.verb import reflowed
+from inlay.cli.verb import Verbs, reflowed
 
 app = typer.Typer(
     name="inlay",
@@ -28,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     # A traceback is for a fault of ours; an InlayError never shows one.
     pretty_exceptions_enable=False,
-    add_completion=False,
+    cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

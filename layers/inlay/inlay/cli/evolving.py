@@ -52,6 +52,18 @@ def alter(
         list[str] | None,
         typer.Option("--order", metavar="NAME,…", help="Columns that come first, in this order."),
     ] = None,
+    comment: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--comment", metavar="NAME=TEXT", help="What a column means; empty removes it."
+        ),
+    ] = None,
+    primary_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--primary-key", metavar="COLUMN,…", help="What ranges and upserts use from now on."
+        ),
+    ] = None,
     request_id: RequestId = None,
     as_json: AsJson = False,
 ) -> None:
@@ -80,6 +92,8 @@ def alter(
             },
             optional=split_names(optional),
             order=split_names(order),
+            comment=dict(_pair(each, "--comment", empty=True) for each in comment or ()),
+            primary_key=None if primary_key is None else split_names(primary_key),
             request_id=request_id,
         )
     print_write(result, as_json=as_json)
@@ -112,6 +126,7 @@ def _fields(schema: Schema) -> list[dict[str, Any]]:
             "required": not field.nullable,
             "default": None if field.default is None else str(field.default),
             "id": field.id,
+            "comment": field.doc or None,
         }
         for path, field in schema.walk()
     ]
@@ -179,7 +194,7 @@ def _literal(name: str, text: str, added: dict[str, pa.Field]) -> Any:
     """SQL such as 0, 'none' or DATE '2026-01-31', as a value of the column that is added."""
     import pyarrow as pa
 
-    from inlay.format.assignment import Assigned
+    from inlay.format.expression import Assigned
     from inlay.parquet.arrow.types import schema_from_arrow
     from inlay.parse import parse_assignments
 
@@ -196,9 +211,9 @@ def _literal(name: str, text: str, added: dict[str, pa.Field]) -> Any:
     return assignment.expression.value
 
 
-def _pair(text: str, what: str) -> tuple[str, str]:
+def _pair(text: str, what: str, *, empty: bool = False) -> tuple[str, str]:
     name, equals, value = text.partition("=")
-    if not equals or not name.strip() or not value.strip():
+    if not equals or not name.strip() or not (empty or value.strip()):
         raise InvalidRequest(f"{what} is written NAME=…, not {text[:80]!r}")
     return name.strip(), value.strip()
 
@@ -215,6 +230,10 @@ def register(app: typer.Typer) -> None:
         Example("alter ./people --rename ts=at --drop note", "two changes, one commit"),
         Example("alter ./events --widen n=bigint --widen day=timestamp", "wider types"),
         Example('alter ./people --add "address.zip string"', "within a struct"),
+        Example(
+            'alter ./people --primary-key id --comment "born=by the register"',
+            "a key for a table that was made without one; what a column means",
+        ),
         panel=PANEL,
     )
     add_verb(

@@ -15,8 +15,9 @@ code  meaning
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import typer
@@ -29,11 +30,14 @@ EXIT_CODES = {Kind.INPUT: 2, Kind.RETRY: 75, Kind.REBASE: 75, Kind.PAGE: 70}
 
 
 @contextmanager
-def failing_well(*, as_json: bool) -> Iterator[None]:
-    """Turn an InlayError into what a person or a program can use, and an exit."""
+def failing_well(*, as_json: bool, arguments: Iterable[str] = ()) -> Iterator[None]:
+    """Turn an InlayError into what a person or a program can use, and an exit. `arguments` are the
+    command's own, as the library calls them."""
     try:
         yield
     except InlayError as error:
+        error.message = _as_options(error.message, arguments)
+        error.next_step = _as_options(error.next_step, arguments)
         if as_json:
             print(json.dumps(error.fields(), ensure_ascii=False), file=sys.stderr)
         else:
@@ -64,4 +68,13 @@ def describe(error: InlayError) -> Text:
     if error.next_step:
         text.append("\nnext:  ", "bold")
         text.append(error.next_step)
+    return text
+
+
+def _as_options(text: str, arguments: Iterable[str]) -> str:
+    """The library speaks of arguments, `where=`; what was typed is `--where`."""
+    for name in arguments:
+        option = f"--{name.replace('_', '-')}"
+        text = re.sub(rf"(?<![\w.\"'-]){name}=[\"']([\w-]+)[\"']", rf"{option} \1", text)
+        text = re.sub(rf"(?<![\w.\"'-]){name}=(?![\w=])", option, text)
     return text

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
-from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from inlay.cli.durations import parse_duration
 from inlay.cli.opened import connected, opened
 from inlay.cli.options import AsJson, Branch, TableUri, Where
-from inlay.cli.output import note
+from inlay.cli.output import note, print_record, print_rows
 from inlay.cli.runs import print_run
-from inlay.cli.values import counted
+from inlay.cli.values import counted, size_text
 from inlay.cli.verb import Example, add_verb
+from inlay.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from inlay.ops.context import Context
+    from inlay.plan.surgery.strategy import Strategy
 
 PANEL = "Maintain"
 
@@ -55,23 +58,19 @@ def rewrite(
     Open erasures are taken on, too: their rows go from every file that may hold them.
     """
     import inlay
-    from inlay.parse import parse_predicate
 
     with connected(table) as context:
         found = inlay.open(table, ref=ref, context=context)
-        options: dict[str, Any] = {}
-        if where is not None:
-            options["where"] = parse_predicate(where, found.snapshot.schema)
         dry_run = dry_run or explain
         if found.snapshot.erasures and not dry_run:
             _advance_erasures(context, deadline)
             found.refresh()
         result = found.rewrite(
-            strategy=strategy,
+            where=where,
+            strategy=cast("Strategy", strategy),
             max_bytes=max_bytes,
             deadline_seconds=_seconds(deadline),
             dry_run=dry_run,
-            **options,
         )
     print_run(found, "rewrite", result, as_json=as_json, explain=explain)
 
@@ -172,6 +171,74 @@ def gc(
     print_run(found, "collect_garbage", result, as_json=as_json)
 
 
+def drop(
+    table: TableUri,
+    grace: Annotated[
+        str,
+        typer.Option(
+            "--grace", metavar="DURATION", help="How long its objects stay, and it can be repaired."
+        ),
+    ] = "7d",
+    dry_run: DryRun = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Drop a table: nobody can open it any more; the same command after the grace deletes its objects.
+
+    Until then `inlay repair --apply` brings it back. A legal hold or an erasure under way refuses. Receipts
+    of erasures stay, and so does every object under the prefix that is not the table's.
+    """
+    from inlay.ops.drop import drop as run
+
+    seconds = parse_duration(grace).total_seconds()
+    with connected(table) as context:
+        look = run(context, grace_seconds=seconds, dry_run=True)
+        if not dry_run and not yes:
+            what = f"{counted(look.objects, 'object')}, {size_text(look.bytes)}"
+            if not sys.stdin.isatty():
+                raise InvalidRequest(
+                    f"{table} was not dropped: {what}", next_step="Say --yes, or look by --dry-run"
+                )
+            typer.confirm(f"Drop {look.table} ({what})?", abort=True)
+        done = look if dry_run else run(context, grace_seconds=seconds)
+    due = datetime.fromtimestamp(done.due_us / 1_000_000, UTC).isoformat(timespec="seconds")
+    record = {
+        "table": done.table,
+        "objects": done.objects,
+        "bytes": done.bytes,
+        "kept": len(done.kept),
+        "deleted": done.deleted,
+        "due": due,
+        "dry_run": done.dry_run,
+    }
+    print_record(record, as_json=as_json)
+    if not as_json and not done.deleted:
+        note(
+            f"its objects are deleted by `inlay drop` after {due}; until then `inlay repair` helps"
+        )
+
+
+def tables(
+    prefix: Annotated[
+        str,
+        typer.Argument(
+            metavar="PREFIX", help="s3://bucket/prefix or a folder.", show_default=False
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """List the tables below a prefix, folders within folders too, three levels deep."""
+    import pyarrow as pa
+
+    import inlay
+
+    with connected(prefix) as context:
+        found = inlay.tables(prefix, context=context)
+    print_rows(
+        pa.table({"table": pa.array(found, pa.string())}), as_json=as_json, empty="no tables"
+    )
+
+
 def _seconds(duration: str | None) -> float | None:
     return None if duration is None else parse_duration(duration).total_seconds()
 
@@ -211,6 +278,15 @@ def publish(
 
 
 def register(app: typer.Typer) -> None:
+    add_verb(app, tables, Example("tables s3://lake/tables", "their URIs"), panel="Look")
+    add_verb(
+        app,
+        drop,
+        Example("drop ./people --dry-run", "how much would go, and when"),
+        Example("drop ./people --yes", "hidden now; the same command after a week deletes it"),
+        Example("drop ./people --grace 0d --yes", "at once"),
+        panel=PANEL,
+    )
     add_verb(
         app,
         rewrite,

@@ -134,6 +134,8 @@ def print_write(result: WriteResult, *, as_json: bool) -> None:
         print(to_line(write_record(result)))
     else:
         console().print(Text(write_sentence(result)))
+        if result.note:
+            note(result.note)
 
 
 def write_record(result: WriteResult) -> dict[str, Any]:

@@ -6,58 +6,25 @@ SQL and those of docs/FORMAT.md.
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+import re
 
 import pyarrow as pa
-from lark import Lark, Token, Transformer, UnexpectedInput, v_args
-from lark.exceptions import VisitError
 
-from inlay.errors import InlayError, InvalidPredicate, InvalidRequest
-from inlay.format.schema import parse_primitive
+from inlay.errors import InvalidPredicate, InvalidRequest
 from inlay.parquet.arrow.types import arrow_primitive
+from inlay.parse.grammar import parse_type
 
 MAX_TEXT = 64 * 1024
+_MAX_DEPTH = 100
 
-# SQL's names of types → ours. TIMESTAMP is in microseconds, as in most engines.
-_ALIASES = {
-    "boolean": "bool",
-    "tinyint": "int8",
-    "smallint": "int16",
-    "int": "int32",
-    "integer": "int32",
-    "bigint": "int64",
-    "long": "int64",
-    "real": "float",
-    "text": "string",
-    "varchar": "string",
-    "bytes": "binary",
-    "blob": "binary",
-    "time": "time(us)",
-    "timestamp": "timestamp(us)",
-    "timestamptz": "timestamptz(us)",
-}
-
-_GRAMMAR = r"""
-start: columns
-columns: column ("," column)* [","]
-column: name kind [REQUIRED]
-?name: WORD -> plain
-    | QUOTED -> quoted
-kind: WORD "(" argument ("," argument)* ")" -> with_arguments
-    | WORD -> simple
-    | ("list"i | "array"i) "<" kind ">" -> list_of
-    | "map"i "<" kind "," kind ">" -> map_of
-    | "struct"i "<" member ("," member)* ">" -> struct_of
-member: name [":"] kind [REQUIRED]
-!argument: WORD | NUMBER
-REQUIRED.2: /not\s+null/i
-WORD: /[^\W\d]\w*/
-NUMBER: /-?[0-9]+/
-QUOTED: /"([^"]|"")+"/
-%ignore /\s+/
-"""
+_TOKEN = re.compile(
+    r'\s*(?:(?P<word>[^\W\d]\w*)|(?P<quoted>"(?:[^"]|"")+")|(?P<sign>[(),<>:])|(?P<number>-?[0-9]+))'
+)
 _EXAMPLE = 'Write it as "id bigint not null, name string, price decimal(12,2), at timestamptz"'
+_TYPES = (
+    "Types: bool, tinyint, smallint, int, bigint, float, double, decimal(p,s), string, binary, date, "
+    "time, timestamp, timestamptz, list<…>, map<…, …>, struct<name: …>"
+)
 
 
 def parse_schema(text: str) -> pa.Schema:
@@ -68,79 +35,91 @@ def parse_schema(text: str) -> pa.Schema:
     """
     if len(text) > MAX_TEXT:
         raise InvalidRequest(f"a schema of {len(text):,} characters", next_step="Use --like")
-    try:
-        tree = _grammar().parse(text)
-        return pa.schema(_Fields(text).transform(tree))
-    except UnexpectedInput as error:
-        place = getattr(error, "pos_in_stream", None)
-        at = len(text) if place is None or place < 0 else int(place)
-        raise InvalidPredicate(
-            "the schema does not parse", text=text, position=at, next_step=_EXAMPLE
-        ) from None
-    except VisitError as error:
-        if isinstance(error.orig_exc, InlayError):
-            raise error.orig_exc from None
-        raise
+    return pa.schema(_Columns(text).all())
 
 
-@cache
-def _grammar() -> Lark:
-    return Lark(_GRAMMAR, parser="lalr", propagate_positions=True)
+class _Columns:
+    """One text, read from `at` on."""
 
-
-@v_args(inline=True)
-class _Fields(Transformer[Token, Any]):
     def __init__(self, text: str) -> None:
-        super().__init__()
-        self._text = text
+        self.text = text
+        self.at = 0
 
-    def start(self, columns: list[pa.Field]) -> list[pa.Field]:
-        return columns
+    def all(self) -> list[pa.Field]:
+        found = [self.column()]
+        while self.takes(","):
+            if self.ends():
+                break
+            found.append(self.column())
+        if not self.ends():
+            raise self.error(self.at, "the schema does not parse here", _EXAMPLE)
+        return found
 
-    def columns(self, *columns: pa.Field | None) -> list[pa.Field]:
-        return [each for each in columns if each is not None]
+    def ends(self) -> bool:
+        return not self.text[self.at :].strip()
 
-    def column(self, name: str, kind: pa.DataType, required: Token | None) -> pa.Field:
-        return pa.field(name, kind, nullable=required is None)
+    def peek(self) -> re.Match[str] | None:
+        return _TOKEN.match(self.text, self.at)
 
-    member = column
+    def takes(self, sign: str) -> bool:
+        found = self.peek()
+        if found is None or (found["sign"] or (found["word"] or "").lower()) != sign:
+            return False
+        self.at = found.end()
+        return True
 
-    def plain(self, word: Token) -> str:
-        return str(word)
+    def needs(self, sign: str) -> None:
+        if not self.takes(sign):
+            raise self.error(self.at, f"a {sign} is missing here", _EXAMPLE)
 
-    def quoted(self, word: Token) -> str:
-        return str(word)[1:-1].replace('""', '"')
+    def column(self, depth: int = 0) -> pa.Field:
+        found = self.peek()
+        if found is None or not (found["word"] or found["quoted"]):
+            raise self.error(self.at, "the name of a column is missing here", _EXAMPLE)
+        self.at = found.end()
+        name = found["word"] or found["quoted"][1:-1].replace('""', '"')
+        if depth:
+            self.takes(":")
+        kind = self.type(depth)
+        required = self.takes("not")
+        if required:
+            self.needs("null")
+        return pa.field(name, kind, nullable=not required)
 
-    def simple(self, word: Token) -> pa.DataType:
-        return self._type(str(word), word)
-
-    def with_arguments(self, word: Token, *arguments: str) -> pa.DataType:
-        return self._type(f"{word}({','.join(arguments)})", word)
-
-    def argument(self, word: Token) -> str:
-        return str(word)
-
-    def list_of(self, kind: pa.DataType) -> pa.DataType:
-        return pa.list_(kind)
-
-    def map_of(self, key: pa.DataType, value: pa.DataType) -> pa.DataType:
-        return pa.map_(key, value)
-
-    def struct_of(self, *members: pa.Field) -> pa.DataType:
-        return pa.struct(members)
-
-    def _type(self, text: str, at: Token) -> pa.DataType:
-        name = text.lower().replace("numeric(", "decimal(")
-        if name.startswith("varchar("):
-            name = "string"
+    def type(self, depth: int) -> pa.DataType:
+        found = self.peek()
+        if depth > _MAX_DEPTH or found is None or not found["word"]:
+            raise self.error(self.at, "a type is missing here", _TYPES)
+        start = found.start("word")
+        self.at = found.end()
+        word = found["word"].lower()
+        if word in ("list", "array", "map", "struct") and self.takes("<"):
+            return self.nested(word, depth + 1)
+        if self.takes("("):
+            while self.peek() is not None and not self.takes(")"):
+                self.at = self.peek().end()  # type: ignore[union-attr]
         try:
-            return arrow_primitive(parse_primitive(_ALIASES.get(name, name)))
+            return arrow_primitive(parse_type(self.text[start : self.at]))
         except InvalidRequest as error:
-            raise InvalidPredicate(
-                error.message,
-                text=self._text,
-                position=at.start_pos,
-                next_step="Types: "
-                "bool, tinyint, smallint, int, bigint, float, double, decimal(p,s), string, binary, "
-                "date, time, timestamp, timestamptz, list<…>, map<…, …>, struct<name: …>",
-            ) from None
+            raise self.error(start, error.message, _TYPES) from None
+
+    def nested(self, word: str, depth: int) -> pa.DataType:
+        if word == "struct":
+            members = [self.column(depth)]
+            while self.takes(","):
+                members.append(self.column(depth))
+            found: pa.DataType = pa.struct(members)
+        elif word == "map":
+            key = self.type(depth)
+            self.needs(",")
+            found = pa.map_(key, self.type(depth))
+        else:
+            found = pa.list_(self.type(depth))
+        self.needs(">")
+        return found
+
+    def error(self, at: int, message: str, next_step: str) -> InvalidPredicate:
+        at += len(self.text[at:]) - len(self.text[at:].lstrip())
+        return InvalidPredicate(
+            message, text=self.text, position=min(at, len(self.text)), next_step=next_step
+        )

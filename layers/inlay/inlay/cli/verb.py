@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 from rich.markup import escape
+from typer.core import TyperCommand, TyperGroup
 
 from inlay.cli.failures import failing_well
 
@@ -34,7 +35,7 @@ def add_verb(
 
     @functools.wraps(function)
     def run(**options: Any) -> None:
-        with failing_well(as_json=bool(options.get("as_json"))):
+        with failing_well(as_json=bool(options.get("as_json")), arguments=options):
             function(**options)
 
     app.command(
@@ -43,8 +44,33 @@ def add_verb(
         epilog=_examples(examples),
         rich_help_panel=panel,
         hidden=hidden,
-        no_args_is_help=True,
+        cls=Verb,
     )(run)
+
+
+class Verb(TyperCommand):
+    """A command whose help speaks of the command: no names of Python's types."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return [_plain(parameter) for parameter in super().get_params(ctx)]
+
+
+class Verbs(TyperGroup):
+    """The same of the options before the verb."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return [_plain(parameter) for parameter in super().get_params(ctx)]
+
+
+def _plain(parameter: Any) -> Any:
+    if parameter.param_type_name == "argument":
+        parameter.display_type = lambda ctx: None
+    elif getattr(parameter, "is_flag", False):
+        parameter.metavar = ""
+    elif parameter.metavar is None:
+        number = parameter.type_descriptor.annotation in (int, float)
+        parameter.metavar = "N" if number else "NAME"
+    return parameter
 
 
 def reflowed(doc: str) -> str:

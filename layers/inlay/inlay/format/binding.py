@@ -1,15 +1,15 @@
 """Comparing a column with a literal of another type, exactly.
 
-Promise: a comparison keeps its mathematical meaning whatever the column's type: nothing overflows
-and nothing is rounded, but a fraction for a floating column. Every literal has two neighbours among
-the values of a type, the greatest not above it and the least not below it; each comparison is one
-with a neighbour, or decided for every value:
+Promise: a comparison keeps its mathematical meaning whatever the column's type: nothing overflows, and
+only fractions compared with a floating column are rounded. Every literal has two neighbours among the
+values of a type: the greatest value not above it and the least not below it. Each comparison becomes one
+with a neighbour, or a constant for every value:
 
     x < 300    on int8    TRUE, but NULL for a NULL x
     x = 3.5    on int64   FALSE, but NULL for a NULL x
     x > 3.5    on int64   x >= 4
 
-Column types take the literals of their family only; anything else is refused, never cast.
+A column accepts literals of its own type family only; all others are refused, never cast.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from inlay.format.values import (
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """Exactly as written, NaN and the infinities included. `Decimal("3")` is an integer,
-    `Decimal("3.0")` a fraction: only floating columns can tell."""
+    """A number exactly as written, including NaN and infinities. `Decimal("3")` is an integer,
+    `Decimal("3.0")` a fraction; only floating columns treat the two differently."""
 
     value: Decimal
 
@@ -164,7 +164,7 @@ def is_in(field_id: int, kind: Primitive, literals: Iterable[Written | None]) ->
 
 
 def for_values(field_id: int, result: bool) -> Predicate:
-    """`result` for each value of the field and NULL for NULL."""
+    """`result` for each non-null value of the field, NULL for NULL."""
     if result:
         return Or((Not(IsNull(field_id)), Constant(None)))
     return And((IsNull(field_id), Constant(None)))
@@ -174,7 +174,8 @@ def for_values(field_id: int, result: bool) -> Predicate:
 
 
 def neighbours(kind: Primitive, literal: Written) -> Neighbours:
-    """Where a literal lies among the values of `kind`; InvalidPredicate for another family."""
+    """The neighbours of a literal among the values of `kind`. Raises InvalidPredicate for a literal of
+    another family."""
     match kind.name, literal:
         case "bool", Flag(flag):
             return Neighbours(flag, flag)
@@ -228,7 +229,7 @@ def _integer(kind: Primitive, number: Decimal) -> Neighbours:
         return Neighbours(greatest, None)
     if number < least:
         return Neighbours(None, least)
-    # Only now: the range above keeps 1e999999999 from becoming an integer of a billion digits.
+    # After the range check, so that 1e999999999 never becomes an integer of a billion digits.
     below = int(number.to_integral_value(ROUND_FLOOR))
     above = int(number.to_integral_value(ROUND_CEILING))
     return Neighbours(below, above)
@@ -260,8 +261,8 @@ def _float(kind: Primitive, number: Decimal) -> Neighbours:
     written_as_integer = number.as_tuple().exponent == 0
     if not (math.isinf(nearest) or (written_as_integer and Fraction(nearest) != Fraction(number))):
         return Neighbours(nearest or 0.0, nearest or 0.0)
-    # Beyond the finite range, or an integer the type lacks: an identifier must not be rounded to
-    # the one next to it.
+    # Out of the finite range, or an integer that is not a value of the type: an identifier must not be
+    # rounded to the one next to it.
     if number < Decimal(nearest):
         return Neighbours(_step(kind, nearest, -math.inf), nearest)
     return Neighbours(nearest, _step(kind, nearest, math.inf))
@@ -275,14 +276,14 @@ def _nearest(kind: Primitive, number: Decimal) -> float:
     near = to_float32(wide)
     if math.isinf(near):
         return near
-    # Rounding twice may end on the wrong side of a tie of the first rounding.
+    # Rounding twice can end on the wrong side of a tie.
     exact = Fraction(number)
     around = (near, _step(kind, near, -math.inf), _step(kind, near, math.inf))
     return min(around, key=lambda x: math.inf if math.isinf(x) else abs(Fraction(x) - exact))
 
 
 def _step(kind: Primitive, value: float, towards: float) -> float:
-    """The next value of a floating type; `value` is not that infinity already."""
+    """The next value of a floating type towards `towards`; `value` is not already that infinity."""
     if kind.name == "double":
         return math.nextafter(value, towards)
     if value == 0:
@@ -298,7 +299,7 @@ def _fixed(length: int, data: bytes) -> Neighbours:
     if len(data) > length:
         below = int.from_bytes(data[:length], "big")
         return Neighbours(_to_bytes(below, length), _to_bytes(below + 1, length))
-    # A shorter literal is below each of its extensions.
+    # A shorter literal sorts before each of its extensions.
     above = int.from_bytes(data.ljust(length, b"\0"), "big")
     return Neighbours(_to_bytes(above - 1, length), _to_bytes(above, length))
 
@@ -321,5 +322,5 @@ _EXAMPLES = {
 
 def _how_to_write(kind: Primitive, literal: Written) -> str:
     if isinstance(literal, Moment) and literal.zoned:
-        return "Leave the zone away: the column has none"
+        return "Write it without a time zone: the column has none"
     return f"Write {_EXAMPLES.get(kind.name, 'a number without quotes')}"

@@ -57,8 +57,8 @@ from inlay.format.snapshot import (
 )
 
 T = TypeVar("T")
-# Reads the schemas that are kept apart in an object.
-Apart = Callable[[SchemaObject], tuple[Schema, ...]]
+# Loads the schemas that are stored in separate objects.
+SchemaLoader = Callable[[SchemaObject], tuple[Schema, ...]]
 
 _COMMIT_COUNTS = (
     "added_files",
@@ -81,7 +81,7 @@ _KEYS = frozenset(
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     types = Types(snapshot.schemas)
-    apart = snapshot.schemas_apart
+    apart = snapshot.separate_schemas
     body: dict[str, Any] = {
         "table": snapshot.table_id,
         "version": snapshot.version,
@@ -121,19 +121,21 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     return encode_frame("snapshot", body)
 
 
-def nothing_apart(found: SchemaObject) -> tuple[Schema, ...]:
-    """For snapshots that are known to carry all of their schemas."""
-    raise CorruptTable(f"the schemas {found.ids} are kept apart, in {found.id}")
+def no_separate_schemas(found: SchemaObject) -> tuple[Schema, ...]:
+    """For snapshots known to carry all their schemas."""
+    raise CorruptTable(f"the schemas {found.ids} are stored separately, in {found.id}")
 
 
-def decode_snapshot(data: bytes, *, key: str, apart: Apart = nothing_apart) -> Snapshot:
-    """`apart` reads the schemas that the snapshot does not carry itself."""
+def decode_snapshot(
+    data: bytes, *, key: str, apart: SchemaLoader = no_separate_schemas
+) -> Snapshot:
+    """`apart` loads the schemas that the snapshot does not carry itself."""
     body = decode_frame("snapshot", data, key=key)
     unknown = body.keys() - _KEYS
     if unknown:
         raise NewerFormat(f"{key} has parts this library does not know: {sorted(unknown)}", key=key)
     objects = guarded(key, lambda: _schema_objects(body.get("schema_objects", ())))
-    # Outside of the guard: what is wrong with such an object is not wrong with this one.
+    # Outside the guard: damage in such an object is not damage in this one.
     others = [schema for found in objects for schema in apart(found)]
     return guarded(key, lambda: _snapshot_from_json(body, objects, others))
 
@@ -143,11 +145,11 @@ def encode_schemas(schemas: Iterable[Schema]) -> bytes:
 
 
 def decode_schemas(data: bytes, found: SchemaObject, *, key: str) -> tuple[Schema, ...]:
-    """The schemas of an object that a snapshot refers to as `found`."""
+    """The schemas in the object that a snapshot refers to as `found`."""
     body = decode_frame("schemas", data, key=key)
     schemas = guarded(key, lambda: tuple(schema_from_json(s) for s in body["schemas"]))
     if tuple(s.id for s in schemas) != found.ids or len(data) != found.size:
-        raise CorruptTable(f"{key} holds other schemas than the snapshot says", key=key)
+        raise CorruptTable(f"{key} holds other schemas than the snapshot states", key=key)
     return schemas
 
 
@@ -200,17 +202,17 @@ def _snapshot_from_json(
         replaced=as_count(body["replaced"]),
     )
     if snapshot.version < 1 or all(s.id != snapshot.schema_id for s in schemas):
-        raise CorruptTable("the snapshot names a version or schema that cannot be")
+        raise CorruptTable("the snapshot names an impossible version or schema")
     known = {s.id for s in schemas}, {s.id for s in snapshot.specs}
     named = [(snapshot.schema_id, snapshot.spec_id)]
     named += [(f.schema_id, f.spec_id) for f in snapshot.files.inline]
     if not all(schema in known[0] and spec in known[1] for schema, spec in named):
-        raise CorruptTable("the snapshot names a schema or partition spec that it does not have")
+        raise CorruptTable("the snapshot names a schema or partition spec that it does not contain")
     return snapshot
 
 
 def encode_head(content: Content, types: Types) -> bytes:
-    """The content of a ref, as the immutable object that its head names."""
+    """The content of a ref, encoded as the immutable object that its head refers to."""
     totals = content.totals
     body = {
         "version": content.version,
@@ -318,7 +320,7 @@ def _commit_to_json(commit: Commit) -> dict[str, Any]:
         found["request"] = commit.request
     if commit.branch is not None:
         found["branch"] = commit.branch
-    # Null counts are said (a constant-time delete does not know its rows), zeroes are not.
+    # Null counts are written (a constant-time delete does not know its rows), zeroes are not.
     found |= {n: getattr(commit, n) for n in _COMMIT_COUNTS if getattr(commit, n) != 0}
     return found
 

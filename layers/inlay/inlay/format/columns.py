@@ -1,20 +1,20 @@
-"""Columns: many values of one kind as one JSON value, for leaves that hold a thousand entries.
+"""Columns: many values of one kind as one JSON value, for leaves of about a thousand entries.
 
-Promise: exact both ways, and deterministic. Whoever reads a column says how many values it must have,
-and anything else raises `TypeError` or `ValueError`, which the codec turns into `CorruptTable`.
+Promise: exact in both directions, and deterministic. The reader of a column states how many values it must
+have; anything else raises `TypeError` or `ValueError`, which the codec turns into `CorruptTable`.
 
 ========================== ====================================================================
-null, or left out          no entry has a value
+null, or absent            no entry has a value
 `{"all": v}`               every entry has this value
 `[v, ...]`                 one for each entry, null for none
-`{"steps": [n, ...]}`      running sums: each value is the sum of all up to it; nulls are skipped
-`{"above": [n, ...]}`      (upper bounds) how far each is above the lower bound of its entry
-`{"around": [p, s],        text that begins with p and ends with s; between them is what is said
+`{"steps": [n, ...]}`      running sums: each value is the sum of all numbers up to it; nulls are skipped
+`{"above": [n, ...]}`      (upper bounds) the difference from the lower bound of the same entry
+`{"around": [p, s],        text with the common prefix p and suffix s; "texts" holds what is between
 "texts": [t, ...]}`
 ========================== ====================================================================
 
-Whole columns are checked at once where that is possible: reading a leaf must not take a function call
-for each of its twenty thousand bounds.
+Where possible a column is checked as a whole: reading a leaf must not call a function for each of its
+twenty thousand bounds.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _are_one(values: Sequence[Any]) -> bool:
 
 
 def numbers(values: Sequence[int | None]) -> Any:
-    """Whole numbers, as they are or as steps, whichever is shorter."""
+    """Whole numbers, as values or as steps, whichever is shorter."""
     plain = column(values)
     return _shortest([plain, {"steps": _steps(values)}]) if isinstance(plain, list) else plain
 
@@ -73,7 +73,7 @@ def texts(values: Sequence[str | None]) -> Any:
 
 
 def _shared_prefix(found: Sequence[str]) -> str:
-    first, last = min(found), max(found)  # whatever these two share, all between them do
+    first, last = min(found), max(found)  # a prefix these two share, all share
     same = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), None)
     return first[:same]
 
@@ -130,7 +130,7 @@ def read_column(found: Any, count: int) -> Sequence[Any]:
             return [value] * count
         case list() if len(found) == count:
             return found
-    raise ValueError(f"a column is not {count} values")
+    raise ValueError(f"a column does not have {count} values")
 
 
 def read_numbers(found: Any, count: int) -> Sequence[int | None]:
@@ -195,11 +195,11 @@ def _whole(values: Sequence[Any]) -> Sequence[int | None]:
 def _from_whole(kind: Primitive, values: Sequence[int | None]) -> Sequence[Value | None]:
     known = [v for v in values if v is not None]
     if kind.name == "decimal":
-        # As text, since that is how a decimal is checked.
+        # As text: that is how a decimal is checked.
         return [None if v is None else _decimal(kind, v) for v in values]
     limits = integer_range(kind)
     if known and limits is not None and not limits[0] <= min(known) <= max(known) <= limits[1]:
-        raise ValueError(f"a bound is no value of type {kind}")
+        raise ValueError(f"a bound is not a value of type {kind}")
     return values
 
 
@@ -208,14 +208,14 @@ def _decimal(kind: Primitive, unscaled: int) -> Value:
 
 
 def _decoder(kind: Primitive) -> Callable[[Sequence[Any]], Sequence[Value | None]]:
-    """Values of a type that is no whole number; those that are common are checked all at once."""
+    """Reads values of types other than whole numbers; common types are checked as a whole."""
 
     def decode(values: Sequence[Any]) -> Sequence[Value | None]:
         kinds = {type(v) for v in values} - {type(None)}
         if kind.name == "double" and kinds <= {float}:
             return values
         if kind.name == "string" and kinds <= {str}:
-            "".join(v for v in values if v is not None).encode()  # surrogates are no characters
+            "".join(v for v in values if v is not None).encode()  # rejects surrogates
             return values
         return [None if v is None else decode_value(kind, v) for v in values]
 

@@ -1,8 +1,8 @@
-"""Content: the part of a snapshot that each branch has for itself.
+"""Content: the part of a snapshot that each branch has of its own.
 
-Promise: a snapshot is its table (version, schemas, ledger, refs, erasures, boundary, …: one of each,
-whatever the branch) and one content. The pointer holds main's; a branch that was written to has its own
-in an immutable *head*. `view` puts them together again: a snapshot as any operation takes it.
+Promise: a snapshot consists of what belongs to the table, whatever the branch (version, schemas, ledger,
+refs, erasures, boundary, …), and of one content. The pointer holds main's content; a branch that was
+written to has its content in an immutable *head*. `with_content` combines the two into a snapshot.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from inlay.format.snapshot import Snapshot, Tier, Totals
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """Which rows there are, and how they are laid out. `version` is that of the commit that made it."""
+    """Which rows exist and how they are stored. `version` is the commit that made this content."""
 
     version: int
     schema_id: int
@@ -34,11 +34,11 @@ _PARTS = tuple(f.name for f in fields(Content) if f.name != "version")
 
 
 def content_of(snapshot: Snapshot) -> Content:
-    """The content that a snapshot has."""
+    """The content of a snapshot."""
     parts = {name: getattr(snapshot, name) for name in _PARTS}
     return Content(version=snapshot.version, **parts)
 
 
-def view(table: Snapshot, content: Content) -> Snapshot:
-    """`table` with this content instead of its own."""
+def with_content(table: Snapshot, content: Content) -> Snapshot:
+    """`table` with `content` in place of its own."""
     return replace(table, **{name: getattr(content, name) for name in _PARTS})

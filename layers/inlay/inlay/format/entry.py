@@ -1,8 +1,8 @@
-"""Entries: what a snapshot says about data files and delete markers.
+"""Entries: what a snapshot states about data files and delete markers.
 
-Promise: values only, all frozen; two equal entries mean the same thing. A file or marker object is
-named by its key *relative to the table root*, so a table may be moved; an adopted data file keeps its
-absolute URI, because it is not ours to move or delete.
+Promise: frozen values; equal entries mean the same. A file or marker object is named by its key *relative
+to the table root*, so a table can be moved; an adopted data file keeps its absolute URI, because it does
+not belong to the table.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from inlay.format.schema import Primitive, Value
 class ColumnStats:
     """Bounds of one column in one file, over its non-null, non-NaN values.
 
-    `lower` <= every value <= `upper`; None means unknown. `exact` False means a bound may have been
-    truncated or widened: it still bounds, but is not itself a value of the column. `null_count` None is
-    unknown. `has_nan` None is unknown; NaN sorts above every number and is outside the bounds.
-    `kind` is the type whose physical form the bounds have: a column may have been widened since. None
-    is the type of whatever they are compared with.
+    `lower` <= every value <= `upper`; None means unknown. `exact` False: a bound may have been truncated
+    or widened; it still bounds, but need not be a value of the column. `null_count` and `has_nan` None
+    mean unknown; NaN sorts above every number and is outside the bounds. `kind` is the type of the
+    bounds, since the column may have been widened later; None is the type they are compared with.
     """
 
     lower: Value | None = None
@@ -37,8 +36,8 @@ class ColumnStats:
 class DataFile:
     """One live data file.
 
-    `sequence` is the version that committed it; None only while it is being committed, then it is
-    that commit's version. A table-wide marker with sequence S hits files with sequence < S.
+    `sequence` is the version that committed the file, None only while it is being committed. A
+    table-wide marker with sequence S applies to files with sequence < S.
     """
 
     key: str
@@ -53,25 +52,25 @@ class DataFile:
     stats: Mapping[int, ColumnStats] = field(default_factory=dict)
     etag: str | None = None  # set for adopted files: reads are pinned to it
     adopted: bool = False
-    event: str | None = None  # identity of the event or request that brought it
-    data_change: bool = True  # False for outputs of maintenance: readers of changes skip it
-    origin: str | None = None  # key of the file this is a 1:1 rewrite of
-    arrived: int | None = None  # outputs of maintenance: version in which their newest rows came
-    cluster: int | None = None  # files written in one order by one unit of clustering share it
-    own: bool = False  # every byte is this library's, although `event` or `origin` is set
+    event: str | None = None  # identity of the event or request that added it
+    data_change: bool = True  # False for outputs of maintenance: change readers skip it
+    origin: str | None = None  # key of the file that this one rewrites 1:1
+    arrived: int | None = None  # outputs of maintenance: version that added their newest rows
+    cluster: int | None = None  # shared by the files that one unit of clustering wrote in one order
+    own: bool = False  # this library wrote every byte, although `event` or `origin` is set
 
     @property
     def is_foreign(self) -> bool:
-        """Whether bytes of it, and what its footer says of them, may be another writer's: it was ingested
-        or adopted, or made of such a file by surgery, which takes over what it need not touch. Told by
-        the table's own metadata, never by the file: `created_by` says whatever its writer likes. (Versions
-        of this library without `own` left `origin` alone on what surgery made.)"""
+        """Whether its bytes and footer may come from another writer: it was ingested or adopted, or made
+        from such a file by surgery, which keeps what it need not change. Known from the table's own
+        metadata: the file's `created_by` is not evidence. (Versions of this library without `own` left only
+        `origin` on what surgery made.)"""
         came = self.event is not None or self.origin is not None
         return self.adopted or (came and not self.own)
 
     @property
     def newest_rows(self) -> int:
-        """The version in which the newest of these rows came into the table."""
+        """The version that added the newest of these rows to the table."""
         return self.arrived or self.sequence or 0
 
     @property
@@ -91,9 +90,9 @@ class RowGroups:
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """Rows whose `field_id` lies in a range; None is unbounded. NULL and NaN keys are never inside
-    a bounded side (NaN is above every number, so it is inside when `upper` is None). `kind` is the type
-    the column had when the range was written; None is the one it has."""
+    """Rows whose `field_id` is in a range; None is unbounded. NULL and NaN keys are never inside a
+    bounded side (NaN sorts above every number, so it is inside when `upper` is None). `kind` is the type
+    of the column when the range was written; None is its current type."""
 
     field_id: int
     lower: Value | None = None
@@ -113,8 +112,8 @@ class Where:
 @dataclass(frozen=True, slots=True)
 class Keys:
     """Equality delete: rows whose `field_ids`, in order, equal a row of the Parquet object `key`.
-    A NULL equals nothing. `stats` bounds the keys, in the types of schema `schema_id` (None: of the
-    newest)."""
+    A NULL equals nothing. `stats` bounds the keys, in the types of schema `schema_id` (None: the newest
+    one)."""
 
     field_ids: tuple[int, ...]
     key: str
@@ -126,7 +125,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """Row positions of one file as a `deletion-vector-v1` blob at bytes offset … offset+length of the
+    """Row positions of one file, as a `deletion-vector-v1` blob at bytes offset … offset+length of the
     Puffin object `key`."""
 
     key: str
@@ -137,21 +136,21 @@ class Vector:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Few row positions of one file, in the marker itself, ascending."""
+    """A few row positions of one file, ascending, in the marker itself."""
 
     positions: tuple[int, ...]
 
 
 MarkerBody = RowGroups | KeyRange | Where | Keys | Vector | Rows
 
-# Bodies that name positions and so must name a file.
+# Bodies that name positions, and therefore must name a file.
 POSITIONAL = (RowGroups, Vector, Rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """One delete. `file` None: the whole table, files with sequence < `sequence`. Otherwise that file
-    only, whatever its sequence (files never change, so the marker saw these very rows)."""
+    """One delete. `file` None applies to the whole table, to files with sequence < `sequence`. Otherwise
+    it applies to that file only, whatever its sequence: files never change, so the rows are the same."""
 
     id: str
     body: MarkerBody
@@ -161,5 +160,5 @@ class Marker:
 
     @property
     def object_key(self) -> str | None:
-        """The marker object this entry needs, if any."""
+        """The marker object that this entry refers to, if any."""
         return self.body.key if isinstance(self.body, Keys | Vector) else None

@@ -1,7 +1,7 @@
 """Entries to JSON arrays and back: data files, delete markers, ledger records, column statistics.
 
-Promise: exact both ways. Arrays, because there are many: positions as docs/FORMAT.md, sections 7 to 9,
-gives them, trailing nulls cut.
+Promise: exact in both directions. Entries are arrays, because there are many of them, with the positions
+that docs/FORMAT.md, sections 7 to 9, defines; trailing nulls are cut.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ ADOPTED, NO_DATA_CHANGE, OWN = 1, 2, 4
 
 
 class Types:
-    """Which type a field has under which schema: what values are encoded and decoded by. A schema is
-    looked into when an entry speaks of it."""
+    """The type of each field under each schema, by which values are encoded and decoded. A schema is only
+    searched when an entry refers to it."""
 
     def __init__(self, schemas: tuple[Schema, ...]) -> None:
         self._schemas = {schema.id: schema for schema in schemas}
@@ -52,13 +52,13 @@ class Types:
         self.newest = max(self._schemas, default=0)
 
     def of(self, schema_id: int, field_id: int) -> Primitive:
-        """The type of a leaf field; falls back to any schema that has it (dropped columns)."""
+        """The type of a leaf field; for dropped columns, from any schema that has it."""
         found = self._under(schema_id).get(field_id)
         if found is None:
             every = map(self._under, self._schemas)
             found = next((types[field_id] for types in every if field_id in types), None)
         if found is None:
-            raise CorruptTable(f"an entry speaks of field {field_id}, which no schema has")
+            raise CorruptTable(f"an entry names field {field_id}, which no schema has")
         return found
 
     def _under(self, schema_id: int) -> dict[int, Primitive]:
@@ -283,7 +283,7 @@ def stats_of(
 
 
 def _plain(value: Value | None) -> Any:
-    """Partition values are JSON values already (`format.partition`), or null."""
+    """Partition values are already JSON values (`format.partition`), or null."""
     if value is not None and not isinstance(value, int | float | str):
         raise TypeError(f"a partition value must be a number or text, not {type(value).__name__}")
     return value

@@ -1,9 +1,9 @@
-"""Frames: how every metadata object is laid down as bytes.
+"""Frames: how every metadata object is stored as bytes.
 
-Promise: a frame is one line of JSON that ends in the digest of all that precedes it; a frame that was
-cut short or edited by hand is refused and never half believed. Frames over `PLAIN_MAX_BYTES` are
-gzip-compressed as a whole; readers tell by the first two bytes, and `zcat -f` prints both kinds.
-Encoding is deterministic: equal values give equal bytes (docs/FORMAT.md, "Frames").
+Promise: a frame is one line of JSON that ends in the digest of everything before it; a frame that was cut
+short or edited is refused as a whole. Frames over `PLAIN_MAX_BYTES` are gzip-compressed as a whole;
+readers recognise them by the first two bytes, and `zcat -f` prints both kinds. Encoding is deterministic:
+equal values give equal bytes (docs/FORMAT.md, "Frames").
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any, TypeVar
 from inlay.errors import CorruptTable, InlayError, NewerFormat
 from inlay.format.snapshot import FORMAT_VERSION
 
-# Small tables stay readable by eye; beyond this gzip saves more than plain text is worth.
+# Small tables stay readable as text; beyond this, compression is worth more.
 PLAIN_MAX_BYTES = 2_048
-# No honest metadata object is larger; a bomb is refused before it fills memory.
+# No valid metadata object is larger; a decompression bomb is refused before it fills memory.
 MAX_FRAME_BYTES = 256 * 1024 * 1024
-# Up to this size a text is parsed before its digest is looked at, so that an error says more.
+# Up to this size a text is parsed before its digest is checked, so that an error says more.
 EASY_BYTES = 1024 * 1024
 _PIECE_BYTES = 64 * 1024
 
 T = TypeVar("T")
 
-# Kinds that are laid out by name, not by column.
+# Kinds that are stored by name, not by column.
 _OBJECTS = ("snapshot", "head", "erasure")
 _GZIP_MAGIC = b"\x1f\x8b"
 _DIGEST_BYTES = 8
@@ -37,7 +37,7 @@ _VERSION = re.compile(rb'\{"inlay":(\d{1,9})[,}]')
 
 
 def encode_frame(kind: str, body: dict[str, Any], *, plain_bytes: int = PLAIN_MAX_BYTES) -> bytes:
-    """A `kind` ("snapshot", "files", …) object as bytes; compressed when it has more than `plain_bytes`."""
+    """An object of `kind` ("snapshot", "files", …) as bytes, compressed if larger than `plain_bytes`."""
     text = json.dumps(
         {"inlay": FORMAT_VERSION, "kind": kind, **body},
         ensure_ascii=False,
@@ -71,14 +71,14 @@ def decode_frame(kind: str, data: bytes, *, key: str) -> dict[str, Any]:
         ) from error
     if not isinstance(body, dict) or not isinstance(body.get("inlay"), int):
         raise CorruptTable(f"{key} is not an object of an Inlay table", key=key)
-    # The version comes first: a later format may well have another digest or other kinds.
+    # The version is checked first: a later format may have another digest or other kinds.
     if body["inlay"] > FORMAT_VERSION:
         raise _newer(key, body["inlay"])
     if body["inlay"] < 1:
         raise CorruptTable(
             f"{key} has format version {body['inlay']}, from before the format was frozen",
             key=key,
-            next_step="Read the table with the library that wrote it, and write its rows anew",
+            next_step="Read the table with the library that wrote it, and write its rows to a new table",
         )
     if tail != _ending(_digest(head)):
         raise _damaged(key)
@@ -94,8 +94,8 @@ def _digest(head: bytes) -> str:
 
 
 def _inflate(data: bytes, key: str) -> bytes:
-    """The text of a compressed frame. What is larger than `EASY_BYTES` is inflated piece by piece first
-    and kept only if it is a frame: a bomb costs time, and no memory."""
+    """The text of a compressed frame. One larger than `EASY_BYTES` is first inflated piece by piece and
+    kept only if it is a frame: a decompression bomb costs time but no memory."""
     size = _check_pieces(data, key)
     try:
         return zlib.decompress(data, wbits=31, bufsize=max(size, 1))
@@ -104,8 +104,8 @@ def _inflate(data: bytes, key: str) -> bytes:
 
 
 def _check_pieces(data: bytes, key: str) -> int:
-    """The size of the text. Raises `CorruptTable` or `NewerFormat` unless it is small, or ends in the
-    digest of all before it."""
+    """The size of the text. Raises `CorruptTable` or `NewerFormat` unless it is small or ends in the
+    digest of everything before it."""
     digest = blake2b(digest_size=_DIGEST_BYTES)
     opening, held, size = b"", b"", 0
     inflater = zlib.decompressobj(wbits=31)
@@ -126,7 +126,9 @@ def _check_pieces(data: bytes, key: str) -> int:
     except zlib.error as error:
         raise CorruptTable(f"{key} is damaged gzip", key=key) from error
     if not inflater.eof or inflater.unused_data:
-        raise CorruptTable(f"{key} was cut short, is too large or has a tail", key=key)
+        raise CorruptTable(
+            f"{key} was cut short, is too large or has extra bytes at its end", key=key
+        )
     if size <= EASY_BYTES or held == _ending(digest.hexdigest()):
         return size
     if (said := _VERSION.match(opening)) and int(said[1]) > FORMAT_VERSION:
@@ -153,11 +155,13 @@ def _damaged(key: str) -> CorruptTable:
 
 
 def guarded(key: str, decode: Callable[[], T]) -> T:
-    """A well-formed frame whose content is not what it should be is corrupt, whatever broke."""
+    """Turns any failure to decode a well-formed frame into `CorruptTable`."""
     try:
         return decode()
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise CorruptTable(f"{key} does not hold what the format says: {error}", key=key) from error
+        raise CorruptTable(
+            f"{key} does not hold what the format requires: {error}", key=key
+        ) from error
     except NewerFormat as error:
         raise error.about(key=key) from error
     except InlayError as error:

@@ -1,8 +1,8 @@
-"""Where things are: the one place object keys are built.
+"""Object keys: the only place where they are built.
 
-Promise: every key is relative to the table root, and `classify` tells what any key under a root is.
-Ids in keys are random, never reused, so that no key is ever written twice with other bytes; the
-pointer alone is overwritten (docs/FORMAT.md, "Layout").
+Promise: every key is relative to the table root, and `classify` states what any key under a root is. Ids in
+keys are random and never reused, so no key is ever written twice with different bytes; only the pointer is
+overwritten (docs/FORMAT.md, "Layout").
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ SEGMENTS = "manifest/segments/"
 DATA = "data/"
 TOMBSTONES = "tombstone/"
 RECEIPTS = "erasure/"
-# Lists that receipts name: a library that knows of none takes them for unknown objects, and lets them be.
+# Lists that receipts name. To libraries that do not know them they are unknown objects, which are kept.
 EVIDENCE = "evidence/"
-# Beside the format: what other engines read (`inlay.iceberg`). All of it can be made again.
+# Beside the format: what other engines read (`inlay.iceberg`). All of it can be generated again.
 PUBLISHED = "metadata/"
-# What a REST catalog answers to loadTable: the one object that a publication swaps.
+# What a REST catalog answers to loadTable: the only object that a publication swaps.
 PUBLISHED_POINTER = "metadata/latest.json"
 VERSION_HINT = "metadata/version-hint.text"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ARCHIVE = re.compile(r"manifest/v(\d{8,})\.json")
-# By name, not by folder: whatever else lies there is not ours to delete.
+# By name, not by folder: anything else in the folder is not ours to delete.
 _PUBLISHED = re.compile(
     r"metadata/(latest\.json|version-hint\.text|v\d+\.metadata\.json|inlay-[^/]+)"
 )
@@ -54,7 +54,7 @@ def archive_key(version: int) -> str:
 
 
 def archive_version(key: str) -> int | None:
-    """The version an archive key names; None for every other key."""
+    """The version that an archive key names; None for any other key."""
     match = _ARCHIVE.fullmatch(key)
     return int(match.group(1)) if match and archive_key(int(match.group(1))) == key else None
 
@@ -76,23 +76,33 @@ def data_key(time_us: int, object_id: str) -> str:
     return f"{DATA}{_hour(time_us)}/{object_id}.parquet"
 
 
+def unfinished_prefix(time_us: int, object_id: str) -> str:
+    """Where a writer that names its files itself puts them, until they are copied to keys of their own.
+    They are data that no version names, which garbage collection takes.
+
+    >>> unfinished_prefix(0, "x")
+    'data/1970/01/01/00/x/'
+    """
+    return f"{DATA}{_hour(time_us)}/{object_id}/"
+
+
 def tombstone_key(time_us: int, object_id: str, suffix: str) -> str:
     """`suffix` is "del" for a Parquet file of keys, "puffin" for row positions."""
     return f"{TOMBSTONES}{_hour(time_us)}/{object_id}.{suffix}"
 
 
 def receipt_key(erasure_id: str) -> str:
-    """Erasure ids come from outside: everything but letters, digits, `_.-~` is percent-encoded."""
+    """Erasure ids are user input: everything but letters, digits, `_.-~` is percent-encoded."""
     return f"{RECEIPTS}{quote(erasure_id, safe='')}.json"
 
 
 def published_key(name: str) -> str:
-    """A manifest, a list or position deletes of a publication."""
+    """A manifest, a manifest list or a file of position deletes of a publication."""
     return f"{PUBLISHED}inlay-{name}"
 
 
 def published_metadata_key(version: int) -> str:
-    """The table metadata of a published version, as readers find it that go by `VERSION_HINT`.
+    """The table metadata of a published version, as readers look for it that follow `VERSION_HINT`.
 
     >>> published_metadata_key(12)
     'metadata/v12.metadata.json'

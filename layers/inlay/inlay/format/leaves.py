@@ -1,9 +1,9 @@
-"""Leaves and nodes: the objects that entries roll into, to bytes and back.
+"""Leaves and nodes, the objects that entries roll into: to bytes and back.
 
-Promise: `decode(encode(x)) == x`, equal values give equal bytes, and whatever is not exactly what
-docs/FORMAT.md says raises `CorruptTable` or `NewerFormat` naming the object. Entries are laid out by
-column (`format.columns`): neighbours differ little, and what all of them share is said once. A leaf of
-data files says the type of each bound itself, so that it can be read without a schema.
+Promise: `decode(encode(x)) == x`, equal values give equal bytes, and anything that is not exactly what
+docs/FORMAT.md describes raises `CorruptTable` or `NewerFormat` naming the object. Entries are stored by
+column (`format.columns`): neighbours differ little, and what all share is written once. A leaf of data
+files states the type of each bound, so it can be read without a schema.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from inlay.format.snapshot import NO_DEAD, LedgerRecord, Segment
 
 T = TypeVar("T")
 
-# No honest leaf or node holds more: a constant column must not grow into memory without bound.
+# No valid leaf or node holds more: a constant column must not expand into unbounded memory.
 MAX_ENTRIES = 1 << 20
 IDENTITY_BYTES = 12
 BODY_BYTES = 8
@@ -187,12 +187,12 @@ def decode_markers(data: bytes, *, key: str, types: Types) -> tuple[Marker, ...]
 
 
 def encode_ledger(entries: Sequence[LedgerRecord]) -> bytes:
-    """Digests are random: what can be saved is all but them. So they stand together, as one text, and
-    of the records of one version this is said once for all."""
+    """Digests are random and cannot be compressed. They are stored together as one text, and everything
+    the records of one version share is stored once for them all."""
     runs: list[tuple[int | None, int | None, int]] = []
     for record in entries:
         if len(record.id) != IDENTITY_BYTES or len(record.body or bytes(BODY_BYTES)) != BODY_BYTES:
-            raise ValueError("a digest in the ledger has another length than the format says")
+            raise ValueError("a digest in the ledger does not have the length of the format")
         version, time_us, many = runs[-1] if runs else (None, None, 0)
         if many and (version, time_us) == (record.version, record.time_us):
             runs[-1] = version, time_us, many + 1
@@ -222,7 +222,7 @@ def _ledger_from_json(body: Mapping[str, Any], count: int) -> tuple[LedgerRecord
     ids = _digests(body["ids"], count, IDENTITY_BYTES)
     runs = [as_count(many) for many in body["runs"]]
     if sum(runs) != count:
-        raise ValueError("the runs of versions are not as many records as there are")
+        raise ValueError("the runs of versions do not add up to the number of records")
     versions = columns.read_counts(body.get("versions"), len(runs))
     times = columns.read_counts(body.get("times"), len(runs))
     bodies: dict[int, bytes] = {}
@@ -232,7 +232,7 @@ def _ledger_from_json(body: Mapping[str, Any], count: int) -> tuple[LedgerRecord
         where = columns.read_all(columns.read_counts(places, len(text) // BODY_BYTES))
         bodies = dict(zip(where, _digests(digests, len(where), BODY_BYTES), strict=True))
         if len(bodies) < len(where) or max(bodies, default=0) >= count:
-            raise ValueError("bodies of records that are not there")
+            raise ValueError("there are bodies of records that do not exist")
     told = (
         each
         for version, time_us, many in zip(versions, times, runs, strict=True)
@@ -325,8 +325,8 @@ def dead_from_text(text: str) -> FrozenBitMap:
 def _stats_to_json(
     found: Sequence[Mapping[int, ColumnStats]], schema_ids: Sequence[int], types: Types
 ) -> list[Any] | None:
-    """One array for each column and type: `[field id, type, lower, upper, null counts, flags]`. An
-    entry without flags has no statistics of the column."""
+    """One array for each column and type: `[field id, type, lower, upper, null counts, flags]`. An entry
+    without flags has no statistics of the column."""
     per_column: dict[tuple[int, str], tuple[Primitive, list[ColumnStats | None]]] = {}
     for ordinal, (stats, schema_id) in enumerate(zip(found, schema_ids, strict=True)):
         for field_id, column in stats.items():
@@ -387,7 +387,7 @@ def _decode(
     def decode() -> tuple[T, ...]:
         count = as_count(body["count"])
         if count > MAX_ENTRIES:
-            raise ValueError(f"{count} entries are more than an object may hold")
+            raise ValueError(f"{count} entries exceed what an object may hold")
         return read(body, count)
 
     return guarded(key, decode)

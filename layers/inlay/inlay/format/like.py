@@ -1,8 +1,8 @@
-"""LIKE patterns: what they mean, once, for every evaluator.
+"""LIKE patterns: one definition of what they mean, for every evaluator.
 
 Promise: `parse_like` is the only reader of the pattern text; matching in Arrow, in Python and by
-statistics all start from its tokens. `%` is any run of code points, newlines included, `_` any one
-code point, `\\` makes the next character an ordinary one.
+statistics starts from its tokens. `%` is any run of code points, newlines included, `_` any one code
+point, and `\\` makes the next character an ordinary one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Token = str | Wildcard
 
 
 def parse_like(pattern: str) -> tuple[Token, ...]:
-    """Runs of literal text and wildcards; adjacent `%` are one, adjacent text is one string.
+    """Runs of literal text and wildcards; adjacent `%` are merged, adjacent text is one string.
 
     Raises InvalidPredicate for a pattern that ends in an unpaired backslash.
 
@@ -37,7 +37,7 @@ def parse_like(pattern: str) -> tuple[Token, ...]:
             quoted = next(characters, None)
             if quoted is None:
                 raise InvalidPredicate(
-                    "a LIKE pattern ends in a backslash that quotes nothing",
+                    "a LIKE pattern ends in a backslash that escapes nothing",
                     next_step=r"Write \\ for a backslash",
                 )
             text.append(quoted)
@@ -61,7 +61,7 @@ def quote_like(text: str) -> str:
 
 
 def like_prefix(pattern: str) -> tuple[str, bool]:
-    """What every match starts with, and whether every string that starts so matches.
+    """The text that every match starts with, and whether every string with that prefix matches.
 
     >>> like_prefix("ab%"), like_prefix("ab_%"), like_prefix("%")
     (('ab', True), ('ab', False), ('', True))
@@ -73,7 +73,7 @@ def like_prefix(pattern: str) -> tuple[str, bool]:
 
 
 def like_exact(pattern: str) -> str | None:
-    """The one string that a pattern without wildcards matches, else None."""
+    """The only string that a pattern without wildcards matches, else None."""
     tokens = parse_like(pattern)
     if not tokens:
         return ""
@@ -85,7 +85,7 @@ def like_re2(pattern: str) -> str:
     parts = [r"(?s)\A"]
     for token in parse_like(pattern):
         if isinstance(token, str):
-            # Only ASCII punctuation is quoted: RE2 refuses a backslash before most others.
+            # Only ASCII punctuation is escaped: RE2 refuses a backslash before most others.
             parts.append(re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", token))
         else:
             parts.append("." if token is Wildcard.ANY_ONE else ".*")
@@ -93,14 +93,13 @@ def like_re2(pattern: str) -> str:
 
 
 def like_matches(pattern: str, text: str) -> bool:
-    """Whether one string matches: for patterns too large for RE2. Never worse than
-    len(pattern) * len(text) steps, because only the latest `%` is ever taken back.
-    """
+    """Whether one string matches, for patterns too large for RE2. At most len(pattern) * len(text)
+    steps, because only the latest `%` is ever backtracked to."""
     wanted: list[Token] = []
     for part in parse_like(pattern):
         wanted.extend(part if isinstance(part, str) else (part,))
     at = done = 0
-    last_run: tuple[int, int] | None = None  # (index after the latest %, text it has eaten up to)
+    last_run: tuple[int, int] | None = None  # (index after the latest %, text consumed)
     while done < len(text):
         token: Token | None = wanted[at] if at < len(wanted) else None
         if token is Wildcard.ANY_RUN:

@@ -1,8 +1,7 @@
-"""Murmur3: the hash behind bucket partitions, as Iceberg and every engine that reads it have it.
+"""Murmur3: the hash of bucket partitions, as defined by Iceberg.
 
-Promise: `murmur3` is the 32-bit variant for x86 with seed 0. `inlay.parquet.write.partition` does the same
-to
-columns.
+Promise: `murmur3` is the 32-bit variant for x86 with seed 0. `inlay.parquet.write.partition` has the same
+for columns.
 """
 
 from __future__ import annotations

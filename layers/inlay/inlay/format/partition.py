@@ -1,17 +1,17 @@
-"""Partition transforms: from a column's value to the partition a row lies in.
+"""Partition transforms: from a column's value to the partition of its row.
 
-Promise: transforms give what Apache Iceberg's specification says ("Partition Transforms", and its
-appendix B for the hash), so that a bucket means the same to every engine; every transform but bucket is
-monotone, and `values_of` bounds the values that share a partition. NULL is in the partition NULL.
+Promise: transforms follow Apache Iceberg's specification ("Partition Transforms", and its appendix B for
+the hash), so a bucket means the same to every engine; every transform but bucket is monotone, and
+`values_of` bounds the values of a partition. NULL is in the partition NULL.
 
-Three things Iceberg leaves open are fixed here: truncating a number near the least value of its type
-gives that least value; times finer or coarser than microseconds hash as their microseconds; -0.0 is in
-the partition of 0.0, and NaN in one of its own.
+Three things that Iceberg leaves open are fixed here: truncating a number near the least value of its type
+gives that least value; times finer or coarser than microseconds hash as microseconds; -0.0 is in the
+partition of 0.0, and NaN has its own.
 
 A partition value is kept *as written*: as its JSON (`format.values`), so that it can be a key and NaN
-equals itself. Its type follows from transform and source column; `decode_partition` reads it.
+equals itself. Its type follows from the transform and source column; `decode_partition` reads it.
 
-Pure, one value at a time. `inlay.parquet.write.partition` does the same to columns.
+Pure, one value at a time. `inlay.parquet.write.partition` has the same for columns.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from inlay.format.values import (
 )
 
 MAX_WIDTH = 2**31 - 1
-# Values of one partition tuple stand in every file's entry.
+# The values of one partition tuple are part of every file's entry.
 MAX_FIELDS = 8
-# Specs stay with a table for ever, in its pointer.
+# Specs stay in a table's pointer for ever.
 MAX_SPECS = 64
 
-# A partition value as written: what JSON holds, never bytes or a decimal.
+# A partition value as written: what JSON can hold, never bytes or a decimal.
 Written = bool | int | float | str
 Partition = tuple[Value | None, ...]
 
@@ -52,7 +52,7 @@ _HOUR_NANOS = 3600 * 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """`width`: the number of buckets, or how much of a value truncate keeps."""
+    """`width`: the number of buckets, or the length truncate keeps."""
 
     name: str
     width: int = 0
@@ -63,8 +63,8 @@ class Transform:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The values of one partition: `lower` <= value <= `upper`; None is unbounded. No value need be as
-    great as `upper`: of texts with a prefix it is the next prefix."""
+    """The values of one partition: `lower` <= value <= `upper`; None is unbounded. `upper` need not be
+    reached: for texts with a prefix it is the next prefix."""
 
     lower: Value | None
     upper: Value | None
@@ -75,7 +75,7 @@ class Bounds:
 
 @lru_cache(maxsize=256)
 def parse_transform(text: str) -> Transform:
-    """`"bucket[16]"` as a partition spec says it.
+    """A transform as a partition spec states it.
 
     >>> parse_transform("bucket[16]").width
     16
@@ -89,7 +89,7 @@ def parse_transform(text: str) -> Transform:
 
 
 def result_type(transform: Transform, source: Primitive) -> Primitive | None:
-    """The type of the partition values; None when the transform does not take the type."""
+    """The type of the partition values; None when the transform does not accept the type."""
     match transform.name:
         case "identity":
             return source
@@ -117,7 +117,7 @@ def partition_of(transform: Transform, source: Primitive, value: Value | None) -
     return _partition_of(transform, source, value, type(value).__name__)
 
 
-# Equal values of different types (True, 1, 1.0) must not share a line of the cache.
+# Equal values of different types (True, 1, 1.0) must not share a cache entry.
 @lru_cache(maxsize=4096)
 def _partition_of(transform: Transform, source: Primitive, value: Value, _: str) -> Written:
     match transform.name:
@@ -139,14 +139,14 @@ def _partition_of(transform: Transform, source: Primitive, value: Value, _: str)
 
 
 def written(kind: Primitive, value: Value) -> Written:
-    """A value as partition values are kept: one text or number for all values that are equal."""
+    """A value as partition values are stored: equal values give the same text or number."""
     plain = 0.0 if isinstance(value, float) and value == 0 else value
     found: Written = encode_value(kind, plain)
     return found
 
 
 def decode_partition(transform: Transform, source: Primitive, value: Value | None) -> Value | None:
-    """A partition value as written, in physical form of `result_type`. Raises `CorruptTable`."""
+    """A stored partition value in the physical form of `result_type`. Raises `CorruptTable`."""
     kind = result_type(transform, source)
     if value is None or kind is None:
         return None
@@ -156,7 +156,7 @@ def decode_partition(transform: Transform, source: Primitive, value: Value | Non
 
 
 def values_of(transform: Transform, source: Primitive, value: Value) -> Bounds:
-    """Bounds of the values whose partition is `value` (decoded, not NULL). Bucket bounds nothing."""
+    """Bounds of the values whose partition is `value` (decoded, not NULL). A bucket has no bounds."""
     match transform.name:
         case "identity":
             return Bounds(value, value)
@@ -243,7 +243,7 @@ def day_of(source: Primitive, value: Value) -> int:
 def civil(day: int) -> tuple[int, int]:
     """Year and month of a day since 1970-01-01, in the proleptic Gregorian calendar, for any day.
 
-    Years are counted from March, so that the leap day is a year's last; 400 years are 146,097 days.
+    Years start in March, so that the leap day is the last of a year; 400 years are 146,097 days.
 
     >>> civil(-1), civil(19_782)
     ((1969, 12), (2024, 2))
@@ -271,8 +271,8 @@ def _month_start(months: int) -> int:
 
 
 def hashed_bytes(source: Primitive, value: Value) -> bytes:
-    """What of a value is hashed: the same for all integer types, for all precisions of a decimal, and
-    for all units of a time, so that widening a column moves no row to another bucket."""
+    """The bytes of a value that are hashed: the same for all integer types, all precisions of a decimal,
+    and all units of a time, so that widening a column moves no row to another bucket."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, bytes):

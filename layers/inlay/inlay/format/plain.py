@@ -1,6 +1,6 @@
-"""Plain JSON values of entries: checked one by one on the way in.
+"""Plain JSON values of entries, type-checked when read.
 
-Promise: what passes has the type it is asked for; everything else raises `TypeError` or `ValueError`,
+Promise: what passes has the requested type; everything else raises `TypeError` or `ValueError`,
 which the codec turns into `CorruptTable` naming the object.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# Counts, sizes, versions and times: nothing honest is larger, and Arrow takes no more.
+# Counts, sizes, versions and times: no valid one is larger, and Arrow accepts no more.
 MAX_COUNT = 2**63 - 1
 
 

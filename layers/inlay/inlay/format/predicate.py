@@ -1,17 +1,17 @@
-"""The predicate tree: what a durable WHERE means, for good.
+"""The predicate tree: the permanent meaning of a stored WHERE.
 
-Promise: a predicate binds to field ids and typed literals, so its meaning cannot change with a
-column's name, a library or a session. Three-valued logic: a row is selected where the predicate is
-TRUE; NULL is not TRUE. docs/FORMAT.md ("Predicates") fixes every case named here.
+Promise: a predicate is bound to field ids and typed literals, so its meaning cannot change with a column's
+name, a library or a session. Three-valued logic: a row is selected where the predicate is TRUE; NULL is not
+TRUE. docs/FORMAT.md ("Predicates") defines every case below.
 
 * Literals have the type of the column they are compared with, in physical form (`format.schema`).
 * NaN equals NaN and is greater than every other number; -0.0 equals 0.0.
 * Strings compare by Unicode code points, binary by unsigned bytes.
 * A NULL operand makes a comparison, IN and LIKE NULL; IS NULL is never NULL.
-* LIKE: `%` any run, `_` any one code point, `\\` quotes the next character; it spans newlines.
+* LIKE: `%` any run, `_` any one code point, `\\` escapes the next character; it spans newlines.
 
-Pure values only. Parsing is `inlay.parse`, evaluation over Arrow `inlay.parquet.arrow.evaluate`, pruning by
-statistics `inlay.plan.pruning.prune`.
+Pure values only. `inlay.parse` parses, `inlay.parquet.arrow.evaluate` evaluates over Arrow, and
+`inlay.plan.pruning.prune` prunes by statistics.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from inlay.format.values import order_key
 
 Operator = OneOf["=", "!=", "<", "<=", ">", ">="]
 
-# Deep trees would exhaust the stack of whoever walks them; a request is refused long before.
+# Deeper trees would exhaust the stack of recursive code; a request is refused well before.
 MAX_DEPTH = 200
 MAX_NODES = 20_000
 
@@ -50,8 +50,8 @@ class Comparison:
 class In:
     """`field IN (…)`: all values of `type`, none NULL, at least one.
 
-    However they were given, `values` are in the order of `format.values.order_key`, each once: pruning
-    looks for them by halves and for NaN at the end.
+    Whatever their order in the source, `values` are sorted by `format.values.order_key`, without
+    duplicates: pruning uses binary search and expects NaN at the end.
     """
 
     field_id: int
@@ -105,7 +105,7 @@ FALSE = Constant(False)
 
 
 def field_ids(predicate: Predicate) -> frozenset[int]:
-    """Every field the predicate looks at."""
+    """Every field that the predicate reads."""
     return frozenset(
         node.field_id
         for node in walk(predicate)

@@ -1,8 +1,8 @@
-"""The durable form of a predicate: compact JSON that needs no schema to be read.
+"""The stored form of a predicate: compact JSON that can be read without a schema.
 
 Promise: `predicate_from_json(predicate_to_json(p)) == p` for every predicate within MAX_DEPTH and
-MAX_NODES, and nothing beyond those bounds is written or read. Each node is an array whose first
-element names it; each literal carries its type.
+MAX_NODES, and nothing beyond those bounds is written or read. Each node is an array whose first element
+names it; each literal carries its type.
 
     ["=", 3, "int64", 42]             field 3 = 42; likewise != < <= > >=
     ["in", 3, "int64", [1, 2]]
@@ -41,7 +41,7 @@ _OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
 
 
 def check_bounds(predicate: Predicate) -> Predicate:
-    """`predicate` itself, once it is sure that walking it by recursion is safe.
+    """`predicate`, once it is certain that recursing through it is safe.
 
     Every value of an IN list counts as a node. Raises InvalidPredicate beyond either bound.
     """
@@ -70,7 +70,7 @@ def check_bounds(predicate: Predicate) -> Predicate:
 
 
 def predicate_to_json(predicate: Predicate) -> Any:
-    """What `json.dumps` takes. Raises InvalidPredicate when it is over the bounds."""
+    """A value for `json.dumps`. Raises InvalidPredicate beyond the bounds."""
     return _encode(check_bounds(predicate))
 
 
@@ -96,7 +96,7 @@ def _encode(node: Predicate) -> Any:
 
 
 def predicate_from_json(found: Any) -> Predicate:
-    """The inverse of `predicate_to_json`; CorruptTable on anything it would not write."""
+    """The inverse of `predicate_to_json`; CorruptTable for anything it would not write."""
     predicate = _decode(found, depth=1)
     try:
         return check_bounds(predicate)
@@ -127,7 +127,7 @@ def _decode(found: Any, depth: int) -> Predicate:
             literal = Literal(literal_type, decode_value(literal_type, value))
             return Comparison(_field_id(field_id), cast(Operator, op), literal)
         case _:
-            raise CorruptTable(f"a stored predicate has a part that is none: {str(found)[:80]}")
+            raise CorruptTable(f"a stored predicate has an unknown part: {str(found)[:80]}")
 
 
 def _decode_in(field_id: int, kind: Primitive, found: list[Any]) -> In:

@@ -1,7 +1,7 @@
 """Table properties: every setting a table carries, its default and its meaning, in one place.
 
-Promise: a property that is not set has its default; one that is set to nonsense is refused when it is
-set, naming what would be right.
+Promise: a property that is not set has its default; setting an invalid value is refused, naming the valid
+ones.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Property:
     minimum: int | None = None
 
 
-# Properties are in the pointer, which every commit writes anew.
+# Properties are in the pointer, which every commit rewrites.
 MAX_BYTES = 1024
 
-# Not a setting: what digests of requests are salted with (docs/FORMAT.md, "The ledger"). Commits keep it.
+# Not a setting: the salt of request digests (docs/FORMAT.md, "The ledger"), kept by commits.
 LEDGER_SALT = "ledger.salt"
-# Nor is this: what Arrow says of columns besides the format's types (`parquet.arrow.declared`).
+# Nor is this: Arrow types beyond the format's own (`parquet.arrow.declared`).
 ARROW_TYPES = "arrow.types"
 _OWN = (LEDGER_SALT, ARROW_TYPES)
 
@@ -61,7 +61,7 @@ PROPERTIES = {
         Property(
             "write.row_group_bytes",
             str(16 * 2**20),
-            "uncompressed bytes of a row group: what one surgery has to rewrite",
+            "uncompressed bytes of a row group: the least that one surgery rewrites",
             minimum=1024,
         ),
         Property(
@@ -70,7 +70,7 @@ PROPERTIES = {
         Property(
             "schema.evolve",
             "refuse",
-            "columns of appended or ingested data that the table lacks: refuse the data, or add them",
+            "columns in appended or ingested data that the table lacks: refuse the data, or add them",
             ("refuse", "add"),
         ),
         Property("stats.columns", "10", "columns with statistics in the entries", minimum=0),
@@ -81,10 +81,10 @@ PROPERTIES = {
         Property(
             "ingest.unused_dictionary_entries",
             "auto",
-            "landing files whose dictionaries have entries that no row of their row group has (categories, "
-            "ENUMs): keep them (an erasure finds and removes what it asks for), reencode the rows (up to "
+            "landing files whose dictionaries have entries that no row of the row group uses (categories, "
+            "ENUMs): keep them (an erasure finds and removes its values), reencode the rows (up to "
             "`ingest.split_bytes`), so that an erasure need not, or refuse the file; auto: reencode where "
-            "`erasure.promised`, else keep. All but keep read the columns with a dictionary",
+            "`erasure.promised`, else keep. All but keep read the file",
             ("auto", "keep", "reencode", "refuse"),
         ),
         Property(
@@ -97,38 +97,38 @@ PROPERTIES = {
         Property(
             "ingest.split_bytes",
             str(64 * 2**20),
-            "a landing file that spans partitions is cut up to this size; a larger one is kept whole, in "
+            "a landing file that spans partitions is split up to this size; a larger one is kept whole, in "
             "no partition, until it is compacted",
             minimum=0,
         ),
         Property(
             "ingest.field_ids",
             "auto",
-            "of landed files: stamp the table's field ids into their footers (Iceberg engines go by them), "
-            "keep the bytes as they are, or auto: stamp where the table is published",
+            "field ids in landed files, which Iceberg engines need: stamp the table's ids into their "
+            "footers, keep the bytes as they are, or auto: stamp where the table is published",
             ("auto", "stamp", "keep"),
         ),
         Property(
             "publish.format",
             "none",
-            "what the table is published as for other engines: v3 or v2 (of Apache Iceberg), or none",
+            "how the table is published for other engines: v3 or v2 (of Apache Iceberg), or none",
             ("none", "v3", "v2"),
         ),
         Property(
-            "compact.small_file_bytes", str(32 * 2**20), "files below this are packed", minimum=0
+            "compact.small_file_bytes", str(32 * 2**20), "smaller files are packed", minimum=0
         ),
         Property(
             "compact.strategy",
             "auto",
-            "how compaction lays rows: pack (files of full size, rows as they come), sort or zorder (by "
-            "`compact.columns`, so that a lookup opens few files), auto (sort when there is an order to "
-            "sort by, else pack)",
+            "how compaction orders rows: pack (full-size files, rows as they are), sort or zorder (by "
+            "`compact.columns`, so that a lookup opens few files), auto (sort if there are columns to sort "
+            "by, else pack)",
             choices=("auto", "pack", "sort", "zorder"),
         ),
         Property(
             "compact.columns",
             "",
-            "columns that `compact.strategy` orders by, with commas between; empty: the table's sort_by",
+            "columns that `compact.strategy` orders by, separated by commas; empty: the table's sort_by",
         ),
         Property(
             "compact.unit_bytes",
@@ -139,7 +139,7 @@ PROPERTIES = {
         Property(
             "compact.handover_bytes",
             str(64 * 2**30),
-            "when compaction leaves more than this undone, the table is handed over to Spark",
+            "when compaction leaves more work than this, the table is handed over to Spark",
             minimum=0,
         ),
     )
@@ -168,18 +168,18 @@ class Properties:
 
 
 def is_published(values: Mapping[str, str]) -> bool:
-    """Whether a table of these properties is published for other engines."""
+    """Whether a table with these properties is published for other engines."""
     return Properties(values).text("publish.format") != "none"
 
 
 def settings(values: Mapping[str, str]) -> dict[str, str]:
-    """The properties that somebody has set."""
+    """The properties that a user has set."""
     return {name: value for name, value in values.items() if name not in _OWN}
 
 
 def arrow_types(values: Mapping[str, str]) -> dict[int, str]:
     """Field id → declared Arrow type. The property is a JSON object of declarations, each with its field
-    ids: `{"zone:Europe/Zurich": "3 7-9"}`. A text that is none declares nothing."""
+    ids: `{"zone:Europe/Zurich": "3 7-9"}`. An invalid text declares nothing."""
     try:
         listed = json.loads(values.get(ARROW_TYPES) or "{}")
         found: dict[int, str] = {}
@@ -193,8 +193,8 @@ def arrow_types(values: Mapping[str, str]) -> dict[int, str]:
 
 
 def with_arrow_types(values: Mapping[str, str], added: Mapping[int, str]) -> dict[str, str]:
-    """The properties with more declarations. Those of columns that were dropped stay: tags and versions
-    may have them."""
+    """The properties with added declarations. Declarations of dropped columns stay: tags and older
+    versions may still have the columns."""
     by_text: dict[str, list[int]] = {}
     for field_id, text in sorted({**arrow_types(values), **added}.items()):
         by_text.setdefault(text, []).append(field_id)
@@ -216,20 +216,20 @@ def _runs(ids: list[int]) -> Iterator[str]:
 
 
 def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
-    """Values as text, or `InvalidRequest` naming the property and what it takes. Names outside
-    Inlay's own ("my.owner") are kept as they are: they must contain a dot."""
+    """The values as text. Raises `InvalidRequest` naming the property and its valid values. Names
+    outside Inlay's own ("my.owner") are kept unchecked: they must contain a dot."""
     found: dict[str, str] = {}
     for name, value in values.items():
         text = str(value)
         if name in _OWN and text:
             raise InvalidRequest(
-                f"property {name} is kept by the library itself",
+                f"property {name} is maintained by the library",
                 next_step="It can be removed, but not set",
             )
         if max(_size(name), _size(text)) > MAX_BYTES:
             raise InvalidRequest(
-                f"property {name[:50]!r} is no text of at most {MAX_BYTES} bytes of UTF-8",
-                next_step="Keep it elsewhere, and its location here",
+                f"property {name[:50]!r} is not text of at most {MAX_BYTES} bytes of UTF-8",
+                next_step="Store the value elsewhere, and its location here",
             )
         known = PROPERTIES.get(name)
         if known is None:
@@ -259,5 +259,5 @@ def check_properties(values: Mapping[str, Any]) -> dict[str, str]:
 def _size(text: str) -> int:
     try:
         return len(text.encode("utf-8"))
-    except UnicodeEncodeError:  # half of a surrogate pair: it cannot be stored
+    except UnicodeEncodeError:  # an unpaired surrogate cannot be stored
         return MAX_BYTES + 1

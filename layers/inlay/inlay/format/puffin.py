@@ -1,7 +1,7 @@
 """Deletion vectors as Apache Iceberg stores them: `deletion-vector-v1` blobs in a Puffin file.
 
-Promise: a blob written here is read by Iceberg and the other way round. A blob is read by offset and
-length alone, as a `Vector` marker names it; the footer is for others and for inspection.
+Promise: Iceberg reads blobs written here and the other way round. A blob is read by offset and length
+alone, as a `Vector` marker names it; the footer is for other readers and for inspection.
 
     blob      u32 BE length of magic + bitmap | D1 D3 39 64 | bitmap (`format.roaring`)
               | u32 BE CRC-32 of magic + bitmap
@@ -33,7 +33,7 @@ _FRAME_BYTES = 12
 TAIL_BYTES = 12
 _COMPRESSED = 1
 
-# Iceberg's id of the metadata column `_pos`: what the positions in a vector are of.
+# Iceberg's id of the metadata column `_pos`: the positions in a vector are its values.
 _POSITION_FIELD = 2_147_483_645
 
 
@@ -67,12 +67,12 @@ def encode_vector(positions: BitMap64) -> bytes:
 
 
 def decode_vector(blob: bytes, *, file_rows: int | None = None) -> BitMap64:
-    """The positions in a blob, all of them below `file_rows`; CorruptTable otherwise."""
+    """The positions in a blob, all below `file_rows`. Raises CorruptTable otherwise."""
     if len(blob) < _FRAME_BYTES:
         raise CorruptTable("a deletion vector is cut short")
     body = blob[4:-4]
     if int.from_bytes(blob[:4], "big") != len(body):
-        raise CorruptTable("a deletion vector does not have the length it says")
+        raise CorruptTable("a deletion vector does not have its stated length")
     if body[:4] != VECTOR_MAGIC:
         raise CorruptTable("a deletion vector does not start with its magic bytes")
     if int.from_bytes(blob[-4:], "big") != zlib.crc32(body):
@@ -89,9 +89,9 @@ def decode_vector(blob: bytes, *, file_rows: int | None = None) -> BitMap64:
 
 
 def encode_puffin(vectors: Sequence[tuple[str, BitMap64]]) -> tuple[bytes, tuple[Blob, ...]]:
-    """A file of vectors, each with the location of the data file it is for, in the given order.
+    """A file of vectors, each with the location of its data file, in the given order.
 
-    The blobs returned say where each vector is, for its marker.
+    The returned blobs state where each vector is, for its marker.
     """
     parts, blobs, at = [MAGIC], [], len(MAGIC)
     for data_file, positions in vectors:
@@ -113,7 +113,7 @@ def _blob_to_json(blob: Blob) -> dict[str, Any]:
     return {
         "type": blob.type,
         "fields": [_POSITION_FIELD],
-        "snapshot-id": -1,  # not known before the commit; Puffin v1 asks for -1
+        "snapshot-id": -1,  # unknown before the commit; Puffin v1 specifies -1
         "sequence-number": -1,
         "offset": blob.offset,
         "length": blob.length,
@@ -122,9 +122,9 @@ def _blob_to_json(blob: Blob) -> dict[str, Any]:
 
 
 def footer_length(tail: bytes) -> int:
-    """Bytes of the whole footer, leading magic included, from at least the file's last TAIL_BYTES."""
+    """The size of the whole footer, leading magic included, from the file's last TAIL_BYTES or more."""
     if len(tail) < TAIL_BYTES or tail[-4:] != MAGIC:
-        raise CorruptTable("an object is no Puffin file: it does not end in PFA1")
+        raise CorruptTable("an object is not a Puffin file: it does not end in PFA1")
     (payload,) = struct.unpack("<i", tail[-TAIL_BYTES:-8])
     if payload < 0:
         raise CorruptTable("a Puffin footer has a negative length")
@@ -134,7 +134,7 @@ def footer_length(tail: bytes) -> int:
 def decode_footer(
     footer: bytes, *, decompress: Callable[[bytes], bytes] | None = None
 ) -> tuple[Blob, ...]:
-    """The blobs a Puffin footer (the file's last `footer_length` bytes, or the file) describes.
+    """The blobs that a Puffin footer (the file's last `footer_length` bytes, or the file) describes.
 
     `decompress` turns one LZ4 frame into bytes, for compressed footers of other writers; without it
     they are refused.

@@ -1,8 +1,8 @@
 """The 64-bit portable Roaring serialisation, checked byte by byte.
 
-Promise: `decode_bitmap` gives a bitmap only for bytes that another implementation would read as the
-same set: keys, containers and values strictly ascending, every count true, nothing left over. The C
-library under `pyroaring` trusts the bytes more than that, so the layout is walked here first.
+Promise: `decode_bitmap` accepts only bytes that another implementation would read as the same set: keys,
+containers and values strictly ascending, every count correct, nothing left over. The C library under
+`pyroaring` trusts the bytes more, so the layout is checked here first.
 
     u64 number of bitmaps, then for each: u32 key (upper half of its values), 32-bit bitmap
     32-bit bitmap: u32 cookie 12346, u32 containers  |  u16 cookie 12347, u16 containers - 1, run flags
@@ -29,7 +29,7 @@ _COOKIE_RUNS = 12347
 _NO_OFFSETS_BELOW = 4
 _ARRAY_MAX = 4096
 _BITS_BYTES = 8192
-# Positions are signed 64-bit numbers to those who share the format.
+# Positions are signed 64-bit numbers for other readers of the format.
 _KEY_LIMIT = 1 << 31
 
 
@@ -41,7 +41,7 @@ def encode_bitmap(bitmap: BitMap64) -> bytes:
 
 
 def decode_bitmap(data: bytes) -> BitMap64:
-    """CorruptTable unless `data` is exactly one well-formed bitmap."""
+    """The set. Raises CorruptTable unless `data` is exactly one well-formed bitmap."""
     _check(data)
     try:
         return BitMap64.deserialize(data)
@@ -54,7 +54,7 @@ def _corrupt(what: str) -> CorruptTable:
 
 
 class _Cursor:
-    """Reads little-endian integers; running off the end is CorruptTable."""
+    """Reads little-endian integers. Raises CorruptTable past the end."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -77,7 +77,7 @@ class _Cursor:
 def _check(data: bytes) -> None:
     cursor = _Cursor(data)
     keys = []
-    for _ in range(int.from_bytes(cursor.take(8), "little")):  # ends by running off the end
+    for _ in range(int.from_bytes(cursor.take(8), "little")):  # a false count runs past the end
         keys.append(cursor.word())
         _check_bitmap(cursor)
     if not _ascending(keys) or (keys and keys[-1] >= _KEY_LIMIT):
@@ -106,7 +106,7 @@ def _check_bitmap(cursor: _Cursor) -> None:
         offsets = struct.unpack(f"<{count}I", cursor.take(4 * count))
     for at in range(count):
         if offsets is not None and offsets[at] != cursor.at - start:
-            raise _corrupt("a container is not where its offset says")
+            raise _corrupt("a container is not at its offset")
         _check_container(cursor, header[2 * at + 1] + 1, is_runs=bool(flags >> at & 1))
 
 

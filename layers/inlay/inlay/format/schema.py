@@ -1,13 +1,12 @@
 """Schemas: columns with ids that never change meaning.
 
-Promise: a column is its *field id*. Names, order and (some) types may change from one schema of a
-table to the next; ids are never reused. Everything durable (statistics, predicates, markers) binds to
-ids. Ids are given depth first when a column is first added and start at 1.
+Promise: a column is identified by its *field id*. Names, order and (some) types may change from one schema
+to the next; ids are never reused. Everything stored (statistics, predicates, markers) refers to ids. Ids
+are assigned depth first when a column is first added and start at 1.
 
 Pure: no Arrow here. `inlay.parquet.arrow.types` maps these types to Arrow and Parquet.
 
-Values of a type are held in their *physical form*, which is what statistics and literals store and
-compare:
+Values of a type are held in their *physical form*, which statistics and literals store and compare:
 
 =============== ===================================================================
 type            Python value
@@ -97,10 +96,10 @@ Type = Primitive | Struct | ListOf | MapOf
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column or nested field. `nullable` False promises no nulls.
+    """One column or nested field. `nullable` False guarantees that there are no nulls.
 
-    `default` is what a file without the column has in each row: NULL unless said. Only primitives have
-    one, and it never changes, or rows written before would."""
+    `default` is the value of every row in a file without the column; NULL if there is none. Only
+    primitives have one, and it never changes, because it is the value of rows already written."""
 
     id: int
     name: str
@@ -112,16 +111,16 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The columns of a table as of schema `id` (ids count from 0). `version` is the table's version that
-    brought it."""
+    """The columns of a table as of schema `id` (ids count from 0). `version` is the version of the table
+    that introduced it."""
 
     id: int
     fields: tuple[Field, ...]
     version: int = 1
 
     def walk(self) -> Iterator[tuple[tuple[str, ...], Field]]:
-        """Every field with its path, depth first; list elements are "element", map sides "key" and
-        "value"."""
+        """Every field with its path, depth first; list elements are named "element", map entries "key"
+        and "value"."""
         for found in self.fields:
             yield from _walk((), found)
 
@@ -136,7 +135,7 @@ class Schema:
         return next((f for f in self.fields if f.name == name), None)
 
     def resolve(self, path: tuple[str, ...]) -> Field | None:
-        """A field by path through structs only (never into lists or maps)."""
+        """A field by its path through structs only, never into lists or maps."""
         fields = self.fields
         found: Field | None = None
         for depth, name in enumerate(path):

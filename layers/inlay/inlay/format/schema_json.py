@@ -1,7 +1,7 @@
 """Schemas to JSON and back.
 
-Promise: exact both ways. A schema that could make a reader mix up columns (an id or a name twice) or that
-says something this library does not know is refused: carrying on would give wrong rows.
+Promise: exact in both directions. A schema that could make a reader confuse columns (a duplicate id or
+name), or with parts this library does not know, is refused: reading on would give wrong rows.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _field_from_json(found: dict[str, Any]) -> Field:
     kind = _type_from_json(found["type"])
     default = found.get("default")
     if default is not None and not isinstance(kind, Primitive):
-        raise CorruptTable("a field that is no primitive has a default")
+        raise CorruptTable("a field that is not a primitive has a default")
     return Field(
         id=as_count(found["id"]),
         name=as_text(found["name"]),
@@ -76,7 +76,7 @@ def _field_from_json(found: dict[str, Any]) -> Field:
 def _fields_from_json(found: list[Any]) -> tuple[Field, ...]:
     fields = tuple(_field_from_json(f) for f in found)
     if len({f.name for f in fields}) < len(fields):
-        raise CorruptTable("two columns beside each other have one name")
+        raise CorruptTable("two sibling columns have the same name")
     return fields
 
 

@@ -1,12 +1,12 @@
 """A snapshot: the whole state of a table at one version.
 
-Promise: a snapshot is a frozen value, and with the immutable segments it refers to it says everything
-about one version: which files are live, which deletes hide rows of them, which requests were already
-applied, and how old an uploaded object may be to be committed. The pointer's body *is* a snapshot
-(docs/FORMAT.md, section 5).
+Promise: a snapshot is a frozen value. With the immutable segments it refers to, it states everything about
+one version: which files are live, which deletes apply to them, which requests were already applied, and how
+old an uploaded object may be to be committed. The pointer's body *is* a snapshot (docs/FORMAT.md,
+section 5).
 
-Entries live in two tiers: the newest *inline*, the older ones in *segments*. A segment never changes;
-what dies in it is said by a bitmap of ordinals in its reference.
+Entries are in two tiers: the newest *inline*, older ones in *segments*. A segment never changes; a bitmap
+of ordinals in its reference marks the entries that are no longer live.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from inlay.format.entry import ColumnStats, DataFile, Marker
 from inlay.format.predicate import Predicate
 from inlay.format.schema import Schema
 
-# Frozen: what is written as 1 is read for ever (tests/golden/v1). Version 0 was the format while it grew.
+# Frozen: version 1 stays readable for ever (tests/golden/v1). Version 0 was the format in development.
 FORMAT_VERSION = 1
-# Bytes a pointer may have on the wire before inline entries roll into a segment. Every commit writes
-# the pointer once and archives the one before: twice this is the fixed metadata cost of a commit.
+# Size of a pointer at which inline entries roll into a segment. Every commit writes the pointer once and
+# archives the one before: twice this is the fixed metadata cost of a commit.
 POINTER_TARGET_BYTES = 4_600
 # Entries of one leaf. 1,024 data files with ten columns of statistics are 50 to 110 KB.
 SEGMENT_MAX_ENTRIES = 1_024
-# Markers of one leaf, some 25 bytes each: a scan reads every leaf of markers, so they are few.
+# Markers of one leaf, some 25 bytes each: a scan reads every leaf of markers, so there should be few.
 MARKERS_MAX_ENTRIES = 4_096
 # Records of one leaf of the ledger, 12 to 16 bytes each.
 LEDGER_MAX_RECORDS = 16_384
 # References of one node, 50 to 80 bytes each: a million files have one or two nodes.
 NODE_MAX_LEAVES = 1_024
-# Bytes of schemas, compressed, that a pointer carries; more are kept apart.
+# Bytes of schemas, compressed, that a pointer carries; beyond, they are stored separately.
 SCHEMAS_INLINE_BYTES = 2_048
-# Objects of schemas that a snapshot refers to: beyond, all schemas go into one again.
+# Schema objects that a snapshot refers to; beyond, all schemas are merged into one object.
 MAX_SCHEMA_OBJECTS = 8
-# Names that point at versions, in the pointer (docs/design/design.md, section 2).
+# Tags and branches, in the pointer (docs/design/design.md, section 2).
 MAX_REFS = 64
-# Points of the time index in each block of versions: an as-of read finds one more digit of the version, in
-# this base, with each hop, so that any of a million versions is found in six requests.
+# Points of the time index in each block of versions: each hop of an as-of read finds one more digit of the
+# version, in this base, so any of a million versions is found in six requests.
 TIME_INDEX_FANOUT = 16
 
 NO_DEAD = FrozenBitMap()
@@ -54,15 +54,15 @@ class Segment:
     """A reference to an immutable segment; `dead` are the ordinals of its entries that are no longer
     live.
 
-    At `level` 0 it is a leaf of `count` entries. At level 1 it is a node of references to leaves:
-    `count` and `dead` are then about all entries under it, one leaf after the other, and `settled` of
-    them are dead by the references in the node itself.
+    At `level` 0 it is a leaf of `count` entries. At level 1 it is a node of references to leaves: `count`
+    and `dead` then cover all entries under it, one leaf after the other; `settled` of them are dead
+    according to the references in the node itself.
 
-    `sequence` is the sequence of every entry that has none of its own, and for ledger records the
-    version that applied them; a node has the greatest of its leaves. So a bulk commit can write its
-    leaves before it knows which version it will become, and a rebase writes none again. `first_us` …
-    `last_us` is the span of commit times of ledger records. `stats` bounds the columns of all entries,
-    so that a reader can skip the segment.
+    `sequence` is the sequence of every entry without one of its own, and for ledger records the version
+    that applied them; a node has the greatest of its leaves. This lets a bulk commit write its leaves
+    before it knows its version, and a rebase reuse them. `first_us` … `last_us` is the span of commit
+    times of ledger records. `stats` bounds the columns of all entries, so that a reader can skip the
+    segment.
     """
 
     id: str
@@ -75,7 +75,7 @@ class Segment:
     first_us: int | None = None
     last_us: int | None = None
     stats: Mapping[int, ColumnStats] = field(default_factory=dict)
-    schema_id: int = 0  # whose types `stats` have
+    schema_id: int = 0  # the schema whose types `stats` has
     level: int = 0
     settled: int = 0
 
@@ -96,9 +96,9 @@ class Tier(Generic[T]):
 class LedgerRecord:
     """One event or request that has been applied.
 
-    `id` is the 12-byte digest of its identity, `body` that of its content when a reused id with
-    another content must be told (requests), `version` the version that applied it and `time_us` that
-    version's commit time (None, None while it is being committed).
+    `id` is the 12-byte digest of its identity; `body` is the digest of its content, for requests, where
+    an id reused with other content must be detected. `version` applied it at commit time `time_us` (both
+    None while it is being committed).
     """
 
     id: bytes
@@ -109,8 +109,8 @@ class LedgerRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What has been applied. Nothing older than `horizon_us` is remembered: a request from before it
-    is refused, because whether it was applied can no longer be known."""
+    """What has been applied. Nothing older than `horizon_us` is remembered: an older request is refused,
+    because it is no longer known whether it was applied."""
 
     records: Tier[LedgerRecord] = field(default_factory=Tier)
     horizon_us: int = 0
@@ -120,13 +120,13 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Who made a version. `id` is unique for ever: a writer finds its own commit by it."""
+    """Who made a version. `id` is unique for ever: a writer recognises its own commit by it."""
 
     id: str
     operation: str
     time_us: int = 0
     request: str | None = None
-    branch: str | None = None  # whose content it changed (None: main's)
+    branch: str | None = None  # the branch whose content it changed (None: main)
     added_files: int = 0
     removed_files: int = 0
     added_rows: int | None = 0
@@ -138,8 +138,8 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Objects whose upload started before `time_us` (the store's clock) may be deleted when they are
-    unreachable, so no commit may add them. Set by GC and erasure at `version`; None: see `observed`."""
+    """Objects whose upload started before `time_us` (the store's clock) may be deleted when unreachable,
+    so no commit may add them. Set by GC and erasure at `version`; None: see `with_open_times`."""
 
     version: int = 0
     time_us: int | None = 0
@@ -147,8 +147,8 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class Expiration:
-    """Versions up to `through` were expired at `time_us`; GC roots until the grace has passed. None:
-    see `observed`."""
+    """Versions up to `through` were expired at `time_us`; they are GC roots until the grace has passed.
+    None: see `with_open_times`."""
 
     through: int
     time_us: int | None
@@ -164,12 +164,12 @@ class HeadObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ref:
-    """A tag or a branch: a name for a content, held against expiry. `hold` is a legal hold.
+    """A tag or a branch: a name for a content, protected from expiry. `hold` is a legal hold.
 
-    The content is main's at `version`, or, with a `head`, that of the commit `version` as the head has
-    it. `base` is the version of main that a branch was made from, or last made even with; 0 for none
-    that could be compared with. `since` is the version that gave the ref a content which does not
-    follow from the one before: what was planned on that is planned again.
+    The content is main's at `version` or, with a `head`, that of the commit `version` as stored in the
+    head. `base` is the version of main that a branch was created from or last merged with; 0 if no
+    version can be compared with. `since` is the version that gave the ref content unrelated to the
+    content before: what was planned on the latter is planned again.
     """
 
     kind: Literal["tag", "branch"]
@@ -182,12 +182,12 @@ class Ref:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
-    """An erasure that is under way (docs/FORMAT.md, "Erasure"). `phase`: see `plan.erasure`.
+    """An erasure in progress (docs/FORMAT.md, "Erasure"). `phase`: see `plan.erasure`.
 
-    `predicate` is personal data itself: once no file holds a row for it, it is None, and `digest`, its
-    HMAC, stands for it in the receipt. `objects` and `rows` were rewritten and removed, `deleted`
-    objects deleted. `phase_version` is the version that entered the phase; `opened_us` and `swept_us`
-    are the times of the commits that opened it and that told of the first sweep (0 while they are being
+    `predicate` is itself personal data: once no file holds a row it selects, it is None, and `digest`,
+    its HMAC, replaces it in the receipt. `objects` were rewritten, `rows` removed, `deleted` objects
+    deleted. `phase_version` is the version that entered the phase; `opened_us` and `swept_us` are the
+    times of the commits that opened it and that recorded the first sweep (0 while they are being
     committed).
     """
 
@@ -207,7 +207,7 @@ class Erasure:
 
 @dataclass(frozen=True, slots=True)
 class SchemaObject:
-    """Schemas that are kept apart, because the pointer would carry them at every commit: those with
+    """Schemas stored separately, so that the pointer need not carry them at every commit: those with
     `ids`, in the immutable object `id` of `size` bytes."""
 
     id: str
@@ -217,7 +217,7 @@ class SchemaObject:
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """One partition value: `transform` of column `source`; specs live with the table for ever."""
+    """One partition value: `transform` of column `source`; specs stay with the table for ever."""
 
     source: int
     transform: str
@@ -232,7 +232,7 @@ class PartitionSpec:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Over all live entries; `rows` are physical rows, deleted ones included."""
+    """Sums over all live entries; `rows` are physical rows, deleted ones included."""
 
     files: int = 0
     rows: int = 0
@@ -253,9 +253,7 @@ class Snapshot:
     schemas: tuple[Schema, ...]
     schema_id: int
     last_field_id: int
-    schema_objects: tuple[
-        SchemaObject, ...
-    ] = ()  # where those of `schemas` are that are kept apart
+    schema_objects: tuple[SchemaObject, ...] = ()  # where the schemas are that are not in `schemas`
     specs: tuple[PartitionSpec, ...] = (UNPARTITIONED,)
     spec_id: int = 0
     primary_key: tuple[int, ...] = ()
@@ -271,7 +269,7 @@ class Snapshot:
     expired: tuple[Expiration, ...] = ()
     time_index: tuple[tuple[int, int], ...] = ()  # (version, commit time), ascending, sparse
     totals: Totals = field(default_factory=Totals)
-    # Versions that last changed the content's rows or columns, and that last replaced it whole.
+    # Versions that last changed the content's rows or columns, and that last replaced it as a whole.
     changed: int = 0
     replaced: int = 0
 
@@ -283,22 +281,22 @@ class Snapshot:
         return next(s for s in self.schemas if s.id == schema_id)
 
     @property
-    def schemas_apart(self) -> frozenset[int]:
+    def separate_schemas(self) -> frozenset[int]:
         return frozenset(i for found in self.schema_objects for i in found.ids)
 
     @property
     def oldest_version(self) -> int:
-        """The oldest version that can still be opened (refs may hold older ones)."""
+        """The oldest version that can still be opened (refs may keep older ones)."""
         return max((e.through + 1 for e in self.expired), default=1)
 
 
-def observed(snapshot: Snapshot, seen_us: int) -> Snapshot:
+def with_open_times(snapshot: Snapshot, seen_us: int) -> Snapshot:
     """The snapshot, read at `seen_us` by the store's clock, with its open times filled in.
 
-    "From now on" cannot be said by the commit that says it: a writer may stall between choosing a time
-    and landing the swap, for longer than any grace period, and what it wrote would then have been true
-    for days before anybody could see it. So a commit leaves such times open, and whoever reads it knows
-    a time at which it had surely landed: the next commit writes that down.
+    A commit cannot state its own time as "from now on": a writer may stall between choosing a time and
+    landing the swap, for longer than any grace period, and the statement would then have been true for
+    days before anyone could read it. So a commit leaves such times open; a reader knows a time at which
+    the commit had certainly landed, and the next commit records that time.
     """
     boundary = snapshot.boundary
     if boundary.time_us is not None and all(e.time_us is not None for e in snapshot.expired):
@@ -315,8 +313,8 @@ def observed(snapshot: Snapshot, seen_us: int) -> Snapshot:
 def thin_time_index(
     points: tuple[tuple[int, int], ...], newest: int
 ) -> tuple[tuple[int, int], ...]:
-    """The points to keep: of the block of 16 versions that `newest` is in all, of its block of 256 every
-    16th, and so on. From the end of any block one hop tells in which sixteenth of it a time lies.
+    """The points to keep: all of the block of 16 versions that contains `newest`, every 16th of its block
+    of 256, and so on. From the end of any block, one hop finds the sixteenth of it that contains a time.
 
     >>> [v for v, _ in thin_time_index(tuple((v, v) for v in range(1, 564)), 563)]
     [256, 512, 528, 544, 560, 561, 562, 563]

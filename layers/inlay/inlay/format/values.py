@@ -1,14 +1,14 @@
-"""Values in physical form: their JSON, their order, their shortened bounds.
+"""Values in physical form: their JSON, their order, their truncated bounds.
 
-Promise: `decode_value(t, encode_value(t, v))` is `v`, bit for bit but for NaN payloads, for every
+Promise: `decode_value(t, encode_value(t, v))` is `v`, bit for bit except for NaN payloads, for every
 primitive type, and `compare` is a total order in which
 
 * NaN equals NaN and is greater than every other number; -0.0 equals 0.0,
 * strings order by Unicode code points and bytes as unsigned, so a UTF-8 string orders as its bytes,
 * FALSE is before TRUE.
 
-JSON has no NaN, no bytes and only doubles, so non-finite floats and decimals travel as strings and
-bytes as unpadded base64url; everything else is the JSON value itself.
+JSON has no NaN, no bytes and only doubles, so non-finite floats and decimals are strings and bytes are
+unpadded base64url; everything else is the JSON value itself.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import struct
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any, TypeVar, cast
 
-from inlay.errors import CorruptTable, InvalidRequest
+from inlay.errors import CorruptTable, InvalidRequest, a_type
 from inlay.format.schema import Primitive, Value
 
-# Wide enough for every decimal type (76 digits); exactness never depends on the caller's context.
+# Wide enough for every decimal type (76 digits), whatever the caller's decimal context.
 EXACT = Context(prec=200)
 
 NANOS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -72,7 +72,7 @@ def scaled(value: Decimal, scale: int) -> Decimal | None:
 
 
 def physical(kind: Primitive, value: object) -> Value:
-    """`value` checked against the physical form of `kind` and normalised (a decimal's scale).
+    """`value`, checked against the physical form of `kind` and normalised (a decimal's scale).
 
     Raises InvalidRequest when it is not a value of the type.
     """
@@ -98,8 +98,8 @@ def physical(kind: Primitive, value: object) -> Value:
             limits = integer_range(kind)
             if limits is not None and type(value) is int and limits[0] <= value <= limits[1]:
                 return value
-    # The value itself may be somebody's personal data: it never goes into an error.
-    raise InvalidRequest(f"a {type(value).__name__} is not a value of type {kind}")
+    # The value may be personal data: it never goes into an error.
+    raise InvalidRequest(f"{a_type(value)} is not a value of type {kind}")
 
 
 def _physical_float(kind: Primitive, value: int | float) -> float:
@@ -126,7 +126,7 @@ def _has_surrogate(text: str) -> bool:
 
 
 def encode_value(kind: Primitive, value: Value) -> Any:
-    """A value as what `json.dumps(..., allow_nan=False)` takes."""
+    """A value for `json.dumps(..., allow_nan=False)`."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Decimal):
@@ -148,7 +148,7 @@ def decode_value(kind: Primitive, found: Any) -> Value:
             value = _decode_base64(found)
         return physical(kind, value)
     except (InvalidRequest, KeyError, InvalidOperation, ValueError):
-        raise CorruptTable(f"metadata holds something that is no value of type {kind}") from None
+        raise CorruptTable(f"metadata holds something that is not a value of type {kind}") from None
 
 
 def _decode_base64(found: Any) -> bytes:
@@ -159,7 +159,7 @@ def _decode_base64(found: Any) -> bytes:
     except binascii.Error:
         raise ValueError from None
     if base64.urlsafe_b64encode(value).rstrip(b"=").decode() != found:
-        raise ValueError  # one value, one text: stray bits at the end would be a second one
+        raise ValueError  # one value has one text: stray bits at the end would be another
     return value
 
 
@@ -202,8 +202,8 @@ def truncate_lower(value: T, length: int) -> T:
 
 
 def truncate_upper(value: T, length: int) -> T | None:
-    """A bound of at most `length` code points or bytes that is not below `value`; None if there is
-    none (all of the prefix is already the greatest there is).
+    """A bound of at most `length` code points or bytes that is not below `value`; None if there is none
+    (the prefix is already the greatest of its length).
 
     >>> truncate_upper("abcdef", 3)
     'abd'
@@ -220,6 +220,6 @@ def successor(prefix: T) -> T | None:
     if not text:
         return None
     following = ord(text[-1]) + 1
-    # Surrogates are no characters: UTF-8 goes from U+D7FF straight to U+E000.
+    # Surrogates are not characters: UTF-8 goes from U+D7FF straight to U+E000.
     last = chr(_SURROGATES.stop if following in _SURROGATES else following)
     return cast(T, text[:-1] + last)

@@ -1,8 +1,7 @@
-"""Which types hold every value of which others.
+"""Type widening: which types hold every value of which others.
 
-Promise: where `widens` says yes, a cast loses nothing and changes no value's order. It is the rule for
-files at the door, for columns that are widened, for reading old files under a newer schema, and for one
-column assigned to another.
+Promise: where `widens` is true, a cast loses nothing and preserves the order of values. The rule applies to
+ingested files, widened columns, old files read under a newer schema, and assignments between columns.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _UNITS = ("s", "ms", "us", "ns")
 def widens(source: Primitive, target: Primitive) -> bool:
     """Whether every value of `source` is also a value of `target`.
 
-    One case is left to the cast: a finer timestamp unit reaches fewer years (`reach`).
+    One case is left to the cast: a finer timestamp unit covers fewer years (`covered_range`).
     """
     if source == target:
         return True
@@ -57,9 +56,9 @@ def widened(value: Value, source: Primitive, target: Primitive) -> Value:
     return value
 
 
-def reach(source: Primitive, target: Primitive) -> tuple[int, int] | None:
-    """The least and the greatest value of `source` that `target` has, where it widens all but the
-    farthest years; None where it has them all.
+def covered_range(source: Primitive, target: Primitive) -> tuple[int, int] | None:
+    """The least and the greatest value of `source` that `target` has, where the target covers fewer
+    years; None where it has all values of `source`.
 
     >>> reach(Primitive("date"), Primitive("timestamp", unit="ns"))
     (-106751, 106751)

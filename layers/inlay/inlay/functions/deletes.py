@@ -16,7 +16,7 @@ from inlay.functions.tables import table_context, usage_of
 from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.context import Context
 from inlay.ops.erase.request import open_erasure
-from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.result import write_result
 from inlay.ops.write.delete import delete, delete_keys
 from inlay.parquet.arrow.types import schema_to_arrow
@@ -58,7 +58,7 @@ def is_heavy(asked: DeleteRequest, snapshot: Snapshot) -> bool:
 
 
 def _apply(
-    ctx: Context, asked: DeleteRequest, request: Request, base: Loaded
+    ctx: Context, asked: DeleteRequest, request: Request, base: LoadedTable
 ) -> Committed | Skipped:
     if asked.where is None:
         schema = schema_to_arrow(base.snapshot.schema, with_ids=False)

@@ -15,9 +15,8 @@ import pyarrow as pa
 from inlay.errors import InlayError, InputError, Kind, TableExists, TableNotFound
 from inlay.functions import settings
 from inlay.functions.arrivals import Arrival
-from inlay.functions.messages import NotBegun
+from inlay.functions.messages import NotBegun, TimeLeft
 from inlay.functions.observe import tell_superseded, tell_write
-from inlay.functions.rounds import TimeLeft
 from inlay.functions.tables import table_context, usage_of
 from inlay.ops.context import Context
 from inlay.ops.schema.create import create

@@ -20,14 +20,13 @@ from inlay.functions.tables import LANDING, table_context
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.write.landing import Landed, landed
 
-# AWS: events are delivered within seconds, now and then a minute or longer. Younger files are left to them.
-SETTLE_SECONDS = 15 * 60
 # A run sends at most so many: they are ingested within the hour, and the next run sees what is left.
 MAX_SENT = 10_000
 
 
-def sweep_landing(table: str) -> Mapping[str, Any]:
-    """Send what is pending for `table` to be ingested; says how many contents are in which state."""
+def sweep_landing(table: str, *, settle_seconds: float) -> Mapping[str, Any]:
+    """Send what is pending for `table` for longer than that to be ingested; says how many contents are in
+    which state."""
     ctx = table_context(table)
     loaded = load_pointer(ctx)
     prefix = f"{settings.prefix()}{LANDING}{table}/"
@@ -39,7 +38,7 @@ def sweep_landing(table: str) -> Mapping[str, Any]:
         if each.state != "pending":
             continue
         oldest_us = min(oldest_us, each.modified_us)
-        if sent < MAX_SENT and loaded.date_us - each.modified_us >= SETTLE_SECONDS * 1_000_000:
+        if sent < MAX_SENT and loaded.date_us - each.modified_us >= settle_seconds * 1_000_000:
             send_to_ingest(notification(ctx.store.bucket, each))
             sent += 1
     told = {**states, "sent": sent}

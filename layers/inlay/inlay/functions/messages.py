@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,7 +21,7 @@ from aws_lambda_powertools.utilities.batch import (
 )
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from inlay.errors import InlayError, StoreUnavailable
+from inlay.errors import InlayError, InvalidRequest, StoreUnavailable
 from inlay.functions import settings
 from inlay.functions.dead_letters import bury
 from inlay.functions.observe import (
@@ -32,7 +32,6 @@ from inlay.functions.observe import (
     logger,
     tell_failure,
 )
-from inlay.functions.rounds import TimeLeft
 from inlay.functions.validation import without_values
 from inlay.functions.verdict import Fate, fate_of
 
@@ -44,24 +43,76 @@ Work = Callable[[SQSRecord], None]
 # SQS: entries of one batched request.
 _SQS_BATCH = 10
 
+# Kept back for what work does after its deadline: finish the unit under way and commit it.
+_KEPT_BACK = 0.25
+
+# With less than this, no further piece of work of a batch is begun: enough for one constant-time delete
+# whose commit has to be tried against many other writers, and for handing back the rest.
+_LEAST_SECONDS = 20.0
+
+
+class TimeLeft:
+    """How much of an invocation's time is left for work, and whether more of it may be begun."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._kept_back = max(_LEAST_SECONDS, self._remaining() * _KEPT_BACK)
+
+    def _remaining(self) -> float:
+        return float(self._context.get_remaining_time_in_millis()) / 1_000
+
+    def seconds(self) -> float:
+        """How long work may go on before it has to wind up."""
+        return max(0.0, self._remaining() - self._kept_back)
+
+    def for_more(self) -> bool:
+        return self.seconds() > 0
+
+
+def seconds_left(context: Any) -> float:
+    """How long the one piece of work of an invocation may go on before it has to wind up."""
+    return float(context.get_remaining_time_in_millis()) / 1_000 * (1 - _KEPT_BACK)
+
 
 def is_batch(event: Any) -> bool:
     """Whether SQS delivered `event`."""
     records = event.get("Records") if isinstance(event, dict) else None
-    return isinstance(records, list) and any(
-        isinstance(record, dict) and record.get("eventSource") == "aws:sqs" for record in records
-    )
+    return isinstance(records, list) and any(map(_is_of_sqs, records))
+
+
+def _is_of_sqs(record: Any) -> bool:
+    return isinstance(record, dict) and record.get("eventSource") == "aws:sqs"
+
+
+def messages_of(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The messages of a batch, those first that were handed back most often: nothing waits for ever, and
+    nothing runs out of the tries its queue allows for want of a turn. Records of another kind, which SQS
+    never delivers, are buried: no queue would bring them again."""
+    records = list(event["Records"])
+    for record in records:
+        if not _is_message(record):
+            error = InvalidRequest("a record among the messages is no message of SQS")
+            tell_failure(error, fate=Fate.DEAD_LETTER.value, message_id="")
+            bury_message(json.dumps(record), error, message_id="")
+    return sorted(filter(_is_message, records), key=_received, reverse=True)
+
+
+def _is_message(record: Any) -> bool:
+    texts = ("messageId", "body")
+    return _is_of_sqs(record) and all(isinstance(record.get(name), str) for name in texts)
 
 
 class NotBegun(Told):
     """This invocation had no time for the message, or its budget was spent: nothing is wrong with it."""
 
 
-def process(event: Mapping[str, Any], context: Any, work: Work) -> Mapping[str, Any]:
-    """Do `work` on each message; the answer names those that are to come again.
+def process(records: Sequence[Mapping[str, Any]], context: Any, work: Work) -> Mapping[str, Any]:
+    """Do `work` on each message (`messages_of`); the answer names those that are to come again.
 
     The first is always begun, the others while there is time. When every message of the batch has to come
     again the invocation itself fails, so that the function's alarm sees a store that is down."""
+    if not records:
+        return {"batchItemFailures": []}
     time_left = TimeLeft(context)
     handed_back: list[SQSRecord] = []
     begun = False
@@ -92,7 +143,7 @@ def process(event: Mapping[str, Any], context: Any, work: Work) -> Mapping[str, 
             )
 
     answer = process_partial_response(
-        event=cast("dict[str, Any]", event),
+        event={"Records": list(records)},
         record_handler=settle,
         processor=BatchProcessor(event_type=EventType.SQS),
         context=context,
@@ -120,12 +171,6 @@ def _hand_back(records: Sequence[SQSRecord]) -> None:
                     for at, each in enumerate(some)
                 ],
             )
-
-
-def most_received_first(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The messages of a batch, those first that were handed back most often: nothing waits for ever, and
-    nothing runs out of the tries its queue allows for want of a turn."""
-    return sorted(event["Records"], key=_received, reverse=True)
 
 
 def _received(record: Mapping[str, Any]) -> int:
@@ -173,19 +218,47 @@ def send_to_ingest(event: Mapping[str, Any]) -> None:
     _send(settings.ingest_queue_url(), event)
 
 
-def _send(queue: str, body: Mapping[str, Any]) -> None:
-    try:
-        sqs().send_message(QueueUrl=queue, MessageBody=json.dumps(body))
-    except Exception as failure:
-        raise StoreUnavailable(
-            f"a queue did not take a message: {type(failure).__name__}"
-        ) from failure
-
-
 def hand_over(uri: str, left_units: int, left_bytes: int) -> None:
     """Tell whoever runs Spark that a table's backlog of compaction outgrew this function."""
     body = {"table": uri, "left_units": left_units, "left_bytes": left_bytes}
-    sqs().send_message(QueueUrl=settings.handover_queue_url(), MessageBody=json.dumps(body))
+    _send(settings.handover_queue_url(), body)
+
+
+def _send(queue: str, body: Mapping[str, Any]) -> None:
+    with _asking():
+        sqs().send_message(QueueUrl=queue, MessageBody=json.dumps(body))
+
+
+def send_all(queue: str, bodies: Sequence[Mapping[str, Any]]) -> None:
+    """Put messages into a queue, ten a request."""
+    for start in range(0, len(bodies), _SQS_BATCH):
+        entries = [
+            {"Id": str(at), "MessageBody": json.dumps(body)}
+            for at, body in enumerate(bodies[start : start + _SQS_BATCH])
+        ]
+        with _asking():
+            answer = sqs().send_message_batch(QueueUrl=queue, Entries=entries)  # type: ignore[arg-type]
+        if answer.get("Failed"):
+            raise StoreUnavailable(f"a queue did not take {len(answer['Failed'])} messages")
+
+
+def waiting_at(queue: str) -> int:
+    """How many messages of a queue nobody has begun yet, as far as SQS knows."""
+    with _asking():
+        found = sqs().get_queue_attributes(
+            QueueUrl=queue, AttributeNames=["ApproximateNumberOfMessages"]
+        )
+    return int(found["Attributes"]["ApproximateNumberOfMessages"])
+
+
+@contextmanager
+def _asking() -> Iterator[None]:
+    try:
+        yield
+    except Exception as failure:
+        raise StoreUnavailable(
+            f"a queue does not do as asked: {type(failure).__name__}"
+        ) from failure
 
 
 def sent_time_us(record: SQSRecord) -> int:

@@ -6,29 +6,30 @@ about; news of anything else, and S3's test of a queue, gives none. What is no n
 
 from __future__ import annotations
 
-import re
 from typing import Any
 from urllib.parse import unquote_plus
 
 from inlay.errors import InvalidRequest
 from inlay.format.keys import POINTER
-from inlay.functions.validation import parse_json
-
-_POINTER = re.compile(rf"(?:.*/)?tables/(?P<table>[^/]+)/{re.escape(POINTER)}")
+from inlay.functions.arrivals import check_table_name
 
 
-def swapped_tables(text: str) -> list[str]:
-    """Table names, each once. Raises `InvalidRequest`.
-
-    >>> swapped_tables('{"Records": [{"s3": {"object": {"key": "tables/people/_latest_manifest"}}}]}')
-    ['people']
-    """
-    found: Any = parse_json(text)
+def swapped_tables(found: Any, *, bucket: str, tables: str) -> list[str]:
+    """Table names, each once, of the pointers under `tables` (a prefix of keys) in a notification. Raises
+    `InvalidRequest`, also for another bucket's: its tables are not ours, though they may bear the names."""
     if isinstance(found, dict) and found.get("Event") == "s3:TestEvent":
         return []
     try:
-        keys = [unquote_plus(record["s3"]["object"]["key"]) for record in found["Records"]]
-    except (KeyError, TypeError):
+        records = [r for r in found["Records"] if r["eventSource"] == "aws:s3"]
+        objects = [
+            (r["s3"]["bucket"]["name"], unquote_plus(r["s3"]["object"]["key"])) for r in records
+        ]
+        if not records or len(records) < len(found["Records"]):
+            raise KeyError
+    except (KeyError, TypeError, AttributeError):
         raise InvalidRequest("a message is no notification of S3") from None
-    matches = [_POINTER.fullmatch(key) for key in keys]
-    return list(dict.fromkeys(match["table"] for match in matches if match is not None))
+    if any(name != bucket for name, _ in objects):
+        raise InvalidRequest("the pointer is in a bucket that is not this deployment's")
+    keys = [key.removeprefix(tables) for _, key in objects if key.startswith(tables)]
+    named = [key.removesuffix(f"/{POINTER}") for key in keys if key.endswith(f"/{POINTER}")]
+    return [check_table_name(name) for name in dict.fromkeys(named) if "/" not in name]

@@ -27,6 +27,9 @@ _MAX_ID = 256
 # invocations can: it needs the Spark jobs. The schedule begins again at none.
 MAX_HOPS = 96
 
+# AWS: events are delivered within seconds, now and then a minute or longer. Younger files are left to them.
+SETTLE_SECONDS = 15 * 60
+
 TableName = Annotated[str, AfterValidator(check_table_name)]
 Mode = Literal["tombstone", "vector", "surgery", "rewrite", "erase"]
 Scalar = str | int | float | bool | None
@@ -134,7 +137,8 @@ class RewriteRequest(BaseModel):
 class MaintenanceRequest(BaseModel):
     """What a maintenance function is invoked with. A schedule's event names no table: all are meant.
     `dry_run` only looks. For garbage collection: `grace_days`; `erasures_only` skips tables without an
-    open erasure; `landing_only` looks for landed files that no event told of; `life_seconds` is the
+    open erasure; `landing_only` looks for landed files that no event told of, and takes for such what is
+    older than `settle_seconds` (900); `life_seconds` is the
     longest one read or write may take, which erasures wait for; `clock_margin_seconds` how far the
     store's LastModified may be behind its Date (60)."""
 
@@ -145,8 +149,20 @@ class MaintenanceRequest(BaseModel):
     dry_run: bool = False
     erasures_only: bool = False
     landing_only: bool = False
+    settle_seconds: float = Field(SETTLE_SECONDS, ge=0)
     life_seconds: float | None = Field(None, ge=0)
     clock_margin_seconds: float = Field(CLOCK_MARGIN_SECONDS, ge=0)
+
+
+class RoundRequest(BaseModel):
+    """A table's turn in a round, as the function told itself. Nothing else can be asked for so: whoever
+    may send to the queue can cause work, and no other work than a schedule does."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    table: TableName
+    erasures_only: bool = False
+    landing_only: bool = False
 
 
 def read_delete(text: str) -> DeleteRequest:
@@ -155,3 +171,7 @@ def read_delete(text: str) -> DeleteRequest:
 
 def read_rewrite(text: str) -> RewriteRequest:
     return validated(RewriteRequest, parse_json(text))
+
+
+def read_round(text: str) -> RoundRequest:
+    return validated(RoundRequest, parse_json(text))

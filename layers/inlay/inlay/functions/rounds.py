@@ -1,77 +1,106 @@
-"""Rounds: scheduled work on every table of the bucket, as far as the invocation's time goes.
+"""Rounds: scheduled work on every table that has some, each table by itself.
 
-Promise: no table's work is begun that could not end in time; a table that fails keeps none of the
-others from their turn, and fails the invocation afterwards, so that the alarm sees it. Tables come in
-random order: whoever did not get a turn this time has the same chance next time.
+Promise: a schedule sends one message for each table that has work, and each message has an invocation of
+its own: a table that is slow, or fails, keeps no other from its turn. The next round begins when every
+table of the last one was begun, so that each table has one turn a round, however many there are and
+however little time: nothing starves, and nothing piles up. A table that cannot be looked at is sent all
+the same: its own message then fails. Rounds that begin are counted; one that is missed rings an alarm.
 """
 
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from inlay.functions.observe import Told, logger, tell_failure
-from inlay.functions.tables import table_names
-from inlay.functions.verdict import fate_of
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-# Kept back for what an op does after its deadline: finish the unit under way and commit it.
-_KEPT_BACK = 0.25
+from inlay.errors import InvalidRequest, TableNotFound
+from inlay.functions import settings
+from inlay.functions.messages import (
+    TimeLeft,
+    is_batch,
+    messages_of,
+    process,
+    seconds_left,
+    send_all,
+    waiting_at,
+)
+from inlay.functions.observe import count, logger, tell_failure
+from inlay.functions.requests import MaintenanceRequest, RoundRequest, read_round
+from inlay.functions.tables import executor, table_names
+from inlay.functions.validation import validated
 
-# Works on one table within so many seconds; returns what to tell of it.
-Work = Callable[[str, float], Mapping[str, Any]]
-
-
-# With less than this, no further piece of work of a batch is begun: enough for one constant-time delete
-# whose commit has to be tried against many other writers, and for handing back the rest.
-_LEAST_SECONDS = 20.0
-
-
-class TimeLeft:
-    """How much of an invocation's time is left for work, and whether more of it may be begun."""
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-        self._kept_back = max(_LEAST_SECONDS, self._remaining() * _KEPT_BACK)
-
-    def _remaining(self) -> float:
-        return float(self._context.get_remaining_time_in_millis()) / 1_000
-
-    def seconds(self) -> float:
-        """How long work may go on before it has to wind up."""
-        return max(0.0, self._remaining() - self._kept_back)
-
-    def for_more(self) -> bool:
-        return self.seconds() > 0
+# Works on one table within so many seconds; returns what to report of it.
+Work = Callable[[MaintenanceRequest, float], Mapping[str, Any]]
 
 
-class RoundFailed(Told):
-    """Some tables' work failed; the log says why."""
+@dataclass(frozen=True, slots=True)
+class Round:
+    """`names` may be tables; `has_work` looks at one, and may raise `TableNotFound`. `metric` counts such
+    rounds."""
+
+    has_work: Callable[[str], bool]
+    names: Callable[[], Iterable[str]] = table_names
+    metric: str = "Rounds"
 
 
-def seconds_left(context: Any) -> float:
-    """How long work may go on before it has to wind up."""
-    return float(context.get_remaining_time_in_millis()) / 1_000 * (1 - _KEPT_BACK)
+def maintain(
+    event: Mapping[str, Any],
+    context: Any,
+    work: Work,
+    round_of: Callable[[MaintenanceRequest], Round],
+) -> Mapping[str, Any]:
+    """What a maintenance function does with an event: the tables that its messages name, the one table
+    that whoever invokes it names, or, where none is named, a round."""
+    if is_batch(event):
+
+        def message(record: SQSRecord) -> None:
+            asked = read_round(record.body)
+            work(MaintenanceRequest(**asked.model_dump()), seconds_left(context))
+
+        return process(messages_of(event), context, message)
+
+    asked = validated(MaintenanceRequest, event)
+    if asked.table is not None:
+        return {asked.table: work(asked, seconds_left(context))}
+    return _begin(asked, context, round_of(asked))
 
 
-def run_round(table: str | None, context: Any, work: Work) -> Mapping[str, Any]:
-    """Do `work` on `table`, or on every table; the answer says what was done to which."""
-    tables = [table] if table is not None else list(table_names())
-    random.shuffle(tables)
-    done: dict[str, Mapping[str, Any]] = {}
-    failed: list[str] = []
-    started, allowed = time.monotonic(), seconds_left(context)
-    for position, name in enumerate(tables):
-        left = allowed - (time.monotonic() - started)
-        if left <= 0:
-            logger.warning("no time left", tables=tables[position:])
-            break
+def _begin(asked: MaintenanceRequest, context: Any, begun: Round) -> Mapping[str, Any]:
+    """Send a message for each table that has work, unless some of the last round are still waiting."""
+    flags = {name: getattr(asked, name) for name in RoundRequest.model_fields if name != "table"}
+    only_flags = MaintenanceRequest(**flags)
+    if asked != only_flags:
+        raise InvalidRequest(
+            "a round of all tables takes no settings of its own",
+            next_step='Name the table that they are for: {"table": …}',
+        )
+    queue = settings.round_queue_url()
+    waiting = waiting_at(queue)
+    if waiting:
+        logger.warning("the last round is not through", extra={"waiting": waiting})
+        return {"waiting": waiting}
+    names = list(begun.names())
+    random.shuffle(names)
+    time_left = TimeLeft(context)
+
+    def look(name: str) -> bool | Exception:
         try:
-            done[name] = work(name, left)
+            return not time_left.for_more() or begun.has_work(name)
+        except TableNotFound:
+            return False
         except Exception as error:
-            tell_failure(error, fate=fate_of(error).value, message_id=name)
-            failed.append(name)
-    if failed:
-        raise RoundFailed(f"{len(failed)} of {len(tables)} tables failed: {', '.join(failed[:20])}")
-    return done
+            return error
+
+    found = dict(zip(names, executor().map(look, names), strict=True))
+    for name, seen in found.items():
+        if isinstance(seen, Exception):
+            tell_failure(seen, fate="sent all the same", message_id=name)
+    said = {name: value for name, value in flags.items() if value}
+    send_all(queue, [{"table": name, **said} for name, seen in found.items() if seen])
+    sent = sum(bool(seen) for seen in found.values())
+    count(None, {begun.metric: 1, "TablesSent": sent})
+    logger.info("a round begins", extra={"tables": len(names), "sent": sent})
+    return {"tables": len(names), "sent": sent}

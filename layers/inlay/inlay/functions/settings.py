@@ -33,15 +33,28 @@ def prefix() -> str:
 
 
 def dead_letters_url(source_arn: str = "") -> str:
-    """Where messages of a queue are buried: those of the erase queue beside the others."""
-    own = os.environ.get("INLAY_ERASE_DEAD_LETTERS")
-    return own if own and is_erase_queue(source_arn) else _variable("INLAY_DEAD_LETTERS")
+    """Where messages of a queue are buried: those of the erase and round queues beside the others."""
+    for kind in ("ERASE", "ROUND"):
+        own = os.environ.get(f"INLAY_{kind}_DEAD_LETTERS")
+        if own and _is_from(f"INLAY_{kind}_QUEUE", source_arn):
+            return own
+    return _variable("INLAY_DEAD_LETTERS")
 
 
 def is_erase_queue(source_arn: str) -> bool:
-    """Whether a message came from the queue for erasures, by the queue's name."""
-    url = os.environ.get("INLAY_ERASE_QUEUE", "")
+    """Whether a message came from the queue for erasures."""
+    return _is_from("INLAY_ERASE_QUEUE", source_arn)
+
+
+def _is_from(variable: str, source_arn: str) -> bool:
+    """Whether a queue's ARN is that of the URL in a variable, by the queue's name."""
+    url = os.environ.get(variable, "")
     return bool(url) and url.rpartition("/")[2] == source_arn.rpartition(":")[2]
+
+
+def round_queue_url() -> str:
+    """Where this function sends itself the tables of a round."""
+    return _variable("INLAY_ROUND_QUEUE")
 
 
 def may_erase(source_arn: str) -> bool:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from inlay.format.keys import POINTER
 from inlay.functions import settings
 from inlay.ops.context import Context, Workers
-from inlay.storage.base import Head, ObjectStore
+from inlay.storage.base import ObjectStore
 from inlay.storage.metered import MeteredStore, Usage
 from inlay.storage.open import open_store
 
@@ -28,7 +27,7 @@ def table_context(table: str) -> Context:
         store=MeteredStore(store()),
         root=f"{settings.prefix()}{TABLES}{table}",
         uri=f"{settings.bucket_uri()}/{settings.prefix()}{TABLES}{table}",
-        executor=_executor(),
+        executor=executor(),
         parallel=_PARALLEL,
         adopt_from=settings.adopt_from(),
     )
@@ -40,18 +39,19 @@ def usage_of(ctx: Context) -> Usage:
 
 
 def table_names() -> Iterator[str]:
-    """Every table of the bucket: the prefixes that hold a pointer."""
-    tables = f"{settings.prefix()}{TABLES}"
-    for prefix in store().list_prefixes(tables):
-        if isinstance(store().head(f"{prefix}{POINTER}"), Head):
-            yield prefix.removeprefix(tables).removesuffix("/")
+    """Every name under which something lies where tables are; not each need be a table's."""
+    return _names(TABLES)
 
 
 def landing_names() -> Iterator[str]:
     """Every name under which files landed; not each need be a table's."""
-    landing = f"{settings.prefix()}{LANDING}"
-    for prefix in store().list_prefixes(landing):
-        yield prefix.removeprefix(landing).removesuffix("/")
+    return _names(LANDING)
+
+
+def _names(zone: str) -> Iterator[str]:
+    folder = f"{settings.prefix()}{zone}"
+    for prefix in store().list_prefixes(folder):
+        yield prefix.removeprefix(folder).removesuffix("/")
 
 
 @cache
@@ -61,5 +61,5 @@ def store() -> ObjectStore:
 
 
 @cache
-def _executor() -> Workers:
+def executor() -> Workers:
     return Workers(_PARALLEL)

@@ -1,9 +1,9 @@
 """Avro object container files, as far as Iceberg's manifests and manifest lists need them.
 
 Promise: `encode_avro` writes records by a schema so that any Avro reader gets them back; `decode_avro`
-reads files of this and of other writers, by the schema in the file. Codecs: null and deflate. Records are
-dicts by field name; a map with keys other than text is what Iceberg makes of it, an array of records of
-`key` and `value`. Damaged bytes raise `CorruptTable`. (Apache Avro 1.11, specification.)
+reads files of any writer, by the schema in the file. Codecs: null and deflate. Records are dicts by field
+name; a map whose keys are not text is, as in Iceberg, an array of records of `key` and `value`. Damaged
+bytes raise `CorruptTable`. (Apache Avro 1.11, specification.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAGIC = b"Obj\x01"
 BLOCK_RECORDS = 4_096
 # Nesting of a schema; Iceberg's have six levels.
 MAX_DEPTH = 32
-# What one block may become when it is inflated: the largest manifest written here is a tenth of it.
+# Size limit of one inflated block: the largest manifest written here is a tenth of it.
 MAX_BLOCK_BYTES = 256 * 1024 * 1024
 
 Writer = Callable[[bytearray, Any], None]
@@ -84,7 +84,7 @@ def _bytes(out: bytearray, value: bytes) -> None:
 
 def _writer(schema: Any) -> Writer:
     if isinstance(schema, list):
-        null, some = schema  # unions here are all of null and one type
+        null, some = schema  # every union here is of null and one type
         assert null == "null"
         inner = _writer(some)
 
@@ -180,7 +180,7 @@ def decode_avro(data: bytes) -> AvroFile:
     """All records of a container file. Raises `CorruptTable`."""
     source = _Input(data)
     if source.take(4) != MAGIC:
-        raise CorruptTable("an object is no Avro file")
+        raise CorruptTable("an object is not an Avro file")
     metadata: dict[str, str] = {}
     try:
         for _ in _blocks(source):
@@ -200,12 +200,12 @@ def decode_avro(data: bytes) -> AvroFile:
     while source.at < len(data):
         count, body = source.long(), source.bytes()
         if source.take(16) != sync:
-            raise CorruptTable("an Avro file has a block that does not end where it says")
+            raise CorruptTable("an Avro file has a block that does not end at its stated size")
         if codec == "deflate":
             body = _inflate(body)
         block = _Input(body)
         if not 0 <= count <= len(body):
-            raise CorruptTable("an Avro block says it holds more records than it has bytes")
+            raise CorruptTable("an Avro block states more records than it has bytes")
         records.extend(read(block) for _ in range(count))
     return AvroFile(metadata, tuple(records))
 
@@ -222,7 +222,7 @@ def _inflate(body: bytes) -> bytes:
 
 
 def _blocks(source: _Input) -> Iterable[int]:
-    """Of an array or map: one turn for each item."""
+    """One iteration for each item of an array or map."""
     while count := source.long():
         if count < 0:
             source.long()  # bytes of the block

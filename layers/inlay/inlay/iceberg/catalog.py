@@ -1,11 +1,11 @@
-"""A read-only Iceberg REST catalog: what is answered to which request.
+"""A read-only Iceberg REST catalog: the answer to each request.
 
-Promise: the GETs that readers of tables send are answered as Iceberg's REST specification says (open API
-`rest-catalog-open-api.yaml`): the configuration, which lists these requests and no other, namespaces,
-tables, and a table, whose answer is its published pointer as it is. Everything else is an error in the
-form that clients understand, so that nobody takes the catalog for one that can be written to.
+Promise: the GETs that table readers send are answered according to Iceberg's REST specification
+(`rest-catalog-open-api.yaml`): the configuration, which lists only these requests; namespaces; tables; and
+a table, whose answer is its published pointer, unchanged. Everything else is an error in the form that
+clients understand, so that no client takes the catalog for a writable one.
 
-There is one namespace; a table is in it when it is published.
+There is one namespace, which contains every published table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """`tables` lists the names of tables that are there, `pointer` reads the published pointer of one."""
+    """`tables` lists the names of existing tables, `pointer` reads the published pointer of one."""
 
     namespace: str
     tables: Callable[[], Iterable[str]]

@@ -1,12 +1,12 @@
 """Grouping: which entries of a snapshot share a manifest.
 
-Promise: the groups follow from the snapshot alone, by the ids of its leaves: a leaf ends a group by its own
-id, so that a leaf that comes, goes or is merged changes its own group and no other. A group that is as it
-was has the digest it had, and its manifests are taken over as they are; so the cost of a publication
-follows what changed, and an incremental publication has the manifests that one from scratch has.
+Promise: the groups follow from the ids of the snapshot's leaves alone: a leaf ends a group by its own id,
+so adding, removing or merging a leaf changes its own group and no other. An unchanged group keeps its
+digest, and its manifests are reused; so the cost of a publication depends on what changed, and an
+incremental publication has the same manifests as one from scratch.
 
-Leaves are Inlay's own segments, which merge by age as they grow. A group is some leaves next to one
-another; entries that stand in the pointer itself are a group of their own.
+Leaves are Inlay's segments, which merge by age as they grow. A group is a run of adjacent leaves; entries
+in the pointer itself are a group of their own.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from hashlib import blake2b
 
 from inlay.format.snapshot import SEGMENT_MAX_ENTRIES, Segment
 
-# A leaf with 1,024 entries is some 150 KB as a manifest: manifests much larger cost too much when one entry
-# of them goes, many more make the list that each publication writes too long.
+# A leaf with 1,024 entries is some 150 KB as a manifest. Much larger manifests would be expensive to
+# replace when one entry goes; many more manifests would make the list, which each publication writes, too
+# long.
 LEAVES_OF_A_GROUP = 8
 # No group is longer, whatever the ids: one manifest is held in memory.
 MAX_LEAVES = 24
@@ -27,14 +28,14 @@ DIGEST_BYTES = 9
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`leaves` of one tier, or, when empty, the entries in the pointer. `digest` names what is in it."""
+    """`leaves` of one tier or, when empty, the entries in the pointer. `digest` identifies the content."""
 
     digest: str
     leaves: tuple[Segment, ...] = ()
 
 
 def groups_of(leaves: Iterable[Segment], inline: Sequence[str], salt: str) -> tuple[Group, ...]:
-    """Groups of a tier. `inline` are texts that stand for the entries in the pointer; `salt` is everything
+    """Groups of a tier. `inline` are texts that identify the entries in the pointer; `salt` is everything
     else that manifests depend on (columns, specs, location, format)."""
     found: list[Group] = []
     pending: list[Segment] = []

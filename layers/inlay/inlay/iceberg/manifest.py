@@ -1,8 +1,8 @@
-"""Manifests and manifest lists: which files a published snapshot has.
+"""Manifests and manifest lists: the files of a published snapshot.
 
-Promise: what is written here is Iceberg's format (specification, "Manifests" and "Manifest Lists"), field
-ids and all; what is read back is enough to publish the next snapshot without looking at a file twice. An
-entry of a file that was published before keeps the snapshot, sequence number and first row id it had.
+Promise: what is written here is Iceberg's format (specification, "Manifests" and "Manifest Lists"),
+including field ids; what is read back suffices to publish the next snapshot without reading a data file
+again. An entry of a file that was published before keeps its snapshot, sequence number and first row id.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A data file, or the deletes of one, in a published snapshot. `snapshot_id` and `sequence` are of the
-    snapshot that first had it; 0: this one. `partition` are values as Inlay's entries have them."""
+    """A data file, or the deletes of one, in a published snapshot. `snapshot_id` and `sequence` are those
+    of the snapshot that added it; 0: this one. `partition` are values as in Inlay's entries."""
 
     path: str
     size: int
@@ -36,14 +36,14 @@ class Entry:
     snapshot_id: int = 0
     sequence: int = 0
     first_row_id: int | None = None
-    referenced: str | None = None  # the data file that these are deletes of
+    referenced: str | None = None  # the data file that these deletes apply to
     offset: int | None = None  # of a deletion vector in its Puffin file
     length: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A manifest as its list says it."""
+    """A manifest as described in its list."""
 
     path: str
     size: int
@@ -69,7 +69,7 @@ class Manifest:
 
 
 def _map(key_id: int, value_id: int, value: str) -> dict[str, Any]:
-    """Iceberg's maps with keys that are no text: arrays of pairs."""
+    """Iceberg's maps with keys other than text: arrays of pairs."""
     return {
         "type": "array",
         "logicalType": "map",
@@ -189,7 +189,7 @@ def encode_manifest(
     format_version: int,
     sync: bytes,
 ) -> tuple[bytes, Manifest]:
-    """The manifest of `entries`, all of `spec`, and what the list of snapshot `version` says of it."""
+    """The manifest of `entries`, all of `spec`, and its description for the list of snapshot `version`."""
 
     def record(entry: Entry) -> dict[str, Any]:
         new = not entry.snapshot_id
@@ -292,7 +292,7 @@ def encode_list(
 
 
 def decode_list(data: bytes) -> tuple[Manifest, ...]:
-    """A manifest list of this or of another writer. Raises `CorruptTable`."""
+    """A manifest list of any writer. Raises `CorruptTable`."""
     try:
         return tuple(
             Manifest(
@@ -317,13 +317,13 @@ def decode_list(data: bytes) -> tuple[Manifest, ...]:
 
 
 def _count(record: Mapping[str, Any], status: str, what: str) -> int:
-    # Version 1 named them so.
+    # Names of version 1.
     return record.get(f"{status}_{what}_count") or record.get(f"{status}_data_{what}_count") or 0
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A live entry as a manifest has it: `record` is the data file's, with everything in it inherited."""
+    """A live entry of a manifest: `record` is the data file's, inherited values included."""
 
     entry: Entry
     record: Mapping[str, Any]

@@ -1,9 +1,9 @@
 """Table metadata: the JSON object at the root of a published table, and the pointer to it.
 
 Promise: `table_metadata` is Iceberg's table metadata (specification, "Table Metadata"), of version 2 or 3;
-snapshot ids and sequence numbers are Inlay's versions. The published pointer is the answer that a REST
-catalog gives to `loadTable`, so that a file server is a catalog; what Inlay itself has to know of the
-publication stands in the metadata's properties.
+snapshot ids and sequence numbers are Inlay's versions. The published pointer is the answer of a REST
+catalog to `loadTable`, so that a file server can be a catalog; what Inlay itself needs to know of the
+publication is in the metadata's properties.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 from inlay.errors import CorruptTable
 from inlay.iceberg.schema import Specs
 
-# Snapshots a published table offers to travel back to: each is some 300 bytes of every publication.
+# Snapshots a published table offers for time travel: each adds some 300 bytes to every publication.
 MAX_SNAPSHOTS = 8
 MAIN = "main"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """A published snapshot: Inlay's `version`, its manifest list, what it has."""
+    """A published snapshot: Inlay's `version`, its manifest list, its totals."""
 
     version: int
     time_us: int
@@ -65,7 +65,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What stands in the published pointer. `versions` are Inlay's that can be read through it."""
+    """The content of the published pointer. `versions` are the versions of Inlay that can be read by it."""
 
     version: int
     table_id: str
@@ -136,13 +136,13 @@ def table_metadata(
 
 
 def encode_pointer(metadata: Mapping[str, Any], location: str) -> bytes:
-    """The published pointer: what `loadTable` answers."""
+    """The published pointer: the answer to `loadTable`."""
     found = {"metadata-location": location, "metadata": metadata, "config": {}}
     return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def decode_pointer(data: bytes) -> Publication:
-    """Raises `CorruptTable` for what no publication of Inlay wrote."""
+    """Raises `CorruptTable` for anything that a publication of Inlay did not write."""
     try:
         answer = json.loads(data)
         metadata = answer["metadata"]
@@ -161,5 +161,5 @@ def decode_pointer(data: bytes) -> Publication:
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         raise CorruptTable(
             f"the published pointer cannot be read: {type(error).__name__} {str(error)[:80]}",
-            next_step="`inlay publish --rebuild` publishes the table afresh",
+            next_step="`inlay publish --rebuild` publishes the table from scratch",
         ) from None

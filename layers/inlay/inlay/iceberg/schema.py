@@ -1,10 +1,10 @@
-"""Columns, values and partition specs as Iceberg has them, or the reason why a table cannot be published.
+"""Columns, values and partition specs in Iceberg's terms, or the reason why a table cannot be published.
 
 Promise: a column that is translated here means the same to every reader of Iceberg: its type holds exactly
-the values that Inlay's holds, and bounds and partition values are in Iceberg's single-value form (Iceberg
-specification, appendix D). A column that some engine would read wrongly is refused by name
-(`refusals`), never bent: unsigned integers of 32 and 64 bits, decimals above 38 digits, and nanoseconds,
-which every engine tried but pyiceberg truncates without a word.
+the values of Inlay's type, and bounds and partition values are in Iceberg's single-value form (Iceberg
+specification, appendix D). A column that some engine would read wrongly is refused by name (`refusals`),
+never approximated: unsigned integers of 32 and 64 bits, decimals above 38 digits, and nanoseconds, which
+every engine tested but pyiceberg truncates silently.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct,
 from inlay.format.snapshot import PartitionSpec
 
 MAX_DECIMAL_DIGITS = 38
-# Iceberg's partition fields have ids of their own, from here on.
+# Ids of Iceberg's partition fields start here.
 FIRST_PARTITION_ID = 1000
 MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Enough digits for any decimal there is; the default context would round.
+# Enough digits for any decimal; the default context would round.
 _EXACT = Context(prec=100)
 _INTS = ("int8", "int16", "int32", "uint8", "uint16")
 
@@ -56,14 +56,14 @@ def iceberg_type(kind: Primitive) -> str | None:
 
 
 def refusals(schema: Schema, *, format_version: int) -> tuple[str, ...]:
-    """Why the columns of a table cannot be published, each by name; empty when they can."""
+    """Why the columns of a table cannot be published, by name; empty if they can."""
     found: list[str] = []
     names: dict[str, str] = {}
     for path, field in schema.walk():
         name = ".".join(path)
         if name.casefold() in names:
             found.append(
-                f"columns {names[name.casefold()]!r} and {name!r} are one to engines that ignore case"
+                f"columns {names[name.casefold()]!r} and {name!r} are the same to engines that ignore case"
             )
         names[name.casefold()] = name
         if isinstance(field.type, Primitive) and iceberg_type(field.type) is None:
@@ -71,7 +71,7 @@ def refusals(schema: Schema, *, format_version: int) -> tuple[str, ...]:
         if isinstance(field.type, Struct) and not field.type.fields:
             found.append(f"column {name!r} is a struct without fields")
         if field.default is not None and format_version < 3:
-            found.append(f"column {name!r} has a default, which Iceberg has from version 3 on")
+            found.append(f"column {name!r} has a default, which Iceberg supports from version 3 on")
     return tuple(found)
 
 
@@ -80,7 +80,7 @@ def _why(kind: Primitive) -> str:
         return "Iceberg has no unsigned integers, and engines would read it as signed"
     if kind.name == "decimal":
         return f"Iceberg's decimals have at most {MAX_DECIMAL_DIGITS} digits"
-    return "engines truncate nanoseconds without a word"
+    return "engines truncate nanoseconds silently"
 
 
 def schema_to_iceberg(schema: Schema, *, format_version: int) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def _whole(value: Value) -> int:
 
 
 def _date_text(days: int) -> str:
-    # Years beyond 9999 and before 1 are no dates of Python; the calendar repeats every 400 years.
+    # Python has no dates beyond year 9999 or before 1; the calendar repeats every 400 years.
     from datetime import date, timedelta
 
     cycles, rest = divmod(days + 719_162, 146_097)
@@ -214,7 +214,7 @@ def unscaled_bytes(kind: Primitive, value: Value) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of one column in one file: None where nothing is known that is sure for every engine."""
+    """Bounds of one column in one file; None where none is certain for every engine."""
 
     lower: bytes | None = None
     upper: bytes | None = None
@@ -223,9 +223,9 @@ class Bounds:
 
 
 def bounds_of(kind: Primitive, stats: ColumnStats) -> Bounds:
-    """A column's statistics. Floats have bounds only where there surely is no NaN: SQL engines put NaN
-    above every number, and would leave out a file by an upper bound that does not count it. Times beyond
-    64 bits of microseconds have none either."""
+    """A column's statistics. Floats have bounds only where there certainly is no NaN: SQL engines sort NaN
+    above every number, and would skip a file by an upper bound that ignores it. Times beyond 64 bits of
+    microseconds have none either."""
     lower, upper = stats.lower, stats.upper
     nans = None
     if kind.is_float:
@@ -267,14 +267,14 @@ class PartitionColumn:
         return avro_type(self.kind, f"p{self.field_id}")
 
     def value(self, written: Value | None) -> Any:
-        """A partition value as it stands in an entry, as Avro has it."""
+        """A partition value of an entry, as Avro encodes it."""
         value = decode_partition(self.transform, self.source_kind, written)
         return None if value is None else avro_value(self.kind, value)
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A partition spec as published; without columns it is that of files in no one partition."""
+    """A published partition spec; without columns it is the spec of files in no single partition."""
 
     id: int
     columns: tuple[PartitionColumn, ...] = ()
@@ -317,11 +317,11 @@ UNPARTITIONED = Spec(0)
 
 @dataclass(frozen=True, slots=True)
 class Specs:
-    """The specs of a table, as far as Iceberg can say them under the table's columns as they are. A file of
-    another spec, or whose values meant something else when it was written, is published in none."""
+    """The specs of a table, as far as Iceberg can express them with the table's current columns. A file of
+    another spec, or whose values had another meaning when it was written, is published in no partition."""
 
     by_id: Mapping[int, Spec]
-    kinds: Mapping[int, Mapping[int, Primitive]]  # spec id → source → type that its values are of
+    kinds: Mapping[int, Mapping[int, Primitive]]  # spec id → source → type of its values
 
     def of(self, spec_id: int, partition: tuple[Any, ...], recorded: Mapping[int, Field]) -> Spec:
         """The spec under which a file is published. `recorded` are the fields of its schema, by id."""
@@ -341,8 +341,8 @@ class Specs:
 
 
 def specs_to_iceberg(specs: Collection[PartitionSpec], schema: Schema) -> Specs:
-    """Field ids of partition columns follow from the table's specs alone: equal (source, transform) have
-    one id in all specs, as Iceberg asks, in the order in which the table came to them."""
+    """Field ids of partition columns follow from the table's specs alone: as Iceberg requires, equal
+    (source, transform) have one id in all specs, in the order in which the table added them."""
     fields = {f.id: f for _, f in schema.walk()}
     taken = {name.casefold() for name in schema.names}
     ids: dict[tuple[int, str], int] = {}
@@ -360,7 +360,7 @@ def specs_to_iceberg(specs: Collection[PartitionSpec], schema: Schema) -> Specs:
             if kind is None or iceberg_type(kind) is None or iceberg_type(source.type) is None:
                 break
             if kind.is_float:
-                break  # engines differ in what they make of NaN and of zeros as partition values
+                break  # engines differ in how they treat NaN and zeros as partition values
             name = _partition_name(transform, part.source)
             while name.casefold() in taken:
                 name += "_"
@@ -374,7 +374,7 @@ def specs_to_iceberg(specs: Collection[PartitionSpec], schema: Schema) -> Specs:
 
 
 def _partition_name(transform: Transform, source: int) -> str:
-    """By id: names of columns change, and need not be names in Avro."""
+    """By id: names of columns change, and need not be valid names in Avro."""
     return f"p{source}_{transform.name}" + (f"_{transform.width}" if transform.width else "")
 
 
@@ -429,7 +429,7 @@ def avro_value(kind: Primitive, value: Value) -> Any:
 
 
 def summaries(spec: Spec, partitions: Collection[tuple[Value | None, ...]]) -> list[dict[str, Any]]:
-    """What a manifest list says of the partition values in a manifest, one record for each column."""
+    """The summary of a manifest's partition values for its list, one record for each column."""
 
     def each() -> Iterator[dict[str, Any]]:
         for at, column in enumerate(spec.columns):

@@ -12,13 +12,15 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 from inlay.local.aws_app import LOG_PATH, LoggedRequest
 from inlay.local.s3server import HOST, SERVICES, environment
 
-_STOP_SECONDS: Final = 10.0
+# It holds nothing that a kill could hurt.
+_STOP_SECONDS: Final = 1.0
 _LOG_SECONDS: Final = 30.0
 
 
@@ -32,11 +34,13 @@ class AwsProcess:
         port: int = 0,
         latency_ms: float = 0.0,
         host: str = HOST,
+        data_dir: Path | None = None,
     ) -> None:
         self._command = [
             *(sys.executable, "-m", "inlay.local.s3server"),
             *("--services", ",".join(services)),
             *("--port", str(port), "--latency-ms", str(latency_ms), "--host", host),
+            *(("--data-dir", str(data_dir)) if data_dir is not None else ()),
         ]
         self._child: subprocess.Popen[str] | None = None
         self._url = ""

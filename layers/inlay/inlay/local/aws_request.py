@@ -1,21 +1,25 @@
 """An HTTP request to S3 or SQS, parsed once, and an answer to one.
 
-Promise: names what AWS would call the request (`GetObject`, `UploadPartCopy`, `ReceiveMessage` …),
-for the access log and for the rules. Path-style addressing only: the endpoint is an IP address.
+Promise: names what AWS would call the request (`GetObject`, `UploadPartCopy`, `ReceiveMessage` …), for
+the access log and to dispatch it. A bucket is addressed by path (`/bucket/key`) or by host
+(`bucket.localhost`, `bucket.s3.amazonaws.com`). A body that was sent in signed chunks (`aws-chunked`) is
+put together again, and its checksums are verified: those of CRC32, SHA-1, SHA-256 and MD5, which Python
+computes; CRC32C and CRC64NVME are taken as they are.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote
 from xml.sax.saxutils import escape
-
-Environ = dict[str, Any]
 
 # Bucket settings have an operation for each; one name for all of a kind will do here.
 _OBJECT_EXTRAS: Final = (
@@ -26,37 +30,70 @@ _OBJECT_EXTRAS: Final = (
     "retention",
     "select",
     "tagging",
+    "torrent",
 )
+_BY_HOST: Final = re.compile(
+    r"(?P<bucket>.+)\.(localhost|s3\.localhost|s3[.-][a-z0-9.-]*amazonaws\.com|s3\.amazonaws\.com)"
+)
+_CHECKSUMS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
+    "content-md5": lambda body: hashlib.md5(body, usedforsecurity=False).digest(),
+    "x-amz-checksum-crc32": lambda body: zlib.crc32(body).to_bytes(4, "big"),
+    "x-amz-checksum-sha1": lambda body: hashlib.sha1(body, usedforsecurity=False).digest(),
+    "x-amz-checksum-sha256": lambda body: hashlib.sha256(body).digest(),
+}
+
+
+class S3Error(Exception):
+    """A request that S3 declines, in its words."""
+
+    def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
+        super().__init__(message)
+        self.status, self.code, self.headers = status, code, headers
+
+    @property
+    def answer(self) -> Answer:
+        body = (
+            '<?xml version="1.0" encoding="UTF-8"?>\n'
+            f"<Error><Code>{escape(self.code)}</Code><Message>{escape(str(self))}</Message>"
+            "<RequestId>inlay</RequestId><HostId>inlay</HostId></Error>"
+        ).encode()
+        named = {name.replace("_", "-"): value for name, value in self.headers.items()}
+        return Answer(self.status, {"Content-Type": "application/xml", **named}, body)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`body` as sent; a HEAD answers with the headers of a body it does not have."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
 
 
 @dataclass(frozen=True)
 class Request:
-    """`bucket` and `key` are "" where the request is not about one; `body` is all of it."""
+    """`path` and `query_string` as sent; `headers` by lower-case names; `sent` is all of the body."""
 
     method: str
     path: str
-    query: Mapping[str, str]
-    environ: Environ = field(repr=False)
-    body: bytes = field(repr=False)
+    query_string: str
+    headers: Mapping[str, str] = field(repr=False)
+    sent: bytes = field(repr=False)
 
-    @classmethod
-    def of(cls, environ: Environ, body: bytes) -> Request:
-        # WSGI hands bytes over as Latin-1 text.
-        path = environ.get("PATH_INFO", "").encode("latin-1").decode("utf-8", "surrogateescape")
-        asked = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
-        query = {name: values[0] for name, values in asked.items()}
-        return cls(environ["REQUEST_METHOD"], path, query, environ, body)
+    @cached_property
+    def query(self) -> Mapping[str, str]:
+        asked = parse_qs(self.query_string, keep_blank_values=True)
+        return {name: values[0] for name, values in asked.items()}
 
     def header(self, name: str) -> str | None:
-        value = self.environ.get(f"HTTP_{name.upper().replace('-', '_')}")
-        return None if value is None else str(value)
+        return self.headers.get(name)
 
     @cached_property
     def scope(self) -> tuple[str, str]:
         """(service, region) of the signature; an unsigned request is taken for S3."""
-        found = re.search(
-            r"Credential=[^/]+/[^/]+/([^/]+)/([^/]+)/", self.header("authorization") or ""
-        )
+        signed = self.headers.get("authorization", "")
+        signed += f" Credential={self.query.get('X-Amz-Credential', '')},"
+        found = re.search(r"Credential=[^/]+/[^/]+/([^/]+)/([^/]+)/", signed)
         if found is not None:
             return found[2].lower(), found[1]
         return ("sqs" if self._target.startswith("AmazonSQS.") else "s3"), "us-east-1"
@@ -67,15 +104,27 @@ class Request:
 
     @property
     def _target(self) -> str:
-        return self.header("x-amz-target") or ""
+        return self.headers.get("x-amz-target", "")
+
+    @cached_property
+    def _place(self) -> tuple[str, str]:
+        """(bucket, key); "" where the request is not about one."""
+        path = unquote(self.path, errors="surrogateescape")[1:]
+        if self.service != "s3":
+            return "", ""
+        by_host = _BY_HOST.fullmatch(self.headers.get("host", "").partition(":")[0])
+        if by_host is not None:
+            return by_host["bucket"], path
+        bucket, _, key = path.partition("/")
+        return bucket, key
 
     @property
     def bucket(self) -> str:
-        return self.path[1:].partition("/")[0] if self.service == "s3" else ""
+        return self._place[0]
 
     @property
     def key(self) -> str:
-        return self.path[1:].partition("/")[2] if self.service == "s3" else ""
+        return self._place[1]
 
     @cached_property
     def copy_source(self) -> tuple[str, str, str | None] | None:
@@ -86,6 +135,22 @@ class Request:
         path, _, query = said.partition("?")
         bucket, _, key = unquote(path).lstrip("/").partition("/")
         return bucket, key, parse_qs(query).get("versionId", [None])[0]
+
+    @cached_property
+    def body(self) -> bytes:
+        """The body without its framing. Raises `S3Error` where a checksum or a length is wrong."""
+        found = self.sent
+        trailers: Mapping[str, str] = {}
+        if self.headers.get("x-amz-content-sha256", "").startswith("STREAMING-"):
+            found, trailers = _unchunked(self.sent)
+            length = self.headers.get("x-amz-decoded-content-length")
+            if length is not None and int(length) != len(found):
+                raise S3Error(400, "IncompleteBody", "The body has not the length it should have.")
+        for name, digest in _CHECKSUMS.items():
+            said = trailers.get(name) or self.headers.get(name)
+            if said is not None and base64.b64encode(digest(found)).decode() != said:
+                raise S3Error(400, "BadDigest", f"The {name} you specified did not match.")
+        return found
 
     @cached_property
     def operation(self) -> str:
@@ -109,7 +174,7 @@ class Request:
                 return "CopyObject" if copies else "PutObject"
             case "POST" if "uploads" in query:
                 return "CreateMultipartUpload"
-            case "POST":
+            case "POST" if "uploadId" in query:
                 return "CompleteMultipartUpload"
             case "DELETE":
                 return "AbortMultipartUpload" if "uploadId" in query else "DeleteObject"
@@ -128,29 +193,33 @@ class Request:
                 return "ListObjectsV2"
             case "POST" if "delete" in query:
                 return "DeleteObjects"
-        setting = next((name for name in query if not query[name]), "")
+        listing = {"prefix", "delimiter", "marker", "encoding-type"}
+        setting = next((name for name in query if not query[name] and name not in listing), "")
         return f"{self.method.title()}Bucket:{setting}".rstrip(":")
 
     @cached_property
     def json(self) -> dict[str, Any]:
-        found = json.loads(self.body or b"{}")
+        found = json.loads(self.sent or b"{}")
         return found if isinstance(found, dict) else {}
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """`body` as sent; a HEAD answers with the headers of a body it does not have."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes = b""
-
-
-def s3_error(status: int, code: str, message: str, **headers: str) -> Answer:
-    """An error as S3 words it."""
-    body = (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        f"<Error><Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
-        "<RequestId>inlay</RequestId><HostId>inlay</HostId></Error>"
-    ).encode()
-    return Answer(status, {"content-type": "application/xml", **headers}, body)
+def _unchunked(sent: bytes) -> tuple[bytes, Mapping[str, str]]:
+    """(body, trailing headers) of a body in chunks: `length[;chunk-signature=…]`, the bytes, a line end."""
+    pieces = []
+    at = 0
+    while True:  # ends with the chunk of length 0, or raises
+        line, found, _ = sent[at : at + 1024].partition(b"\r\n")
+        try:
+            length = int(line.partition(b";")[0], 16)
+        except ValueError:
+            length = -1
+        at += len(line) + 2
+        if not found or length < 0 or at + length > len(sent):
+            raise S3Error(400, "IncompleteBody", "The chunks of the body are not whole.")
+        if length == 0:
+            break
+        pieces.append(sent[at : at + length])
+        at += length + 2
+    lines = (line.partition(b":") for line in sent[at:].split(b"\r\n"))
+    trailers = {name.strip().lower().decode(): value.strip().decode() for name, _, value in lines}
+    return b"".join(pieces), trailers

@@ -35,8 +35,12 @@ def up(
         typer.Option(help="Keep the tables on this S3 server instead of the embedded one."),
     ] = None,
     auto_create: Annotated[
-        bool, typer.Option(help="The first file under ingest/<table>/ creates the table.")
-    ] = True,
+        bool,
+        typer.Option(
+            help="The first file under ingest/<table>/ creates the table; as the parameter AutoCreate of "
+            "the template, off unless said."
+        ),
+    ] = False,
     speed: Annotated[
         float, typer.Option(min=1, help="Run schedules this many times as often.")
     ] = 1.0,
@@ -48,13 +52,20 @@ def up(
             "whoever is on this machine's networks: they ask for no credentials."
         ),
     ] = "127.0.0.1",
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Keep what S3 holds in this directory; else it is gone afterwards."),
+    ] = None,
+    latency_ms: Annotated[
+        float, typer.Option(min=0, help="Make each S3 request take so much longer.")
+    ] = 0.0,
     processes: Annotated[int, typer.Option(min=1, help="Processes of each function.")] = 2,
     grace_days: Annotated[
         int, typer.Option(min=0, help="Days that garbage collection keeps unused objects.")
     ] = 7,
 ) -> None:
     """Start everything, print where it is, and keep it running until Ctrl-C."""
-    # Loaded here: it brings moto, which the other commands do not need.
+    # Imported here: it brings moto, which the other commands do not need.
     from inlay.local.stack import LocalOptions, LocalStack
 
     options = LocalOptions(
@@ -67,11 +78,18 @@ def up(
         schedule_speed=speed,
         port=port,
         host=host,
+        data_dir=data_dir,
+        latency_ms=latency_ms,
     )
     console = Console()
     stopped = threading.Event()
+
+    def stop(number: int, frame: object) -> None:
+        stopped.set()
+        signal.signal(number, signal.SIG_DFL)  # a second one waits for nothing
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
+        signal.signal(number, stop)
     with console.status("starting"):
         stack = LocalStack(options).start()
     try:
@@ -79,6 +97,10 @@ def up(
         table.add_row("S3", stack.endpoint_url)
         table.add_row("SQS", stack.sqs_endpoint_url)
         table.add_row("drop files at", f"s3://{stack.bucket}/ingest/<table>/")
+        if not auto_create:
+            table.add_row(
+                "", "a table is created first: inlay create …, or start with --auto-create"
+            )
         table.add_row("tables are at", f"s3://{stack.bucket}/tables/<table>")
         table.add_row("delete queue", stack.queue_url("DeleteQueue"))
         table.add_row("erase queue", stack.queue_url("EraseQueue"))
@@ -94,11 +116,14 @@ def up(
             highlight=False,
             soft_wrap=True,
         )
-        console.print("\nCtrl-C stops it; what the embedded S3 holds is gone then.")
+        kept = "is gone then" if data_dir is None else f"stays in {data_dir.resolve()}"
+        if endpoint_url is None:
+            console.print(f"\nCtrl-C stops it; what the embedded S3 holds {kept}.", soft_wrap=True)
+        else:
+            console.print("\nCtrl-C stops it.")
         stopped.wait()
     finally:
-        with console.status("stopping"):
-            stack.stop()
+        stack.stop(lambda part: console.print(f"stopping {part}"))
 
 
 app.command()(demo)

@@ -6,19 +6,22 @@ It listens on 127.0.0.1 only and speaks HTTP/1.1 to any `http://` endpoint.
     with FaultProxy(aws.endpoint_url, lambda request: "reset_after" if request.number == 3 else None) as p:
         S3Store("bucket", endpoint_url=p.endpoint_url)
 
-| fault | the server | the client |
+Each fault is one of the fates that a request can meet (`inlay.storage.faults.Fate`), in one of the ways in
+which the wire brings it about:
+
+| fault | fate | the client |
 |---|---|---|
-| `reset_before` | sees nothing | connection reset |
-| `reset_in_body` | sees nothing | connection reset after half of its body was taken |
-| `reset_after` | does it | connection reset, no answer |
-| `truncate` | does it | half of the answer's body, or of its head, then the end |
-| `stall` | does it | half of the answer's body, then nothing for `stall_seconds`, then a reset |
-| `slow` | does it | the answer in small pieces |
-| `duplicate` | does it twice | the second answer |
-| `late` | does it, after `stall_seconds` | connection reset at once |
-| `internal_error`, `slow_down` | sees nothing | 500, 503 SlowDown |
-| `conflict`, `expired` | sees nothing | 409, 400 ExpiredToken |
-| `late_listing` | does it | a listing without its last object |
+| `reset_before` | UNSENT | connection reset |
+| `reset_in_body` | UNSENT | connection reset after half of its body was taken |
+| `internal_error`, `slow_down`, `expired` | UNSENT | 500, 503 SlowDown, 400 ExpiredToken |
+| `conflict` | RACE | 409, of any request |
+| `reset_after` | LOST | connection reset, no answer |
+| `truncate` | LOST | half of the answer's body, or of its head, then the end |
+| `stall` | LOST | half of the answer's body, then nothing for `stall_seconds`, then a reset |
+| `late` | LATE | connection reset at once; the server does it after `stall_seconds` |
+| `duplicate` | TWICE | the second answer |
+| `slow` | DONE | the answer in small pieces |
+| `late_listing` | DONE | a listing without its last object |
 """
 
 from __future__ import annotations
@@ -30,12 +33,14 @@ import socketserver
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
 from types import TracebackType
 from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
+
+from inlay.storage.faults import Fate
 
 HOST: Final = "127.0.0.1"
 Fault = Literal[
@@ -54,6 +59,21 @@ Fault = Literal[
     "late_listing",
 ]
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
+FATES: Final[Mapping[Fault, Fate]] = {
+    "reset_before": Fate.UNSENT,
+    "reset_in_body": Fate.UNSENT,
+    "reset_after": Fate.LOST,
+    "truncate": Fate.LOST,
+    "stall": Fate.LOST,
+    "slow": Fate.DONE,
+    "duplicate": Fate.TWICE,
+    "late": Fate.LATE,
+    "internal_error": Fate.UNSENT,
+    "slow_down": Fate.UNSENT,
+    "conflict": Fate.RACE,
+    "expired": Fate.UNSENT,
+    "late_listing": Fate.DONE,
+}
 _ANSWERS: Final[Mapping[str, tuple[int, str, str]]] = {
     "internal_error": (500, "Internal Server Error", "InternalError"),
     "slow_down": (503, "Slow Down", "SlowDown"),
@@ -98,10 +118,17 @@ class _Ended(Exception):
 
 
 class FaultProxy:
-    """Serves from `with` on; `plan` is asked once for each request, by several threads."""
+    """Serves from `with` on; `plan` is asked once for each request, by several threads. Headers that are
+    `dropped` (in lower case) never reach the server: without `if-match` it is a store without that
+    condition."""
 
     def __init__(
-        self, endpoint_url: str, plan: Plan = lambda passing: None, *, stall_seconds: float = 0.2
+        self,
+        endpoint_url: str,
+        plan: Plan = lambda passing: None,
+        *,
+        stall_seconds: float = 0.2,
+        dropped: Sequence[str] = (),
     ) -> None:
         parts = urlsplit(endpoint_url)
         if parts.scheme != "http" or parts.hostname is None:
@@ -109,7 +136,9 @@ class FaultProxy:
         self.upstream = (parts.hostname, parts.port or 80)
         self.plan = plan
         self.stall_seconds = stall_seconds
+        self.dropped = tuple(dropped)
         self.passed: list[Passing] = []
+        self.faults: list[Fault] = []  # that were met, in order
         self._lock = threading.Lock()
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
@@ -126,6 +155,8 @@ class FaultProxy:
         fault = self.plan(passing)
         if fault == "late_listing" and not passing.is_listing:
             fault = None
+        if fault is not None:
+            self.faults.append(fault)
         return passing, fault
 
     def restart_count(self) -> None:
@@ -191,6 +222,8 @@ class _Connection(socketserver.BaseRequestHandler):
         if fields.get("expect", "").lower() == "100-continue":
             client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
             head = re.sub(rb"(?i)\r\nexpect:[^\r]*", b"", head)
+        for name in proxy.dropped:
+            head = re.sub(rb"(?i)\r\n%s:[^\r]*" % re.escape(name.encode()), b"", head)
         length = int(fields.get("content-length", "0"))
         if fault == "reset_in_body":
             _exactly(client, held, length // 2)

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote_plus
+from typing import TYPE_CHECKING
+
+from inlay.local.s3_events import event
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
     from mypy_boto3_sqs.client import SQSClient
 
 # SQS keeps a message 14 days at most: for an older file none would be left either.
-_OLDEST = timedelta(days=14)
+OLDEST_EVENT = timedelta(days=14)
 
 
 class LandingWatch:
@@ -39,43 +39,21 @@ class LandingWatch:
         """Announce what has landed since the last look; returns how many files."""
         with self._lock:
             count = 0
-            oldest = datetime.now(UTC) - _OLDEST
+            oldest = datetime.now(UTC) - OLDEST_EVENT
             pages = self._s3.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
                 for found in page.get("Contents", []):
                     key, etag = found["Key"], found["ETag"]
                     if self._announced.get(key) == etag or found["LastModified"] < oldest:
                         continue
-                    event = landing_event(
+                    landed = event(
                         self._bucket,
                         key,
                         size=found["Size"],
                         etag=etag.strip('"'),
-                        at=found["LastModified"],
+                        at_us=int(found["LastModified"].timestamp() * 1_000_000),
                     )
-                    self._sqs.send_message(QueueUrl=self._queue_url, MessageBody=json.dumps(event))
+                    self._sqs.send_message(QueueUrl=self._queue_url, MessageBody=json.dumps(landed))
                     self._announced[key] = etag
                     count += 1
             return count
-
-
-def landing_event(
-    bucket: str, key: str, *, size: int, etag: str, at: datetime
-) -> Mapping[str, Any]:
-    """S3's notification of one new object."""
-    return {
-        "Records": [
-            {
-                "eventVersion": "2.1",
-                "eventSource": "aws:s3",
-                "awsRegion": "us-east-1",
-                "eventTime": at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z"),
-                "eventName": "ObjectCreated:Put",
-                "s3": {
-                    "s3SchemaVersion": "1.0",
-                    "bucket": {"name": bucket, "arn": f"arn:aws:s3:::{bucket}"},
-                    "object": {"key": quote_plus(key), "size": size, "eTag": etag},
-                },
-            }
-        ]
-    }

@@ -85,9 +85,13 @@ class Pump:
         if self._schedules:
             self._run(self._keep_time, "schedules")
 
+    def stop_taking(self) -> None:
+        """Take no further batch and start no further run."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """End the threads; call it after the functions were stopped, so that none is waited for."""
-        self._stopping.set()
+        self.stop_taking()
         for thread in self._threads:
             thread.join()
 

@@ -1,8 +1,8 @@
 """The embedded S3 and SQS: an HTTP server on this machine, in this process or one of its own.
 
 Promise: `EmbeddedAws` is up when its block is entered and gone when it is left. It listens on
-127.0.0.1 only. Nothing is kept: buckets and queues live in memory and end with it. Moto's state
-belongs to the process, so a process runs one at a time.
+127.0.0.1 only. Buckets and queues live in memory and end with it, unless it has a `data_dir`, which keeps
+the buckets. Moto's queues belong to the process, so a process runs one server with SQS at a time.
 
     with EmbeddedAws() as aws:
         boto3.client("s3", endpoint_url=aws.endpoint_url)
@@ -20,22 +20,23 @@ import stat
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from http.client import responses
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Final
+from typing import Final
 
-from moto.server import MotoRequestHandler
-from werkzeug.serving import ThreadedWSGIServer
-
-from inlay.local import moto_s3
 from inlay.local.aws_app import AwsApp, LoggedRequest
-from inlay.local.aws_request import Answer, s3_error
+from inlay.local.aws_request import Answer, Request, S3Error
 
 HOST: Final = "127.0.0.1"
 REGION: Final = "us-east-1"
 SERVICES: Final = ("s3", "sqs")
 _PARENT_POLL_SECONDS: Final = 1.0
+# The size line of a chunk of a request.
+_LINE_BYTES: Final = 4_096
 _running = threading.Lock()
 
 
@@ -52,30 +53,46 @@ def environment(endpoint_url: str) -> Mapping[str, str]:
     }
 
 
-class _Handler(MotoRequestHandler):  # type: ignore[misc]
-    """Keeps connections open: werkzeug's own handler closes each, and lingers 10 ms over it."""
+class _Handler(BaseHTTPRequestHandler):
+    """Keeps connections open, as S3 does."""
 
+    server: _Server
     protocol_version = "HTTP/1.1"
     # Head and body go out as two writes; they must not wait for each other's acknowledgement.
     disable_nagle_algorithm = True
 
-    def run_wsgi(self) -> None:
-        environ = self.environ = self.make_environ()
-        if "wsgi.input_terminated" in environ:
-            body = environ["wsgi.input"].read()
-        else:
-            length = int(environ.get("CONTENT_LENGTH") or 0)
-            body = self.rfile.read(length)
-            if len(body) < length:
-                # The client died while it sent. S3 stores nothing of a request that did not arrive whole.
-                self.close_connection = True
-                return
+    def _serve(self) -> None:
+        body = self._body()
+        if body is None:
+            # The client died while it sent. S3 stores nothing of a request that did not arrive whole.
+            self.close_connection = True
+            return
+        path, _, query = self.path.partition("?")
+        headers = {name.lower(): value for name, value in self.headers.items()}
         try:
-            answer = self.server.aws(environ, body)
-        except Exception as error:  # the server must outlive any fault of moto's
-            print(f"{self.command} {self.path}: {error!r}", file=sys.stderr)
-            answer = s3_error(500, "InternalError", repr(error))
+            answer = self.server.aws(Request(self.command, path, query, headers, body))
+        except Exception:  # the server must outlive any fault of its own
+            traceback.print_exc()
+            words = f"{self.command} {self.path} failed in the embedded server"
+            answer = S3Error(500, "InternalError", words).answer
         self._send(answer)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815 - http.server's names
+
+    def _body(self) -> bytes | None:
+        """All of it, None if the connection ends before."""
+        if self.headers.get("transfer-encoding", "").lower() != "chunked":
+            length = int(self.headers.get("content-length") or 0)
+            body = self.rfile.read(length)
+            return body if len(body) == length else None
+        pieces = []
+        while line := self.rfile.readline(_LINE_BYTES):
+            length = int(line.partition(b";")[0], 16)
+            pieces.append(self.rfile.read(length))
+            self.rfile.readline(_LINE_BYTES)
+            if not length:
+                return b"".join(pieces)
+        return None
 
     def _send(self, answer: Answer) -> None:
         self.send_response(answer.status, responses.get(answer.status, ""))
@@ -84,36 +101,35 @@ class _Handler(MotoRequestHandler):  # type: ignore[misc]
             lower = name.lower()
             if lower in ("connection", "date", "server", "transfer-encoding"):
                 continue
-            # Only a HEAD says the length of a body it does not send.
-            if lower == "content-length":
-                if self.command != "HEAD":
-                    continue
-                sized = True
+            sized |= lower == "content-length"
             self.send_header(name, value)
-        if not sized and answer.status != 204:
+        if not sized and answer.status not in (204, 304):
             self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
         if answer.body and self.command != "HEAD":
             self.wfile.write(answer.body)
 
-    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """The access log is in memory, see `EmbeddedAws.requests`."""
 
 
-class _Server(ThreadedWSGIServer):
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128
+    # Clients keep connections open: nobody waits for them to end.
+    block_on_close = False
+
     def __init__(self, port: int, aws: AwsApp, host: str) -> None:
         self.aws = aws
-        super().__init__(host, port, _unused, handler=_Handler)
+        super().__init__((host, port), _Handler)
 
-
-def _unused(environ: Any, start_response: Any) -> Any:
-    raise AssertionError("unreachable: the handler calls AwsApp")
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that goes away in the middle is no fault."""
 
 
 class EmbeddedAws:
-    """S3 and SQS on 127.0.0.1; `port` 0 takes a free one, `latency_ms` delays each S3 request. With
-    another `host`, such as 0.0.0.0, containers of this machine reach it, and so does whoever is on its
-    networks: there are no credentials to know."""
+    """S3 and SQS on 127.0.0.1; `port` 0 takes a free one, `latency_ms` delays each S3 request,
+    `data_dir` keeps what S3 holds. With another `host`, such as 0.0.0.0, containers of this machine reach
+    it, and so does whoever is on its networks: there are no credentials to know."""
 
     def __init__(
         self,
@@ -122,24 +138,29 @@ class EmbeddedAws:
         port: int = 0,
         latency_ms: float = 0.0,
         host: str = HOST,
+        data_dir: Path | None = None,
     ) -> None:
         unknown = sorted(set(services) - set(SERVICES))
         if unknown:
             raise ValueError(f"no embedded {', '.join(unknown)}; there are {', '.join(SERVICES)}")
-        self._app = AwsApp(services, latency_ms=latency_ms)
+        self._services = services
+        self._latency_ms = latency_ms
+        self._data_dir = data_dir
         self._wanted_port = port
         self._host = host
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> EmbeddedAws:
-        if not _running.acquire(blocking=False):
-            raise RuntimeError("an embedded AWS is already running in this process")
+        alone = "sqs" in self._services
+        if alone and not _running.acquire(blocking=False):
+            raise RuntimeError("an embedded AWS with queues is already running in this process")
         try:
-            moto_s3.reset()
-            self._server = _Server(self._wanted_port, self._app, self._host)
+            app = AwsApp(self._services, latency_ms=self._latency_ms, data_dir=self._data_dir)
+            self._server = _Server(self._wanted_port, app, self._host)
         except BaseException:
-            _running.release()
+            if alone:
+                _running.release()
             raise
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="embedded-aws", daemon=True
@@ -153,9 +174,10 @@ class EmbeddedAws:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+        self._server.aws.close()
         self._server = self._thread = None
-        moto_s3.reset()
-        _running.release()
+        if "sqs" in self._services:
+            _running.release()
 
     def __enter__(self) -> EmbeddedAws:
         return self.start()
@@ -170,9 +192,15 @@ class EmbeddedAws:
 
     @property
     def endpoint_url(self) -> str:
+        self._running_app  # noqa: B018 - raises when it is not running
+        assert self._server is not None
+        return f"http://{HOST}:{self._server.server_port}"
+
+    @property
+    def _running_app(self) -> AwsApp:
         if self._server is None:
             raise RuntimeError("the embedded AWS is not running")
-        return f"http://{HOST}:{self._server.port}"
+        return self._server.aws
 
     def env(self) -> Mapping[str, str]:
         """The variables with which an SDK, here or in another process, finds this server."""
@@ -180,10 +208,10 @@ class EmbeddedAws:
 
     def requests(self, *, after: int = 0) -> Sequence[LoggedRequest]:
         """What was asked of the server, since request number `after`."""
-        return self._app.requests(after=after)
+        return self._running_app.requests(after=after)
 
     def forget_requests(self) -> None:
-        self._app.forget_requests()
+        self._running_app.forget_requests()
 
 
 # -- as a process ---------------------------------------------------------------------------------
@@ -194,6 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--latency-ms", type=float, default=0.0, help="delay of each S3 request")
     parser.add_argument("--host", default=HOST, help="0.0.0.0 lets containers in, and others")
+    parser.add_argument("--data-dir", type=Path, help="keeps what S3 holds; else it ends with this")
     parser.add_argument("--services", default=",".join(SERVICES), help="of s3 and sqs")
     options = parser.parse_args(arguments)
     done = threading.Event()
@@ -207,7 +236,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         threading.Thread(target=watch, args=(done,), daemon=True).start()
     services = [name for name in options.services.split(",") if name]
     with EmbeddedAws(
-        services, port=options.port, latency_ms=options.latency_ms, host=options.host
+        services,
+        port=options.port,
+        latency_ms=options.latency_ms,
+        host=options.host,
+        data_dir=options.data_dir,
     ) as aws:
         print(aws.endpoint_url, flush=True)
         done.wait()

@@ -18,8 +18,9 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -30,11 +31,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from inlay.errors import InvalidRequest, StoreUnavailable
 from inlay.local.aws_process import AwsProcess
-from inlay.local.landing import LandingWatch
+from inlay.local.landing import OLDEST_EVENT, LandingWatch
 from inlay.local.pump import Attached, Pump
 from inlay.local.runtime import FunctionPool, Invocation, find_emulator
+from inlay.local.s3_events import event
 from inlay.local.s3server import HOST
 from inlay.local.template import Queue, Template, find_template, load_template, read_body
+from inlay.storage.base import NULL_VERSION
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -56,7 +59,8 @@ class LocalOptions:
     `retry_seconds` is when a failed message comes back; `schedules` off means that compaction,
     rewriting and GC only run by `invoke`; `schedule_speed` 60 makes an hour a minute; `versioned`
     None means as the template says; `port` is the embedded server's (0: any), `host` where it listens,
-    `latency_ms` what each of its S3 requests takes longer; `home` is where logs go.
+    `latency_ms` what each of its S3 requests takes longer; `data_dir` keeps what the embedded S3 holds;
+    `home` is where logs go.
     """
 
     template: Path | None = None
@@ -70,6 +74,7 @@ class LocalOptions:
     port: int = 0
     latency_ms: float = 0.0
     host: str = HOST
+    data_dir: Path | None = None
     home: Path = Path(".inlay/local")
 
 
@@ -90,6 +95,7 @@ class LocalStack:
         self._cleanup = contextlib.ExitStack()
         self._queue_urls: dict[str, str] = {}
         self._watch: LandingWatch | None = None
+        self._say: Callable[[str], None] = lambda what: None
 
     # -- starting and stopping --------------------------------------------------------------------
 
@@ -108,6 +114,7 @@ class LocalStack:
                         port=self.options.port,
                         latency_ms=self.options.latency_ms,
                         host=self.options.host,
+                        data_dir=self.options.data_dir,
                     )
                 )
             except RuntimeError as error:
@@ -115,6 +122,7 @@ class LocalStack:
                     str(error),
                     next_step=f"Is port {self.options.port} taken? Choose another, or 0 for any",
                 ) from error
+            started.callback(lambda: self._say("S3 and SQS"))
             self.sqs_endpoint_url = self.aws.endpoint_url
             self.endpoint_url = self.options.endpoint_url or self.aws.endpoint_url
             self.s3 = self._client("s3", self.endpoint_url)
@@ -125,10 +133,15 @@ class LocalStack:
             self._start_pump(started)
             if self.options.endpoint_url:
                 self._start_watch(started)
+            elif self.options.data_dir is not None:
+                self._announce_kept()
             self._cleanup = started.pop_all()
         return self
 
-    def stop(self) -> None:
+    def stop(self, say: Callable[[str], None] | None = None) -> None:
+        """End everything; `say` is called with the name of each part before it is waited for."""
+        if say is not None:
+            self._say = say
         self._cleanup.close()
 
     def __enter__(self) -> LocalStack:
@@ -354,7 +367,7 @@ class LocalStack:
             # There is no Secrets Manager here; the variable below holds the key itself.
             "ErasureKey": "local",
         }
-        erasure_key = secrets.token_hex(32)
+        erasure_key = self._erasure_key()
         logs = {f.name: self.options.home / f"{f.name}.log" for f in self.template.functions}
         for log in logs.values():
             log.unlink(missing_ok=True)
@@ -375,6 +388,16 @@ class LocalStack:
             for function in self.template.functions
         }
 
+    def _erasure_key(self) -> str:
+        """Of this stack, and of every later one on the same data: receipts were made with it."""
+        if self.options.data_dir is None:
+            return secrets.token_hex(32)
+        path = self.options.data_dir / "erasure-key"
+        if not path.exists():
+            path.touch(mode=0o600)
+            path.write_text(secrets.token_hex(32))
+        return path.read_text()
+
     def _start_pump(self, started: contextlib.ExitStack) -> None:
         self._pump = Pump(
             sqs=self.sqs,
@@ -390,10 +413,34 @@ class LocalStack:
             schedule_speed=self.options.schedule_speed,
         )
         started.callback(self._pump.stop)
-        # Left in reverse: the functions are killed first, so that the pump waits for none of them.
+        started.callback(lambda: self._say("batches and schedules"))
+        # Left in reverse: the pump takes no more, then the functions are killed, so that it waits for
+        # none of them.
         for pool in self.functions.values():
             started.callback(pool.close)
+        started.callback(lambda: self._say("functions"))
+        started.callback(self._pump.stop_taking)
         self._pump.start()
+
+    def _announce_kept(self) -> None:
+        """Send the events of what waits in the landing zone from before: queues do not outlive a stop.
+        The ledger knows what was ingested."""
+        oldest = datetime.now(UTC) - OLDEST_EVENT
+        for rule in (n for n in self.template.bucket.notifications if not n.suffix):
+            pages = self.s3.get_paginator("list_object_versions")
+            for page in pages.paginate(Bucket=self.bucket, Prefix=rule.prefix):
+                for found in page.get("Versions", []):
+                    if found["IsLatest"] and found["LastModified"] >= oldest:
+                        version_id = found["VersionId"]
+                        landed = event(
+                            self.bucket,
+                            found["Key"],
+                            size=found["Size"],
+                            etag=found["ETag"].strip('"'),
+                            at_us=int(found["LastModified"].timestamp() * 1_000_000),
+                            version_id=None if version_id == NULL_VERSION else version_id,
+                        )
+                        self.send(rule.queue, landed)
 
     def _start_watch(self, started: contextlib.ExitStack) -> None:
         # Pointers are left to the schedule: listing all tables would cost more than it gives.

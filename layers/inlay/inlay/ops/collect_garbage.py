@@ -39,16 +39,16 @@ from inlay.ops.maintain.roots import (
     delete_objects,
     list_objects,
 )
-from inlay.ops.metadata.load import Loaded, load_pointer
-from inlay.plan.change import Change, Edit
+from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.plan.change import Change, ForgetExpirations, MoveBoundary
 from inlay.plan.erasure import LIFE_SECONDS, Waiting, landing_prefix
 from inlay.plan.maintain.roots import (
     CLOCK_MARGIN_SECONDS,
     GarbagePlan,
     Listed,
-    Sighting,
+    ListingFacts,
     Tally,
-    surely_before,
+    cutoff_with_margin,
 )
 from inlay.storage.base import DeleteFailure, Upload
 
@@ -94,7 +94,7 @@ class Found:
     young: int = 0
     unknown: tuple[str, ...] = ()
     unknown_count: int = 0
-    seen: Sighting = field(default_factory=Sighting)
+    seen: ListingFacts = field(default_factory=ListingFacts)
     failures: tuple[DeleteFailure, ...] = ()
 
     @classmethod
@@ -144,7 +144,7 @@ class Here:
 def collect_garbage(
     ctx: Context,
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     hands: Hands | None = None,
     grace_seconds: float | None = None,
     dry_run: bool = False,
@@ -206,7 +206,7 @@ def collect_garbage(
 
 def _collect(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     hands: Hands,
     grace_seconds: float | None,
     margin_us: int,
@@ -222,18 +222,21 @@ def _collect(
     boundary_us = max(loaded.date_us - grace_us, 0)
     roots = Roots(ctx, since_us)
     roots.add(loaded.state)
-    before_us = surely_before(boundary_us, margin_us)
+    before_us = cutoff_with_margin(boundary_us, margin_us)
     found = hands.look(roots, before_us)
     check_deletable(ctx, loaded.snapshot, found.seen, margin_us)
     uploads = _stale_uploads(ctx, before_us)
-    # An expiry's grace begins when a commit writes down that it was seen (`snapshot.observed`).
+    # An expiry's grace begins when a commit writes down that it was seen (`snapshot.with_open_times`).
     due = found.objects or uploads or loaded.has_open_times
     if dry_run or not due:
         return _result(loaded, found, roots, boundary_us, uploads=len(uploads), dry_run=dry_run)
 
     change = Change(
         operation="collect_garbage",
-        edit=Edit(boundary_us=boundary_us, forget_expired_before_us=since_us),
+        updates=(
+            MoveBoundary(boundary_us),
+            ForgetExpirations(since_us),
+        ),
     )
     base, loaded = loaded, expect_committed(ctx, commit(ctx, change, base=loaded)).loaded
     check_clocks(ctx, base.snapshot, found.seen, margin_us, now_us=loaded.date_us)
@@ -260,7 +263,7 @@ def _abort(ctx: Context, upload: Upload) -> int:
 
 
 def _result(
-    loaded: Loaded,
+    loaded: LoadedTable,
     found: Found,
     roots: Roots,
     boundary_us: int,

@@ -42,9 +42,11 @@ RETRY_SECONDS = 0.02
 
 
 class Clock(Protocol):
-    """Durations only. What time it *is*, is the store's business."""
+    """Durations; and what `now()` is in a condition. The time of commits is the store's business."""
 
     def monotonic(self) -> float: ...
+
+    def now_us(self) -> int: ...
 
     def sleep(self, seconds: float) -> None: ...
 
@@ -52,6 +54,9 @@ class Clock(Protocol):
 class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1_000
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -156,11 +161,11 @@ class Context:
 
     def write_once(self, relative: str, body: bytes) -> Stored:
         """Create an immutable object of the table, waiting between tries; see `storage.write_once`."""
+        return write_once(self.store, self.key(relative), body, before_retry=self.back_off)
 
-        def wait(tried: int) -> None:
-            self.clock.sleep(self.random.uniform(0, RETRY_SECONDS * 2**tried))
-
-        return write_once(self.store, self.key(relative), body, before_retry=wait)
+    def back_off(self, tried: int) -> None:
+        """Wait before a further try of something that is written once."""
+        self.clock.sleep(self.random.uniform(0, RETRY_SECONDS * 2**tried))
 
     def location(self, name: str) -> str:
         """The whole URI of what metadata names: relative to the table root, or whole already."""

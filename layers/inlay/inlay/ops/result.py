@@ -17,7 +17,8 @@ class WriteResult:
 
     `committed` False means nothing had to be done: applied before under the same request id (then
     `version` is where), or nothing matched. `deleted_rows` None: a constant-time delete does not know.
-    `requests` and `bytes_*` count what this call sent to the store and got from it.
+    `requests` and `bytes_*` count what this call sent to the store and got from it. `note` says in words
+    what was done otherwise than by default, and why.
     """
 
     operation: str
@@ -32,6 +33,7 @@ class WriteResult:
     added_bytes: int = 0
     duplicates: int = 0
     attempts: int = 1
+    note: str = ""
     usage: Usage = field(default_factory=lambda: Usage({}, 0, 0))
 
     @property

@@ -43,7 +43,7 @@ from inlay.parquet.read.statistics import absent_fields, group_stats, leaves_of,
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.write.partition import Split
 from inlay.plan.pruning.evidence import in_type
-from inlay.plan.pruning.prune import combine
+from inlay.plan.pruning.prune import combined_stats
 from inlay.plan.scan.scan import FileTask
 from inlay.plan.verify.soundness import column_of, contradictions
 from inlay.storage.base import ByteRange
@@ -93,7 +93,7 @@ def _footer_problems(objects: Objects, entry: DataFile, schema: Schema) -> Itera
         yield "file_unreadable", "a column chunk lies outside of the file"
     columns = locate_columns(arrow, schema)
     leaves = leaves_of(metadata, columns, schema, entry.stats)
-    whole = combine(
+    whole = combined_stats(
         (group_stats(metadata, n, leaves), metadata.row_group(n).num_rows)
         for n in range(metadata.num_row_groups)
     )

@@ -1,20 +1,22 @@
-"""Conditions and values as people write them: text to the format's own trees and back.
+"""Conditions and values as people write them: text to trees and back.
 
-`docs/format/predicates.md` is the grammar's reference.
+`docs/SQL.md` is the grammar's reference.
 """
 
-from inlay.format.assignment import Assignment, Assignments
+from inlay.format.expression import Assignment, Assignments, Condition
+from inlay.parse.calculate import parse_condition, parse_predicate
 from inlay.parse.grammar import MAX_TEXT
 from inlay.parse.setters import parse_assignments
 from inlay.parse.show import format_predicate, format_value
-from inlay.parse.where import parse_predicate
 
 __all__ = [
     "MAX_TEXT",
     "Assignment",
     "Assignments",
+    "Condition",
     "format_predicate",
     "format_value",
     "parse_assignments",
+    "parse_condition",
     "parse_predicate",
 ]

@@ -1,226 +1,105 @@
 """Text to syntax: the one SQL grammar, for WHERE and for the values of an update.
 
 Promise: `parse_text` either returns a syntax tree no deeper than MAX_DEPTH or raises InvalidPredicate
-with the offset of the place. It knows no schema: names and types are bound afterwards.
+with the offset of the place and, in words, what to do. It knows no schema: names and types are bound
+afterwards.
 
-LALR, so time is linear and the parser's stack is a list, not Python's. The text is bounded before
-anything looks at it. Errors describe what was found by its kind, never by its value: literals are
-people's data, and messages go to logs.
+One pass by operator precedence. The text is bounded before anything looks at it, and so is the stack.
+Words are reserved only where nothing else could tell them from a column: `end`, `date` or `case` may be
+columns. Errors describe what was found by its kind, never by its value: literals are people's data, and
+messages go to logs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from functools import cache
-from typing import Any, cast
+from difflib import get_close_matches
 
-from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken, v_args
-
-from inlay.errors import InvalidPredicate
+from inlay.errors import InvalidPredicate, InvalidRequest
 from inlay.format.binding import Flag, Number, Octets, Text
 from inlay.format.predicate import MAX_DEPTH
+from inlay.format.schema import Primitive, parse_primitive
 from inlay.parse.syntax import (
     Between,
     Calculation,
+    Call,
+    Case,
+    Cast,
     Compared,
+    Element,
     Given,
     Is,
     Joined,
     Matches,
+    Member,
     Name,
     Negated,
     OneOf,
     Syntax,
     children,
 )
-from inlay.parse.times import read_typed
+from inlay.parse.times import read_span, read_typed
 
 # Far above what people write and what a marker may hold; far below what parses noticeably long.
 MAX_TEXT = 64 * 1024
 
 KEYWORDS = ("AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE")
 
-# DATE, TIMESTAMP … are no keywords, because columns are called so: a name followed by a string is a
-# typed literal. What starts a comment in SQL is no pair of operators here; there are no comments.
-_GRAMMAR = r"""
-start: or_test
-?or_test: and_test (_OR and_test)*
-?and_test: not_test (_AND not_test)*
-?not_test: NOT not_test -> negation
-    | test
-?test: sum
-    | sum COMPARE sum -> comparison
-    | sum [NOT] BETWEEN sum _AND sum -> between
-    | sum [NOT] IN "(" sum ("," sum)* ")" -> one_of
-    | sum [NOT] LIKE sum [_ESCAPE STRING] -> matches
-    | sum IS [NOT] truth -> is_test
-?truth: NULL -> null
-    | TRUE -> true
-    | FALSE -> false
-?sum: product
-    | sum (PLUS | MINUS) product -> calculation
-?product: factor
-    | product (STAR | SLASH) factor -> calculation
-?factor: atom
-    | MINUS factor -> negative
-    | PLUS factor -> positive
-?atom: "(" or_test ")"
-    | NUMBER -> number
-    | STRING -> text
-    | HEX -> octets
-    | truth
-    | NAME STRING -> typed
-    | (NAME | QUOTED) ("." (NAME | QUOTED))* -> name
+# SQL's names of types, and ours. TIMESTAMP is in microseconds, as in most engines.
+TYPE_NAMES = {
+    "boolean": "bool",
+    "tinyint": "int8",
+    "smallint": "int16",
+    "int": "int32",
+    "integer": "int32",
+    "bigint": "int64",
+    "long": "int64",
+    "real": "float",
+    "text": "string",
+    "varchar": "string",
+    "bytes": "binary",
+    "blob": "binary",
+    "time": "time(us)",
+    "timestamp": "timestamp(us)",
+    "timestamptz": "timestamptz(us)",
+}
 
-COMPARE: /<=|>=|<>|!=|==|=|<|>/
-PLUS: "+"
-MINUS: /-(?!-)/
-STAR: "*"
-SLASH: /\/(?!\*)/
-NUMBER: /(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w.])/
-STRING: /'(?:[^']|'')*'/
-HEX.2: /[xX]'[^']*'/
-QUOTED: /"(?:[^"]|"")+"/
-NAME: /[^\W\d]\w*/
-%declare _OR _AND NOT BETWEEN IN LIKE _ESCAPE IS NULL TRUE FALSE
-%ignore /\s+/
-"""
-_UNSEEN = ("AND", "OR", "ESCAPE")  # tokens the tree does not need
+# Operators bind tighter the greater their power. AND and OR are joined flat; comparisons do not chain.
+_OR, _AND, _NOT, _TEST, _CONCAT, _SUM, _PRODUCT, _SIGN, _CAST = range(1, 10)
+_BINARY = {"||": _CONCAT, "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "%": _PRODUCT}
+_COMPARISONS = {o: o for o in ("=", "!=", "<", "<=", ">", ">=")} | {"<>": "!=", "==": "="}
+_TESTS = ("NOT", "BETWEEN", "IN", "LIKE", "ILIKE", "IS")
+# What can follow a value: `case` before one of these is a column.
+_FOLLOWING = (*_TESTS, "AND", "OR")
+_CONSTANTS = {"NULL": None, "TRUE": Flag(True), "FALSE": Flag(False)}
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)
+    | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w.]))
+    | (?P<bytes>[xX]'[^']*')
+    | (?P<string>'(?:[^']|'')*')
+    | (?P<quoted>"(?:[^"]|"")+")
+    | (?P<word>[^\W\d]\w*)
+    | (?P<sign><=|>=|<>|!=|==|\|\||::|[=<>+*%(),.\[\]]|-(?!-)|/(?!\*))""",
+    re.VERBOSE,
+)
 
 
-def _keyword(token: Token) -> Token:
-    word = token.upper()
-    if word in KEYWORDS:
-        token.type = f"_{word}" if word in _UNSEEN else word
-    return token
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str  # a group of _TOKEN, or "end"
+    text: str
+    at: int
 
+    @property
+    def word(self) -> str:
+        return self.text.upper() if self.kind == "word" else ""
 
-@v_args(inline=True)
-class _Build(Transformer[Token, Any]):
-    def start(self, found: Syntax) -> Syntax:
-        return found
-
-    def or_test(self, *parts: Syntax) -> Syntax:
-        return Joined("OR", parts, parts[0].at)
-
-    def and_test(self, *parts: Syntax) -> Syntax:
-        return Joined("AND", parts, parts[0].at)
-
-    def negation(self, word: Token, part: Syntax) -> Syntax:
-        return Negated(part, _at(word))
-
-    def comparison(self, left: Syntax, op: Token, right: Syntax) -> Syntax:
-        return Compared({"<>": "!=", "==": "="}.get(op, str(op)), left, right, _at(op))
-
-    def between(
-        self, operand: Syntax, negated: Token | None, word: Token, low: Syntax, high: Syntax
-    ) -> Syntax:
-        return Between(operand, low, high, negated is not None, _at(word))
-
-    def one_of(self, operand: Syntax, negated: Token | None, word: Token, *items: Syntax) -> Syntax:
-        return OneOf(operand, items, negated is not None, _at(word))
-
-    def matches(
-        self,
-        operand: Syntax,
-        negated: Token | None,
-        word: Token,
-        pattern: Syntax,
-        escape: Token | None,
-    ) -> Syntax:
-        quoted = None if escape is None else _unquote(escape)
-        return Matches(operand, pattern, quoted, negated is not None, _at(word))
-
-    def is_test(self, operand: Syntax, word: Token, negated: Token | None, what: Given) -> Syntax:
-        flag = what.value.value if isinstance(what.value, Flag) else None
-        return Is(operand, flag, negated is not None, _at(word))
-
-    def calculation(self, left: Syntax, op: Token, right: Syntax) -> Syntax:
-        return Calculation(str(op), left, right, _at(op))
-
-    def negative(self, sign: Token, operand: Syntax) -> Syntax:
-        if isinstance(operand, Given) and isinstance(operand.value, Number):
-            return Given(Number(operand.value.value.copy_negate()), _at(sign))
-        # From minus zero, not from zero: 0.0 - 0.0 is 0.0, and the opposite of 0.0 is -0.0.
-        return Calculation("-", Given(Number(Decimal("-0")), _at(sign)), operand, _at(sign))
-
-    def positive(self, sign: Token, operand: Syntax) -> Syntax:
-        return operand
-
-    def number(self, token: Token) -> Syntax:
-        try:
-            return Given(Number(Decimal(str(token))), _at(token))
-        except InvalidOperation:
-            raise _Misread("a number has an exponent out of any range", _at(token)) from None
-
-    def text(self, token: Token) -> Syntax:
-        return Given(Text(_unquote(token)), _at(token))
-
-    def octets(self, token: Token) -> Syntax:
-        try:
-            return Given(Octets(bytes.fromhex(token[2:-1])), _at(token))
-        except ValueError:
-            raise _Misread(
-                "X'…' holds something that is not pairs of hex digits", _at(token)
-            ) from None
-
-    def null(self, token: Token) -> Syntax:
-        return Given(None, _at(token))
-
-    def true(self, token: Token) -> Syntax:
-        return Given(Flag(True), _at(token))
-
-    def false(self, token: Token) -> Syntax:
-        return Given(Flag(False), _at(token))
-
-    def typed(self, kind: Token, token: Token) -> Syntax:
-        try:
-            return Given(read_typed(kind.upper(), _unquote(token)), _at(token))
-        except ValueError as error:
-            raise _Misread(str(error), _at(kind)) from None
-
-    def name(self, *parts: Token) -> Syntax:
-        found = tuple(
-            (_unquote(part) if part.type == "QUOTED" else str(part), part.type == "QUOTED")
-            for part in parts
-        )
-        return Name(found, _at(parts[0]))
-
-
-class _Misread(Exception):
-    """A token that is well-formed to the lexer and still means nothing."""
-
-    def __init__(self, message: str, at: int) -> None:
-        self.message = message
-        self.at = at
-        super().__init__(message)
-
-
-def _at(token: Token) -> int:
-    return token.start_pos or 0
-
-
-def _unquote(token: Token) -> str:
-    quote = token[0]
-    return token[1:-1].replace(quote * 2, quote)
-
-
-@cache
-def _parser() -> Lark:
-    callbacks: dict[str, Callable[[Token], Token]] = {"NAME": _keyword}
-    return Lark(
-        _GRAMMAR,
-        parser="lalr",
-        lexer="basic",
-        maybe_placeholders=True,
-        transformer=_Build(),
-        lexer_callbacks=callbacks,
-    )
-
-
-# -- parsing --------------------------------------------------------------------------------------
+    def __str__(self) -> str:
+        named = {"string": "a string", "number": "a number", "bytes": "bytes"}
+        return named.get(self.kind) or self.text[:40]
 
 
 def parse_text(text: str) -> Syntax:
@@ -236,19 +115,399 @@ def parse_text(text: str) -> Syntax:
         raise InvalidPredicate("the text holds half of a surrogate pair") from None
     if not text.strip():
         raise InvalidPredicate("the text is empty", next_step="Write TRUE to mean every row")
-    _check_nesting(text)
-    try:
-        found = _parser().parse(text)
-    except UnexpectedCharacters as error:
-        raise _unreadable(text, error.pos_in_stream or 0) from None
-    except UnexpectedToken as error:
-        raise _unexpected(text, error.token, error.accepts or error.expected) from None
-    except _Misread as error:
-        raise InvalidPredicate(error.message, text=text, position=error.at) from None
-    # The embedded transformer makes the parser return what `start` returns, not a tree.
-    root = cast(Syntax, found)
+    parser = _Parser(text)
+    root = parser.expression(0)
+    if parser.token.kind != "end":
+        raise parser.trailing()
     _check_depth(text, root)
     return root
+
+
+def parse_type(text: str) -> Primitive:
+    """`decimal(12,2)`, `bigint`, `double precision`, `varchar(20)`. Raises InvalidRequest."""
+    name = re.sub(r"\s+", " ", text.strip().lower())
+    name = re.sub(r"\s*([(),])\s*", r"\1", name)
+    name = name.replace("numeric(", "decimal(").replace("double precision", "double")
+    name = name.replace("timestamp with time zone", "timestamptz")
+    if name.startswith(("varchar(", "char(")):
+        name = "string"
+    return parse_primitive(TYPE_NAMES.get(name, name))
+
+
+def _tokens(text: str) -> list[_Token]:
+    found: list[_Token] = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise _unreadable(text, at)
+        if match.lastgroup != "space":
+            found.append(_Token(match.lastgroup or "", match[0], at))
+        at = match.end()
+    found.append(_Token("end", "", len(text.rstrip())))
+    return found
+
+
+class _Parser:
+    """One text. `token` is the next one; nothing behind it is looked at again."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = _tokens(text)
+        self.place = 0
+        self.depth = 0
+
+    @property
+    def token(self) -> _Token:
+        return self.tokens[self.place]
+
+    def take(self) -> _Token:
+        found = self.token
+        self.place += 1
+        return found
+
+    def takes(self, sign: str) -> bool:
+        """Whether `sign` or the word `sign` is next; it is taken then."""
+        if (self.token.kind == "sign" and self.token.text == sign) or self.token.word == sign:
+            self.place += 1
+            return True
+        return False
+
+    # -- operators ----------------------------------------------------------------------------
+
+    def expression(self, least: int) -> Syntax:
+        """What stands here, up to an operator that binds less than `least`."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise _too_deep(self.text, self.token.at)
+        found = self.operand(least)
+        tested = False
+        while True:
+            token = self.token
+            word = token.word
+            if token.kind == "sign" and token.text in _BINARY:
+                power = _BINARY[token.text]
+                if power < least:
+                    break
+                self.take()
+                found = Calculation(token.text, found, self.expression(power + 1), token.at)
+            elif (token.kind == "sign" and token.text in _COMPARISONS) or word in _TESTS:
+                if least > _TEST:
+                    break
+                if tested:
+                    raise self.error(
+                        token,
+                        f"{token} does not fit here: a comparison cannot be compared again",
+                        "Join two comparisons with AND, or put one in parentheses",
+                    )
+                found = self.test(found)
+                tested = True
+            elif word in ("AND", "OR"):
+                power = _AND if word == "AND" else _OR
+                if power < least:
+                    break
+                parts = [found]
+                while self.takes(word):
+                    parts.append(self.expression(power + 1))
+                found = Joined(word, tuple(parts), parts[0].at)
+            else:
+                break
+        self.depth -= 1
+        return found
+
+    def test(self, operand: Syntax) -> Syntax:
+        token = self.take()
+        if token.kind == "sign":
+            right = self.expression(_TEST + 1)
+            return Compared(_COMPARISONS[token.text], operand, right, token.at)
+        if token.word == "IS":
+            return self.is_test(operand, token)
+        negated = token.word == "NOT"
+        word = self.take() if negated else token
+        match word.word:
+            case "BETWEEN":
+                low = self.expression(_TEST + 1)
+                if not self.takes("AND"):
+                    raise self.missing("AND and a second value, which BETWEEN needs,")
+                return Between(operand, low, self.expression(_TEST + 1), negated, word.at)
+            case "IN":
+                return OneOf(operand, self.listed(), negated, word.at)
+            case "LIKE" | "ILIKE":
+                pattern = self.expression(_TEST + 1)
+                escape = None
+                if self.takes("ESCAPE"):
+                    if self.token.kind != "string":
+                        raise self.missing("a character in quotes after ESCAPE")
+                    escape = _unquote(self.take().text)
+                any_case = word.word == "ILIKE"
+                return Matches(operand, pattern, escape, negated, word.at, any_case)
+        self.place -= 1
+        raise self.missing("BETWEEN, IN, LIKE or ILIKE after NOT")
+
+    def is_test(self, operand: Syntax, word: _Token) -> Syntax:
+        negated = self.takes("NOT")
+        if self.token.word not in _CONSTANTS:
+            raise self.missing("NULL, TRUE or FALSE after IS")
+        what = _CONSTANTS[self.take().word]
+        return Is(operand, None if what is None else what.value, negated, word.at)
+
+    def listed(self) -> tuple[Syntax, ...]:
+        opened = self.token
+        if not self.takes("("):
+            raise self.missing("a list in parentheses after IN")
+        if self.token.word == "SELECT":
+            raise self.error(
+                self.token,
+                "subqueries are not supported",
+                "Run the query first, and write its result; for many values use keys=",
+            )
+        return self.arguments(opened)
+
+    def arguments(self, opened: _Token) -> tuple[Syntax, ...]:
+        """Values up to the closing parenthesis, at least one."""
+        found = [self.expression(0)]
+        while self.takes(","):
+            found.append(self.expression(0))
+        self.close(opened)
+        return tuple(found)
+
+    def close(self, opened: _Token) -> None:
+        if self.takes(")" if opened.text == "(" else "]"):
+            return
+        if self.token.kind == "end":
+            raise self.error(opened, f"the {opened.text} that opens here is not closed", "Close it")
+        raise self.trailing()
+
+    # -- values -------------------------------------------------------------------------------
+
+    def operand(self, least: int) -> Syntax:
+        """A value with what stands before it (NOT, signs) and behind it (`::type`, `[…]`)."""
+        before: list[_Token] = []
+        while least <= _NOT and self.token.word == "NOT":
+            before.append(self.take())
+        if before:
+            found = self.expression(_NOT)
+        else:
+            while self.token.kind == "sign" and self.token.text in "+-":
+                before.append(self.take())
+            found = self.behind(self.value())
+        for token in reversed(before):
+            found = _signed(token, found)
+        return found
+
+    def behind(self, found: Syntax) -> Syntax:
+        while True:
+            token = self.token
+            if self.takes("["):
+                index = self.expression(0)
+                self.close(token)
+                found = Element(found, index, token.at)
+            elif self.takes("::"):
+                found = Cast(found, self.type(token), token.at)
+            elif isinstance(found, Element | Member) and self.takes("."):
+                if self.token.kind not in ("word", "quoted"):
+                    raise self.missing("the name of a field after the point")
+                name = self.take()
+                found = Member(found, _named(name)[0], name.kind == "quoted", name.at)
+            else:
+                return found
+
+    def value(self) -> Syntax:
+        token = self.token
+        if token.kind == "word":
+            return self.worded(token)
+        self.take()
+        match token.kind, token.text:
+            case "number", text:
+                try:
+                    return Given(Number(Decimal(text)), token.at)
+                except InvalidOperation:
+                    raise self.error(token, "a number has an exponent out of any range") from None
+            case "string", text:
+                return Given(Text(_unquote(text)), token.at)
+            case "bytes", text:
+                try:
+                    return Given(Octets(bytes.fromhex(text[2:-1])), token.at)
+                except ValueError:
+                    raise self.error(
+                        token, "X'…' holds something that is not pairs of hex digits"
+                    ) from None
+            case "quoted", _:
+                return self.name(token)
+            case "sign", "(":
+                found = self.expression(0)
+                self.close(token)
+                return found
+        self.place -= 1
+        raise self.missing("a column or a value")
+
+    def worded(self, token: _Token) -> Syntax:
+        """What begins with a word: a constant, CASE, a typed literal, a function or a column."""
+        word, following = token.word, self.tokens[self.place + 1]
+        if word in _CONSTANTS:
+            self.take()
+            return Given(_CONSTANTS[word], token.at)
+        if word in KEYWORDS:
+            raise self.missing("a column or a value")
+        if word == "SELECT":
+            raise self.error(
+                token, "subqueries are not supported", "Run the query first, and write its result"
+            )
+        self.take()
+        if word == "CASE" and _begins_a_value(following):
+            return self.case(token)
+        if following.kind == "string":
+            return self.typed(token, self.take().at, _unquote(following.text))
+        if word == "INTERVAL" and following.kind == "number":
+            count, unit = self.take(), self.take()
+            return self.typed(token, count.at, f"{count.text} {unit.text}")
+        if following.kind == "sign" and following.text == "(":
+            return self.call(token)
+        return self.name(token)
+
+    def typed(self, kind: _Token, at: int, text: str) -> Syntax:
+        try:
+            return Given(
+                read_span(text) if kind.word == "INTERVAL" else read_typed(kind.word, text), at
+            )
+        except ValueError as error:
+            raise self.error(kind, str(error)) from None
+
+    def name(self, first: _Token) -> Syntax:
+        parts = [_named(first)]
+        while self.takes("."):
+            if self.token.kind not in ("word", "quoted"):
+                raise self.missing("the name of a field after the point")
+            parts.append(_named(self.take()))
+        return Name(tuple(parts), first.at)
+
+    def case(self, token: _Token) -> Syntax:
+        subject = None if self.token.word == "WHEN" else self.expression(0)
+        branches: list[tuple[Syntax, Syntax]] = []
+        while True:
+            when = self.token
+            if not self.takes("WHEN"):
+                break
+            condition = self.expression(0)
+            if subject is not None:
+                condition = Compared("=", subject, condition, when.at)
+            if not self.takes("THEN"):
+                raise self.missing("THEN and a value, which WHEN needs,")
+            branches.append((condition, self.expression(0)))
+        if not branches:
+            raise self.missing("WHEN, which CASE needs,")
+        otherwise: Syntax = Given(None, token.at)
+        if self.takes("ELSE"):
+            otherwise = self.expression(0)
+        if not self.takes("END"):
+            raise self.missing("END, which closes CASE,")
+        return Case(tuple(branches), otherwise, token.at)
+
+    def call(self, token: _Token) -> Syntax:
+        opened = self.take()
+        if token.word == "CAST":
+            operand = self.expression(0)
+            if not self.takes("AS"):
+                raise self.missing("AS and a type, which CAST needs,")
+            found: Syntax = Cast(operand, self.type(token), token.at)
+            self.close(opened)
+            return found
+        if token.word == "EXTRACT":
+            part = self.take()
+            if not self.takes("FROM"):
+                raise self.missing("FROM, as in EXTRACT(year FROM x),")
+            found = Call(part.word, (self.expression(0),), token.at)
+            self.close(opened)
+            return found
+        if self.takes(")"):
+            return Call(token.word, (), token.at)
+        if self.takes("*"):
+            raise self.error(
+                token,
+                f"{token.word} is over many rows: a condition looks at one",
+                "Read the rows, and count or sum them with DuckDB or Polars",
+            )
+        return Call(token.word, self.arguments(opened), token.at)
+
+    def type(self, before: _Token) -> Primitive:
+        """A type: words, and arguments in parentheses."""
+        start, first = self.place, self.token
+        while self.token.kind == "word":
+            self.take()
+            if self.tokens[self.place - 1].word not in ("DOUBLE", "TIMESTAMP", "WITH", "TIME"):
+                break
+        end = self.place
+        if self.token.text == "(" and self.token.kind == "sign":
+            while self.token.kind != "end" and self.token.text != ")":
+                self.take()
+            self.takes(")")
+            end = self.place
+        text = " ".join(token.text for token in self.tokens[start:end])
+        try:
+            return parse_type(text)
+        except InvalidRequest:
+            raise self.error(
+                first if start < end else before,
+                "there is no such type" if start < end else "a type is missing here",
+                "Types: bool, tinyint, smallint, int, bigint, float, double, decimal(p,s), string, "
+                "binary, date, time, timestamp, timestamptz",
+            ) from None
+
+    # -- errors -------------------------------------------------------------------------------
+
+    def error(self, token: _Token, message: str, next_step: str = "") -> InvalidPredicate:
+        return InvalidPredicate(message, text=self.text, position=token.at, next_step=next_step)
+
+    def missing(self, what: str) -> InvalidPredicate:
+        what = what.rstrip(",")
+        if self.token.kind == "end":
+            return self.error(self.token, f"the text ends where {what} should follow")
+        return self.error(self.token, f"{self.token} does not fit here: {what} should stand before")
+
+    def trailing(self) -> InvalidPredicate:
+        """Something stands where the text could have ended."""
+        token, step = self.token, "Join two conditions with AND or OR"
+        before = self.tokens[self.place - 1]
+        if token.text in (")", "]"):
+            step = "Open it, or leave it out"
+        elif token.word in ("SIMILAR", "REGEXP", "RLIKE", "GLOB"):
+            step = "LIKE and ILIKE know % and _; CONTAINS looks for a text"
+        elif token.text == ",":
+            step = "A list stands in parentheses: x IN (1, 2)"
+        elif before.kind == "word" and token.kind == "number":
+            step = "A comparison such as = is missing between them"
+        elif token.kind == "word" and (near := get_close_matches(token.word, _FOLLOWING, n=1)):
+            step = f"Did you mean {near[0]}?"
+        elif token.kind == "string" and before.kind == "string":
+            step = "Inside a string, write '' for one '"
+        return self.error(token, f"{token} does not fit here: what stands before is complete", step)
+
+
+def _signed(token: _Token, operand: Syntax) -> Syntax:
+    if token.word == "NOT":
+        return Negated(operand, token.at)
+    if token.text == "+":
+        return operand
+    if isinstance(operand, Given) and isinstance(operand.value, Number):
+        return Given(Number(operand.value.value.copy_negate()), token.at)
+    # From minus zero, not from zero: 0.0 - 0.0 is 0.0, and the opposite of 0.0 is -0.0.
+    return Calculation("-", Given(Number(Decimal("-0")), token.at), operand, token.at)
+
+
+def _begins_a_value(token: _Token) -> bool:
+    if token.kind == "word":
+        return token.word not in _FOLLOWING
+    return token.kind in ("quoted", "string", "number", "bytes") or token.text == "("
+
+
+def _named(token: _Token) -> tuple[str, bool]:
+    quoted = token.kind == "quoted"
+    return (_unquote(token.text) if quoted else token.text), quoted
+
+
+def _unquote(token: str) -> str:
+    quote = token[0]
+    return token[1:-1].replace(quote * 2, quote)
 
 
 def _check_depth(text: str, root: Syntax) -> None:
@@ -270,25 +529,8 @@ def _too_deep(text: str, at: int) -> InvalidPredicate:
     )
 
 
-def _check_nesting(text: str) -> None:
-    """Refuses by position what would nest deeper than a predicate may; quoted parts are skipped."""
-    depth, quote = 0, ""
-    for at, character in enumerate(text):
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in "'\"":
-            quote = character
-        elif character in "()":
-            depth += 1 if character == "(" else -1
-            if depth > MAX_DEPTH:
-                raise _too_deep(text, at)
-
-
 def _unreadable(text: str, at: int) -> InvalidPredicate:
     found = text[at]
-    lacked = _lacked(text, at)
-    if lacked is not None:
-        return lacked
     if found in "'\"":
         return InvalidPredicate(
             f"a {'string' if found == chr(39) else 'quoted name'} that starts here is not closed",
@@ -297,81 +539,17 @@ def _unreadable(text: str, at: int) -> InvalidPredicate:
             next_step=f"Close it with {found}; inside, write {found}{found} for one {found}",
         )
     if found.isdigit() or found == ".":
-        return InvalidPredicate("what starts here is no number", text=text, position=at)
+        return InvalidPredicate("this is not a number", text=text, position=at)
+    steps = {
+        "`": "Quote names with double quotes",
+        "-": "There are no comments; write - - or parentheses for two signs",
+        "/": "There are no comments",
+        ";": "One condition is asked for: leave out the ;",
+        "~": "LIKE and ILIKE know % and _",
+    }
     return InvalidPredicate(
         f"the character {found!r} means nothing here",
         text=text,
         position=at,
-        next_step="Quote names with double quotes" if found == "`" else "",
+        next_step=steps.get(found, ""),
     )
-
-
-_KINDS = {
-    "NAME": "a column",
-    "QUOTED": "a column",
-    "STRING": "a literal",
-    "NUMBER": "a literal",
-    "HEX": "a literal",
-    "NULL": "a literal",
-    "TRUE": "a literal",
-    "FALSE": "a literal",
-    "COMPARE": "a comparison",
-    "LPAR": "(",
-    "RPAR": ")",
-    "COMMA": ",",
-    "DOT": ".",
-    "$END": "the end",
-}
-_HIDDEN = {"PLUS", "MINUS", "STAR", "SLASH", "DOT"}  # true, and no help
-
-
-_READ_AND_FILTER = (
-    "Read the rows by what can be said, and filter them with pyarrow, DuckDB or Polars"
-)
-# What people write and this grammar lacks, by the word that does not fit.
-_LACKED = {
-    "ILIKE": ("ILIKE is not supported", "LIKE tells cases apart. " + _READ_AND_FILTER),
-    "WHEN": ("CASE is not supported", _READ_AND_FILTER),
-    "SIMILAR": ("SIMILAR TO is not supported", "LIKE knows % and _. " + _READ_AND_FILTER),
-    "SELECT": ("subqueries are not supported", "Run the query first, and write its result"),
-}
-
-
-def _lacked(text: str, at: int) -> InvalidPredicate | None:
-    """In words, where what stands at `at` is SQL that this grammar lacks."""
-    before, rest = text[:at].rstrip(), text[at:]
-    called = re.search(r"([^\W\d]\w*)$", before)
-    word = re.match(r"\w+", rest)
-    if rest.startswith("(") and called and called[1].upper() not in KEYWORDS:
-        name = called[1].upper()
-        found = ("CAST is not supported", "Write the literal in the column's type")
-        if name != "CAST":
-            found = (f"functions such as {name} are not supported here", _READ_AND_FILTER)
-    elif rest.startswith("|"):
-        found = ("|| is not supported here", _READ_AND_FILTER)
-    elif rest.startswith("["):
-        found = (
-            "elements of lists and maps cannot be named here",
-            "Name a field of a struct by its path: a.b",
-        )
-    elif word and word[0].upper() in _LACKED:
-        found = _LACKED[word[0].upper()]
-    else:
-        return None
-    return InvalidPredicate(found[0], text=text, position=at, next_step=found[1])
-
-
-def _unexpected(text: str, token: Token, expected: Iterable[str]) -> InvalidPredicate:
-    lacked = None if token.type == "$END" else _lacked(text, _at(token))
-    if lacked is not None:
-        return lacked
-    wanted = {_KINDS.get(name, name.lstrip("_")) for name in expected if name not in _HIDDEN}
-    options = ", ".join(sorted(wanted)) or "an operator"
-    if token.type == "$END":
-        found, at = "the text ends", len(text.rstrip())
-    else:
-        found = {"STRING": "a string", "NUMBER": "a number", "HEX": "bytes"}.get(
-            token.type, str(token)[:40]
-        )
-        found, at = f"{found} does not fit", _at(token)
-    return InvalidPredicate(f"{found} here; expected {options}", text=text, position=at)

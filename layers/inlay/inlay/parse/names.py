@@ -1,8 +1,7 @@
-"""Names to fields, as people write them.
+"""Names to fields, as users write them.
 
-Promise: an exact match wins; an unquoted name also matches in another case if only one column does;
-a quoted name never does. A path goes through structs only. Whatever does not resolve says which names
-are near.
+Promise: an exact match wins; an unquoted name also matches in another case if exactly one column does; a
+quoted name never does. A path goes through structs only. The error for an unknown name lists similar names.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _SHOWN = 8  # names listed in an error
 
 
 def resolve(name: Name, schema: Schema, text: str) -> Field:
-    """The field a name means; InvalidPredicate, pointing at it, otherwise."""
+    """The field that a name refers to. Raises InvalidPredicate, pointing at it."""
     fields, found = schema.fields, None
     for depth, (part, quoted) in enumerate(name.parts):
         found = _pick(fields, part, quoted, name, text)
@@ -27,10 +26,10 @@ def resolve(name: Name, schema: Schema, text: str) -> Field:
         if isinstance(found.type, Struct):
             fields = found.type.fields
         elif depth + 1 < len(name.parts):
-            raise _error(name, text, f"column {part!r} is no struct: a path cannot go into it")
+            raise _error(name, text, f"column {part!r} is not a struct: it has no fields to name")
     if found is not None:
         return found
-    whole = schema.column(_spelled(name))  # a column whose own name has dots
+    whole = schema.column(_spelled(name))  # a column whose own name contains dots
     if whole is not None:
         return whole
     raise _error(name, text, f"there is no column {_spelled(name)[:80]!r}", _near(name, schema))
@@ -45,7 +44,9 @@ def _pick(
     alike = [f for f in fields if f.name.casefold() == part.casefold()]
     if len(alike) > 1:
         names = ", ".join(f'"{f.name}"' for f in alike[:_SHOWN])
-        raise _error(name, text, f"{part!r} may mean {names}", "Write the exact name in quotes")
+        raise _error(
+            name, text, f"{part!r} is ambiguous: {names}", "Write the exact name in quotes"
+        )
     return alike[0] if alike else None
 
 
@@ -68,7 +69,7 @@ def _error(name: Name, text: str, message: str, next_step: str = "") -> InvalidP
 
 
 def quote_path(path: tuple[str, ...]) -> str:
-    """A path as `resolve` reads it back."""
+    """A path in the form that `resolve` reads."""
     return ".".join(_quote(part) for part in path)
 
 

@@ -1,4 +1,4 @@
-"""How people write a partitioning: `day(ts)`, `bucket(16, id)`, `truncate(4, name)`, or a column's name.
+"""Partitionings as users write them: `day(ts)`, `bucket(16, id)`, `truncate(4, name)`, or a column's name.
 
 Promise: `partition_fields(spec_text(spec, schema), schema)` has the sources and transforms of `spec`.
 """
@@ -21,7 +21,7 @@ from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import PartitionField, PartitionSpec
 
 _CALL = re.compile(r"([a-z]+)\(\s*(?:([0-9]+)\s*,\s*)?(.+?)\s*\)", re.IGNORECASE | re.DOTALL)
-# As Spark's DDL has them.
+# As in Spark's DDL.
 _PLURALS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
 
 
@@ -34,13 +34,13 @@ def partition_fields(texts: Sequence[str], schema: Schema) -> tuple[PartitionFie
     for text in texts:
         made = _field(text.strip(), schema)
         if any((f.source, f.transform) == (made.source, made.transform) for f in found):
-            raise InvalidRequest(f"the table is partitioned twice by {text.strip()[:100]}")
+            raise InvalidRequest(f"the partitioning lists {text.strip()[:100]} twice")
         found.append(made)
     return tuple(found)
 
 
 def split_fields(text: str) -> tuple[str, ...]:
-    """`"day(ts), bucket(16, id)"` → its two fields: commas within brackets belong to one.
+    """`"day(ts), bucket(16, id)"` → its two fields; commas within brackets do not separate.
 
     >>> split_fields("day(ts), bucket(16, id)")
     ('day(ts)', 'bucket(16, id)')
@@ -73,7 +73,7 @@ def _field(text: str, schema: Schema) -> PartitionField:
 
 def _parsed(text: str, schema: Schema) -> tuple[Transform, str]:
     match = _CALL.fullmatch(text)
-    # A column may be called like a transform, of no column.
+    # A column may have the name of a transform.
     just_a_name = match is None or (
         schema.column(match[3]) is None and schema.column(text) is not None
     )
@@ -107,7 +107,7 @@ def _name(transform: Transform, column: str) -> str:
 
 
 def spec_text(spec: PartitionSpec, schema: Schema) -> tuple[str, ...]:
-    """The spec as people write it, with the names its columns have in `schema`."""
+    """The spec as users write it, with the current names of its columns in `schema`."""
     return tuple(_text(field, schema) for field in spec.fields)
 
 
@@ -116,7 +116,7 @@ def _text(field: PartitionField, schema: Schema) -> str:
     name = ".".join(path) if path else f"field {field.source}"
     transform = parse_transform(field.transform)
     if transform.name == "identity":
-        # A column may be called like a transform of another.
+        # A column may have the name of a transform.
         return f"identity({name})" if _CALL.fullmatch(name) else name
     width = f"{transform.width}, " if transform.width else ""
     return f"{transform.name}({width}{name})"

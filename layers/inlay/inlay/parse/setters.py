@@ -1,42 +1,36 @@
 """The values of an update, bound to a schema.
 
-Promise: `{"status": "'closed'", "balance": "balance - 10"}` becomes assignments whose values have the
-types of their columns, or is refused at its place: a literal must fit exactly, a column must widen to
-the one it is assigned to, arithmetic takes numbers.
+Promise: `{"status": "'closed'", "address.zip": "upper(zip)"}` becomes assignments whose values have the
+types of what they are assigned to, or is refused at its place: a literal must fit exactly, a column must
+widen to the one it is assigned to, exact numbers go into exact columns.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Callable, Mapping
 
-from inlay.errors import InlayError, InvalidPredicate
-from inlay.format.assignment import (
-    Arithmetic,
-    ArithmeticOperator,
-    Assigned,
-    Assignment,
-    Assignments,
-    ColumnValue,
-    Expression,
-    NumberValue,
-    Operand,
-)
+from inlay.errors import InlayError, InvalidPredicate, a_type
 from inlay.format.binding import Number, Text, Written, neighbours
+from inlay.format.expression import Assigned, Assignment, Assignments, Column, Expression
 from inlay.format.schema import Field, Primitive, Schema, Value
 from inlay.format.widening import widens
+from inlay.parse.calculate import Calculator
+from inlay.parse.fold import Folder
 from inlay.parse.grammar import parse_text
 from inlay.parse.names import resolve
-from inlay.parse.syntax import Calculation, Given, Name, Syntax
+from inlay.parse.syntax import Calculation, Given, Name, Span, Syntax
 from inlay.parse.where import read_as
 
 
-def parse_assignments(texts: Mapping[str, str], schema: Schema) -> Assignments:
-    """Column names to value texts as assignments on `schema`. Raises InvalidPredicate."""
+def parse_assignments(
+    texts: Mapping[str, str], schema: Schema, *, now: Callable[[], int] | None = None
+) -> Assignments:
+    """Column names to value texts as assignments on `schema`, with the time from `now`. A name may be the
+    path of a struct's field. Raises InvalidPredicate."""
     if not isinstance(texts, Mapping):
         raise InvalidPredicate(
-            f"assignments cannot be a {type(texts).__name__}",
+            f"assignments cannot be {a_type(texts)}",
             next_step='Give columns with values as SQL: {"status": "\'closed\'"}',
         )
     if not texts:
@@ -45,31 +39,43 @@ def parse_assignments(texts: Mapping[str, str], schema: Schema) -> Assignments:
     for name, text in texts.items():
         if not isinstance(name, str) or not isinstance(text, str):
             raise InvalidPredicate(
-                f"the value of column {str(name)[:100]!r} is a {type(text).__name__}, not SQL text",
+                f"the value of column {str(name)[:100]!r} is {a_type(text)}, not SQL text",
                 next_step="Write NULL, 5, 'a text' or an expression over columns, as a string",
             )
-        if schema.column(name) is None and "." in name and schema.resolve(tuple(name.split("."))):
-            raise InvalidPredicate(
-                f"{name[:100]!r} is a field of a struct, which cannot be set by itself",
-                next_step="Upsert rows with the whole struct",
-            )
-        column = schema.column(name) or resolve(Name(((name, False),), 0), schema, name)
-        if column.id in found:
-            raise InvalidPredicate(f"column {column.name!r} is assigned twice")
-        expression = _Setter(text, schema, column).expression(parse_text(text))
-        found[column.id] = Assignment(column.id, expression)
+        target = schema.column(name)
+        if target is None:
+            parts = tuple((part, False) for part in name.split("."))
+            target = resolve(Name(parts, 0), schema, name)
+        if target.id in found:
+            raise InvalidPredicate(f"column {name!r} is assigned twice")
+        _check_apart(target, found, schema)
+        value = Folder(text, schema, now).fold(parse_text(text))
+        found[target.id] = Assignment(target.id, _Setter(text, schema, target).value(value))
     return tuple(found.values())
 
 
+def _check_apart(target: Field, found: Mapping[int, Assignment], schema: Schema) -> None:
+    """A struct and a field of it are not assigned together."""
+    path = schema.path_of(target.id) or ()
+    for field_id in found:
+        other = schema.path_of(field_id) or ()
+        shared = min(len(path), len(other))
+        if path[:shared] == other[:shared]:
+            raise InvalidPredicate(
+                f"{'.'.join(path)!r} and {'.'.join(other)!r} are assigned together",
+                next_step="Assign the whole struct, or its fields",
+            )
+
+
 class _Setter:
-    """One value text, the schema it reads from and the column it is for."""
+    """One value text, the schema it reads from and the field it is for."""
 
     def __init__(self, text: str, schema: Schema, column: Field) -> None:
         self.text = text
         self.schema = schema
         self.column = column
 
-    def expression(self, node: Syntax) -> Expression:
+    def value(self, node: Syntax) -> Assigned | Expression:
         kind = self.column.type
         match node:
             case Given(None) if not self.column.nullable:
@@ -78,20 +84,23 @@ class _Setter:
                 )
             case Given(None):
                 return Assigned(None)
+            case Given(Span()):
+                raise self.error(node, "an interval is no value", "Write at + INTERVAL '1 day'")
             case Given(written) if isinstance(kind, Primitive) and written is not None:
                 return Assigned(self.constant(node, kind, written))
-            case Name():
-                return ColumnValue(self.assignable(node).id)
-            case Calculation() if isinstance(kind, Primitive) and kind.is_numeric:
-                return self.arithmetic(node)
-            case Calculation():
-                raise self.error(node, f"arithmetic does not give a value for {self.column.name!r}")
-            case _:
+            case Given():
                 raise self.error(
-                    node, "an assignment is a literal, NULL, a column or arithmetic on them"
+                    node,
+                    f"a literal cannot be assigned to {self.column.name!r}, which is nested",
+                    "Assign a column of its type, NULL, or the fields of a struct one by one",
                 )
+            case _:
+                found = Calculator(self.text, self.schema).expression(node)
+                self.check(node, found)
+                return found
 
-    def constant(self, node: Given, kind: Primitive, written: Written) -> Value:
+    def constant(self, node: Given, kind: Primitive, written: Written | Span) -> Value:
+        assert not isinstance(written, Span)
         try:
             if isinstance(written, Text) and kind.is_temporal:
                 written = read_as(kind, written.value)
@@ -101,7 +110,7 @@ class _Setter:
             message = f"{message} ({self.column.name!r})"
             raise self.error(node, message, error.next_step) from None
         except ValueError as error:
-            raise self.error(node, f"this string is no {kind.name}: {error}") from None
+            raise self.error(node, f"this string is not a {kind.name}: {error}") from None
         if not near.exact or near.below is None:
             raise self.error(
                 node, f"this value does not fit column {self.column.name!r} of type {kind}"
@@ -111,54 +120,60 @@ class _Setter:
             return math.copysign(0.0, written.value)
         return near.below
 
-    def assignable(self, node: Name) -> Field:
-        """A column whose values this one can hold."""
-        field = resolve(node, self.schema, self.text)
-        kind = self.column.type
-        same = field.type == kind
-        leaves = isinstance(field.type, Primitive) and isinstance(kind, Primitive)
-        if not same and not (leaves and widens(cast(Primitive, field.type), cast(Primitive, kind))):
-            raise self.error(
-                node,
-                f"column {field.name!r} of type {_called(field)} cannot be assigned to "
-                f"{self.column.name!r} of type {_called(self.column)}",
-            )
-        return field
-
-    def arithmetic(self, node: Calculation) -> Arithmetic:
-        op = cast(ArithmeticOperator, node.op)
-        if op == "/" and not cast(Primitive, self.column.type).is_float:
+    def check(self, node: Syntax, found: Expression) -> None:
+        """Raises where the column cannot hold values of the expression's type."""
+        kind, given = self.column.type, found.type
+        if given is None or given == kind:
+            return
+        if isinstance(kind, Primitive) and isinstance(given, Primitive):
+            if isinstance(found, Column):
+                if widens(given, kind):
+                    return
+            elif _holds(kind, given):
+                return
+        named, target = _called(given), _called(kind)
+        if isinstance(node, Calculation) and node.op == "/" and _is_exact(kind):
             raise self.error(
                 node,
                 f"a quotient is a floating number, which {self.column.name!r} is not",
-                "Multiply by the inverse, or assign to a double column",
+                f"CAST(round(…) AS {kind}), or assign to a double column",
             )
-        return Arithmetic(op, self.operand(node.left), self.operand(node.right))
-
-    def operand(self, node: Syntax) -> Operand:
-        match node:
-            case Calculation():
-                return self.arithmetic(node)
-            case Given(Number(value)) if value.is_finite():
-                return NumberValue(value)
-            case Name():
-                field = resolve(node, self.schema, self.text)
-                kind, target = field.type, cast(Primitive, self.column.type)
-                if not isinstance(kind, Primitive) or not kind.is_numeric:
-                    raise self.error(node, f"column {field.name!r} is no number")
-                if kind.is_float and not target.is_float:
-                    raise self.error(
-                        node,
-                        f"column {field.name!r} is floating: the result would not be exact in "
-                        f"{self.column.name!r} of type {target}",
-                    )
-                return ColumnValue(field.id)
-            case _:
-                raise self.error(node, "arithmetic takes columns and numbers")
+        if isinstance(given, Primitive) and given.is_float and _is_exact(kind):
+            raise self.error(
+                node,
+                f"the value is floating: it would not be exact in {self.column.name!r} of type "
+                f"{target}",
+                f"CAST(… AS {kind}) rounds it",
+            )
+        what = f"column {_path(node)!r}" if isinstance(node, Name) else "a value"
+        raise self.error(
+            node,
+            f"{what} of type {named} cannot be assigned to {self.column.name!r} of type {target}",
+            f"CAST(… AS {kind})" if isinstance(kind, Primitive) else "",
+        )
 
     def error(self, node: Syntax, message: str, next_step: str = "") -> InvalidPredicate:
         return InvalidPredicate(message, text=self.text, position=node.at, next_step=next_step)
 
 
-def _called(field: Field) -> str:
-    return str(field.type) if isinstance(field.type, Primitive) else type(field.type).__name__
+def _holds(kind: Primitive, given: Primitive) -> bool:
+    """Whether calculated values of `given` go into a column of `kind`, each as far as it fits exactly."""
+    if kind.is_float:
+        return given.is_numeric
+    if _is_exact(kind):
+        return _is_exact(given)
+    if kind.name in ("timestamp", "timestamptz"):
+        return given.name in (kind.name, "date")
+    return given.name == kind.name or {given.name, kind.name} == {"fixed", "binary"}
+
+
+def _is_exact(kind: object) -> bool:
+    return isinstance(kind, Primitive) and kind.is_numeric and not kind.is_float
+
+
+def _called(kind: object) -> str:
+    return str(kind) if isinstance(kind, Primitive) else type(kind).__name__
+
+
+def _path(node: Name) -> str:
+    return ".".join(part for part, _ in node.parts)

@@ -1,8 +1,7 @@
 """Predicates as SQL text.
 
-Promise: `parse_predicate(format_predicate(p, s), s)` means what `p` means, and for what
-`parse_predicate` returned it is equal to `p`. The text holds values of rows: it is for whoever asked,
-not for logs.
+Promise: `parse_predicate(format_predicate(p, s), s)` means what `p` means, and equals `p` if
+`parse_predicate` returned `p`. The text contains row values: it is for the caller, not for logs.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _CONSTANTS = {True: "TRUE", False: "FALSE", None: "NULL"}
 
 
 def format_predicate(predicate: Predicate, schema: Schema) -> str:
-    """The predicate as a WHERE text; a field the schema no longer has is shown as "#id"."""
+    """The predicate as a WHERE text; a field that the schema no longer has is shown as "#id"."""
     names = {field.id: quote_path(path) for path, field in schema.walk()}
     return _show(predicate, names)
 

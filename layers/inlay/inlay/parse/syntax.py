@@ -1,7 +1,7 @@
-"""Syntax trees: what a text says before anybody knows the columns.
+"""Syntax trees: the structure of a text before names are bound to columns.
 
-Promise: every node knows where it is in the text (`at`, the offset of its operator or first token), so
-that an error found later still points at its place.
+Promise: every node has its position in the text (`at`, the offset of its operator or first token), so that
+later errors can point at it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inlay.format.binding import Written
+from inlay.format.schema import Primitive
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An INTERVAL: months, and nanoseconds besides."""
+
+    months: int
+    nanos: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +32,59 @@ class Name:
 class Given:
     """A literal; None is NULL."""
 
-    value: Written | None
+    value: Written | Span | None
     at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Calculation:
-    op: str  # + - * /
+    op: str  # + - * / % ||
     left: Syntax
     right: Syntax
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function, its name in upper case. EXTRACT(year FROM x) is YEAR(x)."""
+
+    function: str
+    arguments: tuple[Syntax, ...]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    operand: Syntax
+    to: Primitive
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The value of the first condition that is TRUE."""
+
+    branches: tuple[tuple[Syntax, Syntax], ...]
+    otherwise: Syntax
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """`x[1]`, `m['key']`."""
+
+    operand: Syntax
+    index: Syntax
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """`x[1].name`: a field of a struct that has no path of its own."""
+
+    operand: Syntax
+    name: str
+    quoted: bool
     at: int
 
 
@@ -67,6 +120,7 @@ class Matches:
     escape: str | None
     negated: bool
     at: int
+    any_case: bool = False  # ILIKE
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +144,41 @@ class Negated:
     at: int
 
 
-Syntax = Name | Given | Calculation | Compared | Between | OneOf | Matches | Is | Joined | Negated
+Syntax = (
+    Name
+    | Given
+    | Calculation
+    | Call
+    | Cast
+    | Case
+    | Element
+    | Member
+    | Compared
+    | Between
+    | OneOf
+    | Matches
+    | Is
+    | Joined
+    | Negated
+)
 
 
 def children(node: Syntax) -> tuple[Syntax, ...]:
-    """The nodes right below, in the order of the text."""
+    """The direct children, in the order of the text."""
     match node:
-        case Calculation(_, left, right) | Compared(_, left, right):
+        case Calculation(_, left, right) | Compared(_, left, right) | Element(left, right):
             return left, right
+        case Call(_, arguments):
+            return arguments
+        case Case(branches, otherwise):
+            return (*(part for branch in branches for part in branch), otherwise)
         case Between(operand, low, high):
             return operand, low, high
         case OneOf(operand, items):
             return operand, *items
         case Matches(operand, pattern):
             return operand, pattern
-        case Is(operand) | Negated(operand):
+        case Is(operand) | Negated(operand) | Cast(operand) | Member(operand):
             return (operand,)
         case Joined(_, parts):
             return parts

@@ -1,8 +1,8 @@
 """Dates, times and timestamps as text, both ways.
 
-Promise: texts are ISO 8601 in the proleptic Gregorian calendar, read exactly or refused: no rounding,
-no two-digit years, no 24:00, no leap seconds (no column has a value for one). Years outside 0000–9999
-are written with a sign. What `write_*` prints, `read_*` takes.
+Promise: texts are ISO 8601 in the proleptic Gregorian calendar, read exactly or refused: no rounding, no
+two-digit years, no 24:00, no leap seconds (no column has a value for one). Years outside 0000–9999 are
+written with a sign. `read_*` accepts whatever `write_*` prints.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from decimal import Decimal, InvalidOperation
 
 from inlay.format.binding import Clock, Day, Moment, Number, Octets, Written
 from inlay.format.values import NANOS_PER_DAY
+from inlay.parse.syntax import Span
 
 _DATE = r"(?P<year>\d{4}|[+-]\d{4,12})-(?P<month>\d\d)-(?P<day>\d\d)"
 _TIME = r"(?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<fraction>\d{1,9}))?)?"
@@ -30,7 +31,7 @@ _MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def read_day(text: str) -> Day:
-    """`2026-01-31`; ValueError otherwise."""
+    """Reads `2026-01-31`. Raises ValueError."""
     match = _DAY.fullmatch(text)
     if match is None:
         raise ValueError("a date is written DATE '2026-01-31'")
@@ -38,7 +39,7 @@ def read_day(text: str) -> Day:
 
 
 def read_clock(text: str) -> Clock:
-    """`12:30`, `12:30:00`, up to nine digits of fraction; ValueError otherwise."""
+    """Reads `12:30`, `12:30:00` or up to nine digits of fraction. Raises ValueError."""
     match = _CLOCK.fullmatch(text)
     if match is None:
         raise ValueError("a time is written TIME '12:30:00.000'")
@@ -46,7 +47,7 @@ def read_clock(text: str) -> Clock:
 
 
 def read_moment(text: str) -> Moment:
-    """`2026-01-31`, `2026-01-31 12:30:00.5`, with `T` for the space, with a zone `Z` or `+01:00`."""
+    """Reads `2026-01-31` or `2026-01-31 12:30:00.5`, also with `T`, and with a zone `Z` or `+01:00`."""
     match = _MOMENT.fullmatch(text)
     if match is None:
         raise ValueError("a timestamp is written TIMESTAMP '2026-01-31 12:30:00' or '…00Z'")
@@ -60,7 +61,7 @@ def read_moment(text: str) -> Moment:
 
 
 def read_typed(kind: str, text: str) -> Written:
-    """What `kind 'text'` means; `kind` in upper case. ValueError says what is wrong."""
+    """The value of `kind 'text'`; `kind` in upper case. The ValueError states what is wrong."""
     match kind:
         case "DATE":
             return read_day(text)
@@ -78,7 +79,7 @@ def read_typed(kind: str, text: str) -> Written:
             return Octets(bytes.fromhex(text))
         case _:
             raise ValueError(
-                "a string follows a name that is no type: DATE, TIME, TIMESTAMP, TIMESTAMPTZ, "
+                "the name before this string is not a type; DATE, TIME, TIMESTAMP, TIMESTAMPTZ, "
                 "DECIMAL, DOUBLE and BINARY are"
             )
 
@@ -87,7 +88,7 @@ def _number(text: str, *, special: bool) -> Number:
     try:
         found = Decimal(text.strip())
     except InvalidOperation:
-        raise ValueError("this string is no number") from None
+        raise ValueError("this string is not a number") from None
     if not special and not found.is_finite():
         raise ValueError("a decimal is finite; write DOUBLE 'NaN'")
     return Number(Decimal("NaN") if found.is_nan() else found)
@@ -99,12 +100,12 @@ def _days(match: re.Match[str]) -> int:
     if not 1 <= month <= 12 or not 1 <= day <= _MONTH_DAYS[month - 1]:
         raise ValueError("this date does not exist")
     if (month, day) == (2, 29) and not leap:
-        raise ValueError("this date does not exist: its year is no leap year")
-    return _days_of(year, month, day)
+        raise ValueError("this date does not exist: its year is not a leap year")
+    return days_of(year, month, day)
 
 
-def _days_of(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01. Years are counted from March, so a leap day is a year's last."""
+def days_of(year: int, month: int, day: int) -> int:
+    """Days since 1970-01-01. Years start in March, so the leap day is the last of a year."""
     year -= month < 3
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     return 365 * year + year // 4 - year // 100 + year // 400 + of_year - _EPOCH
@@ -131,7 +132,8 @@ def _offset_seconds(zone: str) -> int:
 # -- writing --------------------------------------------------------------------------------------
 
 
-def write_day(days: int) -> str:
+def civil(days: int) -> tuple[int, int, int]:
+    """Year, month and day of days since 1970-01-01."""
     days += _EPOCH
     era, of_era = divmod(days, _DAYS_PER_ERA)
     year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
@@ -139,7 +141,11 @@ def write_day(days: int) -> str:
     month = (5 * of_year + 2) // 153
     day = of_year - (153 * month + 2) // 5 + 1
     month = month + 3 if month < 10 else month - 9
-    year += era * 400 + (month < 3)
+    return year + era * 400 + (month < 3), month, day
+
+
+def write_day(days: int) -> str:
+    year, month, day = civil(days)
     shown = f"{year:04d}" if 0 <= year <= 9999 else f"{year:+05d}"
     return f"{shown}-{month:02d}-{day:02d}"
 
@@ -153,3 +159,65 @@ def write_clock(nanos: int) -> str:
 def write_moment(nanos: int, *, zoned: bool) -> str:
     days, of_day = divmod(nanos, NANOS_PER_DAY)
     return f"{write_day(days)} {write_clock(of_day)}{'Z' if zoned else ''}"
+
+
+# -- the calendar ---------------------------------------------------------------------------------
+
+_SPANS = {
+    "year": (12, 0),
+    "quarter": (3, 0),
+    "month": (1, 0),
+    "week": (0, 7 * NANOS_PER_DAY),
+    "day": (0, NANOS_PER_DAY),
+    "hour": (0, 3600 * _NANOS_PER_SECOND),
+    "minute": (0, 60 * _NANOS_PER_SECOND),
+    "second": (0, _NANOS_PER_SECOND),
+    "millisecond": (0, 1_000_000),
+    "microsecond": (0, 1_000),
+}
+# What `truncated` cuts to.
+UNITS = tuple(_SPANS)
+_SPAN = re.compile(r"\s*([+-]?\d{1,9})\s*([a-z]+?)s?(?=[\s+-]|$)", re.IGNORECASE | re.ASCII)
+_MONDAY = 4  # 1970-01-05, in days
+
+
+def read_span(text: str) -> Span:
+    """`7 days`, `1 month 12 hours`; ValueError otherwise."""
+    months = nanos = at = 0
+    while match := _SPAN.match(text, at):
+        if match[2].lower() not in _SPANS:
+            break
+        per_months, per_nanos = _SPANS[match[2].lower()]
+        months += int(match[1]) * per_months
+        nanos += int(match[1]) * per_nanos
+        at = match.end()
+    if text[at:].strip() or not text.strip():
+        raise ValueError("an interval is written INTERVAL '7 days' or INTERVAL 7 DAY")
+    return Span(months, nanos)
+
+
+def shifted(nanos: int, span: Span) -> int:
+    """A moment and an interval later; a day that its month lacks becomes the month's last."""
+    days, of_day = divmod(nanos, NANOS_PER_DAY)
+    if span.months:
+        year, month, day = civil(days)
+        month += span.months - 1
+        year, month = year + month // 12, month % 12 + 1
+        ends = days_of(year + month // 12, month % 12 + 1, 1) - days_of(year, month, 1)
+        days = days_of(year, month, min(day, ends))
+    return days * NANOS_PER_DAY + of_day + span.nanos
+
+
+def truncated(nanos: int, unit: str) -> int:
+    """The start of the year, month, week (a Monday) … that a moment is in."""
+    months, length = _SPANS[unit]
+    if months:
+        year, month, _ = civil(nanos // NANOS_PER_DAY)
+        return days_of(year, (month - 1) // months * months + 1, 1) * NANOS_PER_DAY
+    origin = _MONDAY * NANOS_PER_DAY if unit == "week" else 0
+    return nanos - (nanos - origin) % length
+
+
+def next_start(nanos: int, unit: str) -> int:
+    """The start after `nanos`, which is one itself."""
+    return shifted(nanos, Span(*_SPANS[unit]))

@@ -1,7 +1,10 @@
 """Changes: what a writer wants, as a value that can be planned again on any base.
 
 Promise: a change holds no state of the base it was first planned on but what it *read*, so a loser of
-the race applies the same value to the new base. `plan.commit.apply` decides what becomes of it.
+the race applies the same value to the new base. It is made of *requirements*, which
+`plan.commit.conflicts` holds against that base, and *updates*, of which `plan.commit.draft` makes the next
+snapshot. Both unions are closed: the type checker names every function that a new member concerns.
+`plan.commit.apply` decides what becomes of a change.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from inlay.format.content import Content
 from inlay.format.entry import DataFile, Marker
@@ -56,9 +59,12 @@ class Request:
         return urlsafe_b64encode(self.id).decode("ascii")
 
 
+# -- requirements: what must hold on the base, whichever it is -------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What the rows of this change were derived from: re-validated on every rebase.
+    """The rows that this change was derived from are as they were.
 
     `predicate` selected the rows that were read (None: every row), as of `version`; `files` are the
     keys of the files they were found in.
@@ -67,6 +73,53 @@ class Reads:
     predicate: Predicate | None
     version: int
     files: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SameContent:
+    """No restore, merge or fast-forward has replaced the content since `version`."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class SameMain:
+    """No row or column of main has changed since `Snapshot.changed` was `changed`."""
+
+    changed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """The content of `source` is kept, by a ref or by its version, until the commit takes it over."""
+
+    source: Ref
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyRefs:
+    """These are all refs there are, and none is under a legal hold: each was searched for what an erasure
+    names."""
+
+    refs: Mapping[str, Ref]
+
+
+@dataclass(frozen=True, slots=True)
+class OnlyFiles:
+    """No file is live but these: each was searched for what an erasure names."""
+
+    keys: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class AllClean:
+    """No file holds rows, or rows that deletes hide, of the erasures that the change moves on."""
+
+
+Requirement = Reads | SameContent | SameMain | Retained | OnlyRefs | OnlyFiles | AllClean
+
+
+# -- updates: what a change does to rows and entries ------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +136,79 @@ class Unit:
     version: int
     positions: PositionMap | None = None
     applied: frozenset[str] = frozenset()  # ids of the file markers that are now absent rows
-    # ... but for rows of an output that were not come to: these name it, and are in the place of those.
+    # Markers re-created for output rows that the rewrite did not reach, in the place of those in `applied`.
     carried: tuple[Marker, ...] = ()
     # (erasure, objects that lost the last row of it here, rows of it that were removed here)
     erased: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaEdit:
-    """`evolution` of the schema with id `planned_on`. Its result and the ids of new fields come from the
-    base. `proven` are files that were read to see that they fit."""
+class AddFiles:
+    """`sources_us`: when the objects were uploaded that files were made from, by key of the file. An open
+    erasure looks at it."""
+
+    files: tuple[DataFile, ...]
+    sources_us: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AddMarkers:
+    """Those of a file require that it is live, unless the same change adds it."""
+
+    markers: tuple[Marker, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFiles:
+    """Files whose every live row is deleted; they must be live."""
+
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceFiles:
+    """`whole`: all units or none, for a delete is never half done."""
+
+    units: tuple[Unit, ...]
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropMarkers:
+    """Markers that hit nothing any more. Those that may, stay."""
+
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PackMetadata:
+    """Leaves that are not full, or hold dead entries, are written again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLeaves:
+    """The entries of these leaves of files are packed by key."""
+
+    leaves: frozenset[str]
+
+
+RowUpdate = (
+    AddFiles | AddMarkers | RemoveFiles | ReplaceFiles | DropMarkers | PackMetadata | ClusterLeaves
+)
+
+
+# -- updates: what a change does to the rest of the snapshot ----------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SetProperties:
+    properties: Mapping[str, str | None]  # None removes
+
+
+@dataclass(frozen=True, slots=True)
+class AlterSchema:
+    """`evolution` of the schema with id `planned_on`, which must be the current one. Its result and the ids
+    of new fields come from the base. `proven` are files that were read to see that they fit."""
 
     planned_on: int
     evolution: Evolution
@@ -100,85 +216,176 @@ class SchemaEdit:
 
 
 @dataclass(frozen=True, slots=True)
-class SpecEdit:
-    """The table is partitioned by `fields` from now on; planned on the spec with id `planned_on`."""
+class SetPartitioning:
+    """The table is partitioned by `fields` from now on; `planned_on`, the id of a spec, must be current."""
 
     planned_on: int
     fields: tuple[PartitionField, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
-    """Changes of the snapshot that are about no file or marker."""
+@dataclass(frozen=True, slots=True)
+class MoveBoundary:
+    """Nothing uploaded before `time_us` may be committed any more; None: before this commit."""
 
-    properties: Mapping[str, str | None] = field(default_factory=dict)  # None removes
-    schema: SchemaEdit | None = None
-    spec: SpecEdit | None = None
-    boundary_us: int | None = None
-    boundary_at_commit: bool = False  # erasure: whatever began before this commit landed
-    expire_through: int | None = None
-    forget_expired_before_us: int | None = None
-    erasures: tuple[Erasure, ...] = ()  # opened or moved on
-    erasure_phase: str | None = None  # ... from this phase; None: they must not be open
-    close_erasures: tuple[str, ...] = ()
-    searched: frozenset[str] | None = None  # files that the last look opened; None: it was not one
-    leaves_deletes: bool = False  # of phase purge: what came since is not waited for any more
-    expire_all: bool = False  # every version before this commit; branches lose what they came from
-    refs: Mapping[str, Ref | None] = field(default_factory=dict)
-    refs_were: Mapping[str, Ref | None] = field(default_factory=dict)  # when this was planned
-    content: Content | None = None  # instead of that of the base
-    source: Ref | None = (
-        None  # what holds `content`, or what new refs are to hold, until the commit
-    )
-    shape: Content | None = (
-        None  # whose columns and layout the content takes over, without its files
-    )
-    changed_was: int | None = None  # the content's `changed` that this was planned on
-    stream: tuple[str, int] | None = None
-    recount: bool = False  # repair: totals from the live entries, not from the base's totals
-
-    @property
-    def forgotten(self) -> tuple[str, ...]:
-        """Erasures whose markers go with this: they have no predicate any more."""
-        without = (e.id for e in self.erasures if e.predicate is None)
-        return (*without, *self.close_erasures)
-
-    @property
-    def ends_rewriting(self) -> bool:
-        return any(e.predicate is None for e in self.erasures)
+    time_us: int | None
 
 
-NO_EDIT = Edit()
+@dataclass(frozen=True, slots=True)
+class ExpireThrough:
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireAll:
+    """Every version before this commit; branches lose what they came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetExpirations:
+    """Those seen before `before_us` need not be kept in mind any more."""
+
+    before_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenErasure:
+    """There must be none of its id."""
+
+    erasure: Erasure
+
+
+@dataclass(frozen=True, slots=True)
+class MoveErasures:
+    """Erasures move on to the phase that they have here; in the base they must be in `leaves`. The markers
+    of one that has no predicate any more go with it."""
+
+    erasures: tuple[Erasure, ...]
+    leaves: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseErasures:
+    """They must be in phase `leaves`, and are forgotten, markers and all."""
+
+    ids: tuple[str, ...]
+    leaves: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetContents:
+    """No digest identifies the contents of past requests any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetRefs:
+    """Refs by name, None to drop; `were` is what they were when this was planned, and must be still."""
+
+    refs: Mapping[str, Ref | None]
+    were: Mapping[str, Ref | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceContent:
+    """`content` instead of that of the base."""
+
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
+class TakeLayout:
+    """The columns and the layout of `content`, without its files."""
+
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceStream:
+    """The batch up to which a streaming query is in the table."""
+
+    query: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecountTotals:
+    """Repair: totals from the live entries, not from the base's totals."""
+
+
+TableUpdate = (
+    SetProperties
+    | AlterSchema
+    | SetPartitioning
+    | MoveBoundary
+    | ExpireThrough
+    | ExpireAll
+    | ForgetExpirations
+    | OpenErasure
+    | MoveErasures
+    | CloseErasures
+    | ForgetContents
+    | SetRefs
+    | ReplaceContent
+    | TakeLayout
+    | AdvanceStream
+    | RecountTotals
+)
+Update = RowUpdate | TableUpdate
+U = TypeVar("U", bound=Update)
+R = TypeVar("R", bound=Requirement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One proposed commit. `uploaded_us` is the store's time *before* the first upload of any object
-    this change adds: a commit holding objects from before the GC boundary is stale."""
+    """One proposed commit: who asks for it (`request`, `events`), what must hold (`requires`), what it does
+    (`updates`, in any order).
+
+    `uploaded_us` is the store's time *before* the first upload of any object this change adds: a commit
+    holding objects from before the GC boundary is stale. `deleted_rows` is what the history says: exact
+    when the operation counted them, None when unknown.
+    """
 
     operation: str
-    uploaded_us: int | None = None
+    updates: tuple[Update, ...] = ()
+    requires: tuple[Requirement, ...] = ()
     request: Request | None = None
     events: tuple[Request, ...] = ()
-    add: tuple[DataFile, ...] = ()
-    add_markers: tuple[Marker, ...] = ()
-    remove: tuple[str, ...] = ()  # files whose every live row is deleted by this change
-    units: tuple[Unit, ...] = ()
-    drop_markers: tuple[str, ...] = ()
-    reads: Reads | None = None
-    planned: int | None = (
-        None  # the version whose rows it was planned on, where `reads` does not say
-    )
-    deleted_rows: int | None = 0  # exact when the op counted them, None when unknown
-    compact_metadata: bool = False
-    forget_contents: bool = (
-        False  # what the ledger says of requests can be told by no digest any more
-    )
-    recluster: frozenset[str] = frozenset()  # leaves of file entries to be packed by key
-    # Files that were made from other objects: when those were uploaded. An erasure looks at it.
-    sources_us: Mapping[str, int] = field(default_factory=dict)
-    whole: bool = False  # all units or none: a delete is never half done
-    edit: Edit = NO_EDIT
+    uploaded_us: int | None = None
+    deleted_rows: int | None = 0
+
+    def of(self, kind: type[U]) -> tuple[U, ...]:
+        """The updates of one kind."""
+        return tuple(u for u in self.updates if isinstance(u, kind))
+
+    @property
+    def added(self) -> tuple[DataFile, ...]:
+        return tuple(f for u in self.of(AddFiles) for f in u.files)
+
+    @property
+    def markers(self) -> tuple[Marker, ...]:
+        return tuple(m for u in self.of(AddMarkers) for m in u.markers)
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        return tuple(key for u in self.of(RemoveFiles) for key in u.keys)
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        return tuple(unit for u in self.of(ReplaceFiles) for unit in u.units)
+
+    @property
+    def dropped(self) -> frozenset[str]:
+        return frozenset(i for u in self.of(DropMarkers) for i in u.ids)
+
+    @property
+    def reads(self) -> Reads | None:
+        return next((r for r in self.requires if isinstance(r, Reads)), None)
+
+    @property
+    def forgotten(self) -> tuple[str, ...]:
+        """Erasures whose markers go with this: they have no predicate any more."""
+        moved = (e for u in self.of(MoveErasures) for e in u.erasures)
+        closed = (i for u in self.of(CloseErasures) for i in u.ids)
+        return (*(e.id for e in moved if e.predicate is None), *closed)
 
 
 # -- outcomes of `plan.commit.apply` ---------------------------------------------------------------------

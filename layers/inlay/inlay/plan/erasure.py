@@ -1,25 +1,26 @@
-"""Erasure: its phases, and what must be true before each step (docs/ERASURE.md).
+"""Erasure: its phases, and the condition for each step (docs/ERASURE.md).
 
-Promise: an erasure goes through its phases in order, each step one commit that names the phase it
-leaves, so that of two processes that advance it one wins and the other looks again; and its predicate
-leaves the snapshot only when no row for it is left, here or in a version anyone may read later.
+Promise: an erasure goes through its phases in order. Each step is one commit that names the phase it
+leaves, so if two processes advance the erasure, one wins and the other reads the new state. The predicate
+leaves the snapshot only when no row it selects is left, in this version or in any version that can still be
+read.
 
-======== ======================================================= =================================
-phase    what is true                                            what leads on
-======== ======================================================= =================================
-rewrite  readers no longer see the rows, and whatever is made    no file may hold one, no landing
-         of objects older than the opening is marked, too        object older than the opening
-                                                                 does: predicate, markers, all
+======== ======================================================= ==================================
+phase    what holds                                              condition and effect of the next step
+======== ======================================================= ==================================
+rewrite  readers no longer see the rows, and new files made of   no file and no landing object from
+         objects older than the opening get the marker, too      before the opening may hold a row:
+                                                                 the predicate, its markers and all
                                                                  older versions go in one commit
-purge    no current object or metadata holds a row; old ones     after the life of a reader: every
-         do, and nothing needs them                              old one is deleted; deletes that
-                                                                 came since are carried out and
-                                                                 forgotten as well
-sweep    nothing holds a row but what a writer from before the   after the life of a writer: such
-         opening may still upload, for nothing: it cannot        uploads are deleted, deletes that
-         commit (boundary)                                       came since forgotten; nothing is
+purge    no current object or metadata holds a row; old objects  the longest read has passed: old
+         do, and nothing needs them                              objects are deleted; deletes
+                                                                 committed since then are applied
+                                                                 and forgotten as well
+sweep    nothing holds a row except what a writer that started   the longest write has passed: such
+         before the opening may still upload; it cannot commit   uploads are deleted, deletes committed
+         that (boundary)                                         since are forgotten; when none is
                                                                  found any more: receipt, end
-======== ======================================================= =================================
+======== ======================================================= ==================================
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from inlay.format.predicate import And, Comparison, In, Like, Not, Or, Predicate
 from inlay.format.predicate_json import predicate_to_json
 from inlay.format.schema import Schema, Value
 from inlay.format.snapshot import Erasure, Ref, Snapshot
-from inlay.plan.change import Conflict, Edit
+from inlay.plan.change import Conflict
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.prune import all_match
@@ -46,8 +47,8 @@ Phase = Literal["rewrite", "purge", "sweep"]
 REWRITE: Phase = "rewrite"
 PURGE: Phase = "purge"
 SWEEP: Phase = "sweep"
-# AWS: a Lambda lives at most 15 minutes. The longest life of a writer and of a reader must be told
-# where others take part (Spark jobs, notebooks).
+# AWS: a Lambda runs at most 15 minutes. Set the longest read and write where others take part (Spark
+# jobs, notebooks).
 LIFE_SECONDS = 900.0
 
 _TABLE_ROOT = re.compile(r"(?P<before>(?:.*/)?)tables/(?P<table>.+)")
@@ -55,7 +56,7 @@ _TABLE_ROOT = re.compile(r"(?P<before>(?:.*/)?)tables/(?P<table>.+)")
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why an erasure cannot go on: `what` is a kind (file, landing, hold, time …), `name` which one."""
+    """Why an erasure cannot advance: `what` is a kind (file, landing, hold, time …), `name` which one."""
 
     what: str
     name: str
@@ -63,7 +64,7 @@ class Waiting:
 
 
 def landing_prefix(root: str) -> str | None:
-    """Where objects of this table land, by the layout of docs/design/design.md, section 2; None elsewhere.
+    """The landing prefix of this table, by the layout of docs/design/design.md, section 2; None elsewhere.
 
     >>> landing_prefix("lake/tables/events")
     'lake/ingest/events/'
@@ -73,8 +74,8 @@ def landing_prefix(root: str) -> str | None:
 
 
 def predicate_digest(predicate: Predicate, key: bytes | None) -> str | None:
-    """HMAC-SHA256 of the predicate's JSON; None without a key, since a plain hash of a short predicate
-    is found by trying."""
+    """HMAC-SHA256 of the predicate's JSON; None without a key, because a short predicate could be found
+    from a plain hash by trial."""
     if key is None:
         return None
     text = json.dumps(predicate_to_json(predicate), sort_keys=True, separators=(",", ":"))
@@ -82,8 +83,8 @@ def predicate_digest(predicate: Predicate, key: bytes | None) -> str | None:
 
 
 def named_defaults(predicate: Predicate, schemas: Iterable[Schema]) -> frozenset[str]:
-    """Columns whose default is a value that the predicate names. It stands in the schema that old files are
-    read by, and no rewrite takes it out of there."""
+    """Columns whose default is a value that the predicate names. The default is part of the schema that old
+    files are read under, and no rewrite removes it."""
     named = [n for n in _conditions(predicate) if isinstance(n, Comparison | In | Like)]
     return frozenset(
         ".".join(path)
@@ -95,7 +96,7 @@ def named_defaults(predicate: Predicate, schemas: Iterable[Schema]) -> frozenset
 
 
 def _conditions(predicate: Predicate) -> Iterator[Predicate]:
-    """The conditions that a row is selected by: not what it is asked not to be."""
+    """The conditions that select a row, without those that are negated."""
     if isinstance(predicate, And | Or):
         for part in predicate.parts:
             yield from _conditions(part)
@@ -115,17 +116,17 @@ def find_erasure(snapshot: Snapshot, erasure_id: str) -> Erasure | None:
 
 
 def concerns(marker: Marker, erasure: Erasure) -> bool:
-    """Whether a marker must be gone before the erasure goes on: its own, and every older one, because
-    those name values of rows too, and hide rows that are still there. After phase `rewrite` nothing says
-    any more which rows a delete that came since may name: every one is held to the erasure."""
+    """Whether a marker must be gone before the erasure goes on: its own markers, and every older one, since
+    those may name values of its rows and hide rows that are still there. After phase `rewrite` the
+    predicate is gone, and no delete committed since can be shown not to name such rows: all count."""
     if marker.erasure is not None:
         return marker.erasure == erasure.id
     return erasure.phase != REWRITE or (marker.sequence or 0) <= erasure.opened_version
 
 
 def unclean_files(state: State, erasures: Iterable[Erasure]) -> dict[str, dict[str, DataFile]]:
-    """By erasure and key: files that may still hold rows of it, or rows that deletes hide which it is
-    concerned with. Each pair of a file and a marker is looked at once, however many erasures there are."""
+    """By erasure and key: files that may still hold rows of the erasure, or rows hidden by deletes that it
+    concerns. Each pair of file and marker is evaluated once, however many erasures there are."""
     evidence = Evidence.of_snapshot(state.snapshot)
     found: dict[str, dict[str, DataFile]] = {e.id: {} for e in erasures}
     open_ = tuple(erasures)
@@ -139,14 +140,14 @@ def unclean_files(state: State, erasures: Iterable[Erasure]) -> dict[str, dict[s
     return found
 
 
-def on_ref(name: str | None) -> str:
-    """Which content a file is waited for in, where it is not main's."""
+def ref_suffix(name: str | None) -> str:
+    """The ref whose content an erasure waits for, if it is not main's."""
     return "" if name is None else f" (for {name})"
 
 
 def is_purged(state: State, ref: Ref, erasure: Erasure) -> bool:
-    """Whether what a ref holds says nothing of the erasure any more: it has a head, without a mark of
-    rows that the erasure concerns and without a dead entry, whose statistics may."""
+    """Whether the content of a ref is clean of the erasure: it has a head, no marker that the erasure
+    concerns, and no dead entry, whose statistics could name values."""
     tiers = (state.snapshot.files, state.snapshot.markers)
     marked = any(concerns(m, erasure) for m in state.markers())
     return (
@@ -154,34 +155,27 @@ def is_purged(state: State, ref: Ref, erasure: Erasure) -> bool:
     )
 
 
-def holds(snapshot: Snapshot) -> list[str]:
-    """Names under a legal hold."""
+def legal_holds(snapshot: Snapshot) -> list[str]:
+    """Names of tags under a legal hold."""
     return sorted(name for name, ref in snapshot.refs.items() if ref.hold)
 
 
-def validate_erasure(state: State, edit: Edit) -> Conflict | None:
-    """Whether an edit of an erasure fits this base. A step that was taken already, by another process
+def validate_phase(
+    snapshot: Snapshot, erasure_ids: Iterable[str], phase: str | None
+) -> Conflict | None:
+    """Whether erasures are in a phase (None: not open). A step that was taken already, by another process
     or before a crash, is a conflict: whoever planned looks again."""
-    if not edit.erasures and not edit.close_erasures:
-        return None
-    were: list[Erasure] = []
-    for erasure_id in (*(e.id for e in edit.erasures), *edit.close_erasures):
-        before = find_erasure(state.snapshot, erasure_id)
-        if (before.phase if before is not None else None) != edit.erasure_phase:
-            return Conflict(f"erasure {erasure_id} is not in phase {edit.erasure_phase} any more")
-        if before is not None:
-            were.append(before)
-    if not edit.ends_rewriting or edit.leaves_deletes:
-        return None
-    for erasure_id, files in unclean_files(state, were).items():
+    for erasure_id in erasure_ids:
+        before = find_erasure(snapshot, erasure_id)
+        if (before.phase if before is not None else None) != phase:
+            return Conflict(f"erasure {erasure_id} is no longer in phase {phase}")
+    return None
+
+
+def validate_clean(state: State, erasure_ids: Iterable[str]) -> Conflict | None:
+    """Whether no file may hold rows of erasures any more."""
+    found = [find_erasure(state.snapshot, erasure_id) for erasure_id in erasure_ids]
+    for erasure_id, files in unclean_files(state, [e for e in found if e is not None]).items():
         if files:
             return Conflict(f"files still have to be rewritten for erasure {erasure_id}")
-    if edit.erasure_phase != REWRITE:
-        return None
-    if dict(edit.refs_were) != dict(state.snapshot.refs):
-        return Conflict("branches or tags changed since they were found clean")
-    if holds(state.snapshot):
-        return Conflict("a legal hold keeps erasures from ending")
-    if edit.searched is not None and any(f.key not in edit.searched for f in state.files()):
-        return Conflict("files came since the last look")
     return None

@@ -1,13 +1,13 @@
-"""Evolving: what a table says to a change of its schema, and to changes planned under another one.
+"""Schema conflicts: validation of a schema change, and of changes planned under another schema.
 
 Promise: after a commit that passed here, every live file can be read under the schema, and every live
-delete and open erasure speaks of columns it has. Checked on the base that is swapped out, so whichever
-of two racing commits comes second is told:
+delete and open erasure names columns that it has. Checked on the base that is swapped out, so the second of
+two racing commits is the one refused:
 
-* a schema changed meanwhile conflicts with a change of it, unless both come to the same columns,
-* a column with a live delete or an open erasure is not dropped, and a delete that comes after the drop
-  is not taken: it would delete nothing and be believed,
-* data written under an older schema keeps that one, if it can be read under the new one.
+* a concurrent schema change is a conflict, unless both lead to the same columns,
+* a column with a live delete or an open erasure is not dropped, and a delete planned before the drop is
+  refused after it: it would delete nothing although it was reported as done,
+* data written under an older schema keeps that schema, if it can be read under the new one.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Where
 from inlay.format.predicate import field_ids
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.snapshot import Snapshot
-from inlay.format.widening import reach, widens
-from inlay.plan.change import Change, Conflict, SchemaEdit
+from inlay.format.widening import covered_range, widens
+from inlay.plan.change import AlterSchema, Conflict
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.partitions import applies_to, current_spec
-from inlay.plan.schema_evolution import evolve, same_columns, spell
+from inlay.plan.schema_evolution import evolve, key_after, same_columns, spell
 
 
-def evolved(snapshot: Snapshot, edit: SchemaEdit) -> Schema:
-    """The schema that the edit makes of the snapshot's. Raises `InvalidRequest`."""
+def evolved(snapshot: Snapshot, edit: AlterSchema) -> Schema:
+    """The snapshot's schema with the edit applied. Raises `InvalidRequest`."""
     return evolve(
         snapshot.schema,
         edit.evolution,
@@ -37,53 +37,64 @@ def evolved(snapshot: Snapshot, edit: SchemaEdit) -> Schema:
     )
 
 
-def is_evolved(snapshot: Snapshot, edit: SchemaEdit) -> bool:
-    """Whether the table has the columns that the edit asks for already: it changes none, or another
-    commit made the same change since."""
+def is_evolved(snapshot: Snapshot, edit: AlterSchema) -> bool:
+    """Whether the table already has the columns that the edit asks for: it changes none, or another commit
+    made the same change."""
     planned_on = snapshot.schema_by_id(edit.planned_on)
     known = frozenset(field.id for _, field in planned_on.walk())
     wanted = evolve(planned_on, edit.evolution, schema_id=0, next_id=snapshot.last_field_id + 1)
+    key = edit.evolution.key
+    if key is not None and key_after(wanted, key) != snapshot.primary_key:
+        return False
     return same_columns(snapshot.schema, wanted, known)
 
 
-def looks_at(snapshot: Snapshot, edit: SchemaEdit) -> tuple[bool, bool]:
-    """Whether the edit depends on the entries of files, and on those of markers; most edits on none."""
+def needed_entries(snapshot: Snapshot, edit: AlterSchema) -> tuple[bool, bool]:
+    """Whether the edit depends on file entries, and whether on markers; most edits depend on neither."""
     if edit.planned_on != snapshot.schema_id:
         return False, False  # a conflict, whatever they say
     after = evolved(snapshot, edit)
-    return bool(shrinking(snapshot.schema, after)), bool(_dropped(snapshot.schema, after))
+    return bool(fields_of_shorter_range(snapshot.schema, after)), bool(
+        _dropped(snapshot.schema, after)
+    )
 
 
-def validate_schema(state: State, change: Change) -> Conflict | None:
-    """Why a change does not go with the table's schema as it is now."""
-    snapshot = state.snapshot
-    edit = change.edit.schema
-    if edit is not None:
-        if edit.planned_on != snapshot.schema_id:
-            return Conflict("the schema was changed by another commit")
-        try:
-            objection(state, edit)
-        except InvalidRequest as error:
-            return Conflict(error.message)
-    schema = snapshot.schema
-    needed: frozenset[int] = frozenset().union(*map(spoken_of, change.add_markers))
-    for erasure in change.edit.erasures:
-        if erasure.predicate is not None:
-            needed |= field_ids(erasure.predicate)
-    if needed and not needed <= {field.id for _, field in schema.walk()}:
-        return Conflict("a column that this delete speaks of was dropped")
-    for entry in change.add:
+def validate_schema(state: State, edit: AlterSchema) -> Conflict | None:
+    """Why the schema cannot be altered so any more."""
+    if edit.planned_on != state.snapshot.schema_id:
+        return Conflict("the schema was changed by another commit")
+    try:
+        check_evolution(state, edit)
+    except InvalidRequest as error:
+        return Conflict(error.message)
+    return None
+
+
+def validate_columns(snapshot: Snapshot, needed: frozenset[int]) -> Conflict | None:
+    """Whether the table has the columns that a delete or an erasure looks at."""
+    if needed and not needed <= {field.id for _, field in snapshot.schema.walk()}:
+        return Conflict("a column that this delete names was dropped")
+    return None
+
+
+def validate_added(
+    snapshot: Snapshot, files: Iterable[DataFile], *, derived: bool
+) -> Conflict | None:
+    """Whether files that were written under another schema can be read under the current one. Rows that
+    were `derived` from rows of the table are not: they would be other rows by now."""
+    for entry in files:
         if entry.schema_id != snapshot.schema_id:
-            if change.reads is not None:
+            if derived:
                 return Conflict("the schema was changed while rows were derived under it")
-            reason = unreadable(entry, snapshot.schema_by_id(entry.schema_id), schema)
+            recorded = snapshot.schema_by_id(entry.schema_id)
+            reason = why_unreadable(entry, recorded, snapshot.schema)
             if reason:
                 return Conflict(reason)
     return None
 
 
-def spoken_of(marker: Marker) -> frozenset[int]:
-    """Field ids that a delete looks at."""
+def fields_of_marker(marker: Marker) -> frozenset[int]:
+    """Field ids that a delete reads."""
     match marker.body:
         case KeyRange(field_id=field_id):
             return frozenset((field_id,))
@@ -98,28 +109,29 @@ def spoken_of(marker: Marker) -> frozenset[int]:
 # -- what stands against a change of the schema ---------------------------------------------------
 
 
-def objection(state: State, edit: SchemaEdit) -> None:
-    """Raises `InvalidRequest` for what the table still needs. What the edit `looks_at` must be loaded."""
+def check_evolution(state: State, edit: AlterSchema) -> None:
+    """Raises `InvalidRequest` for what the table still needs. Entries the edit `needed_entries` must be
+    loaded."""
     snapshot = state.snapshot
     after = evolved(snapshot, edit)
     gone = _dropped(snapshot.schema, after)
-    _keys_stay(snapshot, gone)
+    _check_keys(snapshot, gone)
     if not applies_to(current_spec(snapshot).fields, after):
         raise InvalidRequest(
-            "the table is partitioned by a column in a way that its new type does not take",
+            "the table is partitioned by a column in a way that its new type does not support",
             next_step="Partition the table differently first",
         )
     if gone:
         for erasure in snapshot.erasures:
             if erasure.predicate is not None:
-                _not_spoken_of(field_ids(erasure.predicate), gone, erasure=erasure.id)
+                _check_unused(field_ids(erasure.predicate), gone, erasure=erasure.id)
         for marker in state.markers():
-            _not_spoken_of(spoken_of(marker), gone)
-    shrunk = shrinking(snapshot.schema, after)
+            _check_unused(fields_of_marker(marker), gone)
+    shrunk = fields_of_shorter_range(snapshot.schema, after)
     if shrunk:
         schemas = {s.id: s for s in snapshot.schemas}
         for entry in state.files():
-            reason = unreadable(entry, schemas[entry.schema_id], after, only=shrunk)
+            reason = why_unreadable(entry, schemas[entry.schema_id], after, only=shrunk)
             if reason and entry.key not in edit.proven:
                 raise InvalidRequest(
                     f"{reason} ({entry.key})",
@@ -132,7 +144,7 @@ def _dropped(before: Schema, after: Schema) -> dict[int, str]:
     return {f.id: spell(path) for path, f in before.walk() if f.id not in left}
 
 
-def _keys_stay(snapshot: Snapshot, gone: dict[int, str]) -> None:
+def _check_keys(snapshot: Snapshot, gone: dict[int, str]) -> None:
     needed = (
         (snapshot.primary_key, "the primary key", "A table keeps its key: copy it into a new one"),
         (snapshot.sort_by, "the sort order", "Sort the table by other columns first"),
@@ -151,17 +163,17 @@ def _keys_stay(snapshot: Snapshot, gone: dict[int, str]) -> None:
                 )
 
 
-def _not_spoken_of(ids: Iterable[int], gone: dict[int, str], erasure: str | None = None) -> None:
+def _check_unused(ids: Iterable[int], gone: dict[int, str], erasure: str | None = None) -> None:
     for field_id in ids:
         if field_id in gone:
             name = gone[field_id]
             if erasure is not None:
                 raise InvalidRequest(
-                    f"column {name!r} cannot be dropped: the open erasure {erasure!r} speaks of it",
+                    f"column {name!r} cannot be dropped: the open erasure {erasure!r} uses it",
                     next_step="Wait until the erasure has its receipt",
                 )
             raise InvalidRequest(
-                f"column {name!r} cannot be dropped: a delete that is not applied yet speaks of it",
+                f"column {name!r} cannot be dropped: a delete that is not applied yet uses it",
                 next_step="Apply it by rewrite() (inlay rewrite), then drop the column",
             )
 
@@ -169,9 +181,9 @@ def _not_spoken_of(ids: Iterable[int], gone: dict[int, str], erasure: str | None
 # -- whether files can be read --------------------------------------------------------------------
 
 
-def shrinking(before: Schema, after: Schema) -> frozenset[int]:
-    """Fields whose new type lacks the farthest years of the old one: a file must be known to hold none
-    of them."""
+def fields_of_shorter_range(before: Schema, after: Schema) -> frozenset[int]:
+    """Fields whose new type covers fewer years than the old one: each file must be known to hold no value
+    outside them."""
     old = {field.id: field.type for _, field in before.walk()}
     return frozenset(
         field.id
@@ -179,15 +191,15 @@ def shrinking(before: Schema, after: Schema) -> frozenset[int]:
         if isinstance(field.type, Primitive)
         and isinstance(was := old.get(field.id), Primitive)
         and widens(was, field.type)
-        and reach(was, field.type) is not None
+        and covered_range(was, field.type) is not None
     )
 
 
-def unreadable(
+def why_unreadable(
     entry: DataFile, recorded: Schema, schema: Schema, *, only: frozenset[int] | None = None
 ) -> str:
-    """Why a file recorded under one schema may not be readable as another; empty when it surely is.
-    `only` looks at those fields."""
+    """Why a file recorded under one schema may not be readable under another; empty if it certainly is.
+    `only` restricts the check to those fields."""
     old = {field.id: field for _, field in recorded.walk()}
     for path, field in schema.walk():
         if only is not None and field.id not in only:
@@ -203,26 +215,26 @@ def _missing(path: tuple[str, ...], field: Field, schema: Schema, old: dict[int,
     if field.nullable or field.default is not None:
         return ""
     parent = next((f for p, f in schema.walk() if p == path[:-1]), None)
-    # Where the parent is missing too, that one decides.
+    # Where the parent is missing too, the parent decides.
     is_new_within = parent is not None and parent.id not in old
-    return "" if is_new_within else "is required since, and this data lacks it"
+    return "" if is_new_within else "is required now, and this data lacks it"
 
 
 def _unlike(entry: DataFile, was: Field, field: Field) -> str:
     if was.nullable and not field.nullable:
-        return "is required since, and may hold NULL here"
+        return "is required now, and may hold NULL here"
     match was.type, field.type:
         case Primitive() as source, Primitive() as target:
             if not widens(source, target):
-                return f"is {target} since, and was written as {source}"
-            limits = reach(source, target)
+                return f"is {target} now, and was written as {source}"
+            limits = covered_range(source, target)
             if limits is not None and not _within(entry, field.id, limits):
-                return f"may hold values that {target} does not reach"
+                return f"may hold values outside the range of {target}"
             return ""
         case (Struct(), Struct()) | (ListOf(), ListOf()) | (MapOf(), MapOf()):
             return ""
         case _:
-            return "has another shape since"
+            return "has another structure now"
 
 
 def _within(entry: DataFile, field_id: int, limits: tuple[int, int]) -> bool:

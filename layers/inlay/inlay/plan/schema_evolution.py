@@ -1,15 +1,14 @@
-"""Evolution: how a schema becomes the next one.
+"""Schema evolution: how a schema becomes the next one.
 
-Promise: `evolve` answers a schema under which every file of the table reads as before, or refuses with
-the reason. A column is its field id, so a rename or a move changes no file, and a name that is used
-again gets a new id and never reads old data. Same schema, evolution and next id give the same answer.
+Promise: `evolve` returns a schema under which every file of the table reads as before, or refuses with the
+reason. A column is its field id, so a rename or a move changes no file, and a reused name gets a new id and
+never reads old data. The same schema, evolution and next id give the same answer.
 
-Steps of one evolution are taken in this order, whatever the order they were given in: drop, rename,
-widen, make optional, add, order. Paths name fields as they are *before* it, but for those in `add` and
-`order`, which see its result.
+The steps of one evolution are applied in this order, whatever the order of the arguments: drop, rename,
+widen, make optional, add, order. Paths name fields as they are *before* it, except those in `add` and
+`order`, which refer to its result.
 
-What the rest of the table says against a change (keys, live deletes, open erasures) is in
-`plan.schema_conflicts`.
+Objections from the rest of the table (keys, live deletes, open erasures) are in `plan.schema_conflicts`.
 """
 
 from __future__ import annotations
@@ -37,17 +36,17 @@ from inlay.format.widening import widened, widens
 Path = tuple[str, ...]
 T = TypeVar("T")
 
-# Columns that a scan or a feed of changes can be asked for beside those of the table.
+# Columns that a scan or a change feed can return besides those of the table.
 RESERVED = frozenset(("_pos", "_file", "_change_type", "_commit_version", "_commit_timestamp"))
-# A name is in the pointer, in every file and in every error about it.
+# A name is stored in the pointer and in every file, and appears in every error about it.
 MAX_NAME_BYTES = 255
 _KEY, _ELEMENT, _VALUE = "key", "element", "value"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evolution:
-    """What is to be changed. `add` holds the path of each new field's parent (empty for a column) and the
-    field, whose ids are not looked at; `order` lists fields that come first among their siblings."""
+    """The requested changes. `add` holds the path of each new field's parent (empty for a column) and the
+    field, whose ids are ignored; `order` lists fields that come first among their siblings."""
 
     drop: tuple[Path, ...] = ()
     rename: tuple[tuple[Path, str], ...] = ()
@@ -55,8 +54,10 @@ class Evolution:
     optional: tuple[Path, ...] = ()
     add: tuple[tuple[Path, Field], ...] = ()
     order: tuple[Path, ...] = ()
-    # What Arrow says of added fields besides their types (property `arrow.types`). It is no part of what
-    # identifies a request.
+    comment: tuple[tuple[Path, str], ...] = ()
+    key: tuple[str, ...] | None = None  # the primary key by name, after the changes; None: as it is
+    # Arrow types of added fields beyond the format's types (property `arrow.types`). Not part of the
+    # identity of a request.
     declared: tuple[tuple[Path, str], ...] = dataclasses.field(default=(), repr=False)
 
 
@@ -76,12 +77,26 @@ def evolve(
     return found
 
 
+def key_after(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
+    """The ids of a primary key's columns. Raises `InvalidRequest`."""
+    found: list[int] = []
+    for name in names:
+        column = field_at(schema, (name,))
+        if not isinstance(column.type, Primitive):
+            raise InvalidRequest(
+                f"the primary key names {name!r}, which is not a plain column",
+                next_step="A key is of top-level columns that are not nested",
+            )
+        found.append(column.id)
+    return tuple(found)
+
+
 # -- paths ----------------------------------------------------------------------------------------
 
 
 def field_at(schema: Schema, path: Path) -> Field:
-    """The field at a path, which may go through list elements and map sides. Raises
-    `InvalidRequest` that says which names are near."""
+    """The field at a path, which may go through list elements and map entries. Raises `InvalidRequest` with
+    similar names."""
     found = next((f for p, f in schema.walk() if p == path), None)
     if found is None:
         known = [spell(p) for p, _ in schema.walk()]
@@ -116,6 +131,7 @@ class _Steps:
     names: dict[int, str]
     types: dict[int, Primitive]
     optional: frozenset[int]
+    docs: dict[int, str]
 
     @staticmethod
     def of(schema: Schema, evolution: Evolution) -> _Steps:
@@ -130,13 +146,15 @@ class _Steps:
         dropped = ids(evolution.drop, "drop")
         renamed = ids((p for p, _ in evolution.rename), "rename")
         retyped = ids((p for p, _ in evolution.widen), "widen")
+        described = ids((p for p, _ in evolution.comment), "comment on")
         steps = _Steps(
             frozenset(dropped),
             dict(zip(renamed, (name for _, name in evolution.rename), strict=True)),
             dict(zip(retyped, (kind for _, kind in evolution.widen), strict=True)),
             frozenset(ids(evolution.optional, "make optional")),
+            dict(zip(described, (text for _, text in evolution.comment), strict=True)),
         )
-        both = steps.dropped & (set(renamed) | set(retyped) | steps.optional)
+        both = steps.dropped & (set(renamed) | set(retyped) | steps.optional | set(described))
         if both:
             name = spell(schema.path_of(min(both)) or ())
             raise InvalidRequest(f"column {name!r} is both dropped and changed")
@@ -155,6 +173,7 @@ class _Steps:
             name=self.names.get(field.id, field.name),
             type=kind,
             nullable=field.nullable or field.id in self.optional,
+            doc=self.docs.get(field.id, field.doc),
             default=default,
         )
 
@@ -179,13 +198,13 @@ class _Steps:
 
 
 def _may_be_named(schema: Schema, path: Path) -> None:
-    """Elements and map sides have no name of their own, and a map's keys are what they are."""
+    """Elements and map entries have no name of their own, and the keys of a map do not change."""
     for depth in range(1, len(path)):
         kind = field_at(schema, path[:depth]).type
         is_last = depth + 1 == len(path)
         if isinstance(kind, MapOf) and path[depth] == _KEY:
             raise InvalidRequest(
-                f"{spell(path)!r} is part of a map's key, which stays as it is",
+                f"{spell(path)!r} is part of a map's key, which cannot be changed",
                 next_step="Add a column of another type, and drop this one",
             )
         if isinstance(kind, ListOf | MapOf) and is_last:
@@ -221,14 +240,14 @@ def _added(schema: Schema, parent: Path, field: Field, ids: Iterator[int]) -> Sc
     here = (*parent, field.name)
     if not field.nullable and field.default is None:
         raise InvalidRequest(
-            f"column {spell(here)!r} is required and has no default: rows that are there have no "
-            "value for it",
+            f"column {spell(here)!r} is required and has no default: existing rows have no value for "
+            "it",
             next_step="Give it a default, or make it optional",
         )
     if field.default is not None and not isinstance(field.type, Primitive):
         raise InvalidRequest(
             f"column {spell(here)!r} is nested and cannot have a default",
-            next_step="Give defaults to fields that are added within it later",
+            next_step="Give defaults to fields that are added to it later",
         )
     if not parent:
         made = _numbered(field, ids)
@@ -237,19 +256,19 @@ def _added(schema: Schema, parent: Path, field: Field, ids: Iterator[int]) -> Sc
     if schema.column(parent[0]) is None:
         raise InvalidRequest(
             f"there is no column {parent[0]!r} to add {spell(here)!r} to",
-            next_step=f'A column whose own name has a dot is written in quotes: "{spell(here)}"',
+            next_step=f'A column whose own name contains a dot is written in quotes: "{spell(here)}"',
         )
     within = field_at(schema, parent)
     for depth in range(1, len(parent)):
         if isinstance(field_at(schema, parent[:depth]).type, MapOf) and parent[depth] == _KEY:
             raise InvalidRequest(
-                f"{spell(parent)!r} is part of a map's key, which stays as it is",
+                f"{spell(parent)!r} is part of a map's key, which cannot be changed",
                 next_step="Add a column of another type",
             )
     if not isinstance(within.type, Struct):
         raise InvalidRequest(
-            f"{spell(parent)!r} is no struct: nothing can be added to it",
-            next_step=f'A column whose own name has a dot is written "{spell(here)}", in quotes',
+            f"{spell(parent)!r} is not a struct: nothing can be added to it",
+            next_step=f'A column whose own name contains a dot is written "{spell(here)}", in quotes',
         )
     made = _numbered(field, ids)
     _may_stand_beside(made.name, within.type.fields, here)
@@ -257,7 +276,7 @@ def _added(schema: Schema, parent: Path, field: Field, ids: Iterator[int]) -> Sc
 
 
 def _numbered(field: Field, ids: Iterator[int]) -> Field:
-    """The field with fresh ids, depth first."""
+    """The field with new ids, depth first."""
     own = next(ids)
     match field.type:
         case Struct(fields):
@@ -296,7 +315,7 @@ def _ordered(schema: Schema, parent: Path, names: Sequence[str]) -> Schema:
     if parent:
         within = field_at(schema, parent)
         if not isinstance(within.type, Struct):
-            raise InvalidRequest(f"{spell(parent)!r} is no struct: it has no order")
+            raise InvalidRequest(f"{spell(parent)!r} is not a struct: it has no order")
         fields = within.type.fields
     for name in names:
         field_at(schema, (*parent, name))
@@ -316,7 +335,7 @@ def _ordered(schema: Schema, parent: Path, names: Sequence[str]) -> Schema:
 def _check(before: Schema, after: Schema) -> None:
     if not after.fields:
         raise InvalidRequest(
-            "the table would be left without columns", next_step="Keep one, or drop the table"
+            "the table would have no columns left", next_step="Keep one, or delete the table"
         )
     old = {field.id: field.name for _, field in before.walk()}
     for siblings, path in _structs(after):
@@ -334,20 +353,20 @@ def _structs(schema: Schema) -> Iterator[tuple[tuple[Field, ...], Path]]:
 
 
 def _may_stand_beside(name: str, siblings: Iterable[Field], path: Path) -> None:
-    """A new name: one that readers which do not tell cases apart can tell from its siblings."""
+    """Checks a new name: it must differ from its siblings even for readers that ignore case."""
     if not name or not _is_short_text(name):
         raise InvalidRequest(
-            f"a column cannot be called {name[:50]!r}",
+            f"{name[:50]!r} is not a valid column name",
             next_step=f"A name has 1 to {MAX_NAME_BYTES} bytes of UTF-8",
         )
     if len(path) == 1 and name.casefold() in RESERVED:
         raise InvalidRequest(
-            f"{name!r} is a column that every scan has: no other can be called so",
+            f"{name!r} is a column that every scan has: no other can have this name",
             next_step=f"Reserved are {', '.join(sorted(RESERVED))}",
         )
     twin = next((f.name for f in siblings if f.name.casefold() == name.casefold()), None)
     if twin is not None:
-        alike = "" if twin == name else f" ({twin!r}; engines like Spark do not tell cases apart)"
+        alike = "" if twin == name else f" ({twin!r}; engines like Spark ignore case)"
         raise InvalidRequest(
             f"there is a column {spell(path)!r} already{alike}", next_step="Choose another name"
         )
@@ -364,7 +383,7 @@ def _is_short_text(name: str) -> bool:
 
 
 def differences(before: Schema, after: Schema) -> tuple[str, ...]:
-    """What an evolution did, a line for each step; empty for the same columns."""
+    """What an evolution did, one line for each step; empty for the same columns."""
     old = {field.id: (path, field) for path, field in before.walk()}
     new = {field.id: (path, field) for path, field in after.walk()}
     found = [
@@ -392,7 +411,7 @@ def differences(before: Schema, after: Schema) -> tuple[str, ...]:
 def _inside(
     path: Path, here: dict[int, tuple[Path, Field]], there: dict[int, tuple[Path, Field]]
 ) -> bool:
-    """Whether an ancestor of a field is also only here: telling of that one is enough."""
+    """Whether an ancestor of a field is also only here: reporting the ancestor is enough."""
     ids = {p: field_id for field_id, (p, _) in here.items()}
     return any(ids[path[:n]] not in there for n in range(1, len(path)))
 
@@ -406,8 +425,8 @@ def _called(field: Field) -> str:
 
 
 def same_columns(a: Schema, b: Schema, known: frozenset[int]) -> bool:
-    """Whether two schemas that both evolved from one with the field ids `known` are equal but for the ids
-    they gave to new fields."""
+    """Whether two schemas that both evolved from one with the field ids `known` are equal except for the
+    ids of new fields."""
     return _anonymous(a.fields, known) == _anonymous(b.fields, known)
 
 

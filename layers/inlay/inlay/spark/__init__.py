@@ -1,8 +1,8 @@
 """Inlay tables in Spark.
 
-`session`, `read` and `view` are where to begin: they let Spark's own Parquet reader read. `InlayTable` has
-UPDATE, DELETE and MERGE. `spark.read.format("inlay")` needs nothing from here: the module `pyspark_inlay`
-registers the format by itself.
+`session`, `read` and `view` are the entry points: they let Spark's own Parquet reader read. `InlayTable`
+has UPDATE, DELETE and MERGE. `spark.read.format("inlay")` needs nothing from here: the module
+`pyspark_inlay` registers the format.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ import pyspark
 if TYPE_CHECKING:
     from inlay.spark.api import count, explain, read, register
     from inlay.spark.dml import InlayTable
+    from inlay.spark.native_append import append
     from inlay.spark.sessions import local_session, session
     from inlay.spark.sql import view, views
 
-# The first release that runs all of it: Arrow writers, admission control of streams.
+# The first release with everything that is needed: Arrow writers, admission control of streams.
 OLDEST_PYSPARK = (4, 2)
 
 if tuple(int(part) for part in pyspark.__version__.split(".")[:2]) < OLDEST_PYSPARK:
     raise ImportError(
         f"Inlay needs PySpark {OLDEST_PYSPARK[0]}.{OLDEST_PYSPARK[1]} or newer, and this is "
-        f"{pyspark.__version__}: install 'inlay-tables[spark]' where there is a choice, and on a service "
-        "take a release with a newer Spark (docs/SPARK.md lists them)"
+        f"{pyspark.__version__}: install 'inlay-tables[spark]' where you can choose; on a managed service "
+        "choose a release with a newer Spark (docs/SPARK.md lists them)"
     )
 
-# What this package gives by name, and the module that has it.
+# The public names of this package, each with its module.
 _FROM = {
     "InlayTable": "dml",
+    "append": "native_append",
     "count": "api",
     "explain": "api",
     "local_session": "sessions",
@@ -43,6 +45,7 @@ _FROM = {
 
 __all__ = [
     "InlayTable",
+    "append",
     "count",
     "explain",
     "local_session",
@@ -55,7 +58,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when used: Spark imports this package in a process of its own to look sources up."""
+    """Imported on use: Spark imports this package in a separate process to look up sources."""
     if name not in _FROM:
         raise AttributeError(f"module 'inlay.spark' has no attribute {name!r}")
     return getattr(import_module(f"inlay.spark.{_FROM[name]}"), name)

@@ -1,7 +1,7 @@
 """Reading tables where Spark's Python sources cannot prune by themselves.
 
-Promise: the same rows as `spark.read.format("inlay")`; errors of the input (no such table, column or
-version) are raised here, typed, and not from within a Spark job.
+Promise: the same rows as `spark.read.format("inlay")`; input errors (no such table, column or version) are
+raised here, typed, and not inside a Spark job.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Native = Literal["auto", "never"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """Of the files that may hold wanted rows, `native_files` are read by Spark's own Parquet reader and
+    """Of the files that may hold requested rows, `native_files` are read by Spark's own Parquet reader and
     `source_files` through Python, for the reasons in `why` (reason to number of files)."""
 
     version: int
@@ -70,7 +70,7 @@ class _Plan:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format "inlay" known to a session that did not find `pyspark_inlay` by itself."""
+    """Registers the format "inlay" with a session that did not find `pyspark_inlay`."""
     from inlay.spark.source import InlayDataSource
     from inlay.spark.sql import register_function
 
@@ -89,10 +89,10 @@ def read(
     ref: str | None = None,
     native: Native = "auto",
 ) -> DataFrame:
-    """A DataFrame of one snapshot: only these columns are read, only files that may match `where`
-    (SQL text) are opened, and only rows that do come out. `ref` is a tag or branch.
+    """A DataFrame of one snapshot: only these columns are read, only files that may match `where` (SQL
+    text) are opened, and only matching rows are returned. `ref` is a tag or branch.
 
-    Files are read by Spark's own Parquet reader where that gives the very same rows (`explain` tells
+    Files are read by Spark's own Parquet reader where that gives exactly the same rows (`explain` reports
     how many), the others through Python; with `native="never"` all of them.
     """
     uri = at_ref(uri, ref)
@@ -113,7 +113,7 @@ def explain(
     ref: str | None = None,
     native: Native = "auto",
 ) -> Explained:
-    """How `read` with these arguments would read; nothing but metadata and footers is read for it."""
+    """How `read` with these arguments would read; reads only metadata and footers."""
     found = _plan(spark, at_ref(uri, ref), columns, where, version, native)
     split = found.split
     return Explained(
@@ -135,10 +135,9 @@ def count(
     ref: str | None = None,
     since: int | None = None,
 ) -> int:
-    """How many rows: from metadata for files that no delete and no filter touches; the others are
-    counted by a Spark job that reads only the columns deletes and filter look at. With `since`, only in
-    files that hold rows which came after this version: the rows of loads, until compaction mixes them
-    with older ones."""
+    """The number of rows: from metadata for files that no delete or filter affects; the others are counted
+    by a Spark job that reads only the columns of deletes and filter. With `since`, only in files with rows
+    that were added after this version: the rows of loads, until compaction mixes them with older ones."""
     uri = at_ref(uri, ref)
     state = load_state(uri, version=version)
     scan = Scan(connect(uri), state, where=where)
@@ -180,7 +179,7 @@ def _plan(
         raise InvalidRequest(f"native={str(native)[:50]!r}", next_step='Say "auto" or "never"')
     state = load_state(uri, version=version)
     schema = state.snapshot.schema
-    # Found wrong here, these raise what they are; in Spark's planning they would come as its errors.
+    # Checked here, these raise their own errors; in Spark's planning they would appear as Spark errors.
     names = schema.names if columns is None else named_as_in(schema, columns)
     scan = Scan(connect(uri), state, columns=names, where=where)
     asked = spark_schema(schema, names)
@@ -213,7 +212,7 @@ def _through_source(
 
 
 def _check_times(spark: SparkSession, schema: StructType) -> None:
-    """Spark 4.3 has a type for the time of day, but refuses it unless told not to."""
+    """Spark 4.3 has a type for the time of day, but refuses it unless it is enabled."""
     from pyspark.sql.types import TimeType
 
     times = [field.name for field in schema if isinstance(field.dataType, TimeType)]
@@ -225,5 +224,5 @@ def _check_times(spark: SparkSession, schema: StructType) -> None:
 
 
 def _context(spark: SparkSession) -> Any:
-    """None for a session that is a client of Spark Connect: it has no context."""
+    """None for a client session of Spark Connect, which has no context."""
     return getattr(spark, "sparkContext", None)

@@ -1,8 +1,8 @@
-"""Batches of a size Spark likes.
+"""Batches of a size that suits Spark.
 
-Promise: the same rows in the same order; batches of about `GATHER_ROWS` or more, unless their bytes say
-otherwise, so that many small files or a selective filter do not cost Spark a batch for every few rows,
-and wide rows do not make a batch that the JVM cannot hold.
+Promise: the same rows in the same order, in batches of about `GATHER_ROWS` or more unless their bytes limit
+them, so that many small files or a selective filter do not cost Spark a batch for every few rows, and wide
+rows do not make a batch that the JVM cannot hold.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import pyarrow as pa
 # Arrow batches of 64k to 131k rows are the fastest through Spark's Python source; the reader's own are
 # at most 131,072 rows.
 GATHER_ROWS = 65_536
-# Enough for the cost of a batch not to matter, whatever its rows.
+# Enough for the overhead of a batch to be negligible, whatever its rows.
 GATHER_BYTES = 16 * 1024 * 1024
-# Spark holds a batch off its heap, one for each task and one more on its way; Arrow's own limit is 2 GB
-# for a column of strings.
+# Spark holds a batch off its heap, one for each task and one more in transit; Arrow's own limit is 2 GB for
+# a column of strings.
 MAX_BYTES = 64 * 1024 * 1024
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small neighbouring batches joined, large ones cut. The first is handed on at once: a LIMIT may
-    want no more."""
+    """Small adjacent batches joined, large ones cut. The first is passed on at once: a LIMIT may need no
+    more."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     first = True

@@ -1,15 +1,14 @@
 """Clustering of large tables: all rows of many files in one order, by a Spark shuffle.
 
-Promise: every reader sees the same rows before and after. Where `ops.maintain.compact` merges the few
-files of a
-unit in the memory of one process, here a slice of any size is one run: Spark distributes its rows by
-ranges of the order, executors write the files, the driver commits each slice by itself. Appends and
-deletes go on; a slice whose files they touch is left for the next run, and costs only itself.
+Promise: every reader sees the same rows before and after. Where `ops.maintain.compact` merges the few files
+of a unit in the memory of one process, here a slice of any size is one run: Spark distributes its rows by
+ranges of the order, executors write the files, the driver commits each slice on its own. Appends and
+deletes continue; a slice whose files they affect is left for the next run, and only its own work is lost.
 
-The order is the table's (`compact.strategy`, `compact.columns`), within each partition; files of an
-earlier partitioning are cut anew. For a z-order the key is made of Spark's own expressions: each column is
-cut at quantiles of a sample, and the bits of the cells are interleaved. To Spark a column is named by its
-id, so that no name is too strange for it.
+The order is the table's (`compact.strategy`, `compact.columns`), within each partition; files of an earlier
+partitioning are repartitioned. For a z-order the key is computed by Spark expressions: each column is cut
+at quantiles of a sample, and the bits of the cells are interleaved. Spark sees a column under its id, so
+that any column name works.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, Progress, no_progress
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.maintain.units import with_entries
-from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.write.partition import Split
 from inlay.parquet.write.writer import write_files
 from inlay.parse import parse_predicate
-from inlay.plan.change import Change, Unit
+from inlay.plan.change import Change, ReplaceFiles, Unit
 from inlay.plan.maintain.clustering import MIN_RUNS, Order, order_of, runs_of
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.partitions import current_spec, group_key, is_uncut
+from inlay.plan.pruning.partitions import current_spec, group_key, spans_partitions
 from inlay.plan.pruning.prune import may_match
 from inlay.plan.scan.scan import FileTask
 from inlay.spark.batches import gathered
@@ -58,9 +57,9 @@ if TYPE_CHECKING:
 
     from inlay.format.schema import Schema
 
-# One slice is one commit: what a crash, or a delete that comes in between, may cost again.
+# One slice is one commit: the work that a crash, or a concurrent delete, may cost.
 SLICE_BYTES = 64 * 2**30
-# Cells of a column in a z-order, and the rows whose quantiles bound them.
+# Cells of a column in a z-order, and the sampled rows whose quantiles bound them.
 ZORDER_BITS = 6
 SAMPLE_ROWS = 10_000
 
@@ -70,8 +69,8 @@ _PARTITION = "partition"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterResult:
-    """`slices` were committed; `skipped` ones had files that others changed meanwhile. `left` files
-    were in order already, or are being erased from."""
+    """`slices` were committed; `skipped` ones had files that others changed meanwhile. `left` files were in
+    order already, or are being erased from."""
 
     version: int
     slices: int = 0
@@ -94,10 +93,10 @@ def cluster(
     dry_run: bool = False,
     progress: Progress = no_progress,
 ) -> ClusterResult:
-    """Write the files that may hold a row for which `where` (SQL text) is TRUE anew, in the table's
-    order, unless they are in order. Files of another partitioning never are, and with `older_than` no
-    file of an earlier version is: what was in order before the order was changed. Raises
-    `InvalidRequest` when the table has neither order nor partitions.
+    """Rewrites the files that may hold a row for which `where` (SQL text) is TRUE in the table's order,
+    unless they are in order. Files of another partitioning never are; with `older_than`, files of earlier
+    versions are not either (use it after the order has changed). Raises `InvalidRequest` when the table has
+    neither order nor partitions.
     """
     context_of(spark, "cluster")
     ctx, loaded = load_writable(uri)
@@ -140,10 +139,10 @@ def cluster(
 
 
 def _worth_it(
-    loaded: Loaded, where: str | None, older_than: int | None, evidence: Evidence
+    loaded: LoadedTable, where: str | None, older_than: int | None, evidence: Evidence
 ) -> tuple[list[FileTask], int]:
-    """What is to be written anew: partitions with fewer runs than merging takes are in order. Files
-    that an erasure has to look at are its own work: it counts what it removes."""
+    """The files to rewrite: partitions with fewer runs than merging takes are in order. Files that an
+    erasure has to rewrite are left to it: it counts the rows it removes."""
     state, snapshot = loaded.state, loaded.snapshot
     predicate = None if where is None else parse_predicate(where, snapshot.schema)
     tasks = live_tasks(state, state.files(), state.markers())
@@ -158,7 +157,7 @@ def _worth_it(
         groups.setdefault(group_key(task.file), []).append(task)
 
     def is_out_of_order(file: DataFile) -> bool:
-        cut_otherwise = file.spec_id != snapshot.spec_id or is_uncut(file, snapshot.specs)
+        cut_otherwise = file.spec_id != snapshot.spec_id or spans_partitions(file, snapshot.specs)
         return cut_otherwise or (file.sequence or 0) < (older_than or 0)
 
     many = {key for key, group in groups.items() if runs_of(t.file for t in group) >= MIN_RUNS}
@@ -169,7 +168,7 @@ def _worth_it(
 def _slices(
     tasks: Sequence[FileTask], order: Order | None, slice_bytes: int, evidence: Evidence
 ) -> list[list[FileTask]]:
-    """Files that lie near each other in the order together, `slice_bytes` at a time."""
+    """Groups of files that are close in the order, `slice_bytes` at a time."""
 
     def place(task: FileTask) -> tuple[Any, ...]:
         stats = None if order is None else evidence.column(task.file, order.columns[0])
@@ -189,7 +188,7 @@ def _slices(
 
 
 def _change(
-    ctx: Context, loaded: Loaded, tasks: Sequence[FileTask], outputs: Sequence[DataFile]
+    ctx: Context, loaded: LoadedTable, tasks: Sequence[FileTask], outputs: Sequence[DataFile]
 ) -> Change:
     version = loaded.snapshot.version
     unit = Unit(
@@ -198,16 +197,25 @@ def _change(
         version=version,
         applied=frozenset(m.id for t in tasks for m in t.markers if m.file is not None),
     )
-    return Change(operation="compact", units=(unit,), uploaded_us=loaded.date_us, deleted_rows=0)
+    return Change(
+        operation="compact",
+        uploaded_us=loaded.date_us,
+        deleted_rows=0,
+        updates=(ReplaceFiles((unit,)),),
+    )
 
 
 # -- on Spark -------------------------------------------------------------------------------------
 
 
 def _write(
-    spark: SparkSession, uri: str, loaded: Loaded, tasks: Sequence[FileTask], order: Order | None
+    spark: SparkSession,
+    uri: str,
+    loaded: LoadedTable,
+    tasks: Sequence[FileTask],
+    order: Order | None,
 ) -> list[DataFile]:
-    """The rows of `tasks` in files of one run."""
+    """Writes the rows of `tasks` into files of one run."""
     snapshot = loaded.snapshot
     rows = _rows(spark, uri, loaded, tasks)
     by = [_PARTITION] if current_spec(snapshot).fields else []
@@ -229,7 +237,7 @@ def _write(
 def _rows(
     spark: SparkSession,
     uri: str,
-    loaded: Loaded,
+    loaded: LoadedTable,
     tasks: Sequence[FileTask],
     columns: Sequence[int] = (),
 ) -> DataFrame:
@@ -252,7 +260,7 @@ def _name(column: int) -> str:
 
 
 def _shape(schema: Schema, columns: Sequence[int]) -> StructType:
-    """Columns (all for none) as the jobs of this module name them."""
+    """The columns (all for none) under the names that the jobs of this module use."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType(
@@ -285,7 +293,7 @@ def _morton(rows: DataFrame, order: Order, number: int) -> Column:
 
 
 def _cell(column: Column, cuts: Sequence[Any], low: int, high: int) -> Column:
-    """In which of the cells `low` … `high` - 1 a value lies, by halving; NULL in the last."""
+    """Which of the cells `low` … `high` - 1 a value is in, by bisection; NULL in the last."""
     from pyspark.sql import functions as f
 
     if high - low == 1 or not cuts:
@@ -301,7 +309,7 @@ def _cell(column: Column, cuts: Sequence[Any], low: int, high: int) -> Column:
 
 
 def _read_part(
-    uri: str, loaded: Loaded, columns: tuple[int, ...], batches: Iterator[pa.RecordBatch]
+    uri: str, loaded: LoadedTable, columns: tuple[int, ...], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     ctx = connect(uri)
     schema = loaded.snapshot.schema
@@ -322,9 +330,9 @@ def _read_part(
 
 
 def _write_part(
-    uri: str, loaded: Loaded, run: int | None, batches: Iterator[pa.RecordBatch]
+    uri: str, loaded: LoadedTable, run: int | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows arrive in order: nothing is sorted here, and a file is written as its rows come."""
+    """Rows arrive in order: nothing is sorted here, and each file is written as its rows arrive."""
     ctx = connect(uri)
     schema = loaded.snapshot.schema
     layout = replace(layout_of(loaded.snapshot), sort_by=())

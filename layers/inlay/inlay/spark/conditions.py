@@ -1,8 +1,8 @@
-"""Predicates as conditions of Spark, for files that Spark reads by itself.
+"""Predicates as Spark conditions, for files that Spark reads itself.
 
-Promise: the condition is TRUE for exactly the rows the predicate selects. Spark's logic of NULL, its
+Promise: the condition is TRUE for exactly the rows that the predicate selects. Spark's NULL logic, its
 order of strings, bytes and NaN and its LIKE are those of docs/format/predicates.md; a node for which that
-is not sure has no condition, and then the whole predicate has none.
+is not certain has no condition, and then neither has the predicate.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 _EPOCH = datetime(1970, 1, 1)
 _DAY = 86_400_000_000
 _PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
-# Spark walks conditions by recursion, and each node is a call from Python to the JVM.
+# Spark processes conditions recursively, and each node is a call from Python to the JVM.
 MAX_NODES = 500
 
 
 class _NoCondition(Exception):
-    """A node that Spark cannot be told."""
+    """A node without an equivalent in Spark."""
 
 
 def condition_of(predicate: Predicate, schema: Schema) -> Column | None:
@@ -65,7 +65,7 @@ def _weight(node: Predicate) -> int:
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark's SQL takes any."""
+    """A column's name, quoted for Spark's SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -131,7 +131,7 @@ def value_of(kind: Primitive, value: Value) -> Any:
         case "timestamptz" if kind.unit in _PER_UNIT:
             return f.timestamp_micros(f.lit(int(value) * _PER_UNIT[kind.unit]))
         case "timestamp" if kind.unit in _PER_UNIT:
-            # As text: a Python datetime would pass through the session's time zone.
+            # As text: a Python datetime would be converted by the session's time zone.
             found = _time(int(value) * _PER_UNIT[kind.unit]).isoformat(" ")
         case _:
             raise _NoCondition
@@ -146,7 +146,7 @@ def _time(microseconds: int) -> datetime:
 
 
 def _pattern(pattern: str) -> str:
-    """The same pattern with nothing quoted but what needs it: Spark refuses the rest."""
+    """The same pattern with only the necessary escapes: Spark refuses others."""
     return "".join(
         token.value if isinstance(token, Wildcard) else quote_like(token)
         for token in parse_like(pattern)

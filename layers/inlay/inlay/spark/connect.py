@@ -1,7 +1,7 @@
 """How a Spark process reaches a table: the driver's planning processes and the executors' workers.
 
-Promise: one connection (store client, threads, cache of footers) for each table and process, however
-many tasks the process runs. What is cached is immutable, so no task sees an older table than it should.
+Promise: one connection (store client, threads, cache of footers) for each table and process, however many
+tasks the process runs. Only immutable data is cached, so no task sees an outdated table.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from inlay.errors import InvalidRequest
-from inlay.format.content import view
+from inlay.format.content import with_content
 from inlay.ops.context import Context, Workers
 from inlay.ops.metadata.load import (
-    Loaded,
+    LoadedTable,
     find_ref,
     load_as_of,
     load_content,
@@ -21,43 +21,42 @@ from inlay.ops.metadata.load import (
     read_main,
 )
 from inlay.plan.metadata.state import State
-from inlay.plan.refs.refs import MAIN, check_name, hidden
+from inlay.plan.refs.refs import MAIN, check_name, past_view
 from inlay.storage.open import open_store
 
-# A task shares its executor with others, each in a process of its own: fewer requests in flight than a
-# process that has the machine for itself.
+# A task shares its executor with others, each in its own process: fewer concurrent requests than for a
+# process that has the machine to itself.
 THREADS = 8
 # Tables a worker process keeps connections to.
 TABLES = 8
 
 
-# A table's place and, behind this, the tag or branch that is meant: what tasks are told of a table is
-# one text.
+# Separates a table's location from the tag or branch: tasks get both as one text.
 _REF = "#ref="
 
 
 def at_ref(uri: str, ref: str | None) -> str:
-    """The table at `uri`, as a tag or branch has it; None or "main" is the table itself."""
+    """The table at `uri` with a tag or branch; None or "main" is the table itself."""
     return uri if ref is None or ref == MAIN else f"{uri}{_REF}{check_name(ref)}"
 
 
 def place(uri: str) -> str:
-    """Where the table is, whatever its ref."""
+    """The table's location, without its ref."""
     return uri.partition(_REF)[0]
 
 
 def ref_of(uri: str) -> str | None:
-    """The ref that `at_ref` has named."""
+    """The ref in a URI from `at_ref`."""
     return uri.partition(_REF)[2] or None
 
 
 @lru_cache(maxsize=TABLES)
 def connect(uri: str) -> Context:
-    """The context of a table in this process, on the branch that `at_ref` has named."""
+    """The context of a table in this process, on the branch that `at_ref` named."""
     uri, _, ref = uri.partition(_REF)
     if uri.startswith("memory:"):
         raise InvalidRequest(
-            f"{uri} lives in one process, and Spark runs in several",
+            f"{uri} exists in one process only, and Spark runs in several",
             next_step="Use s3:// or file:///",
         )
     store, root = open_store(uri)
@@ -72,8 +71,8 @@ def connect(uri: str) -> Context:
 
 
 def load_state(uri: str, *, version: int | None = None, as_of_us: int | None = None) -> State:
-    """The newest snapshot, or the one of a version or a time; rows that are being erased are not in
-    it. One GET, two for the past, and one more for a tag or branch."""
+    """The newest snapshot, or that of a version or a time, without rows that are being erased. One GET, two
+    for the past, and one more for a tag or branch."""
     ctx = connect(uri)
     if version is None and as_of_us is None:
         return load_pointer(ctx).state
@@ -83,27 +82,27 @@ def load_state(uri: str, *, version: int | None = None, as_of_us: int | None = N
     else:
         past = load_as_of(ctx, current, as_of_us or 0)
     if ctx.branch is not None:
-        past = view(past, load_content(ctx, past, find_ref(ctx, past, ctx.branch)))
-    return State(hidden(past, current))
+        past = with_content(past, load_content(ctx, past, find_ref(ctx, past, ctx.branch)))
+    return State(past_view(past, current))
 
 
-def load_writable(uri: str) -> tuple[Context, Loaded]:
-    """A table that is to be written to. Raises `InvalidRequest` for a tag."""
+def load_writable(uri: str) -> tuple[Context, LoadedTable]:
+    """A table to write to. Raises `InvalidRequest` for a tag."""
     ctx = connect(uri)
     loaded = load_pointer(ctx)
     check_writable(ctx, loaded)
     return ctx, loaded
 
 
-def is_tag(ctx: Context, loaded: Loaded) -> bool:
+def is_tag(ctx: Context, loaded: LoadedTable) -> bool:
     return ctx.branch is not None and find_ref(ctx, loaded.pointer, ctx.branch).kind == "tag"
 
 
-def check_writable(ctx: Context, loaded: Loaded) -> None:
-    """A tag is in the past, and stays what it is."""
+def check_writable(ctx: Context, loaded: LoadedTable) -> None:
+    """A tag is read-only."""
     if is_tag(ctx, loaded):
         raise InvalidRequest(
             f"the tag {ctx.branch!r} of {ctx.uri} cannot be written to",
-            next_step="Begin a branch there",
+            next_step="Create a branch there",
             table=ctx.uri,
         )

@@ -1,4 +1,4 @@
-"""UPDATE, DELETE and MERGE of SQL, in Python: Spark has no such statements for sources in Python.
+"""SQL's UPDATE, DELETE and MERGE, in Python: Spark has no such statements for Python sources.
 
 ::
 
@@ -13,13 +13,13 @@
     )
 
 Promise: conditions and values are Spark's, with Spark's meaning, evaluated on executors against one version
-of the table; rows that others change or bring meanwhile make it be evaluated again, so the one commit is of
-the version it follows. For each row the first clause of its kind whose condition is TRUE counts. A row of
-the table that several rows of the source would change is refused, and nothing is changed. With `request_id`
-it is done once.
+of the table. If others change or add affected rows meanwhile, they are evaluated again, so the one commit
+is consistent with the version it follows. For each row the first clause of its kind whose condition is TRUE
+applies. If several rows of the source would change one row of the table, the operation is refused and
+nothing changes. With `request_id` it is done once.
 
-Rows are deleted by position (vectors), and new rows are written beside them. Only entries and positions
-come to the driver.
+Rows are deleted by position (vectors), and new rows are written to new files. Only entries and positions go
+to the driver.
 """
 
 from __future__ import annotations
@@ -34,25 +34,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
+from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE
 from inlay.format.schema import Field, Primitive, Schema
-from inlay.ops.commit.driver import Committed, Conflicted, commit
-from inlay.ops.commit.idempotency import already_applied
+from inlay.ops.commit.base import already_applied
+from inlay.ops.commit.driver import Committed, Planned, commit_planned
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.data.vectors import vector_markers
-from inlay.ops.metadata.load import Loaded, load_entries
+from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.write.writer import write_files
-from inlay.plan.change import Change, Reads, Request
+from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.scan import plan_scan
 from inlay.spark.api import read
 from inlay.spark.batches import gathered
 from inlay.spark.conditions import quoted, value_of
-from inlay.spark.connect import at_ref, connect, load_writable
+from inlay.spark.connect import at_ref, check_writable, connect, load_writable
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
 from inlay.spark.sessions import context_of
@@ -66,8 +67,7 @@ if TYPE_CHECKING:
 # A change whose rows others changed meanwhile is evaluated again this often.
 MAX_PLANS = 5
 
-# Columns beside the table's own: where a row of the table is, whether the source has it, and which clause
-# is applied to it.
+# Added columns: the position of a row of the table, whether the source has it, and which clause applies.
 _FILE = "__inlay_file"
 _POSITION = "__inlay_position"
 _SOURCE = "__inlay_source"
@@ -90,8 +90,8 @@ class _Clause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DmlResult:
-    """`committed` False: there was nothing to do, or this request was applied before. Rows by what became
-    of them."""
+    """`committed` False: there was nothing to do, or this request was applied before. The counts are rows,
+    by what happened to them."""
 
     committed: bool
     version: int
@@ -102,12 +102,12 @@ class DmlResult:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one task did: files it wrote, rows of others that go, and how many by clause."""
+    """What one task did: files written, rows of existing files to delete, and counts by clause."""
 
     files: tuple[DataFile, ...]
     gone: Mapping[str, BitMap64]
     counts: Mapping[int, int]
-    twice: bool  # a row of the table came up more than once
+    twice: bool  # a row of the table was matched more than once
 
 
 class InlayTable:
@@ -117,10 +117,10 @@ class InlayTable:
         self._spark = spark
         self._uri = at_ref(uri, ref)
         self._alias: str | None = None
-        load_writable(self._uri)  # found missing here, it is an error of its own type
+        load_writable(self._uri)  # raises here if the table does not exist
 
     def alias(self, name: str) -> InlayTable:
-        """What conditions call the table's rows."""
+        """Sets the name of the table's rows in conditions."""
         found = InlayTable.__new__(InlayTable)
         found._spark, found._uri, found._alias = self._spark, self._uri, name
         return found
@@ -133,18 +133,20 @@ class InlayTable:
     def update(
         self, set: Values, condition: Any = None, *, request_id: str | None = None
     ) -> DmlResult:
-        """Set columns of the rows for which `condition` is TRUE (None: all), to SQL or Columns."""
+        """Sets columns of the rows for which `condition` is TRUE (None: all) to SQL expressions or
+        Columns."""
         clause = _Clause("not matched by source", "update", condition, set)
         return self._run(None, None, [clause], request_id)
 
     def delete(self, condition: Any = None, *, request_id: str | None = None) -> DmlResult:
-        """Delete the rows for which `condition` is TRUE (None: all). `Table.delete` does it in constant
-        time, by the SQL of this package."""
+        """Deletes the rows for which `condition` is TRUE (None: all). `Table.delete` does it in constant
+        time, with the SQL of this package."""
         clause = _Clause("not matched by source", "delete", condition)
         return self._run(None, None, [clause], request_id)
 
     def merge(self, source: DataFrame, condition: Any) -> Merge:
-        """Bring the rows of `source` in, those that match a row of the table by `condition` and others."""
+        """Merges the rows of `source`: those that match a row of the table by `condition`, and the
+        others."""
         return Merge(partial(self._run, source, condition))
 
     def _run(
@@ -158,31 +160,32 @@ class InlayTable:
         if request_id is not None:
             shape = [(c.kind, c.action, str(c.condition), str(c.values)) for c in clauses]
             request = Request.of(request_id, body=f"dml:{condition}:{shape}")
-        for _ in range(MAX_PLANS):
-            ctx, loaded = load_writable(self._uri)
-            loaded, before = already_applied(ctx, loaded, request)
-            if before is not None:
-                return DmlResult(committed=False, version=before.version or loaded.snapshot.version)
+        ctx, loaded = load_writable(self._uri)
+        loaded, before = already_applied(ctx, loaded, request)
+        if before is not None:
+            return DmlResult(committed=False, version=before.version or loaded.snapshot.version)
+        result = DmlResult(committed=False, version=loaded.snapshot.version)
+
+        def plan(loaded: LoadedTable) -> Planned | None:
+            nonlocal result
+            check_writable(ctx, loaded)
             loaded = replace(loaded, state=load_entries(ctx, loaded.state))
             rows = _actions(
                 self._target(loaded), source, condition, clauses, loaded.snapshot.schema
             )
             parts = _write(rows, self._uri, loaded, clauses)
             change = _change(self._uri, loaded, parts, clauses, request)
-            told = _result(loaded.snapshot.version, parts, clauses)
-            if change.request is None and not change.add and not told.deleted:
-                return told
-            outcome = commit(ctx, change, base=loaded)
-            if not isinstance(outcome, Conflicted):
-                committed = isinstance(outcome, Committed)
-                return replace(told, committed=committed, version=outcome.loaded.snapshot.version)
-        raise ConcurrentChange(
-            f"rows of the table changed {MAX_PLANS} times while they were being changed",
-            table=self._uri,
-        )
+            result = _result(loaded.snapshot.version, parts, clauses)
+            if request is None and not change.added and not result.deleted:
+                return None
+            return Planned(change, loaded)
 
-    def _target(self, loaded: Loaded) -> DataFrame:
-        """The live rows, each with its place."""
+        outcome = commit_planned(ctx, loaded, plan, plans=MAX_PLANS)
+        committed = isinstance(outcome, Committed)
+        return replace(result, committed=committed, version=outcome.loaded.snapshot.version)
+
+    def _target(self, loaded: LoadedTable) -> DataFrame:
+        """The live rows, each with its file and position."""
         context = context_of(self._spark, "update, delete and merge")
         state = loaded.state
         evidence = Evidence.of_snapshot(loaded.snapshot)
@@ -194,14 +197,14 @@ class InlayTable:
         shape = _placed(loaded.snapshot.schema)
         read_part = partial(_read_part, self._uri, loaded.snapshot.schema)
         tasks = self._spark.createDataFrame(pieces, "tasks binary")
-        # Spark takes no strange names where Python hands it rows.
+        # Spark refuses unusual column names in rows that it passes to Python.
         plain = _plain(shape)
         rows = tasks.mapInArrow(read_part, plain).toDF(*shape.names)
         return rows if self._alias is None else rows.alias(self._alias)
 
 
 class Merge:
-    """The clauses of a MERGE, as `DeltaTable` calls them; `execute` carries them out."""
+    """The clauses of a MERGE, named as in `DeltaTable`; `execute` runs it."""
 
     def __init__(self, run: Callable[[Sequence[_Clause], str | None], DmlResult]) -> None:
         self._run = run
@@ -216,7 +219,7 @@ class Merge:
         return self._with(_Clause("matched", "update", condition, set))
 
     def whenMatchedUpdateAll(self, condition: Any = None) -> Merge:  # noqa: N802
-        """Every column of the table that the source has."""
+        """Sets every column of the table that the source has."""
         return self._with(_Clause("matched", "update", condition))
 
     def whenMatchedDelete(self, condition: Any = None) -> Merge:  # noqa: N802
@@ -240,7 +243,7 @@ class Merge:
     def execute(self, *, request_id: str | None = None) -> DmlResult:
         if not self._clauses:
             raise InvalidRequest(
-                "the merge says nothing of what is to be done",
+                "the merge has no clause",
                 next_step="Add whenMatched…, whenNotMatched… or whenNotMatchedBySource…",
             )
         return self._run(self._clauses, request_id)
@@ -256,7 +259,7 @@ def _actions(
     clauses: Sequence[_Clause],
     schema: Schema,
 ) -> DataFrame:
-    """Rows that something is done with: clause, file, position, and the values that they get."""
+    """The affected rows: clause, file, position, and their new values."""
     from pyspark.sql import functions as f
 
     rows = target
@@ -269,7 +272,7 @@ def _actions(
             (True, True): "full",
         }["not matched" in kinds, "not matched by source" in kinds]
         on = f.expr(condition) if isinstance(condition, str) else condition
-        # Columns are added to the joined rows only, so that the names of both sides stay what they are.
+        # Columns are added to the joined rows only, so that they cannot clash with names of either side.
         rows = target.join(source.select("*", f.lit(True).alias(_SOURCE)), on, how)
     has_target = f.col(_FILE).isNotNull()
     has_source = f.lit(False) if source is None else f.col(_SOURCE).isNotNull()
@@ -310,7 +313,7 @@ def _column(given: Any) -> Any:
 
 
 def _values(clause: _Clause, schema: Schema, source: DataFrame | None) -> dict[str, Any]:
-    """What a clause gives the table's columns."""
+    """The values that a clause gives to the table's columns."""
     if clause.action == "delete":
         return {}
     if clause.values is None:
@@ -333,7 +336,7 @@ def _values(clause: _Clause, schema: Schema, source: DataFrame | None) -> dict[s
 
 
 def _kept(clause: _Clause, target: DataFrame, field: Field) -> Any:
-    """What a column is that the clause does not name."""
+    """The value of a column that the clause does not name."""
     from pyspark.sql import functions as f
 
     if clause.action == "update":
@@ -343,17 +346,19 @@ def _kept(clause: _Clause, target: DataFrame, field: Field) -> Any:
     return f.lit(None)
 
 
-def _write(rows: DataFrame, uri: str, loaded: Loaded, clauses: Sequence[_Clause]) -> list[_Part]:
+def _write(
+    rows: DataFrame, uri: str, loaded: LoadedTable, clauses: Sequence[_Clause]
+) -> list[_Part]:
     actions = tuple(clause.action for clause in clauses)
     write = partial(_write_part, uri, bare(loaded), actions)
-    # Partitions of a size worth a file, whatever the join has left.
+    # Partitions large enough for a file, however few rows the join returns.
     found = rows.hint("rebalance").mapInArrow(write, "part binary").collect()
     return [pickle.loads(row[0]) for row in found]
 
 
 def _change(
     uri: str,
-    loaded: Loaded,
+    loaded: LoadedTable,
     parts: Sequence[_Part],
     clauses: Sequence[_Clause],
     request: Request | None,
@@ -381,13 +386,14 @@ def _change(
     return Change(
         operation="merge",
         request=request,
-        add=tuple(file for part in parts for file in part.files),
-        add_markers=tuple(vectors),
-        remove=emptied,
         uploaded_us=loaded.date_us,
         deleted_rows=sum(map(len, gone.values())),
-        reads=Reads(TRUE, loaded.snapshot.version, frozenset(gone)),
-        whole=True,
+        updates=(
+            AddFiles(tuple(file for part in parts for file in part.files)),
+            AddMarkers(tuple(vectors)),
+            RemoveFiles(emptied),
+        ),
+        requires=(Reads(TRUE, loaded.snapshot.version, frozenset(gone)),),
     )
 
 
@@ -447,9 +453,9 @@ def _read_part(
 
 
 def _write_part(
-    uri: str, loaded: Loaded, actions: Sequence[Action], batches: Iterator[pa.RecordBatch]
+    uri: str, loaded: LoadedTable, actions: Sequence[Action], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Write a task's new rows, and note where rows go that they replace."""
+    """Writes a task's new rows, and records the positions of the rows that they replace."""
     ctx = connect(uri)
     schema = loaded.snapshot.schema
     writing = pa.array([n for n, action in enumerate(actions) if action != "delete"], pa.int32())
@@ -471,8 +477,9 @@ def _write_part(
             values = pa.RecordBatch.from_arrays(kept.columns[3:], names=list(schema.names))
             yield conform(values, schema, schema, by_value=True)
 
+    checked = Declared.of(loaded.snapshot).checked(rows())
     files = tuple(
-        write_files(target_of(ctx, loaded.date_us), rows(), schema, layout_of(loaded.snapshot))
+        write_files(target_of(ctx, loaded.date_us), checked, schema, layout_of(loaded.snapshot))
     )
     twice = noted > reduce(lambda total, found: total + len(found), gone.values(), 0)
     yield pa.record_batch({"part": [pickle.dumps(_Part(files, gone, counts, twice))]})

@@ -1,11 +1,11 @@
 """Which columns of a Parquet file Spark's own reader gives exactly as Inlay's does.
 
-Promise: a column that is named here has in the file the very types, nesting and nullability that the
-table's schema says, in a form both readers take for the same values. What one of them would convert,
-guess or rebase (narrower integers, INT96, legacy lists, dates of old Spark versions, optional columns of
-a table that promises no nulls) is left out, and so is what Spark cannot decode.
+Promise: a column listed here has exactly the types, nesting and nullability of the table's schema in the
+file, in a form that both readers read as the same values. A column that either reader would convert, guess
+or rebase (narrower integers, INT96, legacy lists, dates of old Spark versions, optional columns where the
+table has required ones) is left out, and so is one that Spark cannot decode.
 
-Looked at is the file's footer, never only the table's word for it: ingested files were written by others.
+The file's footer decides, not the table's metadata alone: ingested files were written by others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PHYSICAL = {
     "timestamptz": "INT64",
 }
 _UNITS = {"ms": "milliseconds", "us": "microseconds"}
-# Spark shifts dates of files that bear these marks; Arrow takes them as they are.
+# Spark shifts dates of files with these keys; Arrow reads them as they are.
 _SPARK_VERSION = b"org.apache.spark.version"
 _LEGACY_DATES = b"org.apache.spark.legacyDateTime"
 
@@ -60,7 +60,7 @@ def exact_columns(file: OpenFile) -> frozenset[int]:
     return frozenset(
         field.id
         for field in file.task.schema.fields
-        # Spark takes names without regard to case.
+        # Spark ignores case in names.
         if spelled[field.name.lower()] == 1 and _is_exact(file, field, rebased)
     )
 
@@ -79,7 +79,7 @@ def _is_exact(file: OpenFile, field: Field, rebased: bool) -> bool:
 def _leaves(
     field: Field, path: tuple[str, ...], definition: int, repetition: int
 ) -> Iterator[tuple[str, Primitive, int, int]]:
-    """The leaves of a field as the Parquet format's current rules lay it out: path, type, levels."""
+    """The leaves of a field in the current rules of the Parquet format: path, type, levels."""
     path = (*path, field.name)
     definition += field.nullable
     match field.type:
@@ -142,7 +142,7 @@ def _has_type(column: pq.ColumnSchema, kind: Primitive) -> bool:
 
 
 def _is_decodable(metadata: pq.FileMetaData, leaf: int) -> bool:
-    # A writer treats all of its row groups alike; were one different, Spark would say so and stop.
+    # A writer treats all its row groups alike; if one differed, Spark would report it and stop.
     if not metadata.num_row_groups:
         return True
     chunk = metadata.row_group(0).column(leaf)

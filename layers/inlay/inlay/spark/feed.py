@@ -1,17 +1,17 @@
-"""The change feed in Spark: rows that versions added and removed, by batch and as a stream.
+"""The change feed in Spark: rows that versions added and removed, as a batch or a stream.
 
 ::
 
     spark.read.format("inlay").option("changeFeed", "true").option("startVersion", 7).load(uri)
     spark.readStream.format("inlay").option("changeFeed", "true").load(uri)
 
-Promise: what Spark sees is what `Table.changes` tells, in the table's columns and the feed's own three.
-A stream tells first the rows there are, as inserts of the version it begins with, then what each later
-version did, each once; it takes whole versions, so that a version is never seen by half. Deletes are
-told, unlike by the source without this option.
+Promise: Spark gets what `Table.changes` returns, in the table's columns and the three columns of the feed.
+A stream starts with all existing rows, as inserts of its first version, followed by the changes of each
+later version, each once; it reads whole versions, so a version is never visible in part. Deletes are
+included, unlike without this option.
 
-The driver plans steps; executors read their units, those of an update together, because its rows are
-paired.
+The driver plans steps; executors read their units. The units of an update are read together, because its
+rows are paired.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from inlay.ops.metadata.load import load_pointer, load_seen
 from inlay.ops.read.scan import Scan
 from inlay.parquet.read.reader import Ahead
 from inlay.plan.feed.feed import FeedUnit, Step
-from inlay.plan.feed.schema import told_schema
+from inlay.plan.feed.schema import reported_schema
 from inlay.plan.metadata.state import State
 from inlay.spark.batches import gathered
 from inlay.spark.connect import THREADS, connect, load_state
@@ -64,19 +64,19 @@ class StepPartition(InputPartition):  # type: ignore[misc]  # pyspark is untyped
 
 
 def feed_schema(schema: Schema, columns: Sequence[str] | None) -> st.StructType:
-    """The table's columns, or those asked for, and the feed's."""
+    """The table's columns, or the requested ones, and those of the feed."""
     return st.StructType([*spark_schema(schema, columns).fields, *FEED_FIELDS])
 
 
 def told(options: ReadOptions, snapshot: Snapshot) -> Schema:
-    """What a feed up to `snapshot` tells its rows in, from where it starts (any version, if only a time or
-    a checkpoint says where)."""
+    """The schema of the rows of a feed up to `snapshot`, from its start (any version, if only a time or a
+    checkpoint defines the start)."""
     first = options.start_version
-    return told_schema(snapshot, 0 if first is None else max(first - 1, 0))
+    return reported_schema(snapshot, 0 if first is None else max(first - 1, 0))
 
 
 class FeedReader:
-    """What batch and stream share: plans steps on the driver, reads them on the executors."""
+    """Shared by batch and stream: plans steps on the driver, reads them on the executors."""
 
     def __init__(self, options: ReadOptions, state: State, asked: st.StructType) -> None:
         snapshot = state.snapshot
@@ -101,7 +101,7 @@ class FeedReader:
         table = load_pointer(ctx).pointer
         if since < to and max(since, 1) < table.oldest_version:
             raise VersionNotFound(
-                f"changes since version {since} of {ctx.uri} can no longer be told: the versions "
+                f"changes since version {since} of {ctx.uri} are no longer available: the versions "
                 f"before {table.oldest_version} have expired",
                 next_step=f"Start at version {table.oldest_version + 1} or later",
                 table=ctx.uri,
@@ -111,7 +111,7 @@ class FeedReader:
         return plan_steps(ctx, table, since, last, schema=self.schema, predicate=self.where)
 
     def rows_there(self, version: int) -> Step:
-        """All rows of a version, as if it had just added them."""
+        """All rows of a version, as if it had added them all."""
         ctx = connect(self.options.uri)
         snapshot: Snapshot = load_seen(ctx, load_pointer(ctx).pointer, version)
         others = tuple(s for s in snapshot.schemas if s.id != self.schema.id)
@@ -137,7 +137,9 @@ class FeedReader:
     # -- on the executors ---------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, StepPartition):  # without any Spark makes one of its own
+        if not isinstance(
+            partition, StepPartition
+        ):  # if there are none, Spark makes one of its own
             return iter(())
         rows = self._rows(connect(self.options.uri)).batches(partition.step)
         asked = arrow_for(feed_schema(self.schema, self.options.columns))
@@ -156,7 +158,7 @@ class FeedReader:
 
 
 def slim_step(step: Step, units: tuple[FeedUnit, ...]) -> Step:
-    """Some units of a step, without the statistics of their files: nobody reads them any more."""
+    """Some units of a step, without the statistics of their files, which are no longer needed."""
     return replace(
         step,
         units=tuple(
@@ -175,8 +177,8 @@ class InlayFeedReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: ReadOptions, state: State, asked: st.StructType) -> None:
         if options.start_version is None and options.start_us is None:
             raise InvalidRequest(
-                "a change feed that is no stream needs to know where it starts",
-                next_step="Give startVersion (the first version told) or startTime",
+                "a batch read of the change feed needs a start",
+                next_step="Give startVersion (the first version included) or startTime",
             )
         self._feed = FeedReader(options, state, asked)
         self._to = state.snapshot.version
@@ -192,14 +194,14 @@ class InlayFeedReader(DataSourceReader):  # type: ignore[misc]
 
 
 class InlayFeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Offsets are `{"version": v, "first": …}`: told up to version v; `first`: the rows of v are yet to
-    be told."""
+    """Offsets are `{"version": v, "first": …}`: read up to version v; `first`: the rows of v are still to
+    be read."""
 
     def __init__(self, options: ReadOptions, state: State, asked: st.StructType) -> None:
         if options.version is not None or options.as_of_us is not None:
             raise InvalidRequest(
                 "a stream has no fixed version",
-                next_step="Say where it starts: startVersion or startTime",
+                next_step="Set its start with startVersion or startTime",
             )
         self._feed = FeedReader(options, state, asked)
         self._until: int | None = None
@@ -224,7 +226,7 @@ class InlayFeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         return load_pointer(connect(self._feed.options.uri)).snapshot.version
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """As far as `limit` goes, at least one version that changed rows."""
+        """As far as `limit` allows, at least one version that changed rows."""
         until = self._newest() if self._until is None else self._until
         if start["first"]:
             return {"version": start["version"], "first": False}
@@ -256,8 +258,8 @@ class InlayFeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
 
 
 def first_told(options: ReadOptions) -> int:
-    """The first version whose changes are told."""
+    """The first version whose changes are included."""
     if options.start_version is not None:
         return options.start_version
-    # From a time on: what was there then is not asked for.
+    # From a time on: rows that existed before are not included.
     return load_state(options.uri, as_of_us=options.start_us).snapshot.version + 1

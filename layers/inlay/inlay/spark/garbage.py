@@ -1,10 +1,10 @@
 """Garbage collection of tables with millions of objects: executors list and delete.
 
-Promise: what is deleted, and the order of look, boundary, roots and deletion, are those of
-`ops.collect_garbage`, of which this is only the hands; each object is judged by `plan.maintain.roots` in
-the task
-that lists it. The driver holds the keys that are needed, no key that was listed. Ranges of keys go in
-waves: a run that was killed has deleted what its waves had come to, and the next lists only what is left.
+Promise: what is deleted, and the order of check, boundary, roots and deletion, are those of
+`ops.collect_garbage`; this module only distributes the listing and deleting. `plan.maintain.roots` decides
+about each object in the task that lists it. The driver holds the needed keys, but no listed ones. Key
+ranges are processed in waves: a killed run has deleted the garbage of its finished waves, and the next run
+lists only what is left.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from inlay.spark.sessions import context_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Ranges of a wave for each task slot, and at most in all: uneven ones leave no slot idle for long.
+# Ranges of a wave for each task slot, and at most in all: uneven ranges leave no slot idle for long.
 RANGES_PER_SLOT = 4
 MAX_RANGES = 4_000
-# Needed keys between two cuts: with about as many unneeded ones a range is some dozen list requests.
+# Needed keys between two cuts: with about as many unneeded ones, a range takes some dozen list requests.
 NEEDED_PER_RANGE = 10_000
 
 
@@ -56,8 +56,8 @@ def collect_garbage(
     clock_margin_seconds: float = CLOCK_MARGIN_SECONDS,
     progress: Progress = no_progress,
 ) -> CollectResult:
-    """Delete what has been unneeded for the grace, as `Table.collect_garbage`. The sweep of an open
-    erasure is the driver's: it lists the versions of all objects."""
+    """Deletes what has been unneeded for the grace, like `Table.collect_garbage`. The sweep of an open
+    erasure runs on the driver: it lists the versions of all objects."""
     ctx = connect(uri)
     return collect(
         ctx,
@@ -72,7 +72,7 @@ def collect_garbage(
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Keys after `after` up to and with `until` (None: from the first, to the last), relative to the
+    """Keys after `after` up to and including `until` (None: from the first, to the last), relative to the
     table's root, and those of them that are needed."""
 
     after: str | None
@@ -97,7 +97,7 @@ class _Executors:
         return self._each("list", _look, roots, before_us)
 
     def delete(self, roots: Roots, before_us: int) -> Found:
-        # Listed anew: what the look found has stayed with its tasks.
+        # Listed again: the first listing stayed with its tasks.
         return self._each("delete", _delete, roots, before_us)
 
     def _each(
@@ -125,7 +125,7 @@ class _Executors:
 
 
 def _cuts(ctx: Context, needed: Iterable[str]) -> list[str]:
-    """Where to cut the table's keys: at the days objects are filed under, and between needed keys."""
+    """Where to cut the table's keys: at the days of object keys, and between needed keys."""
     days = [day for kind in (DATA, TOMBSTONES) for day in _days(ctx, kind)]
     cuts = sorted({*days, *sorted(needed)[NEEDED_PER_RANGE::NEEDED_PER_RANGE]})
     step = -(-len(cuts) // MAX_RANGES) or 1

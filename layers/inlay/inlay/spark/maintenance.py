@@ -1,10 +1,9 @@
 """Maintenance of large tables: the driver plans and commits, executors do the work.
 
 Promise: units, plans and commits are those of `ops.maintain.compact`, `ops.maintain.rewrite` and
-`ops.erase.request`; only who
-carries a unit out differs. Work goes in waves, one commit each: a crash costs a wave, a unit that fails
-or that another writer got in the way of costs itself, and the next run finds what is left. Nothing but
-entries comes to the driver.
+`ops.erase.request`; only where a unit runs differs. Work is done in waves, one commit each: a crash costs a
+wave, a unit that fails or conflicts with another writer costs itself, and the next run finds what is left.
+Only entries go to the driver.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from inlay.ops.maintain.units import (
     run_units,
     with_entries,
 )
-from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.parquet.write.writer import Layout
 from inlay.parse import parse_predicate
 from inlay.plan.maintain.compaction import CompactionUnit, plan_compaction, worth_merging
@@ -52,18 +51,18 @@ from inlay.spark.slim import slim
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Units of a wave for each task slot: enough that an uneven one leaves no slot idle for long.
+# Units of a wave for each task slot: enough that uneven ones leave no slot idle for long.
 UNITS_PER_SLOT = 4
 
-CarryOut = Callable[[Context, Loaded, Work], Done]
-# What is to be done in a state with these files, best first.
+CarryOut = Callable[[Context, LoadedTable, Work], Done]
+# The work that a state needs in these files, best first.
 Plan = Callable[[State, frozenset[str]], Sequence[Work]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceResult:
-    """`units` were committed, in `commits`; `skipped` kept being changed by others, `failures` cannot
-    be read."""
+    """`units` were committed, in `commits`; `skipped` kept being changed by others, `failures` cannot be
+    read."""
 
     version: int
     commits: int
@@ -87,8 +86,8 @@ def compact(
     task_memory_bytes: int | None = None,
     progress: Progress = no_progress,
 ) -> MaintenanceResult:
-    """Pack small files, sort rows across files and fold deletes into files, as `Table.compact`. No
-    task takes a unit that needs more than `task_memory_bytes` of Python's memory."""
+    """Packs small files, sorts rows across files and applies deletes, like `Table.compact`. No task takes a
+    unit that needs more than `task_memory_bytes` of Python memory."""
     context_of(spark, "compact")
     ctx, loaded = _open(uri, progress)
     layout = layout_of(loaded.snapshot)
@@ -114,8 +113,8 @@ def materialize_deletes(
     strategy: Strategy = "auto",
     progress: Progress = no_progress,
 ) -> MaintenanceResult:
-    """Turn delete markers into absent rows, as `Table.rewrite`: in all files, or in those that may
-    hold a row for which `where` (SQL text) is TRUE."""
+    """Removes deleted rows from files, like `Table.rewrite`: from all files, or from those that may hold a
+    row for which `where` (SQL text) is TRUE."""
     context_of(spark, "materialize_deletes")
     ctx, loaded = _open(uri, progress)
     predicate: Predicate | None = None
@@ -130,14 +129,14 @@ def materialize_deletes(
 def advance_erasures(
     spark: SparkSession, uri: str, *, progress: Progress = no_progress
 ) -> MaintenanceResult:
-    """Rewrite the files that hold rows of open erasures: main's, then those of every branch and tag.
-    Deleting what is then left of them is `collect_garbage`'s alone, and so is the receipt."""
+    """Rewrites the files that hold rows of open erasures: main's, then those of every branch and tag. Only
+    `collect_garbage` deletes what is then left of them, and writes the receipt."""
     context_of(spark, "advance_erasures")
     ctx, loaded = _open(uri, progress)
     main = load_pointer(replace(ctx, branch=None), carried=loaded.state.contents)
     total = _result(Run(main))
     for own, loaded in contents_to_clean(ctx, main):
-        # A file may be in several contents: tries are counted for each.
+        # A file may be in several contents: attempts are counted for each.
         waves = _Waves(spark, uri, partial(_carry_out_file, strategy="auto"))
         try:
             run = waves.run(own, with_entries(own, loaded), "erase", plan_advance)
@@ -154,7 +153,7 @@ def _together(one: MaintenanceResult, other: MaintenanceResult) -> MaintenanceRe
     return replace(other, **{**sums, "version": max(one.version, other.version)})
 
 
-def _open(uri: str, progress: Progress) -> tuple[Context, Loaded]:
+def _open(uri: str, progress: Progress) -> tuple[Context, LoadedTable]:
     ctx, loaded = load_writable(uri)
     ctx = replace(ctx, progress=progress)
     return ctx, with_entries(ctx, loaded)
@@ -181,8 +180,8 @@ def _result(run: Run) -> MaintenanceResult:
 
 @dataclass(frozen=True, slots=True)
 class _InWave:
-    """Work that is carried out with its whole wave. It counts no bytes, so that a wave is one commit
-    whatever it reads: its size is bounded by the slots there are."""
+    """Work that runs with its whole wave. It counts no bytes, so that a wave is one commit whatever it
+    reads: the number of slots bounds its size."""
 
     work: Work
     bytes: int = 0
@@ -193,7 +192,7 @@ class _InWave:
 
 
 class _Waves:
-    """Cuts plans into waves and carries each out by one Spark job, when its first unit is asked for."""
+    """Cuts plans into waves and runs each as one Spark job, when its first unit is requested."""
 
     def __init__(self, spark: SparkSession, uri: str, carry_out: CarryOut) -> None:
         self._spark = spark
@@ -203,8 +202,8 @@ class _Waves:
         self._wave: list[_InWave] = []
         self._done: dict[tuple[str, ...], Done | InlayError] = {}
 
-    def run(self, ctx: Context, loaded: Loaded, operation: str, plan: Plan) -> Run:
-        """Everything `plan` finds to do, wave after wave."""
+    def run(self, ctx: Context, loaded: LoadedTable, operation: str, plan: Plan) -> Run:
+        """All the work that `plan` finds, wave after wave."""
         return run_units(
             ctx,
             loaded,
@@ -216,13 +215,13 @@ class _Waves:
         )
 
     def _next(self, works: Sequence[Work]) -> list[Work]:
-        # What was tried often enough would else stand at the head of every wave to come.
+        # Work that failed often enough would otherwise be at the head of every following wave.
         fresh = [w for w in works if all(self._tries[key] < MAX_TRIES for key in w.inputs)]
         self._wave = [_InWave(work) for work in fresh[: self._size]]
         self._done = {}
         return list(self._wave)
 
-    def _perform(self, loaded: Loaded, work: Work) -> Done:
+    def _perform(self, loaded: LoadedTable, work: Work) -> Done:
         if not self._done:
             jobs = [
                 (part, w.work) for part, w in zip(slim(loaded, self._wave), self._wave, strict=True)
@@ -235,7 +234,7 @@ class _Waves:
             self._done = {w.inputs: done for w, done in zip(self._wave, found, strict=True)}
         done = self._done[work.inputs]
         if isinstance(done, InlayError):
-            # As `run_units` sees it: the object is the trouble, in this run there is no next try.
+            # As in `run_units`: the object is the problem, and this run does not try it again.
             self._tries.update(dict.fromkeys(work.inputs, MAX_TRIES))
             raise done
         return done
@@ -244,9 +243,9 @@ class _Waves:
 # -- on the executors -----------------------------------------------------------------------------
 
 
-def _on_executor(uri: str, carry_out: CarryOut, job: tuple[Loaded, Work]) -> Done | InlayError:
-    """Errors that are the file's own come back as values: Spark would try them again in vain, and
-    then fail the wave."""
+def _on_executor(uri: str, carry_out: CarryOut, job: tuple[LoadedTable, Work]) -> Done | InlayError:
+    """Errors of the file itself are returned as values: Spark would retry them in vain, and then fail the
+    wave."""
     try:
         return carry_out(connect(uri), *job)
     except InlayError as error:
@@ -255,11 +254,11 @@ def _on_executor(uri: str, carry_out: CarryOut, job: tuple[Loaded, Work]) -> Don
         raise
 
 
-def _carry_out_unit(ctx: Context, loaded: Loaded, work: Work, *, layout: Layout) -> Done:
+def _carry_out_unit(ctx: Context, loaded: LoadedTable, work: Work, *, layout: Layout) -> Done:
     assert isinstance(work, CompactionUnit)
     return carry_out(ctx, loaded, work, layout)
 
 
-def _carry_out_file(ctx: Context, loaded: Loaded, work: Work, *, strategy: Strategy) -> Done:
+def _carry_out_file(ctx: Context, loaded: LoadedTable, work: Work, *, strategy: Strategy) -> Done:
     assert isinstance(work, FileWork)
     return carry_out_file(ctx, loaded, work, strategy=strategy)[1]

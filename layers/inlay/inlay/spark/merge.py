@@ -1,20 +1,20 @@
-"""Merge: change records (insert, update, delete) become the state they describe, in one commit.
+"""Merge: applies change records (insert, update, delete) to the table, in one commit.
 
 Promise: after the commit each key has the row of its newest record, or none if that is a delete. Records
-may come late, twice and in any order: `order` tells which is newer, among the records and against the
-row the table has. A deleted row leaves nothing to compare with: where a record may come later than a
+may arrive late, twice and in any order: `order` determines which is newer, among the records and against
+the row of the table. A deleted row leaves nothing to compare with: where a record may arrive later than a
 newer delete of its key, give `deleted_log`, a table in which merges keep key and order of deletes.
 
 ::
 
     newest    of the records of each key, the one of the highest order
-    log       its deletes, before anything else: a merge that dies here is repeated and finds them
+    log       its deletes, before anything else: a merge that fails here is repeated and finds them
     late      left out, when the table's row, or a logged delete, is as new or newer
-    write     executors write the rows; for keys that are there they find the place of the row, if it
-              was written lately (`recent`), else they write them as delete markers
-    commit    both at once: the marker hits only rows of earlier commits
+    write     executors write the rows; for existing keys they find the position of the row, if it was
+              written recently (`recent`), else they write the keys as delete markers
+    commit    both at once: the marker applies only to rows of earlier commits
 
-Executors do all of it but the commit; only entries come to the driver.
+Executors do everything but the commit; only entries go to the driver.
 """
 
 from __future__ import annotations
@@ -29,18 +29,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
+from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile, Marker
 from inlay.format.predicate import Predicate
-from inlay.ops.commit.driver import Committed, Conflicted, commit
+from inlay.ops.commit.driver import Committed, Planned, commit_planned
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.data.vectors import vector_markers
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import write_files
 from inlay.parse import parse_predicate
-from inlay.plan.change import NO_EDIT, Change, Edit, Reads, Request
+from inlay.plan.change import (
+    AddFiles,
+    AddMarkers,
+    AdvanceStream,
+    Change,
+    Reads,
+    RemoveFiles,
+    Request,
+)
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import check_writable, connect
 from inlay.spark.recent import Recent, locate
@@ -66,8 +75,8 @@ MAX_PLANS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeResult:
-    """`committed` False: the batch was in the table already, or had nothing new. `records` are those
-    given, `keys` distinct; `late` keys were older than what the table has; of the keys that the table had,
+    """`committed` False: the batch was applied before, or had nothing new. `records` is the number given,
+    `keys` the distinct keys; `late` keys were older than the table's; of the keys that the table had,
     `located` were deleted by position."""
 
     committed: bool
@@ -104,39 +113,43 @@ def merge(
     deleted_log: str | None = None,
     recent: Recent | None = None,
 ) -> MergeResult:
-    """Merge change records into the table.
+    """Merges change records into the table.
 
     `on` are the key columns (default: the primary key); `order` is a column of the records and of the
-    table; `op` the column that says what a record is: one of `deletes`, anything else brings a row
-    (None: they all do).
-    Columns the table lacks are ignored. `request_id`, or `batch` (query id, batch id) of a streaming
-    query, makes it once-only. `deleted_log` is the URI of a table, created when missing; it holds keys
-    of deleted rows until they are deleted from it too, so an erasure must name it as well. `recent` is
-    kept from merge to merge of one stream: rows that it wrote lately are then deleted by position.
+    table; `op` is the column with the kind of a record: one of `deletes`, anything else is a row (None: all
+    are rows). Columns the table lacks are ignored. `request_id`, or `batch` (query id, batch id) of a
+    streaming query, makes the merge idempotent. `deleted_log` is the URI of a table, created when missing;
+    it holds keys of deleted rows until they are deleted from it too, so an erasure must cover it as well.
+    `recent` is kept from merge to merge of one stream: rows that it wrote recently are then deleted by
+    position.
     """
     ctx = connect(uri)
-    for _ in range(MAX_PLANS):
-        loaded = load_pointer(ctx, carried=None if recent is None else recent.contents)
+    result = MergeResult(committed=False, version=0)
+    added: tuple[DataFile, ...] = ()
+
+    def plan(loaded: LoadedTable) -> Planned | None:
+        nonlocal result, added
         check_writable(ctx, loaded)
         if recent is not None:
             loaded = replace(loaded, state=load_entries(ctx, loaded.state))
         snapshot = loaded.snapshot
+        result = MergeResult(committed=False, version=snapshot.version)
         if batch is not None and snapshot.ledger.streams.get(batch[0], -1) >= batch[1]:
-            return MergeResult(committed=False, version=snapshot.version)
+            return None
         names = snapshot.schema
-        changes = changes.toDF(*named_as_in(names, changes.columns))
+        given = changes.toDF(*named_as_in(names, changes.columns))
         keys = named_as_in(names, _keys(loaded, on))
-        [order] = named_as_in(names, [order])
-        op = op and (spelled(op, changes.columns) or op)
-        _check(changes, loaded, keys, order, op)
+        [by] = named_as_in(names, [order])
+        kind = op and (spelled(op, given.columns) or op)
+        _check(given, loaded, keys, by, kind)
         files = () if recent is None else recent.look(loaded.state)
-        latest = newest(changes, keys, order, op, deletes).persist()
+        latest = newest(given, keys, by, kind, deletes).persist()
         try:
-            found = look(changes, latest, keys)
+            found = look(given, latest, keys)
             if deleted_log is not None:
-                log_deletes(latest, deleted_log, loaded, [*keys, order], found)
-            fresh = without_late(latest, loaded, keys, order, found, uri, deleted_log)
-            parts = _write(fresh, uri, loaded, keys, found, files)
+                log_deletes(latest, deleted_log, loaded, [*keys, by], found)
+            timely = without_late(latest, loaded, keys, by, found, uri, deleted_log)
+            parts = _write(timely, uri, loaded, keys, found, files)
         finally:
             latest.unpersist()
         written = sum(part.records for part in parts)
@@ -144,45 +157,50 @@ def merge(
         reads: Predicate | None = None
         if found.where is not None:
             reads = parse_predicate(found.where, snapshot.schema)
-        change = Change(
-            operation="merge",
-            request=_request(request_id, batch),
-            add=tuple(file for part in parts for file in part.files),
-            add_markers=(
-                *(marker for part in parts for marker in part.markers),
-                *vector_markers(ctx, loaded, marked),
-            ),
-            remove=gone,
-            uploaded_us=loaded.date_us,
-            deleted_rows=None,
-            # Which records are late was told by rows of this version.
-            reads=Reads(reads, snapshot.version),
-            edit=NO_EDIT if batch is None else Edit(stream=batch),
-        )
-        told = MergeResult(
+        added = tuple(file for part in parts for file in part.files)
+        result = MergeResult(
             committed=False,
             version=snapshot.version,
             records=found.records,
             keys=found.keys,
             late=found.keys - written,
-            rows=sum(file.rows for file in change.add),
+            rows=sum(file.rows for file in added),
             deleted_keys=sum(part.deleted for part in parts),
             located=sum(len(rows) for part in parts for rows in part.located.values()),
         )
-        if not written and change.request is None:
-            return told
-        outcome = commit(ctx, change, base=loaded)
-        if not isinstance(outcome, Conflicted):
-            committed = isinstance(outcome, Committed)
-            if recent is not None and committed:
-                recent.add(change.add)
-            return replace(told, committed=committed, version=outcome.loaded.snapshot.version)
-    raise ConcurrentChange(
-        f"rows of the keys to merge changed {MAX_PLANS} times meanwhile", table=uri
-    )
+        request = _request(request_id, batch)
+        if not written and request is None:
+            return None
+        change = Change(
+            operation="merge",
+            request=request,
+            updates=(
+                AddFiles(added),
+                AddMarkers(
+                    (
+                        *(marker for part in parts for marker in part.markers),
+                        *vector_markers(ctx, loaded, marked),
+                    )
+                ),
+                RemoveFiles(gone),
+                *(() if batch is None else (AdvanceStream(*batch),)),
+            ),
+            uploaded_us=loaded.date_us,
+            deleted_rows=None,
+            # Which records are late was said by rows of this version.
+            requires=(Reads(reads, snapshot.version),),
+        )
+        return Planned(change, loaded)
+
+    loaded = load_pointer(ctx, carried=None if recent is None else recent.contents)
+    outcome = commit_planned(ctx, loaded, plan, plans=MAX_PLANS)
+    committed = isinstance(outcome, Committed)
+    if recent is not None and committed:
+        recent.add(added)
+    return replace(result, committed=committed, version=outcome.loaded.snapshot.version)
 
 
-def _keys(loaded: Loaded, on: Sequence[str]) -> list[str]:
+def _keys(loaded: LoadedTable, on: Sequence[str]) -> list[str]:
     snapshot = loaded.snapshot
     keys = list(on) or [f.name for f in snapshot.schema.fields if f.id in snapshot.primary_key]
     if not keys:
@@ -190,7 +208,9 @@ def _keys(loaded: Loaded, on: Sequence[str]) -> list[str]:
     return keys
 
 
-def _check(changes: DataFrame, loaded: Loaded, keys: list[str], order: str, op: str | None) -> None:
+def _check(
+    changes: DataFrame, loaded: LoadedTable, keys: list[str], order: str, op: str | None
+) -> None:
     names = loaded.snapshot.schema.names
     for name in (*keys, order):
         if name not in names:
@@ -221,7 +241,7 @@ def _request(request_id: str | None, batch: tuple[str, int] | None) -> Request |
 def _write(
     records: DataFrame,
     uri: str,
-    loaded: Loaded,
+    loaded: LoadedTable,
     keys: list[str],
     found: Look,
     recent: Sequence[DataFile],
@@ -254,7 +274,7 @@ def _replaced(
 
 def _write_part(
     uri: str,
-    loaded: Loaded,
+    loaded: LoadedTable,
     keys: list[str],
     names: list[str],
     recent: Sequence[DataFile],
@@ -280,7 +300,8 @@ def _write_part(
             yield conform(kept, schema, schema, by_value=True)
 
     target = target_of(ctx, loaded.date_us)
-    files = tuple(write_files(target, rows(), schema, layout_of(snapshot)))
+    checked = Declared.of(snapshot).checked(rows())
+    files = tuple(write_files(target, checked, schema, layout_of(snapshot)))
     markers: tuple[Marker, ...] = ()
     located: dict[str, BitMap64] = {}
     if any(batch.num_rows for batch in replaced):

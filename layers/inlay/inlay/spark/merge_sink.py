@@ -2,9 +2,9 @@
 
     records.writeStream.foreachBatch(MergeSink(uri, order="seq")).option(…).start()
 
-Promise: each micro-batch is merged in one commit, exactly once, also by a query that was killed at any
-point and started again. Rows that this process wrote lately are replaced by position, which readers take
-out at less cost than keys.
+Promise: each micro-batch is merged in one commit, exactly once, even if the query is killed at any point
+and restarted. Rows that this process wrote recently are replaced by position, which costs readers less than
+keys.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class MergeSink:
-    """Arguments are those of `merge`. Results are in `told`, and given to `tell` batch by batch."""
+    """Takes the arguments of `merge`. Results are kept in `told`, and passed to `tell` batch by batch."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
-"""What the library says of a table (docs/INSPECTION.md), as a DataFrame.
+"""The metadata tables (docs/INSPECTION.md) as DataFrames.
 
     spark.read.format("inlay").option("table", "history").load("s3://bucket/tables/events")
 
-Promise: the rows and columns that the method of that name gives, in Spark's types, of the version, tag or
-branch that is asked for; they are read when the DataFrame is made.
+Promise: the rows and columns of the `Table` method of that name, in Spark's types, of the requested
+version, tag or branch; they are read when the DataFrame is made.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class _Rows(InputPartition):  # type: ignore[misc]  # pyspark is untyped here
 
 
 class InlayMetadataReader(DataSourceReader):  # type: ignore[misc]  # as above
-    """One partition, which carries the rows."""
+    """One partition, which contains the rows."""
 
     def __init__(self, table: pa.Table, asked: StructType) -> None:
         self._partition = _Rows(table.select(asked.names))
         self._arrow = arrow_for(asked)
 
     def __getstate__(self) -> dict[str, object]:
-        return {"_arrow": self._arrow}  # the partition is sent by itself
+        return {"_arrow": self._arrow}  # the partition is sent separately
 
     def partitions(self) -> list[InputPartition]:
         return [self._partition]

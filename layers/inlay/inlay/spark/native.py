@@ -1,10 +1,9 @@
-"""Reading by Spark itself: data files as they are, by Spark's own Parquet reader.
+"""Native reading: data files read by Spark's own Parquet reader.
 
-Promise: a frame made here has the rows, values, types and nullability that the source gives of the same
-files. It is made only of files whose columns Spark reads exactly (`exact`) and whose deletes, if there are
-any that may hit them, are conditions (ranges and predicates), which `split` finds out; the others are
-for the source. Columns and row groups that a query does not need are then left out by Spark, and no row
-goes from Python to the JVM.
+Promise: a frame made here has the rows, values, types and nullability that the source gives for the same
+files. `split` selects the files: those whose columns Spark reads exactly (`exact`) and whose pending
+deletes are conditions (ranges and predicates) or keys; the source reads the others. Spark then skips
+unneeded columns and row groups, and no row goes from Python to the JVM.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-# Files named to Spark one by one: it asks the file system for each before the query starts. The largest
-# go first, the others are for the source.
+# Files passed to Spark one by one: it looks each up in the file system before the query starts. The largest
+# come first; the source reads the others.
 MAX_FILES = 2_000
-# Different sets of pending deletes, each of which makes a frame of its own.
+# Different sets of pending deletes, each of which needs its own frame.
 MAX_SHARES = 16
-# Footers that the driver looks at itself; more are looked at by tasks.
+# Footers that the driver reads itself; tasks read larger numbers.
 DRIVER_FOOTERS = 64
-# What is remembered of a file's footer, and what that takes.
+# Cache of the exact columns of a file, and its size.
 _CACHED = "columns Spark reads exactly: "
 CACHED_BYTES = 512
 
-# What a session may have set otherwise must not change what is read: rows of broken or missing files are
-# not left out, damaged pages are found, dates are taken as they are, names are no patterns.
+# Session settings must not change what is read: rows of broken or missing files are not skipped, damaged
+# pages are detected, dates are read as they are, names are not patterns.
 _OPTIONS = {
     "__globPaths__": "false",
     "datetimeRebaseMode": "CORRECTED",
@@ -59,7 +58,7 @@ _OPTIONS = {
 }
 # Keys that Spark compares with the rows of a file, held by each executor at once.
 MAX_KEYS = 2_000_000
-# Types of keys that Spark reads and compares as the format does, and that Inlay writes in one way only.
+# Key types that Spark reads and compares as the format does, and that Inlay writes in one way only.
 _JOINED = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "string", "binary", "date", "decimal"}
 )
@@ -76,7 +75,7 @@ class KeyFile:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What of a file is deleted by value: rows for which one of `where` is TRUE, and by `keys`."""
+    """The rows of a file deleted by value: those for which one of `where` is TRUE, and by `keys`."""
 
     where: tuple[Predicate, ...] = ()
     keys: tuple[KeyFile, ...] = ()
@@ -84,7 +83,7 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Files that Spark reads by itself, and what of each of them is deleted."""
+    """Files that Spark reads, and which of their rows are deleted."""
 
     tasks: tuple[FileTask, ...]
     deleted: Deleted = Deleted()
@@ -97,7 +96,7 @@ class Split:
     shares: tuple[Share, ...] = ()
     rest: tuple[FileTask, ...] = ()
     why: Mapping[str, int] = field(default_factory=dict)
-    root: str = ""  # how Spark names the table's folder
+    root: str = ""  # the table's folder in Spark's notation
 
     @property
     def native(self) -> tuple[FileTask, ...]:
@@ -115,7 +114,7 @@ def split(
     columns: Sequence[int],
     predicate: Predicate,
 ) -> Split:
-    """Which of a scan's tasks Spark can read by itself, for these columns and this predicate."""
+    """Which of a scan's tasks Spark can read, for these columns and this predicate."""
     if not tasks:
         return Split()
 
@@ -132,7 +131,7 @@ def split(
     why: dict[str, str] = {}
     by_deletes: dict[Deleted, list[FileTask]] = {}
     taken = 0
-    # The largest files first: where there are too many of them or of their deletes, the small ones wait.
+    # The largest files first: if there are too many files or deletes, the small ones are left out.
     for task in sorted(tasks, key=lambda t: -t.file.size):
         found = _judged(task, schema, looked_at)
         if isinstance(found, str):
@@ -145,7 +144,7 @@ def split(
             by_deletes.setdefault(found, []).append(task)
             taken += 1
     chosen = [task for share in by_deletes.values() for task in share]
-    root = _root(spark, uri, chosen[0].file.key) if chosen else ""
+    root = hadoop_root(spark, uri, chosen[0].file.key) if chosen else ""
     if root is None:
         return none("Spark has no access")
     exact = _exact(spark, uri, chosen)
@@ -166,7 +165,7 @@ def split(
 
 
 def _judged(task: FileTask, schema: Schema, looked_at: Iterable[Field]) -> Deleted | str:
-    """What of a file is deleted, by value; or why it is for the source, as far as metadata tells."""
+    """The rows of a file deleted by value, or why the source must read it, as far as metadata shows."""
     deleted = [marker_predicate(marker, schema) for marker in task.markers]
     gone = tuple(predicate for predicate in deleted if predicate is not None)
     keys = tuple(m.body for m in task.markers if isinstance(m.body, Keys))
@@ -177,7 +176,7 @@ def _judged(task: FileTask, schema: Schema, looked_at: Iterable[Field]) -> Delet
     if sum(found.rows for found in keys) > MAX_KEYS or not all(_is_joined(k, schema) for k in keys):
         return "deletes"
     if task.file.adopted:
-        # Not ours: it may be written over, and Spark pins no content.
+        # Not the table's: it may be overwritten, and Spark does not pin its content.
         return "adopted"
     files = tuple(sorted(KeyFile(found.field_ids, found.key) for found in keys))
     looked_at = [*looked_at, *_looked_at(schema, tuple(_key_columns(files)), *gone)]
@@ -194,7 +193,7 @@ def _key_columns(keys: Iterable[KeyFile]) -> frozenset[int]:
 
 
 def _is_joined(keys: Keys, schema: Schema) -> bool:
-    """Whether Spark reads these keys as they are, and finds the rows that equal one as the format does."""
+    """Whether Spark reads these keys as they are, and matches rows with them as the format does."""
     if keys.schema_id != schema.id:
         return False  # a column may have had another name or type
     fields = [schema.by_id(column) for column in keys.field_ids]
@@ -210,13 +209,13 @@ def _looked_at(schema: Schema, columns: Sequence[int], *predicates: Predicate) -
 
 
 def _is_readable(schema: Schema, found: Field) -> bool:
-    # Spark takes names without regard to case.
+    # Spark ignores case in names.
     same = [name for name in schema.names if name.lower() == found.name.lower()]
     return len(same) == 1 and not _hides_floats(found.type)
 
 
 def _is_same(recorded: Field | None, found: Field) -> bool:
-    """Whether a file's column is the table's: its values and the names they are found by."""
+    """Whether a file's column is the table's: its values and the names by which they are found."""
     if recorded is None:
         return False
     same = (recorded.id, recorded.name, recorded.nullable) == (found.id, found.name, found.nullable)
@@ -245,8 +244,9 @@ def _hides_floats(kind: Type) -> bool:
     )
 
 
-def _root(spark: SparkSession, uri: str, key: str) -> str | None:
-    """The table's folder as Spark's file systems name it, seen by its driver; None if it sees none."""
+def hadoop_root(spark: SparkSession, uri: str, key: str) -> str | None:
+    """The table's folder in the notation of Spark's file systems, found by an object `key` in it; None if
+    the driver cannot access it."""
     location = parse_location(place(uri))
     for scheme in _HADOOP_SCHEMES.get(location.scheme, ()):
         root = f"{scheme}://{location.bucket}/{location.key}".rstrip("/")
@@ -275,7 +275,7 @@ def _exact(
 ) -> Mapping[str, frozenset[int]]:
     """The columns of each file that Spark reads exactly, by the file's key."""
     cache = connect(uri).cache
-    # Files never change: what was found out of one stays true.
+    # Files never change: results stay valid.
     found = {t.file.key: c for t in tasks if (c := cache.get(_CACHED + t.file.key)) is not None}
     new = [task for task in tasks if task.file.key not in found]
     if len(new) <= DRIVER_FOOTERS:
@@ -300,7 +300,7 @@ def _look_at(ctx: Context, task: FileTask) -> tuple[str, frozenset[int]]:
     try:
         return task.file.key, exact_columns(open_file(ctx.objects, task, nothing, ctx.executor))
     except InlayError:
-        # The source tells what is wrong with it when it comes to it.
+        # The source reports what is wrong with it when it reads it.
         return task.file.key, frozenset()
 
 
@@ -365,7 +365,7 @@ def _without(
 
 
 def _with_nullability(spark: Any, frame: Any, asked: StructType) -> Any:
-    """Spark makes all columns of files nullable, because it does not look. `exact` has looked."""
+    """Spark makes all columns of files nullable, without checking. `exact` has checked."""
     from pyspark.sql import DataFrame
 
     relation = frame._jdf.queryExecution().analyzed().relation()
@@ -382,9 +382,9 @@ def _with_nullability(spark: Any, frame: Any, asked: StructType) -> Any:
 
 
 def _guarded(found: Field) -> Any:
-    """Spark leaves row groups out by the bounds of floats, though these do not tell of NaN, which is
-    above all numbers, and takes -0.0 in a dictionary for another number than 0.0. It does so for plain
-    columns only, and one times x is x."""
+    """Spark skips row groups by the bounds of floats, although these do not cover NaN, which is above all
+    numbers, and it distinguishes -0.0 in a dictionary from 0.0. It does so for plain columns only, and one
+    times x is x."""
     from pyspark.sql import functions as f
 
     column = f.col(quoted(found.name))

@@ -1,7 +1,7 @@
 """Options of `spark.read` and `df.write`, from text to values.
 
-Promise: an option that is not known or makes no sense is refused by name, with what would be right: a
-misspelt `asOf` must not silently read the newest version.
+Promise: an unknown or invalid option is refused by name, with the valid values: a misspelt `asOf` must not
+silently read the newest version.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Literal
 from inlay.errors import InvalidRequest
 from inlay.spark.connect import at_ref
 
-# Between names, not within bucket(16, id).
+# Between names, but not inside bucket(16, id).
 _COMMA = re.compile(r",(?![^(]*\))")
 # As `spark.sql.files.maxPartitionBytes`.
 PARTITION_BYTES = 128 * 1024 * 1024
@@ -50,7 +50,7 @@ _WRITE = (
     "sortBy",
     "partitionBy",
 )
-# Methods of `Table` whose answer the option `table` reads.
+# Methods of `Table` whose result the option `table` reads.
 METADATA = (
     "history",
     "snapshots",
@@ -61,22 +61,21 @@ METADATA = (
     "ledger",
     "refs",
 )
-# What Spark adds when a table of its catalog is created. It hands a Python source none of the table's own
-# options when the table is read, so there can be no such tables.
+# Options that Spark adds when a table of its catalog is created. When such a table is read, Spark passes
+# none of the table's own options to a Python source, so there can be no such tables.
 _OF_CATALOG = "owner"
-# Spark's own options of a streaming query, which it hands on to the sink.
+# Spark's own options of a streaming query, which it passes to the sink.
 _OF_SPARK = ("checkpointLocation", "queryName", "outputMode")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """`uri` names the tag or branch as well (`connect.at_ref`). `columns` are names in the order of the
-    result; `where` is SQL text. `parallelism` is how many
-    tasks run side by side: small tables are cut into as many partitions. `leave_out` are keys of files
-    that someone else reads (`spark.native`). `table` asks for metadata (`spark.metadata`), `change_feed`
-    for changes, not for rows (`spark.feed`). The last four are a stream's: where it starts (`start_version`
-    is the first whose rows it sees; a change feed that is no stream starts so, too) and how much of the
-    table one micro-batch takes."""
+    """`uri` includes the tag or branch (`connect.at_ref`). `columns` are names in the order of the result;
+    `where` is SQL text. `parallelism` is the number of tasks that run at once: small tables are cut into as
+    many partitions. `leave_out` are keys of files that are read otherwise (`spark.native`). `table` selects
+    metadata (`spark.metadata`), `change_feed` changes (`spark.feed`) in place of rows. The last four are
+    for streams: where it starts (`start_version` is the first version whose rows it returns; it also starts
+    a batch read of the change feed) and how much one micro-batch reads."""
 
     uri: str
     columns: tuple[str, ...] | None = None
@@ -100,7 +99,7 @@ class ReadOptions:
     @property
     def slots(self) -> int:
         """Task slots to plan for. Planning runs beside the driver and knows of no executors: on a local
-        master these are its cores, on a cluster large tables have partitions enough anyway."""
+        master these are its cores; on a cluster large tables have enough partitions anyway."""
         return self.parallelism or os.cpu_count() or 1
 
 
@@ -109,11 +108,10 @@ PartitionOverwrite = Literal["static", "dynamic"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """`request_id` makes the write once-only, also across runs of a job. `replace_where` is SQL text:
-    with mode overwrite, the rows that the written ones replace. `partitions` says what an overwrite
-    without it replaces: all rows ("static"), or those of the partitions that are written to ("dynamic").
-    `merge_schema` adds columns of the data that the table lacks; the last three are of a table that is
-    created because there is none."""
+    """`request_id` makes the write idempotent, also across runs of a job. `replace_where` is SQL text: with
+    mode overwrite, the rows that the written ones replace. `partitions` defines what an overwrite without
+    it replaces: all rows ("static"), or those of the written partitions ("dynamic"). `merge_schema` adds
+    columns of the data that the table lacks; the last three apply when the write creates the table."""
 
     uri: str
     request_id: str | None = None
@@ -128,7 +126,7 @@ class WriteOptions:
 def read_options(options: Mapping[str, str]) -> ReadOptions:
     if _OF_CATALOG in options:
         raise InvalidRequest(
-            "Spark's catalog cannot hold a table of a Python source: it does not tell where it is",
+            "Spark's catalog cannot hold a table of a Python source: it does not pass on its location",
             next_step="CREATE TEMPORARY VIEW name USING inlay OPTIONS (path 's3://…')",
         )
     found = _checked(options, _READ, "read")
@@ -167,7 +165,7 @@ def _metadata(options: Mapping[str, str]) -> str | None:
 
 
 def are_for_reading(options: Mapping[str, str]) -> bool:
-    """Whether all of these are options of a read."""
+    """Whether all these are options of a read."""
     known = {name.lower() for name in _READ}
     return all(name.lower() in known for name in options)
 
@@ -205,7 +203,7 @@ def _partition_overwrite(options: Mapping[str, str]) -> PartitionOverwrite | Non
 
 
 def _checked(options: Mapping[str, str], known: tuple[str, ...], verb: str) -> dict[str, str]:
-    """By their proper names: Spark's options know no case."""
+    """The options by their proper names: Spark ignores case."""
     names = {name.lower(): name for name in known}
     unknown = [name for name in options if name.lower() not in names]
     if unknown:
@@ -221,13 +219,13 @@ def _uri(options: Mapping[str, str]) -> str:
         raise InvalidRequest(
             "no table is named",
             next_step='Give its place: .load("s3://bucket/tables/name") or .save(…). Tables of Spark\'s '
-            "catalog cannot be Inlay's: it does not tell a Python source where they are",
+            "catalog cannot be Inlay's: it does not pass their location to a Python source",
         )
     return at_ref(options["path"], options.get("ref"))
 
 
 def _columns(text: str) -> tuple[str, ...]:
-    """`a, b` or, for names with commas in them, a JSON list."""
+    """`a, b` or, for names that contain commas, a JSON list."""
     if not text.lstrip().startswith("["):
         return tuple(name.strip() for name in _COMMA.split(text) if name.strip())
     try:
@@ -258,7 +256,7 @@ def _number(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _time_us(options: Mapping[str, str], name: str) -> int | None:
-    """ISO 8601; without a zone it is UTC."""
+    """ISO 8601; UTC without a zone."""
     text = options.get(name)
     if text is None:
         return None

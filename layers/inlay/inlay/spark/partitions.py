@@ -1,8 +1,8 @@
-"""Spark partitions of a scan: what one task reads.
+"""Spark partitions of a scan: the work of each task.
 
 Promise: every task of the scan is in exactly one partition, whole or cut by row groups; partitions are
-even, because the slowest task ends the query, and about `partition_bytes` or smaller, counting for each
-file what opening it costs. Neighbours stay together: they share a range of the sort key. Pure.
+even, because the slowest task ends the query, and of about `partition_bytes` or less, including the cost of
+opening each file. Adjacent files stay together: they share a range of the sort key. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pyspark.sql.datasource import InputPartition
 
 from inlay.plan.scan.scan import FileTask
 
-# What opening a file costs, as bytes read meanwhile: Spark's `spark.sql.files.openCostInBytes`.
+# The cost of opening a file, in bytes that could be read meanwhile: Spark's
+# `spark.sql.files.openCostInBytes`.
 OPEN_COST_BYTES = 4 * 1024 * 1024
 
 
@@ -43,7 +44,7 @@ def plan_partitions(
 
 
 def _how_many(total: int, partition_bytes: int, parallelism: int) -> int:
-    """As many as run side by side, or a multiple of it: else the last wave leaves slots idle."""
+    """As many as run at once, or a multiple: otherwise the last wave would leave slots idle."""
     wanted = -(-total // partition_bytes)
     if wanted >= parallelism:
         return -(-wanted // parallelism) * parallelism
@@ -52,7 +53,7 @@ def _how_many(total: int, partition_bytes: int, parallelism: int) -> int:
 
 
 def task_bytes(task: FileTask) -> int:
-    """What of the file a task reads at most, taking its row groups for even."""
+    """The bytes of the file that a task reads at most, assuming even row groups."""
     if task.row_groups is None:
         return task.file.size
     return task.file.size * len(task.row_groups) // max(1, task.file.row_groups)
@@ -63,10 +64,10 @@ def _laid_out(
 ) -> Iterator[tuple[int, FileTask]]:
     """The task, cut between row groups where a partition ends, each piece with its partition.
 
-    All files lie behind one another on a line of `total` bytes that is cut into `number` equal parts; a
-    row group belongs to the part its middle is in.
+    All files are laid end to end on a line of `total` bytes that is cut into `number` equal parts; a row
+    group belongs to the part that contains its middle.
     """
-    # A task needs nothing of the entry's statistics any more, and there may be many to send.
+    # A task no longer needs the entry's statistics, and there may be many tasks to send.
     slim = replace(task, file=replace(task.file, stats={}))
     ordinals = task.row_groups if task.row_groups is not None else range(task.file.row_groups)
     each = task_bytes(task) / max(1, len(ordinals))

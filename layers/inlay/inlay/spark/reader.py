@@ -1,12 +1,12 @@
 """Reading a table from Spark: planned once on the driver, read in tasks on the executors.
 
-Promise: Spark sees exactly the rows `Table.scan` gives of the same version: planning is `ops.read.scan`'s,
-and a task is read by `parquet.read.reader`, which takes deleted rows out before Spark sees them. Files that
-cannot match are left out before there are tasks.
+Promise: Spark sees exactly the rows that `Table.scan` gives for the same version: `ops.read.scan` plans,
+and `parquet.read.reader` reads each task and removes deleted rows before Spark sees them. Files that cannot
+match are excluded before there are tasks.
 
-It takes no pushed filters (`pushFilters`), whatever the session asks for: Spark 4.2 and 4.3 keep the plan
-that was made for the filters of one query with the DataFrame, and read by it in every later query of the
-same DataFrame, also of other filters. The option `where` says which rows a DataFrame is of.
+It accepts no pushed filters (`pushFilters`), whatever the session requests: Spark 4.2 and 4.3 keep the plan
+made for the filters of one query with the DataFrame, and use it in every later query of the same DataFrame,
+even with other filters. The option `where` selects the rows of a DataFrame.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from inlay.spark.tasks import TaskReader
 class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped here
     """One scan. Made on the driver, with the table's `state`; sent to each task without it.
 
-    What only planning needs is imported there: every Python worker of an executor imports this module.
+    Imports for planning are inside the functions: every Python worker of an executor imports this module.
     """
 
     def __init__(self, options: ReadOptions, state: State, asked: StructType) -> None:

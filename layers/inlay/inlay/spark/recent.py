@@ -1,12 +1,11 @@
-"""Where the rows are that merges wrote lately: a map from key to file and position.
+"""Positions of the rows that merges wrote recently: a map from key to file and position.
 
-Promise: a position that is found for a key is that of the key's only row that may be live, so deleting it
-deletes the key. That holds as long as nobody else brings rows; whoever does so empties the map, and a key
-that is not found is deleted by its value, as ever. Nothing of the map is stored: it is dropped with the
-process and begins anew.
+Promise: a position found for a key is that of the key's only row that may be live, so deleting it deletes
+the key. This holds as long as nobody else adds rows; if somebody does, the map is cleared, and keys that
+are not found are deleted by value, as usual. The map is not stored: a new process starts with an empty one.
 
-The driver keeps entries of files only, newest last and at most `MAX_ROWS` rows of them. Executors read
-their keys (they wrote them a moment ago, as a rule) and keep them in the connection's cache.
+The driver keeps only entries of files, newest last and at most `MAX_ROWS` rows of them. Executors read
+their keys (which they usually wrote a moment ago) and keep them in the connection's cache.
 """
 
 from __future__ import annotations
@@ -34,29 +33,29 @@ _CACHED = "keys and positions: "
 
 @dataclass(slots=True)
 class Recent:
-    """The map of one stream of merges. `seen` is the version as of which it is complete: all rows that
-    came later are in `files`."""
+    """The map of one stream of merges. `seen` is the version up to which it is complete: all rows added
+    later are in `files`."""
 
     seen: int = 0
     files: tuple[DataFile, ...] = ()
-    contents: Contents | None = None  # of the state last looked at: most of the next one's
+    contents: Contents | None = None  # of the last state: most of the next one's
 
     def look(self, state: State) -> tuple[DataFile, ...]:
-        """The files that keys may be looked up in at this state, all of whose entries are loaded.
-        Forgets everything when rows have come that this stream did not bring."""
+        """The files in which keys may be looked up at this state, whose entries are all loaded. Clears the
+        map if rows were added that this stream did not add."""
         own = {file.key for file in self.files}
         live = {file.key: file for file in state.files()}
         foreign = any(f.newest_rows > self.seen and f.key not in own for f in live.values())
         if foreign or state.snapshot.replaced > self.seen:
             self.files = ()
-        # Compaction takes files away; what it made of them is not looked into.
+        # Compaction removes files; its outputs are not searched.
         self.files = tuple(live[file.key] for file in self.files if file.key in live)
         self.seen = state.snapshot.version
         self.contents = state.contents
         return self.files
 
     def add(self, files: Iterable[DataFile]) -> None:
-        """Files that a merge planned on the state last looked at has committed."""
+        """Adds files committed by a merge that was planned on the last state."""
         kept: list[DataFile] = []
         rows = 0
         for file in reversed((*self.files, *files)):
@@ -70,14 +69,14 @@ class Recent:
 def locate(
     ctx: Context, schema: Schema, files: Sequence[DataFile], keys: pa.Table
 ) -> tuple[dict[str, BitMap64], pa.Table]:
-    """(positions by file, the keys that are in none of the files). A key that is in several files counts
-    in the newest: from the others it has been deleted."""
+    """(positions by file, the keys found in none of the files). For a key in several files only the newest
+    counts: it has been deleted from the others."""
     arrow = schema_to_arrow(schema, with_ids=False)
     found: dict[str, BitMap64] = {}
     try:
         left = keys.cast(pa.schema([arrow.field(name) for name in keys.column_names]))
     except pa.ArrowException:
-        # Whoever deletes them by value says what is wrong with them.
+        # The delete by value reports what is wrong with them.
         return {}, keys
     for file in reversed(files):
         if not left.num_rows:
@@ -98,7 +97,7 @@ def _keys_of(ctx: Context, schema: Schema, file: DataFile, names: Sequence[str])
         return cached
     ids = {field.name: field.id for field in schema.fields}
     wanted = Wanted(schema=schema, columns=tuple(ids[n] for n in names), position=True)
-    # Its own deletes are of no interest: of a key's rows the newest is looked for, dead or alive.
+    # Its own deletes do not matter: the newest row of a key is what counts, live or not.
     task = FileTask(file=file, schema=schema)
     rows = list(read_tasks(ctx.objects, [task], wanted, ctx.executor))
     table = pa.Table.from_batches(rows, schema=wanted.result)

@@ -1,8 +1,8 @@
-"""Change records as DataFrames: which of a key is the newest, and whether it is newer than the table's row.
+"""Change records as DataFrames: the newest of each key, and whether it is newer than the table's row.
 
-Promise: each key keeps one record, the one of the highest order (NULL is older than any), and keeps it
-only if the table's row of that key, or its logged delete, is older. Nothing but counts and the lowest and
-highest key comes to the driver.
+Promise: each key keeps one record, the one of the highest order (NULL is older than any), and keeps it only
+if the table's row of that key, or its logged delete, is older. Only counts and the lowest and highest key
+go to the driver.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest, TableExists
 from inlay.format.schema import Schema
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.create import create
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.spark.api import read
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Records that one task merges: its keys are held in memory, and become one marker object.
 TASK_ROWS = 1_000_000
 
-# Columns of the records while they are merged: whether a record deletes, and whether the table has its key.
+# Columns added for the merge: whether a record deletes, and whether the table has its key.
 DELETED = "__inlay_deleted"
 REPLACES = "__inlay_replaces"
 _HAS = "__inlay_has"
@@ -37,7 +37,7 @@ _GONE = "__inlay_gone"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look at the records told."""
+    """What one pass over the records found."""
 
     records: int
     keys: int
@@ -48,7 +48,7 @@ class Look:
 def newest(
     changes: DataFrame, keys: list[str], order: str, op: str | None, deletes: Sequence[str]
 ) -> DataFrame:
-    """One record of each key: the newest; of equally new ones a delete."""
+    """One record of each key: the newest; of equally new ones, a delete if there is one."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -65,7 +65,7 @@ def newest(
 
 
 def look(changes: DataFrame, newest: DataFrame, keys: list[str]) -> Look:
-    """How many there are, and between which keys; refuses records without a key."""
+    """The number of records and the range of their keys; refuses records without a key."""
     from pyspark.sql import functions as f
 
     no_key = f.count_if(f.greatest(*[f.col(quoted(key)).isNull() for key in keys], f.lit(False)))
@@ -83,7 +83,7 @@ def look(changes: DataFrame, newest: DataFrame, keys: list[str]) -> Look:
 
 
 def _literal(value: Any) -> str | None:
-    """SQL text of a key, of the types that bounds are worth having of."""
+    """SQL text of a key, for the types that are worth bounding."""
     match value:
         case bool() | datetime():
             return None
@@ -98,14 +98,14 @@ def _literal(value: Any) -> str | None:
 
 
 def _in_sql(name: str) -> str:
-    """As the library's SQL takes any name."""
+    """A name, quoted for the library's SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def log_deletes(
-    newest: DataFrame, log: str, loaded: Loaded, columns: list[str], found: Look
+    newest: DataFrame, log: str, loaded: LoadedTable, columns: list[str], found: Look
 ) -> None:
-    """Append key and order of the records that delete. Logged twice is as good as once."""
+    """Appends key and order of the deleting records. Logging one twice does no harm."""
     fields = [field for field in loaded.snapshot.schema.fields if field.name in columns]
     with suppress(TableExists):
         schema = schema_to_arrow(Schema(0, tuple(fields)), with_ids=False)
@@ -117,23 +117,23 @@ def log_deletes(
 
 def without_late(
     newest: DataFrame,
-    loaded: Loaded,
+    loaded: LoadedTable,
     keys: list[str],
     order: str,
     found: Look,
     uri: str,
     log: str | None,
 ) -> DataFrame:
-    """Only records that are newer than the table's row of their key, and rows only if newer than a
-    logged delete. Reads key and order of the files that may hold such keys."""
+    """Only records newer than the table's row of their key or, for rows, than a logged delete. Reads key
+    and order of the files that may hold such keys."""
     from pyspark.sql import functions as f
 
     def newest_of(table: str, name: str, version: int | None = None) -> DataFrame:
         rows = read(
             newest.sparkSession, table, columns=[*keys, order], where=found.where, version=version
         )
-        # The key is not enforced: of several rows of one key the newest counts. In a struct, because
-        # a row may be there and its order NULL, which is older than any other.
+        # The key is not enforced: of several rows of one key the newest counts. In a struct, because a row
+        # may exist with the order NULL, which is older than any other.
         there = f.struct(f.max(quoted(order)).alias("order")).alias(name)
         return rows.groupBy(*map(quoted, keys)).agg(there)
 

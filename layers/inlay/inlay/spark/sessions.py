@@ -1,10 +1,10 @@
-"""Spark sessions: the one there is, or one on this machine for tests, the demo and small jobs.
+"""Spark sessions: the existing one, or one on this machine for tests, the demo and small jobs.
 
-Promise of `session`: whoever calls it, first or again, gets a session in which tables are read, written
-and named in SQL; one that is there (of spark-submit, a notebook, a service) is used as it is.
+Promise of `session`: every caller gets a session in which tables can be read, written and named in SQL; an
+existing session (of spark-submit, a notebook, a service) is used as it is.
 
-Promise of `local_session`: works where only Python and the packages of `inlay-tables[spark]` are (Java from
-`inlay.spark.java`), binds to 127.0.0.1 only, keeps its files in a temporary folder.
+Promise of `local_session`: works where only Python and the packages of `inlay-tables[spark]` are installed
+(Java from `inlay.spark.java`), binds to 127.0.0.1 only, keeps its files in a temporary folder.
 """
 
 from __future__ import annotations
@@ -39,30 +39,29 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-# What spark-submit tells the driver's Python of the JVM it has started.
+# The variable by which spark-submit passes its JVM to the driver's Python.
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-# Less compiling for a JVM that lives a minute: a session starts in half the time, heavy queries are
-# slower.
+# Less compilation, for a short-lived JVM: a session starts in half the time, heavy queries are slower.
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def context_of(spark: SparkSession, verb: str) -> SparkContext:
-    """The context by which a session runs tasks of ours. Raises `InvalidRequest`, naming the verb, for a
-    client of Spark Connect, which has none."""
+    """The session's context, which runs our tasks. Raises `InvalidRequest`, naming the verb, for a client
+    of Spark Connect, which has none."""
     # PySpark's own error for it is an AttributeError.
     context: SparkContext | None = getattr(spark, "sparkContext", None)
     if context is None:
         raise InvalidRequest(
-            f"{verb} does not run through Spark Connect: it hands tasks to executors itself",
+            f"{verb} does not run through Spark Connect: it sends tasks to executors itself",
             next_step="Run it in a session on the cluster, as the jobs in pipelines do with spark-submit",
         )
     return context
 
 
 def session(*, app: str = "inlay", master: str | None = None) -> SparkSession:
-    """The session of this process, knowing Inlay: the one there is, that of spark-submit, or else a new one
-    on this machine (`local_session`), whose workers are this Python even where its environment is not
-    activated."""
+    """The session of this process, with Inlay registered: the existing one, that of spark-submit, or else a
+    new one on this machine (`local_session`), whose workers use this Python even where its environment is
+    not activated."""
     from pyspark.sql import SparkSession
 
     there = SparkSession.getActiveSession() is not None or _SUBMITTED in os.environ
@@ -71,7 +70,7 @@ def session(*, app: str = "inlay", master: str | None = None) -> SparkSession:
     from inlay.spark.api import register
 
     found = SparkSession.builder.getOrCreate()
-    # Sources that came with --py-files are not always found by themselves.
+    # Sources that came with --py-files are not always discovered.
     register(found)
     return found
 
@@ -83,9 +82,9 @@ def local_session(
     quick_start: bool = True,
     settings: Mapping[str, Any] | None = None,
 ) -> SparkSession:
-    """Start (or get) the session of this process.
+    """Starts (or gets) the session of this process.
 
-    `quick_start` favours a short life over throughput; `settings` are Spark's own and win.
+    `quick_start` prefers a short start to throughput; `settings` are Spark's own and take precedence.
     """
     from pyspark.sql import SparkSession
 

@@ -1,11 +1,11 @@
-"""Writing a streaming query's rows: each micro-batch is one commit, exactly once.
+"""The streaming sink: each micro-batch is one commit, exactly once.
 
-Promise: a micro-batch is in the table once, however often Spark repeats it and whenever: the table keeps
-the last batch of each query for good, in the same commit as its rows. A query that was killed between
-its data, its commit and its checkpoint goes on where it was.
+Promise: a micro-batch is in the table once, however often and whenever Spark repeats it: the table keeps
+the last batch of each query for good, in the same commit as its rows. A query killed between its data, its
+commit and its checkpoint continues where it was.
 
-Spark makes a new writer for committing, in a process of its own, so all that the commit needs comes with
-the tasks' messages.
+Spark makes a new writer for the commit, in a separate process, so everything that the commit needs comes
+with the tasks' messages.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.metadata.load import load_pointer
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import write_files
-from inlay.plan.change import Change, Edit, Request
+from inlay.plan.change import AddFiles, AdvanceStream, Change, Request
 from inlay.spark.connect import connect, load_writable
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import named_as_in
@@ -34,8 +35,8 @@ from inlay.spark.writer import QUERY_ID, check_fits_table
 
 @dataclass(frozen=True)
 class BatchFiles(WriterCommitMessage):  # type: ignore[misc]  # pyspark is untyped here
-    """What one attempt of one task wrote for a micro-batch; `started_us` is the store's clock before
-    it uploaded anything."""
+    """What one attempt of one task wrote for a micro-batch; `started_us` is the store's clock before it
+    uploaded anything."""
 
     query: str
     started_us: int
@@ -54,8 +55,8 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
     # -- on the executors ---------------------------------------------------------------------
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchFiles:
-        # Anew for each batch: a query lives for weeks, and an upload must be younger than the
-        # table's garbage collection boundary when it is committed.
+        # Read for each batch: a query runs for weeks, and an upload must be younger than the table's
+        # garbage collection boundary when it is committed.
         ctx, loaded = load_writable(self._uri)
         snapshot = loaded.snapshot
         schema = snapshot.schema
@@ -66,7 +67,8 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
             for batch in iterator
         )
         target = target_of(ctx, loaded.date_us)
-        files = tuple(write_files(target, rows, schema, layout_of(snapshot)))
+        checked = Declared.of(snapshot).checked(rows)
+        files = tuple(write_files(target, checked, schema, layout_of(snapshot)))
         query = TaskContext.get().getLocalProperty(QUERY_ID)
         return BatchFiles(query, loaded.date_us, files)
 
@@ -80,26 +82,28 @@ class InlayStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]  # a
             commit_batch(self._uri, found[0].query, batchId, files, started_us)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing was committed; garbage collection takes what was written."""
+        """Nothing was committed; garbage collection deletes what was written."""
 
 
 def commit_batch(
     uri: str, query: str, batch: int, files: tuple[DataFile, ...], started_us: int
 ) -> bool:
-    """Commit the files of a query's micro-batch; False when that batch, or a later one, is in the
-    table already."""
+    """Commits the files of a query's micro-batch; False when that batch, or a later one, was committed
+    before."""
     ctx = connect(uri)
     loaded = load_pointer(ctx)
     if loaded.snapshot.ledger.streams.get(query, -1) >= batch:
         return False
     change = Change(
         operation="append",
-        # Beside the last batch, which counts for good, the ledger: it is asked on every rebase, so a
-        # second driver of the same query cannot slip in between.
+        # The last batch is kept for good; the ledger is checked as well, on every rebase, so that a second
+        # driver of the same query cannot commit in between.
         request=Request.of(f"stream {query} batch {batch}"),
-        add=files,
         uploaded_us=started_us,
-        edit=Edit(stream=(query, batch)),
+        updates=(
+            AddFiles(files),
+            AdvanceStream(query, batch),
+        ),
     )
     expect_committed(ctx, commit(ctx, change, base=loaded))
     return True

@@ -1,6 +1,6 @@
-"""What a task needs to know of a table: never all of its entries.
+"""The part of a table that a task needs: never all of its entries.
 
-Promise: planning a unit of work on the slim state gives what it gives on the whole one. Pure.
+Promise: planning a unit of work on the reduced state gives the same as on the whole one. Pure.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from dataclasses import replace
 
 from inlay.format.snapshot import Ledger, Tier
 from inlay.ops.maintain.units import Work
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.marker_scope import marker_may_hit
 
 
-def bare(loaded: Loaded) -> Loaded:
-    """The table's schemas and settings, no files, no deletes, no ledger."""
+def bare(loaded: LoadedTable) -> LoadedTable:
+    """The table's schemas and settings, without files, deletes and ledger."""
     snapshot = replace(
         loaded.snapshot, files=Tier(), markers=Tier(), ledger=Ledger(), time_index=()
     )
     return replace(loaded, state=State(snapshot), raw=b"")
 
 
-def slim(loaded: Loaded, works: Sequence[Work]) -> Iterator[Loaded]:
+def slim(loaded: LoadedTable, works: Sequence[Work]) -> Iterator[LoadedTable]:
     """For each work its files, and the deletes that may hit them."""
     base = bare(loaded)
     evidence = Evidence.of_snapshot(loaded.snapshot)

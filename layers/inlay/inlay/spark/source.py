@@ -5,8 +5,8 @@
     spark.read.format("inlay").option("where", "id > 7").load("s3://bucket/tables/events")
     df.write.format("inlay").mode("append").save("s3://bucket/tables/events")
 
-Promise: one DataFrame is one snapshot: the version is fixed when the DataFrame is made, however often
-it is then evaluated. Options are in `inlay.spark.options`, docs/SPARK.md shows them.
+Promise: one DataFrame is one snapshot: the version is fixed when the DataFrame is made, however often it is
+evaluated. Options are in `inlay.spark.options`; docs/SPARK.md documents them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
-# Spark looks every source up before each session's first read: what is heavy comes when it is used.
+# Spark looks up every source before each session's first read: heavy imports are made on use.
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -40,9 +40,9 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
         self._state: State | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Spark pickles a source to read from right after making it, also when it does not ask for the
-        schema: that is when the version is fixed. What was loaded stays behind. The source of a
-        streaming sink is pickled too, and reads nothing."""
+        """Spark pickles a source to read from immediately after making it, even when it does not ask for
+        the schema: that fixes the version. What was loaded is not pickled. The source of a streaming sink
+        is pickled too, and reads nothing."""
         from inlay.spark.options import are_for_reading
 
         if self._pinned is None and are_for_reading(self.options):
@@ -110,7 +110,7 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
         loaded = load_pointer(ctx)
         if is_tag(ctx, loaded):
             raise InvalidRequest(
-                f"nothing happens to the tag {ctx.branch!r} that a stream could read",
+                f"the tag {ctx.branch!r} never changes, so it cannot be read as a stream",
                 next_step="Read it by batch, or a branch as a stream",
             )
         state = loaded.state

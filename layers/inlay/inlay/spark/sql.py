@@ -1,4 +1,4 @@
-"""Tables in SQL: a table function, and views that are of the newest version whenever they are queried.
+"""Tables in SQL: a table function, and views that read the newest version in each query.
 
 ::
 
@@ -6,13 +6,13 @@
     spark.sql("SELECT count(*) FROM events")
     spark.sql("SELECT * FROM inlay('s3://bucket/tables/events', ref => 'before')")
 
-Promise: the rows of a query are those `read` gives when the query is analysed, by the same plan: Spark's
-own Parquet reader where that is exact, with its statistics. Every mention of a table in one query is of
-one version. A DataFrame keeps the version it was made with.
+Promise: the rows of a query are those that `read` gives when the query is analysed, by the same plan:
+Spark's own Parquet reader where that is exact, with its statistics. All references to a table in one query
+read one version. A DataFrame keeps the version it was made with.
 
-Spark asks for a table function's plan while it analyses a query, and a view that was made by SQL is
-analysed in each query. So the function is one of Spark's registry that calls back into this process, as
-the functions of `foreachBatch` do; through Spark Connect there is no such way.
+Spark requests a table function's plan while it analyses a query, and a view that was created by SQL is
+analysed in each query. So the function is registered with Spark and calls back into this process, as the
+functions of `foreachBatch` do; Spark Connect has no such way.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FUNCTION = "inlay"
-# What the function takes beside the table's place.
+# The arguments of the function after the table's location.
 _NAMED = ("version", "as_of", "ref")
 
 
@@ -46,13 +46,13 @@ def view(
     as_of: str | datetime | None = None,
     ref: str | None = None,
 ) -> None:
-    """Make the table at `uri` a temporary view: its newest version, or what `version`, `as_of` (ISO 8601,
-    UTC unless it says otherwise) or the tag or branch `ref` stands for, whenever the view is queried.
+    """Makes the table at `uri` a temporary view: of its newest version, or of what `version`, `as_of` (ISO
+    8601, UTC without a zone) or the tag or branch `ref` refers to whenever the view is queried.
 
     Raises what `read` raises; `InvalidRequest` for a session of Spark Connect.
     """
     register_function(spark)
-    load_state(at_ref(uri, ref))  # found missing here, it is an error of its own type
+    load_state(at_ref(uri, ref))  # raises here if the table does not exist
     given: dict[str, object] = {"version": version, "as_of": as_of, "ref": ref}
     named = "".join(f", {key} => {_literal(v)}" for key, v in given.items() if v is not None)
     spark.sql(
@@ -62,7 +62,7 @@ def view(
 
 
 def views(spark: SparkSession, prefix: str) -> tuple[str, ...]:
-    """Make every table right below `prefix` a view of its folder's name; the names, in order."""
+    """Makes every table directly under `prefix` a view named after its folder; the names, in order."""
     store, root = open_store(prefix)
     found = []
     for folder in sorted(store.list_prefixes(f"{root}/" if root else "")):
@@ -72,14 +72,14 @@ def views(spark: SparkSession, prefix: str) -> tuple[str, ...]:
             found.append(name)
     if not found:
         raise InvalidRequest(
-            f"there are no tables right below {prefix}",
-            next_step="Name the folder that the tables' folders are in",
+            f"there are no tables directly under {prefix}",
+            next_step="Give the folder that contains the tables' folders",
         )
     return tuple(found)
 
 
 def register_function(spark: SparkSession) -> None:
-    """Make `inlay(…)` a table function of the session."""
+    """Registers `inlay(…)` as a table function of the session."""
     from pyspark.java_gateway import ensure_callback_server_started
 
     context = context_of(spark, "the table function inlay(…)")
@@ -93,11 +93,11 @@ class _Function:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._query: Any = None  # what tells the query that is being analysed from others
+        self._query: Any = None  # identifies the query that is being analysed
         self._pinned: dict[tuple[object, ...], int] = {}
 
     def apply(self, arguments: Any) -> Any:
-        """The name and the arguments are Spark's."""
+        """Name and arguments are defined by Spark."""
         from inlay.spark.api import read
 
         expressions = [arguments.apply(place) for place in range(arguments.length())]
@@ -115,13 +115,13 @@ class _Function:
         unknown = asked.keys() - set(_NAMED)
         if len(places) != 1 or not isinstance(places[0], str) or unknown:
             raise InvalidRequest(
-                "a table is named by its place, and what is asked of it by name",
+                "give the table's location by position, and options by name",
                 next_step=f"{FUNCTION}('s3://bucket/tables/name', {', '.join(_NAMED)} => …)",
             )
         return places[0], asked
 
     def _value(self, expression: Any) -> object:
-        """A literal, or what else needs no row to be evaluated."""
+        """The value of a literal, or of another expression that needs no row."""
         if not (expression.resolved() and expression.foldable()):
             raise InvalidRequest(
                 f"{expression.sql()[:100]} is not known before the query runs",
@@ -136,13 +136,13 @@ class _Function:
         return value
 
     def _version(self, uri: str, asked: Mapping[str, object]) -> int:
-        """The version that this query reads. Spark analyses all of a query, views included, with one cache
-        of relations, so what was found for that cache is of this query."""
+        """The version that this query reads. Spark analyses a whole query, views included, with one cache
+        of relations, so a version found for that cache belongs to this query."""
         jvm = self._spark._jvm
         cache = jvm.org.apache.spark.sql.catalyst.analysis.AnalysisContext.get().relationCache()
         identity = jvm.java.lang.System.identityHashCode
         if self._query is None or identity(self._query) != identity(cache):
-            # Kept, so that no other object can be taken for it.
+            # Kept, so that its id cannot be reused by another object.
             self._query, self._pinned = cache, {}
         key = (uri, *(asked.get(name) for name in _NAMED))
         if key not in self._pinned:
@@ -174,7 +174,7 @@ def _find_version(uri: str, asked: Mapping[str, object]) -> int:
 def _text(asked: Mapping[str, object], name: str) -> str | None:
     value = asked.get(name)
     if value is not None and not isinstance(value, str):
-        raise InvalidRequest(f"{name} is a text")
+        raise InvalidRequest(f"{name} must be text")
     return value
 
 

@@ -1,19 +1,19 @@
-"""Reading a table as a stream: first what there is, then what each commit adds.
+"""Reading a table as a stream: first the existing rows, then what each commit adds.
 
-Promise: a query sees every row of its first version that is live there, then every row that later
-commits add (append, ingest, the new rows of updates and merges), each once, in the order of versions;
-maintenance adds nothing. Deletes are not told: a row that was added and deleted since is still seen. What
-replaces the content (a restore, a branch that is merged) adds the rows that were not there before. A
-version that has expired before the query came to it ends the query with an error, never with a gap.
+Promise: a query sees every row that is live in its first version, then every row that later commits add
+(append, ingest, the new rows of updates and merges), each once, in the order of versions; maintenance adds
+nothing. Deletes are not reported: a row that was added and deleted since is still seen. A commit that
+replaces the content (a restore, a merged branch) adds the rows that were not there before. A version that
+expires before the query reaches it ends the query with an error, never with a gap.
 
-An offset says what has been read:
+An offset states what has been read:
 
     {"version": 7, "files": 0, "first": false}    all of the versions up to 7
     {"version": 7, "files": 3, "first": false}    and 3 files of what version 8 adds
     {"version": 7, "files": 3, "first": true}     3 files of the live rows at version 7
 
-Files are taken in the order of the entries, which is the same whenever a version is read; files that have
-to be compared with what they replaced count as one.
+Files are read in the order of the entries, which is the same whenever a version is read; files that have to
+be compared with what they replaced count as one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from inlay.format.predicate import TRUE, Predicate
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.feed.changes import plan_steps
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer, load_seen
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer, load_seen
 from inlay.ops.read.scan import Scan
 from inlay.ops.refs.merge import MERGE
 from inlay.parse import parse_predicate
@@ -52,7 +52,7 @@ from inlay.spark.options import ReadOptions
 from inlay.spark.partitions import plan_partitions
 from inlay.spark.tasks import TaskReader
 
-# What one step of the stream is made of: files to read, or files to compare with those they replaced.
+# The parts of one step of the stream: files to read, or files to compare with those they replaced.
 Piece = FileTask | StepPartition
 
 
@@ -66,13 +66,13 @@ class Offset:
 
 
 class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Lives on the driver as long as the query; executors only get `read`."""
+    """Exists on the driver as long as the query; executors only get `read`."""
 
     def __init__(self, options: ReadOptions, state: State, asked: StructType) -> None:
         if options.version is not None or options.as_of_us is not None:
             raise InvalidRequest(
                 "a stream has no fixed version",
-                next_step="Say where it starts: startVersion or startTime",
+                next_step="Set its start with startVersion or startTime",
             )
         self._options = options
         self._schema = state.snapshot.schema
@@ -89,7 +89,7 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         if options.start_version is not None:
             return asdict(Offset(version=options.start_version - 1))
         state = load_state(options.uri, as_of_us=options.start_us)
-        # From a time on: what was there then is not asked for.
+        # From a time on: rows that existed before are not included.
         return asdict(Offset(version=state.snapshot.version, first=options.start_us is None))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -100,11 +100,11 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """The query ends with what there is now, however much arrives while it runs."""
+        """The query ends with the version that is current now, however much is added while it runs."""
         self._until = load_pointer(connect(self._options.uri)).snapshot.version
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """As far as `limit` goes, at least one file."""
+        """As far as `limit` allows, at least one file."""
         current = load_pointer(connect(self._options.uri))
         until = current.snapshot.version if self._until is None else self._until
         offset = Offset(**start)
@@ -140,8 +140,8 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             yield from pieces[offset.files : end.files if last else None]
             offset = end if last else _after(offset)
 
-    def _step(self, current: Loaded, offset: Offset) -> Sequence[Piece]:
-        """All of the step `offset` is in: the live files of its version, or what the next version adds.
+    def _step(self, current: LoadedTable, offset: Offset) -> Sequence[Piece]:
+        """The whole step that `offset` is in: the live files of its version, or what the next version adds.
         One GET, unless it is the newest version."""
         ctx = connect(self._options.uri)
         version = offset.version if offset.first else offset.version + 1
@@ -169,7 +169,7 @@ class InlayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         )
 
     def _compared(self, ctx: Context, table: Snapshot, snapshot: Snapshot) -> Sequence[Piece]:
-        """What a version has that the one before it had not. Its files may be older than it is."""
+        """What a version has that its predecessor had not. Its files may be older than the version."""
         pieces: list[Piece] = []
         since = snapshot.version - 1
         for step in plan_steps(
@@ -197,7 +197,7 @@ def _bytes(piece: Piece) -> int:
 
 
 def _after(offset: Offset) -> Offset:
-    """The step of `offset` is read to its end."""
+    """The end of the step of `offset`."""
     if offset.first:
         return Offset(version=offset.version)
     return Offset(version=offset.version + 1)

@@ -1,7 +1,7 @@
-"""What an executor does of a read: files of a partition to batches for Spark.
+"""An executor's part of a read: files of a partition to batches for Spark.
 
-Promise: the rows of the partition's tasks, deleted ones taken out, as exactly the columns Spark asked
-for. A value that pickles: it goes to every task, so it holds nothing of the table but its schema.
+Promise: the rows of the partition's tasks, without deleted ones, in exactly the columns that Spark
+requested. A value that pickles and goes to every task, so it contains only the table's schema.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from inlay.spark.types import arrow_for, check_asked, column_ids, to_spark
 if TYPE_CHECKING:
     from inlay.plan.feed.feed import Step
 
-# Several tasks share an executor's memory, and Spark does not count what Python takes.
+# Several tasks share an executor's memory, and Spark does not count Python's.
 READ_AHEAD_BYTES = 64 * 1024 * 1024
 
 
 class TaskReader:
     """Reads partitions of the table at `uri`, whose snapshot has `schema`, as `asked`. Raises
-    `SchemaMismatch` when the table does not have what is asked for."""
+    `SchemaMismatch` when the table does not have what is requested."""
 
     def __init__(self, uri: str, schema: Schema, asked: StructType) -> None:
         check_asked(asked, schema)
@@ -49,10 +49,10 @@ class TaskReader:
         return (to_spark(batch, self._arrow) for batch in gathered(added))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Without any partition Spark makes one of its own.
+        # If there are no partitions, Spark makes one of its own.
         tasks = partition.tasks if isinstance(partition, FilePartition) else ()
         ctx = connect(self._uri)
-        # A LIMIT stops asking early, and nobody tells the source: begin with one unit.
+        # A LIMIT stops reading early, without notice to the source: begin with one unit.
         ahead = Ahead(budget_bytes=READ_AHEAD_BYTES, parallel=THREADS, first=1)
         rows = read_tasks(ctx.objects, tasks, self._wanted, ctx.executor, ahead=ahead)
         return (to_spark(batch, self._arrow) for batch in gathered(rows))

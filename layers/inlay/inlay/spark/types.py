@@ -1,11 +1,11 @@
-"""The table's types in Spark, and batches as Spark takes them.
+"""The table's types in Spark, and batches in the form Spark expects.
 
-Promise: a value reaches Spark unchanged or not at all. Types Spark lacks are widened to one that holds
-every value (unsigned integers, `fixed`, coarser times); what has no such type is `UnsupportedType` by
-column name: nanoseconds, decimals of more than 38 digits.
+Promise: a value reaches Spark unchanged or not at all. Types that Spark lacks are widened to one that holds
+every value (unsigned integers, `fixed`, coarser times); where there is none, `UnsupportedType` names the
+column: nanoseconds, decimals of more than 38 digits.
 
-Spark reads a source's batches by buffer layout, so the Arrow schema of a batch must be exactly the one
-it derives from its own schema: `arrow_for` is that one.
+Spark reads a source's batches by buffer layout, so the Arrow schema of a batch must be exactly the one that
+Spark derives from its own schema: `arrow_for` gives that schema.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _SIMPLE: dict[str, st.DataType] = {
 
 
 def column_ids(schema: Schema, names: Sequence[str]) -> tuple[int, ...]:
-    """The ids of columns that are named as Spark names them. Raises `SchemaMismatch`."""
+    """The ids of columns by their names in Spark. Raises `SchemaMismatch`."""
     return tuple(_column(schema, name).id for name in names)
 
 
 def named_as_in(schema: Schema, names: Sequence[str]) -> list[str]:
-    """Names of data that is to be written, as the table spells them; those it lacks as they are. Where
-    two would be one column none is taken for it, so that it is the one of that very name."""
+    """Names of data to be written, as the table spells them; unknown names unchanged. Where two names of
+    the data would match one column, only the exact match does."""
     found = [column_named(schema, name) for name in names]
     spelled = [
         name if field is None else field.name for name, field in zip(names, found, strict=True)
@@ -68,16 +68,16 @@ def named_as_in(schema: Schema, names: Sequence[str]) -> list[str]:
 
 
 def spark_schema(schema: Schema, columns: Sequence[str] | None = None) -> st.StructType:
-    """The Spark schema of a table, or of some of its columns in the order asked for.
+    """The Spark schema of a table, or of some of its columns in the requested order.
 
-    Raises `UnsupportedType` for a column among them that Spark cannot hold.
+    Raises `UnsupportedType` for a requested column that Spark cannot hold.
     """
     names = schema.names if columns is None else tuple(columns)
     return st.StructType([_struct_field(_column(schema, name), (name,)) for name in names])
 
 
 def spelled(name: str, names: Sequence[str]) -> str | None:
-    """The one of `names` that Spark means by a name: that very name, else the only one that differs by
+    """The one of `names` that Spark's name refers to: an exact match, else the only one that differs by
     case alone."""
     if name in names:
         return name
@@ -86,7 +86,7 @@ def spelled(name: str, names: Sequence[str]) -> str | None:
 
 
 def column_named(schema: Schema, name: str) -> Field | None:
-    """The column that Spark means by a name (`spelled`)."""
+    """The column that Spark's name refers to (`spelled`)."""
     found = spelled(name, schema.names)
     return None if found is None else schema.column(found)
 
@@ -135,33 +135,33 @@ def _leaf(kind: Primitive, path: tuple[str, ...]) -> st.DataType:
 
 
 def arrow_for(schema: st.StructType) -> pa.Schema:
-    """The Arrow schema Spark expects of batches with this Spark schema."""
+    """The Arrow schema that Spark expects of batches with this Spark schema."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def check_asked(asked: st.StructType, schema: Schema) -> None:
     """Raises `SchemaMismatch` unless a `.schema(…)` names columns of the table with their types.
 
-    A column may be asked for as nullable though the table promises it is not, never the other way
-    round: Spark compiles a promise of no nulls into code that reads garbage where there is one.
+    A column may be requested as nullable though it is required in the table, but not the reverse: Spark
+    compiles a promise of no nulls into code that reads garbage where there is one.
     """
     for field in asked.fields:
         has = _struct_field(_column(schema, field.name), (field.name,))
         if _nullable(field.dataType) != _nullable(has.dataType):
             raise SchemaMismatch(
                 f"column {field.name!r} is {has.dataType.simpleString()} in the table, "
-                f"{field.dataType.simpleString()} in the schema asked for",
-                next_step="Ask for the table's type and cast in the query",
+                f"{field.dataType.simpleString()} in the requested schema",
+                next_step="Request the table's type and cast in the query",
             )
         if not _as_nullable(has, field):
             raise SchemaMismatch(
-                f"column {field.name!r} may hold nulls in the table, not in the schema asked for",
+                f"column {field.name!r} may hold nulls in the table, not in the requested schema",
                 next_step="Declare it nullable",
             )
 
 
 def _nullable(kind: st.DataType) -> st.DataType:
-    """The type with nulls allowed everywhere: for comparing types alone."""
+    """The type with nulls allowed everywhere: to compare types only."""
     match kind:
         case st.StructType():
             return st.StructType([st.StructField(f.name, _nullable(f.dataType)) for f in kind])
@@ -174,7 +174,7 @@ def _nullable(kind: st.DataType) -> st.DataType:
 
 
 def _as_nullable(has: st.StructField, asked: st.StructField) -> bool:
-    """Whether `asked` allows nulls wherever `has` does, all the way down."""
+    """Whether `asked` allows nulls wherever `has` does, at every level."""
     return _allows(has.nullable, asked.nullable) and _inner_as_nullable(
         has.dataType, asked.dataType
     )
@@ -206,7 +206,7 @@ def _allows(has: bool, asked: bool) -> bool:
 
 
 def to_spark(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """A batch of the table's columns, in the order of `target`, as Spark takes it."""
+    """A batch of the table's columns, in the order of `target`, in the form Spark expects."""
     columns = [
         array if array.type == field.type else _widened(array, field)
         for array, field in zip(batch.columns, target, strict=True)
@@ -226,7 +226,7 @@ def _widened(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Arrow's safe cast; by hand where Arrow does not go: into nested types that differ in nulls."""
+    """Arrow's safe cast; by hand where Arrow has none: for nested types that differ in nulls."""
     if array.type == kind:
         return array
     if pa.types.is_struct(kind):
@@ -242,13 +242,13 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         values = _cast(array.values, kind.value_type)
         return pa.ListArray.from_arrays(array.offsets, values, kind, mask=array.is_null())
     if pa.types.is_decimal(kind) and pa.types.is_integer(array.type):
-        # Arrow wants room for any 64 bit integer, and 20 digits are just enough for unsigned ones.
+        # Arrow requires room for any 64-bit integer, and 20 digits are just enough for unsigned ones.
         return array.cast(pa.decimal128(MAX_DECIMAL_DIGITS, 0)).cast(kind)
     return array.cast(kind)
 
 
 def _unsliced(array: pa.Array) -> pa.Array:
-    """The same lists with offsets from 0: `from_arrays` takes no mask beside sliced offsets."""
+    """The same lists with offsets from 0: `from_arrays` does not accept a mask with sliced offsets."""
     if not array.offset and not (len(array.offsets) and array.offsets[0].as_py()):
         return array
     return array.take(pc.indices_nonzero(pa.repeat(pa.scalar(True), len(array))))

@@ -1,9 +1,9 @@
 """Writing a table from Spark: executors write data files, the driver commits them all at once.
 
-Promise: the rows of a DataFrame are in the table once or not at all, however often tasks are retried or
-run twice: an attempt's files have names of their own, Spark names one attempt of each task to the
-driver, and one commit under one request id adds the files of these. Files of failed attempts are
-unreachable and garbage collection takes them.
+Promise: the rows of a DataFrame are in the table once or not at all, however often tasks are retried or run
+twice: the files of each attempt have unique names, Spark reports one attempt of each task to the driver,
+and one commit under one request id adds their files. Files of failed attempts are unreachable, and garbage
+collection deletes them.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Snapshot
-from inlay.ops.commit.driver import commit, expect_committed
-from inlay.ops.commit.idempotency import already_applied
-from inlay.ops.commit.retry import commit_planned
+from inlay.ops.commit.base import already_applied
+from inlay.ops.commit.driver import commit, commit_planned, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import layout_of, recorded_as, target_of
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.write.delete import marker_of
 from inlay.parquet.arrow.conform import conform
+from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import Layout, write_files
 from inlay.parse import parse_predicate
-from inlay.plan.change import Change, Reads, Request
+from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
 from inlay.plan.metadata.state import State
 from inlay.spark.connect import connect, load_writable, place, ref_of
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import arrow_for, named_as_in
 
-# The local property by which Spark tells the tasks of a micro-batch whose it is.
+# The local property that identifies the query of a micro-batch's tasks.
 QUERY_ID = "sql.streaming.queryId"
 
 
@@ -48,19 +48,20 @@ QUERY_ID = "sql.streaming.queryId"
 class WriteJob:
     """One DataFrame being written: what executors and the driver's commit need to know.
 
-    `started_us` is the store's clock before anything was uploaded; `replaces` the rows that are taken
-    out by the same commit, as of `version`; `done` says that this request was applied before.
+    `started_us` is the store's clock before anything was uploaded; `replaces` selects the rows that the
+    same commit removes, as of `version`; `done`: this request was applied before.
     """
 
     uri: str
     schema: Schema
+    declared: Declared
     layout: Layout
     request: Request
     version: int
     started_us: int
-    names: tuple[str, ...] = ()  # of the data's columns, as the table spells them
+    names: tuple[str, ...] = ()  # the data's columns, as the table spells them
     replaces: Predicate | None = None
-    by_partition: bool = False  # what the commit replaces are the partitions that are written to
+    by_partition: bool = False  # the commit replaces the partitions that are written to
     named: bool = False  # the request id is the user's
     done: bool = False
 
@@ -73,7 +74,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark is untyped 
 
 
 def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> WriteJob:
-    """Check that the rows can fit and load what writing them takes. Raises `SchemaMismatch`."""
+    """Checks that the rows can fit, and loads what writing them needs. Raises `SchemaMismatch`."""
     if options.replace_where is not None and not overwrite:
         raise InvalidRequest(
             "replaceWhere replaces rows, append does not", next_step='Use mode("overwrite")'
@@ -98,6 +99,7 @@ def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> W
     return WriteJob(
         uri=options.uri,
         schema=snapshot.schema,
+        declared=Declared.of(snapshot),
         layout=layout_of(snapshot),
         request=request,
         version=snapshot.version,
@@ -110,13 +112,13 @@ def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> W
     )
 
 
-def _open_for(options: WriteOptions, data: StructType) -> tuple[Context, Loaded]:
-    """The table, with the columns of the data. It is created, or altered, by a commit of its own before the
-    data is written: an empty table, or an empty column, is what a write that then fails leaves behind."""
+def _open_for(options: WriteOptions, data: StructType) -> tuple[Context, LoadedTable]:
+    """The table, with the columns of the data. It is created, or altered, by a separate commit before the
+    data is written: if the write then fails, an empty table, or an empty column, is left."""
     try:
         ctx, loaded = load_writable(options.uri)
     except TableNotFound:
-        with suppress(TableExists):  # by another writer, just now
+        with suppress(TableExists):  # by another writer meanwhile
             inlay.create(
                 place(options.uri),
                 arrow_for(data),
@@ -138,54 +140,55 @@ def _open_for(options: WriteOptions, data: StructType) -> tuple[Context, Loaded]
 
 
 def append_request(identity: str) -> Request:
-    """What the ledger knows an append from Spark by."""
+    """The ledger's identity of an append from Spark."""
     return Request.of(identity, body="spark:False:None")
 
 
 def _by_partition(options: WriteOptions, snapshot: Snapshot) -> bool:
-    """Whether an overwrite replaces whole partitions. A session's `partitionOverwriteMode` does not reach
-    a Python source, so where it could make a difference the write itself has to say."""
+    """Whether an overwrite replaces whole partitions. A session's `partitionOverwriteMode` is not passed to
+    a Python source, so where it could make a difference the write itself must set it."""
     if options.replace_where is not None:
         if options.partitions == "dynamic":
             raise InvalidRequest(
-                "replaceWhere and partitionOverwriteMode=dynamic both say what is replaced",
+                "replaceWhere and partitionOverwriteMode=dynamic both define what is replaced",
                 next_step="Give one of them",
             )
         return False
     spec = next(s for s in snapshot.specs if s.id == snapshot.spec_id)
     if not spec.fields:
-        return False  # without partitions, all rows are of the one there is
+        return False  # without partitions, all rows are in the only one
     if options.partitions is None:
         raise InvalidRequest(
-            "the table is partitioned, and an overwrite may mean all of its rows or the partitions that "
-            "are written to",
-            next_step='Say which: .option("partitionOverwriteMode", "static") or "dynamic", or name the '
+            "the table is partitioned, and an overwrite could replace all its rows or only the partitions "
+            "that are written to",
+            next_step='Choose one: .option("partitionOverwriteMode", "static") or "dynamic", or select the '
             'rows by .option("replaceWhere", …)',
         )
     return options.partitions == "dynamic"
 
 
 def replaced_files(state: State, files: Sequence[DataFile], *, since: int) -> tuple[str, ...]:
-    """Keys of the live files in the partitions of these new files. Raises `ConcurrentChange` when rows came
-    into one of them after version `since`, `InvalidRequest` when a file may be of several partitions."""
+    """Keys of the live files in the partitions of these new files. Raises `ConcurrentChange` when rows were
+    added to one of them after version `since`, `InvalidRequest` when a file may be in several
+    partitions."""
     spec_id = state.snapshot.spec_id
     partitions = {file.partition for file in files}
     live = list(state.files())
     if any(file.spec_id != spec_id for file in live):
         raise InvalidRequest(
             "files of an earlier partitioning may hold rows of any partition",
-            next_step="Cut them anew (pipelines.cluster), or name the rows by replaceWhere",
+            next_step="Repartition them (pipelines.cluster), or select the rows by replaceWhere",
         )
     found = [file for file in live if file.partition in partitions]
     if any(file.newest_rows > since for file in found):
-        raise ConcurrentChange("rows arrived meanwhile in a partition that is being replaced")
+        raise ConcurrentChange("rows were added meanwhile to a partition that is being replaced")
     return tuple(file.key for file in found)
 
 
 def check_fits_table(data: StructType, schema: Schema) -> None:
-    """Raises `SchemaMismatch` unless rows of this Spark schema can be rows of the table. Whether each
-    value of a wider column fits is seen when it is written, and so is a null in a required one. Columns
-    are found by name, as Spark finds them: in any case if only one is meant."""
+    """Raises `SchemaMismatch` unless rows of this Spark schema can be rows of the table. Whether each value
+    of a wider column fits is checked when it is written, and so is a null in a required one. Columns are
+    found by name, as in Spark: in any case if that is unambiguous."""
     arrow = _renamed(arrow_for(data), named_as_in(schema, data.names))
     recorded = recorded_as(arrow, schema)
     conform(pa.RecordBatch.from_pylist([], schema=arrow), recorded, schema, by_value=True)
@@ -197,10 +200,10 @@ def _renamed(arrow: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 def _refuse_catalog_tables() -> None:
     """Raises `InvalidRequest` in a task of `saveAsTable` or `CREATE TABLE … AS SELECT`, whose table nobody
-    could read: Spark's catalog keeps none of the options that say where it is.
+    could read: Spark's catalog keeps none of the options with its location.
 
-    Nothing tells the writer itself. But Spark runs such a write as a query within that of the command, as
-    it does only micro-batches otherwise.
+    Spark does not inform the writer. But it runs such a write as a query within that of the command, which
+    it otherwise does only for micro-batches.
     """
     context = TaskContext.get()
     if context is None:
@@ -211,7 +214,7 @@ def _refuse_catalog_tables() -> None:
     of_stream = context.getLocalProperty(QUERY_ID) is not None
     if query != command and command is not None and not of_stream:
         raise InvalidRequest(
-            "a table of Spark's catalog cannot be Inlay's: the catalog would not know where it is",
+            "a table of Spark's catalog cannot be Inlay's: the catalog would not keep its location",
             next_step='Write with .save("s3://…") instead of saveAsTable, and give it a name in SQL with '
             "inlay.spark.view(spark, name, uri)",
         )
@@ -235,7 +238,8 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
             for batch in iterator
         )
         target = target_of(ctx, job.started_us)
-        return Written(tuple(write_files(target, rows, job.schema, job.layout)))
+        checked = job.declared.checked(rows)
+        return Written(tuple(write_files(target, checked, job.schema, job.layout)))
 
     # -- on the driver ------------------------------------------------------------------------
 
@@ -253,37 +257,41 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
         change = Change(
             operation="append",
             request=job.request,
-            add=files,
             uploaded_us=job.started_us,
+            updates=(AddFiles(files),),
         )
         if job.replaces is not None:
             change = Change(
                 operation="overwrite",
                 request=job.request,
-                add=files,
-                # The new rows bear the commit's own sequence, so its marker misses them.
-                add_markers=(marker_of(ctx, loaded, job.replaces),),
                 uploaded_us=job.started_us,
                 deleted_rows=None,
-                # Rows that arrived while this job ran were not meant by whoever started it.
-                reads=Reads(job.replaces, job.version),
+                # The new rows have the commit's own sequence, so its marker does not hit them.
+                updates=(
+                    AddFiles(files),
+                    AddMarkers((marker_of(ctx, loaded, job.replaces),)),
+                ),
+                # Rows that arrived while this job ran were not meant to be replaced.
+                requires=(Reads(job.replaces, job.version),),
             )
         expect_committed(ctx, commit(ctx, change, base=loaded))
 
-    def _replacing(self, ctx: Context, base: Loaded, files: tuple[DataFile, ...]) -> Change:
+    def _replacing(self, ctx: Context, base: LoadedTable, files: tuple[DataFile, ...]) -> Change:
         job = self._job
         state = load_entries(ctx, base.state)
         return Change(
             operation="overwrite",
             request=job.request,
-            add=files,
-            remove=replaced_files(state, files, since=job.version),
             uploaded_us=job.started_us,
             deleted_rows=None,
-            # Rows that came into other partitions meanwhile only make it be planned again.
-            reads=Reads(TRUE, base.snapshot.version),
+            updates=(
+                AddFiles(files),
+                RemoveFiles(replaced_files(state, files, since=job.version)),
+            ),
+            # Rows added to other partitions meanwhile only cause another plan.
+            requires=(Reads(TRUE, base.snapshot.version),),
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing was committed, so nothing has to be undone; Spark cannot name all that was written,
-        and deleting is `collect_garbage`'s alone."""
+        """Nothing was committed, so nothing has to be undone. Spark cannot name all that was written, and
+        only `collect_garbage` deletes."""

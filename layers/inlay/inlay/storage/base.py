@@ -296,9 +296,10 @@ class ObjectStore(Protocol):
     ) -> Part | Refused | Missing: ...
 
     def complete_multipart(
-        self, key: str, upload_id: str, parts: Sequence[Part]
-    ) -> Written | Missing:
-        """`Missing` means NoSuchUpload: perhaps an earlier Complete landed; the caller looks."""
+        self, key: str, upload_id: str, parts: Sequence[Part], *, condition: Condition = None
+    ) -> Written | Refused | Missing:
+        """`Missing` means NoSuchUpload: perhaps an earlier Complete landed; the caller looks. Under a
+        condition that does not hold the upload stays."""
         ...
 
     def abort_multipart(self, key: str, upload_id: str) -> None: ...

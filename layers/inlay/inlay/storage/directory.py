@@ -169,11 +169,7 @@ class DirectoryStore:
     ) -> Written | Refused | Missing:
         _check_source(source)
         if source.key == key:
-            raise InvalidRequest(
-                "an object cannot be copied onto itself unchanged",
-                key=key,
-                next_step="Copy it to another key",
-            )
+            raise rules.copied_onto_itself(key)
         with self._reading(source.key) as file:
             if file is None or source.version_id not in (None, NULL_VERSION):
                 return Missing(self._now_us())
@@ -304,8 +300,8 @@ class DirectoryStore:
             return part
 
     def complete_multipart(
-        self, key: str, upload_id: str, parts: Sequence[Part]
-    ) -> Written | Missing:
+        self, key: str, upload_id: str, parts: Sequence[Part], *, condition: Condition = None
+    ) -> Written | Refused | Missing:
         with self._staging(key, upload_id) as upload:
             manifest = upload.manifest() if upload is not None else None
             if upload is None or manifest is None:
@@ -323,9 +319,10 @@ class DirectoryStore:
                     if upload.manifest() is None:
                         return Missing(self._now_us())
                     kept = manifest.metadata, manifest.headers, manifest.started_us
-                    written = self._land(key, folder, temporary, name, None, *kept)
+                    written = self._land(key, folder, temporary, name, condition, *kept)
+                    if isinstance(written, Refused):
+                        return written
                     upload.end()
-        assert isinstance(written, Written)  # there was no condition to refuse it
         self._remove_upload(key, upload_id)
         return written
 

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from inlay.errors import InvalidRequest
 from inlay.storage import process, rules
@@ -50,8 +51,9 @@ def system_now_us() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Version:
-    """One version of a key. `id` is None when it was written without versioning."""
+class Version:
+    """One version of a key. `id` is None when it was written without versioning; `serial` is its
+    keeper's."""
 
     body: bytes
     etag: str
@@ -60,10 +62,23 @@ class _Version:
     metadata: Mapping[str, str]
     headers: Mapping[str, str]
     marker: bool = False
+    serial: int = 0
+
+
+class Keeper(Protocol):
+    """Who keeps versions beyond the process; called under the region's lock."""
+
+    def added(self, bucket: str, key: str, version: Version) -> Version:
+        """The version as it is kept, with its serial."""
+        ...
+
+    def dropped(self, version: Version) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Upload:
+class PendingUpload:
+    """An unfinished multipart upload."""
+
     key: str
     started_us: int
     metadata: Mapping[str, str]
@@ -72,30 +87,34 @@ class _Upload:
 
 
 @dataclass(slots=True)
-class _Bucket:
-    """`versions` holds each key's versions, newest last; `keys` the same keys, sorted.
+class Bucket:
+    """`versions` holds each key's versions, newest last; `keys` the same keys, sorted. `versioning` is
+    "", "Enabled" or "Suspended".
 
     Sorting `str` by code point is sorting their UTF-8 bytes: the encoding keeps that order.
     """
 
-    versions: dict[str, list[_Version]] = field(default_factory=dict)
+    name: str
+    versions: dict[str, list[Version]] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
-    uploads: dict[str, _Upload] = field(default_factory=dict)
-    versioning: bool = False
+    uploads: dict[str, PendingUpload] = field(default_factory=dict)
+    versioning: str = ""
+    keeper: Keeper | None = None
 
-    def copy(self) -> _Bucket:
-        return _Bucket(
+    def copy(self) -> Bucket:
+        return Bucket(
+            self.name,
             {key: list(held) for key, held in self.versions.items()},
             list(self.keys),
             {name: replace(u, parts=dict(u.parts)) for name, u in self.uploads.items()},
             self.versioning,
         )
 
-    def current(self, key: str) -> _Version | None:
+    def current(self, key: str) -> Version | None:
         held = self.versions.get(key)
         return held[-1] if held and not held[-1].marker else None
 
-    def find(self, key: str, version_id: str | None) -> _Version | None:
+    def find(self, key: str, version_id: str | None) -> Version | None:
         if version_id is None:
             return self.current(key)
         for held in self.versions.get(key, ()):
@@ -103,24 +122,44 @@ class _Bucket:
                 return held
         return None
 
-    def add(self, key: str, version: _Version) -> None:
+    def add(self, key: str, version: Version) -> None:
+        """Put a version on top. One without an id takes the place of the one that has none."""
+        if self.keeper is not None:
+            version = self.keeper.added(self.name, key, version)
+        if version.id is None:
+            self._take(key, NULL_VERSION)
         held = self.versions.get(key)
         if held is None:
             bisect.insort(self.keys, key)
             held = self.versions[key] = []
-        if not self.versioning:
-            held.clear()
         held.append(version)
 
-    def drop(self, key: str, version_id: str) -> None:
-        """Remove one version for good; the key with its last one."""
-        held = self.versions.get(key)
-        if held is None:
-            return
-        held[:] = [each for each in held if (each.id or NULL_VERSION) != version_id]
-        if not held:
+    def drop(self, key: str, version_id: str) -> Version | None:
+        """Remove one version for good, and the key with its last one; what was removed."""
+        found = self._take(key, version_id)
+        if found is not None and not self.versions[key]:
             del self.versions[key]
             del self.keys[bisect.bisect_left(self.keys, key)]
+        return found
+
+    def _take(self, key: str, version_id: str) -> Version | None:
+        held = self.versions.get(key, [])
+        found = next((each for each in held if (each.id or NULL_VERSION) == version_id), None)
+        if found is not None:
+            held.remove(found)
+            if self.keeper is not None:
+                self.keeper.dropped(found)
+        return found
+
+    def tag(self, key: str, version: Version, tags: str) -> None:
+        """Give a version other tags."""
+        headers = {name: value for name, value in version.headers.items() if name != "Tagging"}
+        changed = replace(version, headers=headers | ({"Tagging": tags} if tags else {}))
+        if self.keeper is not None:
+            self.keeper.dropped(version)
+            changed = self.keeper.added(self.name, key, changed)
+        held = self.versions[key]
+        held[held.index(version)] = changed
 
     def page(self, prefix: str, after: str | None) -> list[str]:
         """The next keys under `prefix` behind `after`, one page at most."""
@@ -129,6 +168,14 @@ class _Bucket:
             at = max(at, bisect.bisect_right(self.keys, after))
         found = itertools.islice(self.keys, at, at + LIST_PAGE_KEYS)
         return list(itertools.takewhile(lambda key: key.startswith(prefix), found))
+
+    def keys_from(self, prefix: str, first: str | None) -> Iterator[str]:
+        """The keys under `prefix` from `first` on. Needs the lock while it runs."""
+        at = bisect.bisect_left(self.keys, max(prefix, first or ""))
+        for key in itertools.islice(self.keys, at, None):
+            if not key.startswith(prefix):
+                return
+            yield key
 
 
 class MemoryRegion:
@@ -151,7 +198,8 @@ class MemoryRegion:
         self._now_us = now_us
         self._whole_seconds = whole_seconds
         self.behind_us = behind_us
-        self._buckets: dict[str, _Bucket] = {}
+        self.keeper: Keeper | None = None
+        self._buckets: dict[str, Bucket] = {}
         self._ids = itertools.count(1)
 
     @property
@@ -169,12 +217,20 @@ class MemoryRegion:
         """LastModified of what is written now."""
         return self.now_us() - self.behind_us
 
-    def bucket(self, name: str) -> _Bucket:
+    def bucket(self, name: str) -> Bucket:
         with self.lock:
-            return self._buckets.setdefault(name, _Bucket())
+            found = self._buckets.get(name)
+            if found is None:
+                found = self._buckets[name] = Bucket(name)
+            found.keeper = self.keeper
+            return found
 
     def new_id(self, what: str) -> str:
         return f"{what}-{next(self._ids):08d}"
+
+    def number_from(self, first: int) -> None:
+        """Count ids from `first` on."""
+        self._ids = itertools.count(first)
 
     def copy(self, now_us: Callable[[], int]) -> MemoryRegion:
         """A region of its own that begins with what this one holds."""
@@ -243,10 +299,10 @@ class MemoryStore:
     def enable_versioning(self) -> None:
         """Keep every version from now on, as S3 does once versioning is enabled."""
         with self._region.lock:
-            self._bucket.versioning = True
+            self._bucket.versioning = "Enabled"
 
     @property
-    def _bucket(self) -> _Bucket:
+    def _bucket(self) -> Bucket:
         return self._region.bucket(self._name)
 
     # -- reads --------------------------------------------------------------------------------
@@ -352,7 +408,9 @@ class MemoryStore:
         if_source_match: str | None = None,
         condition: Condition = None,
         bare: bool = False,
+        described: tuple[Mapping[str, str], Mapping[str, str]] | None = None,
     ) -> Written | Refused | Missing:
+        """`described` is the metadata and headers of the copy, instead of the source's."""
         rules.check_key(key)
         self._check_source(source)
         with self._region.lock:
@@ -363,33 +421,39 @@ class MemoryStore:
             if if_source_match is not None and held.etag != if_source_match:
                 return Refused("exists", date_us)
             rules.check_copy_size(source.key, len(held.body))
-            if (source.bucket, source.key) == (self._name, key):
-                raise InvalidRequest(
-                    "an object cannot be copied onto itself unchanged",
-                    key=key,
-                    next_step="Copy it to another key",
-                )
+            if described is None and source == Location(self.scheme, self._name, key):
+                raise rules.copied_onto_itself(key)
             refused = self._refusal(key, condition, date_us)
             if refused is not None:
                 return refused
-            carried = {k: v for k, v in held.headers.items() if k not in rules.NOT_COPIED}
-            described = ({}, {}) if bare else (held.metadata, carried)
+            if described is None:
+                carried = {k: v for k, v in held.headers.items() if k not in rules.NOT_COPIED}
+                described = ({}, {}) if bare else (held.metadata, carried)
             modified_us = self._region.modified_us()
             return self._land(key, held.body, _md5(held.body), modified_us, *described)
 
     def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
         for batch in rules.delete_batches(keys):
             with self._region.lock:
-                bucket, now = self._bucket, self._region.modified_us()
                 for key in batch:
-                    if bucket.versioning:
-                        marker = _Version(
-                            b"", "", now, self._region.new_id("version"), {}, {}, marker=True
-                        )
-                        bucket.add(key, marker)
-                    else:
-                        bucket.drop(key, NULL_VERSION)
+                    self.remove(key)
         return ()
+
+    def remove(self, key: str, version_id: str | None = None) -> Version | None:
+        """Remove a version for good; without its id the object, which in a bucket with versions is
+        hidden by a marker. What was removed, or the marker."""
+        with self._region.lock:
+            bucket = self._bucket
+            if version_id is not None or not bucket.versioning:
+                return bucket.drop(key, version_id or NULL_VERSION)
+            now = self._region.modified_us()
+            marker = Version(b"", "", now, self._new_version_id(), {}, {}, marker=True)
+            bucket.add(key, marker)
+            return marker
+
+    def _new_version_id(self) -> str | None:
+        enabled = self._bucket.versioning == "Enabled"
+        return self._region.new_id("version") if enabled else None
 
     def _refusal(self, key: str, condition: Condition, date_us: int) -> Refused | None:
         if condition is None:
@@ -410,9 +474,9 @@ class MemoryStore:
         metadata: Mapping[str, str],
         headers: Mapping[str, str],
     ) -> Written:
-        version_id = self._region.new_id("version") if self._bucket.versioning else None
+        version_id = self._new_version_id()
         kept = {"ContentType": DEFAULT_CONTENT_TYPE} | dict(headers)
-        self._bucket.add(key, _Version(body, etag, modified_us, version_id, metadata, kept))
+        self._bucket.add(key, Version(body, etag, modified_us, version_id, metadata, kept))
         return Written(etag, self._region.now_us(), version_id)
 
     def _check_source(self, source: Location) -> None:
@@ -436,7 +500,7 @@ class MemoryStore:
         kept, kept_headers = rules.check_headers(key, metadata, headers)
         with self._region.lock:
             upload_id = self._region.new_id("upload")
-            self._bucket.uploads[upload_id] = _Upload(
+            self._bucket.uploads[upload_id] = PendingUpload(
                 key, self._region.modified_us(), kept, kept_headers
             )
             return upload_id
@@ -468,8 +532,8 @@ class MemoryStore:
             return self._stage(key, upload_id, number, held.body[byte_range.start : byte_range.end])
 
     def complete_multipart(
-        self, key: str, upload_id: str, parts: Sequence[Part]
-    ) -> Written | Missing:
+        self, key: str, upload_id: str, parts: Sequence[Part], *, condition: Condition = None
+    ) -> Written | Refused | Missing:
         with self._region.lock:
             upload = self._bucket.uploads.get(upload_id)
             if upload is None or upload.key != key:
@@ -479,6 +543,9 @@ class MemoryStore:
                 for number, (part, content) in upload.parts.items()
             }
             rules.check_completion(key, parts, staged)
+            refused = self._refusal(key, condition, self._region.now_us())
+            if refused is not None:
+                return refused
             body = b"".join(upload.parts[part.number][1] for part in parts)
             del self._bucket.uploads[upload_id]
             # S3 dates a multipart object by the *start* of its upload.
@@ -543,11 +610,11 @@ class MemoryStore:
         for batch in rules.delete_batches(versions):
             with self._region.lock:
                 for key, version_id in batch:
-                    self._bucket.drop(key, version_id)
+                    self.remove(key, version_id)
         return ()
 
 
-def _got(held: _Version, start: int, end: int, date_us: int) -> Got:
+def _got(held: Version, start: int, end: int, date_us: int) -> Got:
     return Got(held.body[start:end], len(held.body), held.etag, held.modified_us, date_us, held.id)
 
 

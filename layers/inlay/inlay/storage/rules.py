@@ -12,7 +12,7 @@ import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from inlay.errors import InvalidRequest, StaleUpload, UnreadableFile
 from inlay.storage.base import (
@@ -32,23 +32,24 @@ MAX_KEY_BYTES = 1024
 MAX_PUT_BYTES = 5 * 1024 * 1024 * 1024
 MAX_METADATA_BYTES = 2 * 1024
 
-# The headers a store keeps with an object, named as the boto3 argument that sets them both on
-# put_object and on create_multipart_upload, so that a server-side rewrite can carry them over.
-HEADER_NAMES = frozenset(
-    {
-        "BucketKeyEnabled",
-        "CacheControl",
-        "ContentDisposition",
-        "ContentEncoding",
-        "ContentLanguage",
-        "ContentType",
-        "SSEKMSKeyId",
-        "ServerSideEncryption",
-        "StorageClass",
-        "Tagging",
-        "WebsiteRedirectLocation",
-    }
-)
+# The headers a store keeps with an object, by the boto3 argument that sets them both on put_object and
+# on create_multipart_upload, so that a server-side rewrite can carry them over.
+HEADERS: Final = {
+    "BucketKeyEnabled": "x-amz-server-side-encryption-bucket-key-enabled",
+    "CacheControl": "cache-control",
+    "ContentDisposition": "content-disposition",
+    "ContentEncoding": "content-encoding",
+    "ContentLanguage": "content-language",
+    "ContentType": "content-type",
+    "SSEKMSKeyId": "x-amz-server-side-encryption-aws-kms-key-id",
+    "ServerSideEncryption": "x-amz-server-side-encryption",
+    "StorageClass": "x-amz-storage-class",
+    "Tagging": "x-amz-tagging",
+    "WebsiteRedirectLocation": "x-amz-website-redirect-location",
+}
+HEADER_NAMES: Final = frozenset(HEADERS)
+# Storage classes whose objects are read only after they were restored.
+ARCHIVES: Final = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 # Of these, what says how the store is to keep the object: the others are in a writer's own words.
 KEEPING_HEADERS = frozenset(
     {
@@ -73,16 +74,26 @@ class StagedPart:
     size: int
 
 
+def _broken(code: str, message: str, *, key: str | None = None, next_step: str) -> InvalidRequest:
+    """A rule of S3 that a request breaks, by S3's code."""
+    error = InvalidRequest(message, key=key, next_step=next_step)
+    error.s3_code = code
+    return error
+
+
 def check_key(key: str) -> None:
     """Refuse a key that no S3 object can have."""
     try:
         length = len(key.encode("utf-8"))
     except UnicodeEncodeError:
-        raise InvalidRequest(
-            f"key {key!r} is not valid Unicode", next_step="Use keys that encode as UTF-8"
+        raise _broken(
+            "InvalidURI",
+            f"key {key!r} is not valid Unicode",
+            next_step="Use keys that encode as UTF-8",
         ) from None
     if not 1 <= length <= MAX_KEY_BYTES:
-        raise InvalidRequest(
+        raise _broken(
+            "KeyTooLongError",
             f"a key has 1 to {MAX_KEY_BYTES} bytes of UTF-8, this one has {length}",
             key=key[:100],
             next_step="Use a shorter key" if length else "Name the object",
@@ -95,18 +106,23 @@ def check_headers(
     """(metadata, headers) as the store keeps them: names of metadata become lower case."""
     kept = {name.lower(): value for name, value in (metadata or {}).items()}
     if not all(name.isascii() and value.isascii() for name, value in kept.items()):
-        raise InvalidRequest(
-            "user metadata must be ASCII", key=key, next_step="Encode it, for instance as base64"
+        raise _broken(
+            "InvalidArgument",
+            "user metadata must be ASCII",
+            key=key,
+            next_step="Encode it, for instance as base64",
         )
     if sum(len(name) + len(value) for name, value in kept.items()) > MAX_METADATA_BYTES:
-        raise InvalidRequest(
+        raise _broken(
+            "MetadataTooLarge",
             f"user metadata is larger than {MAX_METADATA_BYTES} bytes",
             key=key,
             next_step="Store it in the object, or in one beside it",
         )
     unknown = sorted(set(headers or {}) - HEADER_NAMES)
     if unknown:
-        raise InvalidRequest(
+        raise _broken(
+            "InvalidArgument",
             f"unknown object headers {', '.join(unknown)}",
             key=key,
             next_step=f"Use {', '.join(sorted(HEADER_NAMES))}",
@@ -116,7 +132,8 @@ def check_headers(
 
 def check_put_size(key: str, size: int) -> None:
     if size > MAX_PUT_BYTES:
-        raise InvalidRequest(
+        raise _broken(
+            "EntityTooLarge",
             f"one PUT takes at most {MAX_PUT_BYTES} bytes, this body has {size}",
             key=key,
             next_step="Use a multipart upload",
@@ -154,23 +171,35 @@ def delete_batches(items: Iterable[T]) -> Iterator[list[T]]:
 
 def check_copy_size(key: str, size: int) -> None:
     if size > MAX_COPY_BYTES:
-        raise InvalidRequest(
+        raise _broken(
+            "InvalidRequest",
             f"one copy request takes at most {MAX_COPY_BYTES} bytes, the source has {size}",
             key=key,
             next_step="Copy it by parts",
         )
 
 
+def copied_onto_itself(key: str) -> InvalidRequest:
+    return _broken(
+        "InvalidRequest",
+        "an object cannot be copied onto itself unchanged",
+        key=key,
+        next_step="Copy it to another key",
+    )
+
+
 def check_copy_range(source_key: str, byte_range: ByteRange, source_size: int) -> None:
     """S3 copies a range only from a source over 5 MiB, and never one that reaches past its end."""
     if byte_range.end > source_size:
-        raise InvalidRequest(
+        raise _broken(
+            "InvalidArgument",
             f"bytes {byte_range.start}..{byte_range.end} reach past the source's {source_size}",
             key=source_key,
             next_step="Plan again on the object as it is now",
         )
     if source_size <= MIN_PART_BYTES:
-        raise InvalidRequest(
+        raise _broken(
+            "InvalidRequest",
             f"a range can be copied only from a source over {MIN_PART_BYTES} bytes, "
             f"this one has {source_size}",
             key=source_key,
@@ -180,13 +209,15 @@ def check_copy_range(source_key: str, byte_range: ByteRange, source_size: int) -
 
 def check_part(key: str, number: int, size: int) -> None:
     if not 1 <= number <= MAX_PARTS:
-        raise InvalidRequest(
+        raise _broken(
+            "InvalidArgument",
             f"part numbers go from 1 to {MAX_PARTS}, not {number}",
             key=key,
             next_step="Plan larger parts",
         )
     if size > MAX_PART_BYTES:
-        raise InvalidRequest(
+        raise _broken(
+            "EntityTooLarge",
             f"a part has at most {MAX_PART_BYTES} bytes, this one has {size}",
             key=key,
             next_step="Plan smaller parts",
@@ -196,15 +227,19 @@ def check_part(key: str, number: int, size: int) -> None:
 def check_part_list(key: str, parts: Sequence[Part]) -> None:
     """Refuse a list of parts that no upload can be completed with."""
     if not parts:
-        raise InvalidRequest(
+        raise _broken(
+            "MalformedXML",
             "an upload is completed with at least one part",
             key=key,
             next_step="Abort the upload and PUT an empty object",
         )
     numbers = [part.number for part in parts]
     if any(later <= earlier for earlier, later in itertools.pairwise(numbers)):
-        raise InvalidRequest(
-            "parts must be listed by ascending number", key=key, next_step="Sort the parts"
+        raise _broken(
+            "InvalidPartOrder",
+            "parts must be listed by ascending number",
+            key=key,
+            next_step="Sort the parts",
         )
 
 
@@ -214,14 +249,16 @@ def check_completion(key: str, parts: Sequence[Part], staged: Mapping[int, Stage
     for position, part in enumerate(parts):
         held = staged.get(part.number)
         if held is None or held.etag != part.etag:
-            raise InvalidRequest(
+            raise _broken(
+                "InvalidPart",
                 f"part {part.number} was never uploaded, or not with ETag {part.etag}",
                 key=key,
                 next_step="Upload the part again",
             )
         is_last = position == len(parts) - 1
         if held.size < MIN_PART_BYTES and not is_last:
-            raise InvalidRequest(
+            raise _broken(
+                "EntityTooSmall",
                 f"part {part.number} has {held.size} bytes; all but the last need {MIN_PART_BYTES}",
                 key=key,
                 next_step="Plan larger parts",

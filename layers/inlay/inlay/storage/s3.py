@@ -19,6 +19,7 @@ SDK. botocore is used without boto3, whose resources are of no use here and cost
 from __future__ import annotations
 
 import email.utils
+import logging
 import os
 import random
 import threading
@@ -62,6 +63,7 @@ DEFAULT_REGION: Final = "us-east-1"
 # Four attempts with full jitter wait 0.7 s on average and 1.4 s at most: longer than a SlowDown or
 # a dropped connection usually lasts, short beside any function's timeout.
 MAX_ATTEMPTS: Final = 4
+_LOG = logging.getLogger("inlay.storage")
 _FIRST_BACKOFF_SECONDS: Final = 0.2
 # A connection that says nothing for this long is dead; S3 answers a 5 GiB part copy sooner.
 _CONNECT_TIMEOUT_SECONDS: Final = 5
@@ -397,7 +399,7 @@ class S3Store:
                     break
                 failures += [_failure(each) for each in refused if each not in again]
                 left = [{k: each[k] for k in ("Key", "VersionId") if k in each} for each in again]
-                _back_off(attempt)
+                _back_off(attempt, again[0]["Code"], self._name)
             failures += [_failure(each) for each in refused]
         return failures
 
@@ -471,20 +473,25 @@ class S3Store:
         raise self._unexpected(answer, key)
 
     def complete_multipart(
-        self, key: str, upload_id: str, parts: Sequence[Part]
-    ) -> Written | Missing:
+        self, key: str, upload_id: str, parts: Sequence[Part], *, condition: Condition = None
+    ) -> Written | Refused | Missing:
         rules.check_part_list(key, parts)
         listed = [{"PartNumber": part.number, "ETag": _quoted(part.etag)} for part in parts]
         answer = self._ask(
             "complete_multipart_upload",
             key,
+            attempts=1 if isinstance(condition, IfMatch) else MAX_ATTEMPTS,
             UploadId=upload_id,
             MultipartUpload={"Parts": listed},
+            **_condition(condition),
         )
         if isinstance(answer, _Answer):
             return _written(answer)
-        if answer.status == 404:
+        if answer.status == 404 and not isinstance(condition, IfMatch):
             return Missing(answer.date_us)
+        refused = _refused(answer) if condition is not None else None
+        if refused is not None:
+            return refused
         raise self._unexpected(answer, key)
 
     def abort_multipart(self, key: str, upload_id: str) -> None:
@@ -570,7 +577,7 @@ class S3Store:
                 fault = s3_errors.of_exception(error, self._name, key)
                 if not isinstance(fault, StoreUnavailable) or attempt == attempts:
                     raise fault from error
-            _back_off(attempt)
+            _back_off(attempt, fault.message, self._name)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _send(self, operation: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -719,5 +726,7 @@ def _failure(said: Mapping[str, str]) -> DeleteFailure:
     return DeleteFailure(said["Key"], said.get("VersionId"), words)
 
 
-def _back_off(attempt: int) -> None:
-    time.sleep(random.uniform(0, _FIRST_BACKOFF_SECONDS * 2 ** (attempt - 1)))
+def _back_off(attempt: int, why: str, bucket: str) -> None:
+    seconds = random.uniform(0, _FIRST_BACKOFF_SECONDS * 2 ** (attempt - 1))
+    _LOG.warning("waiting %.1f s for s3://%s: %s (try %d)", seconds, bucket, why, attempt)
+    time.sleep(seconds)

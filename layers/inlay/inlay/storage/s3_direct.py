@@ -40,7 +40,7 @@ from botocore.exceptions import (
 )
 from urllib3.exceptions import HTTPError
 
-from inlay.storage import sigv4
+from inlay.storage import rules, sigv4
 
 _PROBE_KEY: Final = "inlay"
 _PROBE_HEADERS: Final = frozenset(
@@ -63,26 +63,13 @@ _ELSEWHERE: Final = frozenset(
         "TemporaryRedirect",
     }
 )
-# The SDK's names of an object's headers, and the headers.
-_HEADERS: Final = {
-    "BucketKeyEnabled": "x-amz-server-side-encryption-bucket-key-enabled",
-    "CacheControl": "cache-control",
-    "ContentDisposition": "content-disposition",
-    "ContentEncoding": "content-encoding",
-    "ContentLanguage": "content-language",
-    "ContentType": "content-type",
-    "SSEKMSKeyId": "x-amz-server-side-encryption-aws-kms-key-id",
-    "ServerSideEncryption": "x-amz-server-side-encryption",
-    "StorageClass": "x-amz-storage-class",
-    "Tagging": "x-amz-tagging",
-    "WebsiteRedirectLocation": "x-amz-website-redirect-location",
-}
-_ASKED: Final = _HEADERS | {
+# The SDK's names of headers, and the headers.
+_ASKED: Final = rules.HEADERS | {
     "IfMatch": "if-match",
     "IfNoneMatch": "if-none-match",
     "Range": "range",
 }
-_ANSWERED: Final = _HEADERS | {
+_ANSWERED: Final = rules.HEADERS | {
     "ContentRange": "content-range",
     "ETag": "etag",
     "TagCount": "x-amz-tagging-count",

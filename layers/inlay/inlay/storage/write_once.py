@@ -1,28 +1,41 @@
 """Write-once objects: the one place where an object is created under a condition.
 
-Promise: when `write_once` returns, exactly the bytes given are at the key. They were put there by this
-call, by an earlier try of it whose answer was lost, or by a racer that writes the same bytes; an answer
-"exists" is never believed, it is compared. Where other bytes are there, nothing is overwritten and
-`KeyTaken` is raised.
+Promise: when one of these returns, the object is at the key as it was meant. It was put there by this
+call, by an earlier try of it whose answer was lost, or by a racer that writes the same; an answer "exists"
+is never believed, it is looked at. Where another object is there, nothing is overwritten and `KeyTaken` is
+raised.
 
-What S3 may answer to a PUT with `If-None-Match: *`, and what is done about it::
+What S3 may answer to a write with `If-None-Match: *`, and what is done about it::
 
     200                     written
-    412                     something is there: GET it and compare
+    412                     something is there: look, and compare
     409                     another conditional write is in flight, nothing was done: send it again
-    5xx, timeout, reset     unknown: send it again; had it landed, the answer is a 412 with our bytes
+    404, of an upload       aborted, or an earlier try of ours landed: look, and compare
+    5xx, timeout, reset     unknown: send it again; had it landed, the answer is 412 or 404
 
-Everything that is written once goes through here (`tests/store/test_write_once.py` holds the package to
-that): archives, segments, data files, markers, receipts, the first pointer of a table.
+A PUT is compared by its bytes. A copy and a multipart object are compared by size: their keys are random,
+so nobody else writes there. Everything that is written once goes through here (`tests/store/
+test_write_once.py` holds the package to that): archives, segments, data files, markers, receipts, the
+first pointer of a table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from inlay.errors import KeyTaken, StoreUnavailable
-from inlay.storage.base import IF_ABSENT, Got, ObjectStore, Written
+from inlay.errors import KeyTaken, ObjectGone, SourceChanged, StaleUpload, StoreUnavailable
+from inlay.storage.base import (
+    IF_ABSENT,
+    Got,
+    Head,
+    Location,
+    Missing,
+    ObjectStore,
+    Part,
+    Refused,
+    Written,
+)
 
 # The client retries by itself; these are for what it reports as unknown afterwards, and for 409. Six at
 # the callers' pauses are about a second: longer is an outage, which the caller must hear of.
@@ -36,7 +49,7 @@ class Stored(Written):
     was_there: bool = False
 
 
-def _at_once(tried: int) -> None:
+def at_once(tried: int) -> None:
     """Goes on without waiting."""
 
 
@@ -47,29 +60,115 @@ def write_once(
     *,
     metadata: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
-    before_retry: Callable[[int], None] = _at_once,
+    before_retry: Callable[[int], None] = at_once,
 ) -> Stored:
     """Create the object `key` of exactly `body`; what there is of it then.
 
     `before_retry` is called with the number of tries so far before each further one: to wait, or to
-    count. Raises `KeyTaken` when other bytes are at the key, `StoreUnavailable` when `MAX_TRIES` told
-    nothing (it may be there or not: the same call may be made again).
+    count. Raises `KeyTaken` when other bytes are at the key, `StoreUnavailable` when the outcome of
+    `MAX_TRIES` is unknown (it may be there or not: the same call may be made again).
     """
+
+    def send() -> Written | Refused:
+        return store.put(key, body, condition=IF_ABSENT, metadata=metadata, headers=headers)
+
+    def look(answer: Refused | Missing) -> Stored | None:
+        found = store.get(key)
+        if not isinstance(found, Got):
+            return None
+        if found.body != body:
+            raise KeyTaken(f"{key} is there already, with other bytes", key=key)
+        return Stored(found.etag, found.date_us, found.version_id, was_there=True)
+
+    return _until_known(key, send, look, before_retry)
+
+
+def copy_once(
+    store: ObjectStore,
+    source: Location,
+    key: str,
+    *,
+    size: int,
+    etag: str,
+    before_retry: Callable[[int], None] = at_once,
+) -> Stored:
+    """Create the object `key`, whose name is random, as a bare server-side copy of `size` bytes.
+
+    Raises as `write_once` does, `ObjectGone` when the source is gone, `SourceChanged` when it is no longer
+    what `etag` says.
+    """
+
+    def send() -> Written | Refused | Missing:
+        return store.copy(source, key, if_source_match=etag, condition=IF_ABSENT, bare=True)
+
+    def look(answer: Refused | Missing) -> Stored | None:
+        # One answer for two conditions: an earlier try of ours landed, or the source is another one.
+        # Also where the source is gone: it may have gone after a try that landed.
+        if (found := _there(store, key, size)) is not None:
+            return found
+        if isinstance(answer, Missing):
+            raise ObjectGone(f"{source.uri} no longer exists", key=source.key)
+        raise SourceChanged(f"{source.uri} has changed", key=source.key)
+
+    return _until_known(key, send, look, before_retry)
+
+
+def complete_once(
+    store: ObjectStore,
+    key: str,
+    upload_id: str,
+    parts: Sequence[Part],
+    *,
+    size: int,
+    before_retry: Callable[[int], None] = at_once,
+) -> Stored:
+    """Make the object `key`, whose name is random, of `parts`: `size` bytes.
+
+    Raises as `write_once` does, and `StaleUpload` when somebody else aborted the upload.
+    """
+
+    def send() -> Written | Refused | Missing:
+        return store.complete_multipart(key, upload_id, parts, condition=IF_ABSENT)
+
+    def look(answer: Refused | Missing) -> Stored | None:
+        found = _there(store, key, size)
+        if found is None and isinstance(answer, Missing):
+            raise StaleUpload("the upload was aborted by someone else", key=key)
+        return found
+
+    return _until_known(key, send, look, before_retry)
+
+
+def _there(store: ObjectStore, key: str, size: int) -> Stored | None:
+    head = store.head(key)
+    if not isinstance(head, Head):
+        return None
+    if head.info.size != size:
+        raise KeyTaken(f"{key} is there already, with another size", key=key)
+    return Stored(head.info.etag, head.date_us, head.info.version_id, was_there=True)
+
+
+def _until_known(
+    key: str,
+    send: Callable[[], Written | Refused | Missing],
+    look: Callable[[Refused | Missing], Stored | None],
+    before_retry: Callable[[int], None],
+) -> Stored:
     failure: StoreUnavailable | None = None
     for tried in range(MAX_TRIES):
         if tried:
             before_retry(tried)
         try:
-            answer = store.put(key, body, condition=IF_ABSENT, metadata=metadata, headers=headers)
+            answer = send()
             if isinstance(answer, Written):
                 return Stored(answer.etag, answer.date_us, answer.version_id)
-            found = store.get(key) if answer.reason == "exists" else None
+            if isinstance(answer, Refused) and answer.reason == "race":
+                continue
+            found = look(answer)
         except StoreUnavailable as error:
             failure = error
             continue
-        if isinstance(found, Got):
-            if found.body == body:
-                return Stored(found.etag, found.date_us, found.version_id, was_there=True)
-            raise KeyTaken(f"{key} is there already, with other bytes", key=key)
-        # 409, or deleted between the answer and the look: nothing is there of which we know.
+        if found is not None:
+            return found
+        # Deleted between the answer and the look: nothing is there of which we know.
     raise StoreUnavailable(f"cannot write {key} in {MAX_TRIES} tries", key=key) from failure

@@ -34,7 +34,7 @@ from inlay.plan.change import Request
 from inlay.plan.metadata.state import State, ledger_records
 from inlay.plan.metadata.tree import open_tree
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.refs.refs import heads, held_versions, seen
+from inlay.plan.refs.refs import heads, held_versions, ref_view
 from inlay.plan.scan.scan import FileTask, plan_scan
 from inlay.storage.base import Got
 from inlay.testing.model import Expected, Model, Row, Rows, Violation
@@ -80,18 +80,18 @@ class Auditor:
 
     # -- hooks --------------------------------------------------------------------------------
 
-    def after_write(self, method: str, args: tuple[Any, ...]) -> None:
+    def after_write(self, verb: str, key: str) -> None:
         if self._busy:
             return
         self._busy = True
         try:
-            if method == "put" and args[0] == self.ctx.key(keys.POINTER):
+            if verb == "put" and key == self.ctx.key(keys.POINTER):
                 self._pointer_written()
-            elif method in ("delete", "delete_versions"):
+            elif verb == "delete":
                 self.check_reachable()
         except InlayError as error:
             # The actor whose request this was must not take it for an answer of the store.
-            raise Violation(f"after {method}: {type(error).__name__}: {error}") from error
+            raise Violation(f"after {verb}: {type(error).__name__}: {error}") from error
         finally:
             self._busy = False
 
@@ -188,7 +188,7 @@ class Auditor:
                 )
 
     def _seen(self, snapshot: Snapshot, ref: Ref) -> Snapshot:
-        return seen(snapshot, load_content(self.ctx, snapshot, ref), ref.since)
+        return ref_view(snapshot, load_content(self.ctx, snapshot, ref), ref.since)
 
     def _late(self, event: str, before: Snapshot | None) -> list[str]:
         """The erasures that were open, and were opened after the event's object had landed: its rows

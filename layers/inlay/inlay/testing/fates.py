@@ -1,51 +1,27 @@
-"""Fates: what can become of a request, for the simulator.
+"""Chance: which fate (`inlay.storage.faults`) a request of the simulation meets, and when.
 
-Promise: whatever the network, the SDK or the process may do to one request is one of these, and a store
-wrapped in `FatedStore` applies a request zero, one or two times and answers as a real one would.
-
-======= =======================================================================================
-done    answered as usual
-failed  never reached the store; the caller sees a timeout
-lost    done, but the answer is lost; the caller sees a timeout
-twice   done, the answer lost, sent again by the SDK; the caller sees the second answer
-race    a conditional write answered 409, not done
-late    the caller sees a timeout; the store does it some time later
-slow    done after others have had many turns
-killed  the caller's process dies before the request, or after it is done
-stalled done, but days later: the caller's process was suspended before it
-======= =======================================================================================
+Promise: every request is a point where another actor may go on, and the same seed gives each the same
+fate. Beside the fates a request may be slow (others have many turns before it) or stalled (days pass
+before it, because its process was suspended).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TypeVar
 
-from inlay.errors import StoreUnavailable
-from inlay.storage.base import Refused
-from inlay.testing.scheduler import Killed, Scheduler
+from inlay.storage.base import ObjectStore
+from inlay.storage.faults import Fate, FaultyStore, Request, Sent
+from inlay.storage.wrapped import READS, Asked, WrappedStore
+from inlay.testing.scheduler import Scheduler
+
+T = TypeVar("T")
 
 DAY_SECONDS = 86_400
 # Longer than the grace of garbage collection in a simulation, more often than not.
 MAX_STALL_DAYS = 20
-
-READS = ("get", "get_suffix", "head", "list", "list_prefixes", "list_uploads", "list_versions")
-WRITES = (
-    "put",
-    "copy",
-    "delete",
-    "delete_versions",
-    "create_multipart",
-    "upload_part",
-    "upload_part_copy",
-    "complete_multipart",
-    "abort_multipart",
-)
-# Answers a writer may send again without harm by the protocol's own rules; a late one is only possible
-# where nothing in the answer is needed.
-_LATE = ("put", "delete", "copy")
 # A request that has not arrived by then never will: connections do not live for ever. What an erasure
 # waits for (the longest life of a writer) is longer.
 MAX_FLIGHT_US = 15 * 60 * 1_000_000
@@ -53,9 +29,9 @@ MAX_FLIGHT_US = 15 * 60 * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Odds:
-    """Probability of each fate of one request; what is left is `done`."""
+    """Probability of what becomes of one request; the rest goes well."""
 
-    failed: float = 0.01
+    unsent: float = 0.01
     lost: float = 0.02
     twice: float = 0.02
     race: float = 0.01
@@ -68,6 +44,31 @@ class Odds:
 
 CALM = Odds(0, 0, 0, 0, 0, 0, 0)
 NAMES = tuple(field.name for field in fields(Odds))
+_FATES = {
+    "unsent": Fate.UNSENT,
+    "lost": Fate.LOST,
+    "twice": Fate.TWICE,
+    "race": Fate.RACE,
+    "late": Fate.LATE,
+    "killed": Fate.KILLED_BEFORE,
+}
+
+
+class _Watched(WrappedStore):
+    """A store that reports each write that was done, also one that arrives late or twice."""
+
+    def __init__(self, inner: ObjectStore, after_write: Callable[[str, str], None]) -> None:
+        super().__init__(inner)
+        self._after_write = after_write
+
+    def at(self, bucket: str) -> _Watched:
+        return _Watched(self.inner.at(bucket), self._after_write)
+
+    def _ask(self, asked: Asked, send: Callable[[], T]) -> T:
+        answer = send()
+        if asked.verb not in READS:
+            self._after_write(asked.verb, asked.key)
+        return answer
 
 
 @dataclass(slots=True)
@@ -77,40 +78,59 @@ class World:
     scheduler: Scheduler
     rng: random.Random
     odds: Odds
-    after_write: Callable[[str, tuple[Any, ...]], None]
-    in_flight: list[tuple[int, Callable[[], None]]] = field(default_factory=list)  # (sent, request)
+    after_write: Callable[[str, str], None]
+    in_flight: list[tuple[int, Request]] = field(default_factory=list)  # (when sent, request)
     requests: int = 0
     # For exhaustive runs: the fate of the n-th request of one actor, instead of chance.
-    planned: dict[tuple[str, int], str] = field(default_factory=dict)
+    planned: dict[tuple[str, int], Fate] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    # Which of them were conditional: only those can be refused in a race.
-    conditional: set[tuple[str, int]] = field(default_factory=set)
+    # What each of them could meet.
+    possible: dict[tuple[str, int], tuple[Fate, ...]] = field(default_factory=dict)
     # Actors whose requests meet no fate.
     spared: set[str] = field(default_factory=set)
 
-    def fate_of(self, method: str, conditional: bool) -> str:
+    def process(self, store: ObjectStore) -> FaultyStore:
+        """The store as a process of this world sees it."""
+        return FaultyStore(
+            _Watched(store, self.after_write),
+            self._fate_of,
+            again=lambda sent: self.scheduler.pause(),
+            later=lambda request: self.in_flight.append((self.scheduler.now_us, request)),
+        )
+
+    def _fate_of(self, sent: Sent) -> Fate:
+        """Chosen first, met after others had their turns."""
+        drawn = self._draw(sent)
+        fate = drawn if isinstance(drawn, Fate) else Fate.DONE
+        noted = (
+            "" if drawn is Fate.DONE else f" ⟵ {drawn if isinstance(drawn, str) else drawn.name}"
+        )
+        self.scheduler.pause(f"{sent.verb} {sent.key}{noted}")
+        if drawn == "slow":
+            for _ in range(self.rng.randrange(3, 30)):
+                self.scheduler.pause()
+        if drawn == "stalled":
+            self.scheduler.sleep(self.rng.uniform(0, MAX_STALL_DAYS * DAY_SECONDS))
+        return fate
+
+    def _draw(self, sent: Sent) -> Fate | str:
         name = self.scheduler.actor_name
         count = self.counts[name] = self.counts.get(name, 0) + 1
         self.requests += 1
-        if conditional:
-            self.conditional.add((name, count))
+        self.possible[name, count] = sent.possible
         if self.planned or self.odds == CALM or name in self.spared:
-            return self.planned.get((name, count), "done")
+            return self.planned.get((name, count), Fate.DONE)
         draw = self.rng.random()
-        for fate in NAMES:
-            draw -= getattr(self.odds, fate)
+        for drawn in NAMES:
+            draw -= getattr(self.odds, drawn)
             if draw < 0:
-                break
-        else:
-            return "done"
-        writes = method in WRITES
-        fits = {
-            "lost": writes,
-            "twice": method in ("put", "delete", "copy", "complete_multipart"),
-            "race": conditional,
-            "late": method in _LATE,
-        }.get(fate, True)
-        return fate if fits else "done"
+                fate = _FATES.get(drawn)
+                if fate is None:
+                    return drawn
+                # A read whose answer is lost is one that failed: chance has that already.
+                fits = fate in sent.possible and not (fate is Fate.LOST and sent.is_read)
+                return fate if fits else Fate.DONE
+        return Fate.DONE
 
     def land_one(self) -> None:
         """A request that its sender gave up long ago arrives."""
@@ -118,65 +138,3 @@ class World:
             sent_us, request = self.in_flight.pop(self.rng.randrange(len(self.in_flight)))
             if self.scheduler.now_us - sent_us <= MAX_FLIGHT_US:
                 request()
-
-
-class FatedStore:
-    """A store whose requests are yield points and meet their fates. Reads and writes as the store it
-    wraps; everything is applied to that store, never cached."""
-
-    def __init__(self, inner: Any, world: World) -> None:
-        self._inner = inner
-        self._world = world
-        self.scheme: str = inner.scheme
-        self.bucket: str = inner.bucket
-
-    def at(self, bucket: str) -> FatedStore:
-        return FatedStore(self._inner.at(bucket), self._world)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in READS or name in WRITES:
-            return lambda *args, **kwargs: self._request(name, args, kwargs)
-        raise AttributeError(name)
-
-    def _request(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        world = self._world
-        conditional = kwargs.get("condition") is not None
-        fate = world.fate_of(method, conditional)
-        world.scheduler.pause(f"{method} {_about(args)}{'' if fate == 'done' else ' ⟵ ' + fate}")
-        if fate == "slow":
-            for _ in range(world.rng.randrange(3, 30)):
-                world.scheduler.pause()
-        if fate == "stalled":
-            world.scheduler.sleep(world.rng.uniform(0, MAX_STALL_DAYS * DAY_SECONDS))
-        if fate in ("killed", "killed before"):
-            raise Killed
-        if fate == "failed":
-            raise StoreUnavailable(f"simulated: {method} never arrived")
-        if fate == "race":
-            return Refused("race", world.scheduler.now_us)
-        if fate == "late":
-            sent_us = world.scheduler.now_us
-            world.in_flight.append((sent_us, lambda: self._apply(method, args, kwargs)))
-            raise StoreUnavailable(f"simulated: {method} is still on its way")
-        answer = self._apply(method, args, kwargs)
-        if fate == "twice":
-            world.scheduler.pause()
-            answer = self._apply(method, args, kwargs)
-        if fate == "lost":
-            raise StoreUnavailable(f"simulated: the answer to {method} was lost")
-        if fate == "killed after":
-            raise Killed
-        return answer
-
-    def _apply(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        answer = getattr(self._inner, method)(*args, **kwargs)
-        if isinstance(answer, Iterator):
-            answer = iter(list(answer))
-        if method in WRITES:
-            self._world.after_write(method, args)
-        return answer
-
-
-def _about(args: tuple[Any, ...]) -> str:
-    first = args[0] if args else ""
-    return first if isinstance(first, str) else type(first).__name__

@@ -16,7 +16,7 @@ from inlay.ops.context import Context
 from inlay.ops.data.data_files import write_data
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.write.append import append
-from inlay.plan.change import Change, Request
+from inlay.plan.change import AddFiles, Change, Request
 from inlay.testing import cast, model
 from inlay.testing.model import Row
 from inlay.testing.stage import DAY_US, Simulation
@@ -66,7 +66,11 @@ def _append_together(
             operation="append",
             uploaded_us=seen.date_us,
             request=requests[name],
-            add=tuple(write_data(ctx, seen.snapshot, cast.as_table(rows), time_us=seen.date_us)),
+            updates=(
+                AddFiles(
+                    tuple(write_data(ctx, seen.snapshot, cast.as_table(rows), time_us=seen.date_us))
+                ),
+            ),
         )
         # Who is first at a turn waits for it, now and then for longer than any grace.
         if sim.rng.random() < 0.1:

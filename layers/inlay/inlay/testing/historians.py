@@ -15,7 +15,7 @@ from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.context import Context
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.rewrite import rewrite
-from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.refs.merge import fast_forward, merge
 from inlay.ops.refs.refs import branch, drop, tag
 from inlay.ops.refs.restore import restore
@@ -183,7 +183,7 @@ def _partition(sim: Simulation, texts: Sequence[str], request: Request, ctx: Con
 
 
 def _check_was_as_seen(
-    sim: Simulation, base: Loaded, done: Committed | Skipped, what: Callable[[Snapshot], int]
+    sim: Simulation, base: LoadedTable, done: Committed | Skipped, what: Callable[[Snapshot], int]
 ) -> None:
     """Who changes what he has looked at changes that, and nothing that came since. An old look is made
     again by the operation itself."""

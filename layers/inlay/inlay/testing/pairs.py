@@ -33,7 +33,7 @@ from inlay.ops.write.ingest import Retry, ingest
 from inlay.ops.write.update import update
 from inlay.ops.write.upsert import upsert
 from inlay.parse import parse_assignments, parse_predicate
-from inlay.plan.change import Change, Edit, Request
+from inlay.plan.change import Change, Request, SetProperties
 from inlay.testing import model
 from inlay.testing.cast import COLUMNS, as_table
 from inlay.testing.fates import CALM
@@ -294,8 +294,8 @@ def _erase_steps(sim: Simulation, number: int) -> Operation:
 
 @operation
 def _set_properties(sim: Simulation, number: int) -> Operation:
-    edit = Edit(properties={"compact.small_file_bytes": str(1_000_000 + number)})
-    change = Change(operation="set_properties", edit=edit)
+    update = SetProperties({"compact.small_file_bytes": str(1_000_000 + number)})
+    change = Change(operation="set_properties", updates=(update,))
     return Operation(lambda ctx, r: expect_committed(ctx, commit(ctx, change)))
 
 

@@ -15,16 +15,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from inlay.storage.faults import Killed
+
 # A schedule that takes more steps than this does not end: a livelock is a finding, not a wait.
 MAX_STEPS = 200_000
 # Real seconds an actor may take between two requests: beyond it, it holds a lock across a request.
 STUCK_SECONDS = 60
 # Simulated time of one request.
 STEP_US = 40_000
-
-
-class Killed(BaseException):
-    """The process of this actor is gone. Not an `Exception`: nothing may handle it."""
 
 
 class Stuck(Exception):
@@ -185,6 +183,9 @@ class SimulatedClock:
 
     def monotonic(self) -> float:
         return self.scheduler.now_us / 1_000_000 * self.skew
+
+    def now_us(self) -> int:
+        return self.scheduler.now_us
 
     def sleep(self, seconds: float) -> None:
         self.scheduler.sleep(seconds)

@@ -25,11 +25,12 @@ from inlay.ops.schema.create import create
 from inlay.ops.verify.table import verify
 from inlay.ops.write.ingest import Source, ingest
 from inlay.storage.base import Got, Head, Location
+from inlay.storage.faults import Killed
 from inlay.storage.memory import MemoryRegion, MemoryStore
 from inlay.testing.auditor import Auditor, find_bytes
-from inlay.testing.fates import CALM, FatedStore, Odds, World
+from inlay.testing.fates import CALM, Odds, World
 from inlay.testing.model import Model, Violation
-from inlay.testing.scheduler import Killed, Scheduler, SimulatedClock
+from inlay.testing.scheduler import Scheduler, SimulatedClock
 
 DAY_US = 86_400_000_000
 START_US = 1_780_000_000_000_000  # 2026-05-28
@@ -120,7 +121,7 @@ class Simulation:
 
     def actor_context(self, name: str) -> Context:
         """A process of its own: own cache, own randomness, own (wrong) idea of how fast time goes."""
-        store = FatedStore(MemoryStore(BUCKET, region=self.region), self.world)
+        store = self.world.process(MemoryStore(BUCKET, region=self.region))
         rng = random.Random(f"{self.seed}/{name}/{self.next_id}")
         self.next_id += 1
         return self.context(store, rng, skew=rng.choice([0.5, 1.0, 1.0, 3.0]))

@@ -23,7 +23,7 @@ def demo(
 
     Exits with 1 at the first wrong one.
     """
-    # Loaded here: it brings moto, DuckDB and pyarrow, which the other commands do not need.
+    # Imported here: it brings moto, DuckDB and pyarrow, which the other commands do not need.
     from inlay.cli.failures import failing_well
     from inlay.local.demo.play import DemoOptions, play
 

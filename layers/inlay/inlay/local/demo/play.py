@@ -20,8 +20,11 @@ from inlay.local.demo.meter import Meter
 from inlay.local.demo.readers import (
     ArrowReader,
     DuckReader,
+    EngineReader,
+    Engines,
     Reader,
     SparkReader,
+    engines_python,
     spark_installed,
 )
 from inlay.local.demo.show import (
@@ -65,6 +68,7 @@ def play(options: DemoOptions, *, steps: Sequence[Step] = STEPS) -> bool:
         with console.status("starting S3, SQS and the functions"):
             stack = open_.enter_context(_stack(options))
             readers = _readers(options, console, open_)
+            engines = _engines(options, stack, console, open_)
             world = World(stack, _table_name(options), Truth(sources[0]), sources)
             _create(world)
         print_opening(
@@ -80,7 +84,7 @@ def play(options: DemoOptions, *, steps: Sequence[Step] = STEPS) -> bool:
             print_title(console, number, step)
             try:
                 with console.status("    working"):
-                    played.append(_play_step(step, world, readers, meter))
+                    played.append(_play_step(step, world, readers, engines, meter))
             except Mismatch as problem:
                 print_failed(
                     console, str(problem), [*world.dead_letters(), f"logs: {options.home}"]
@@ -118,6 +122,22 @@ def _readers(options: DemoOptions, console: Console, open_: ExitStack) -> Sequen
     return readers
 
 
+def _engines(
+    options: DemoOptions, stack: LocalStack, console: Console, open_: ExitStack
+) -> Sequence[Reader]:
+    """Those that read what is published, where they are installed."""
+    python = engines_python(stack.template.path)
+    if python is None:
+        console.print("Engines that read Iceberg are left out: `make engines` installs them")
+        return ()
+    engines = Engines(python, f"s3://{stack.bucket}/tables", options.home / "engines.log")
+    open_.callback(engines.close)
+    return (
+        EngineReader(engines, "duckdb", "DuckDB by Iceberg"),
+        EngineReader(engines, "pyiceberg", "pyiceberg"),
+    )
+
+
 def _table_name(options: DemoOptions) -> str:
     """Another server keeps the tables of earlier runs."""
     return TABLE if options.endpoint_url is None else f"{TABLE}-{secrets.token_hex(4)}"
@@ -132,7 +152,13 @@ def _create(world: World) -> None:
     )
 
 
-def _play_step(step: Step, world: World, readers: Sequence[Reader], meter: Meter) -> Played:
+def _play_step(
+    step: Step,
+    world: World,
+    readers: Sequence[Reader],
+    engines: Sequence[Reader],
+    meter: Meter,
+) -> Played:
     meter.mark()
     began = time.monotonic()
     check = step.act(world)
@@ -141,6 +167,9 @@ def _play_step(step: Step, world: World, readers: Sequence[Reader], meter: Meter
     letters = world.dead_letters()
     if letters:
         raise Mismatch(f"messages went to the dead letters: {'; '.join(letters)}")
+    if world.published:
+        world.stack.drain()
+        readers = [*readers, *engines]
     state, expected = world.state(), world.truth.figures()
     for reader in readers:
         _compare(reader.name, reader.read(world.uri, state.version), expected)

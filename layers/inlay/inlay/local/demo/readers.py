@@ -1,9 +1,12 @@
-"""Readers: the same figures of the same table by Arrow, DuckDB and Spark."""
+"""Readers: the same figures of the same table by Arrow, DuckDB and Spark; and, once it is published, by
+engines that do not know Inlay, through a catalog."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,6 +103,64 @@ class SparkReader:
             self._spark.stop()
 
 
+class Engines:
+    """DuckDB and pyiceberg in an environment of their own (`make engines`), reading through a read-only
+    catalog of the published tables under `tables`."""
+
+    def __init__(self, python: Path, tables: str, log: Path) -> None:
+        from inlay.cli.serving import catalog_of, server_of
+
+        self._server = server_of(catalog_of(tables), "127.0.0.1", 0)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._log = log.open("ab")
+        self._program = subprocess.Popen(
+            [
+                *(str(python), "-W", "ignore", str(Path(__file__).with_name("engines.py"))),
+                f"http://127.0.0.1:{self._server.server_port}",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+
+    def ask(self, engine: str, uri: str) -> tuple[Figures, int]:
+        """The figures of the table at `uri` as `engine` reads it, and the version it read."""
+        namespace, _, table = uri.rpartition("/")
+        named = f'{namespace.rpartition("/")[2]}."{table}"' if engine == "duckdb" else ""
+        named = named or f"{namespace.rpartition('/')[2]}.{table}"
+        assert self._program.stdin is not None and self._program.stdout is not None
+        self._program.stdin.write(f"{engine} {named} {SQL}\n")
+        self._program.stdin.flush()
+        answer = json.loads(self._program.stdout.readline() or '{"error": "it ended"}')
+        if "error" in answer:
+            raise RuntimeError(f"{engine} cannot read the published table: {answer['error']}")
+        return Figures.of(answer["row"]), int(answer["version"])
+
+    def close(self) -> None:
+        self._program.terminate()
+        self._program.wait()
+        self._log.close()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class EngineReader:
+    """One of the engines; a version that is not the one published is no answer."""
+
+    def __init__(self, engines: Engines, engine: str, name: str) -> None:
+        self._engines = engines
+        self._engine = engine
+        self.name = name
+
+    def read(self, uri: str, version: int) -> Figures:
+        figures, seen = self._engines.ask(self._engine, uri)
+        if seen != version:
+            raise RuntimeError(f"{self.name} reads version {seen} instead of {version}")
+        return figures
+
+
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
     """Processes started meanwhile write their complaints to a file: the JVM greets with several lines
@@ -113,6 +174,13 @@ def _stderr_to(path: Path) -> Iterator[None]:
     finally:
         os.dup2(ours, 2)
         os.close(ours)
+
+
+def engines_python(template: Path) -> Path | None:
+    """The Python of `make engines`, or of INLAY_ENGINES, if there is one."""
+    named = os.environ.get("INLAY_ENGINES")
+    found = Path(named) if named else template.parent / ".tools" / "engines" / "bin" / "python"
+    return found if found.exists() else None
 
 
 def spark_installed() -> bool:

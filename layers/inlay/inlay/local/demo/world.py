@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import inlay
 from inlay.local.demo.figures import Figures
 from inlay.local.demo.truth import Truth
-from inlay.local.landing import landing_event
 from inlay.local.runtime import Failed
+from inlay.local.s3_events import event
 from inlay.local.stack import LocalStack
 from inlay.table import Table
 
@@ -39,7 +39,7 @@ class State:
 class World:
     """`table` is its name in the bucket; `history` is what each version held when it was the newest;
     `requests` the delete requests by their ids, for sending one again; `erased` the order that must be
-    nowhere in the end."""
+    nowhere in the end; `published` whether other engines are shown the table."""
 
     stack: LocalStack
     table: str
@@ -48,6 +48,7 @@ class World:
     history: dict[int, Figures] = field(default_factory=dict)
     requests: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     erased: int | None = None
+    published: bool = False
 
     @property
     def uri(self) -> str:
@@ -75,14 +76,16 @@ class World:
         """Send the event of a landed file once more, as S3 and SQS may."""
         key = self._landing_key(source)
         head = self.stack.s3.head_object(Bucket=self.stack.bucket, Key=key)
-        event = landing_event(
+        landed = event(
             self.stack.bucket,
             key,
             size=head["ContentLength"],
             etag=head["ETag"].strip('"'),
-            at=head["LastModified"],
+            at_us=int(head["LastModified"].timestamp() * 1_000_000),
+            # The first event named it, unless another S3 server's landing zone is listed instead.
+            version_id=None if self.stack.options.endpoint_url else head.get("VersionId"),
         )
-        self.stack.send("IngestQueue", event)
+        self.stack.send("IngestQueue", landed)
 
     def request_delete(self, request_id: str, **request: Any) -> None:
         """Queue a delete request and wait for it. Conditions are put to the truth as they are."""
@@ -107,6 +110,12 @@ class World:
             raise Mismatch(f"the function {function} failed: {answer.message}")
         said: Mapping[str, Any] = answer.payload
         return said
+
+    def publish(self) -> None:
+        """Show the table to other engines from now on, and wait until the publish function has."""
+        self.open().set_properties(**{"publish.format": "v3"})
+        self.published = True
+        self.stack.drain()
 
     # -- looking ----------------------------------------------------------------------------------
 
@@ -142,7 +151,7 @@ class World:
         """Why messages could not be dealt with; in this demo each can."""
         return [
             f"{queue}: {letter.reasons or letter.body[:200]}"
-            for queue in ("IngestQueue", "DeleteQueue", "RewriteQueue")
+            for queue in ("IngestQueue", "DeleteQueue", "RewriteQueue", "PublishQueue")
             for letter in self.stack.dead_letters(queue)
         ]
 

@@ -1,29 +1,37 @@
-"""Fresh: the base that an operation begins on.
+"""The base that an operation begins on.
 
 Promise: a base is never so old that the GC boundary may have passed what is uploaded on it, nor another
-table's; and what was said in names is never taken for the columns of another schema.
+table's; what was said in names is never taken for the columns of another schema; and work that a duplicate
+would throw away is not begun. That last is only a saving: what counts is asked again, on the base that is
+swapped out (`plan.metadata.ledger`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from inlay.errors import ConcurrentChange, TableReplaced
+from inlay.ops.commit.driver import Skipped, refusal
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_pointer, resolve
+from inlay.plan.change import AlreadyApplied, Refused, Request
+from inlay.plan.metadata.ledger import look_up
 
 # A base older than this is read again before an upload: the boundary may have moved by days.
-FRESH_SECONDS = 3600.0
+RECENT_SECONDS = 3600.0
 
 
-def fresh_base(ctx: Context, base: Loaded | None) -> Loaded:
+def recent_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:
     """`base`, or the pointer as it is now when there is none or it is old."""
     if base is None or not base.etag:
         return load_pointer(ctx, carried=None if base is None else base.state.contents)
-    if ctx.clock.monotonic() - base.read_at > FRESH_SECONDS:
+    if ctx.clock.monotonic() - base.read_at > RECENT_SECONDS:
         return load_pointer(ctx, carried=base.state.contents)
     return base
 
 
-def current_base(ctx: Context, base: Loaded | None) -> Loaded:
+def current_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:
     """The pointer as it is now. For changes that look at rows or files: a table object that was opened
     an hour ago would not see what arrived since, and leave it there without a word."""
     loaded = load_pointer(ctx, carried=None if base is None else base.state.contents)
@@ -32,7 +40,7 @@ def current_base(ctx: Context, base: Loaded | None) -> Loaded:
     return loaded
 
 
-def check_same_schema(ctx: Context, planned_on: Loaded, now: Loaded) -> None:
+def check_same_schema(ctx: Context, planned_on: LoadedTable, now: LoadedTable) -> None:
     """For changes that are planned again with what names meant the first time: under another schema the
     same names may be other columns."""
     if now.snapshot.schema_id != planned_on.snapshot.schema_id:
@@ -42,3 +50,31 @@ def check_same_schema(ctx: Context, planned_on: Loaded, now: Loaded) -> None:
             table=ctx.uri,
             version=now.snapshot.version,
         )
+
+
+def known_requests(
+    ctx: Context, loaded: LoadedTable, requests: Sequence[Request]
+) -> tuple[LoadedTable, frozenset[bytes]]:
+    """Which of these events the ledger has, and `loaded` with the ledger segments that were read."""
+    # Too old ones are the caller's to report one by one: times are for the segments to look in only.
+    horizon = loaded.snapshot.ledger.horizon_us
+    asked = [
+        r if r.time_us is None or r.time_us >= horizon else replace(r, time_us=None)
+        for r in requests
+    ]
+    state, found = resolve(ctx, loaded.state, lambda s: look_up(s, None, asked))
+    known = found.duplicates if isinstance(found, AlreadyApplied) else found
+    return replace(loaded, state=state), known if isinstance(known, frozenset) else frozenset()
+
+
+def already_applied(
+    ctx: Context, loaded: LoadedTable, request: Request | None
+) -> tuple[LoadedTable, Skipped | None]:
+    """`Skipped` when this request was applied before. Raises `RequestReused`, `RequestTooOld`."""
+    if request is None:
+        return loaded, None
+    state, found = resolve(ctx, loaded.state, lambda s: look_up(s, request))
+    loaded = replace(loaded, state=state)
+    if isinstance(found, Refused):
+        raise refusal(ctx, found)
+    return loaded, Skipped(loaded, found.version) if isinstance(found, AlreadyApplied) else None

@@ -4,11 +4,11 @@ Promise: each caller is told the outcome of its own change, as `commit` would te
 is alone pays nothing: no request and no wait more. Appends that arrive while another commit is under
 way become one commit: one archive, one swap, one version, whose ledger remembers the request of each.
 
-Only appends are merged (`plan.commit.group`), into *one* version. A version for each, with only the last
+Only appends are merged, into *one* version. A version for each, with only the last
 swapped in, is tempting and wrong: the versions between would have to be archived before the swap, where
 a loser's archive would stand in the place of the winner's.
 
-Whether a change may be applied is asked for each by itself, on every base anew: a duplicate, or a change
+Whether a change may be applied is asked for each by itself, on every base again: a duplicate, or a change
 whose upload is too old, takes itself out and nobody else.
 """
 
@@ -19,23 +19,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from inlay.errors import InlayError, OutcomeUnknown
-from inlay.format.snapshot import Commit
+from inlay.format.snapshot import Commit, Segment
 from inlay.ops.commit.driver import (
     CommitResult,
     Committed,
     Name,
     NotProposed,
     commit,
-    declined,
-    propose,
-    race,
+    commit_proposed,
+    not_committed,
 )
 from inlay.ops.commit_queue import Abandoned
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_segments
-from inlay.plan.change import Change, NeedSegments, Proposal
-from inlay.plan.commit.apply import Admitted, admit
-from inlay.plan.commit.group import may_join, merge, only_appends
+from inlay.ops.metadata.load import LoadedTable
+from inlay.plan.change import AddFiles, Change, NeedSegments, Proposal
+from inlay.plan.commit.apply import Admitted, admit, apply
+from inlay.plan.metadata.state import State
+
+# Data files of one merged commit: what a pointer takes without rolling many segments at once.
+MAX_FILES = 256
 
 Answer = CommitResult | InlayError
 
@@ -46,10 +48,10 @@ class _Member:
 
     ctx: Context
     change: Change
-    base: Loaded
+    base: LoadedTable
 
 
-def commit_together(ctx: Context, change: Change, *, base: Loaded) -> CommitResult:
+def commit_together(ctx: Context, change: Change, *, base: LoadedTable) -> CommitResult:
     """As `commit`; appends share a swap with those of other threads on this table."""
     if not only_appends(change):
         return commit(ctx, change, base=base)
@@ -70,7 +72,7 @@ def _fits(members: Sequence[_Member], member: _Member) -> bool:
     return same_table and same_branch and may_join([m.change for m in members], member.change)
 
 
-_Kept = tuple[str | None, Loaded]  # a branch, and how a turn left the table seen from it
+_Kept = tuple[str | None, LoadedTable]  # a branch, and how a turn left the table seen from it
 
 
 def _take_turn(
@@ -94,7 +96,7 @@ def _take_turn(
     return answers, (ctx.branch, max(ends, key=lambda loaded: loaded.snapshot.version))
 
 
-def _newest(bases: Sequence[Loaded], kept: Loaded | None) -> Loaded:
+def _newest(bases: Sequence[LoadedTable], kept: LoadedTable | None) -> LoadedTable:
     """What the turn before left is as good as a fresh read, unless a caller has read later: a table may
     have been replaced or rolled back in between."""
     newest = max(bases, key=lambda base: base.snapshot.version)
@@ -108,35 +110,44 @@ def _newest(bases: Sequence[Loaded], kept: Loaded | None) -> Loaded:
     return newest
 
 
-def commit_all(ctx: Context, changes: Sequence[Change], *, base: Loaded) -> Sequence[Answer]:
+def commit_all(ctx: Context, changes: Sequence[Change], *, base: LoadedTable) -> Sequence[Answer]:
     """Commit changes that `may_join` one another in one version, and answer each.
 
     Raises as `commit` does, where it is about all of them.
     """
-    answers: dict[int, Answer] = {}
     admitted: dict[int, Admitted] = {}
+    declined: dict[int, NotProposed] = {}
 
-    def plan(
-        loaded: Loaded, commit_id: str, name: Name
-    ) -> tuple[Loaded, Proposal | NotProposed | None]:
+    def propose(
+        state: State, *, commit_id: str, name: Name, resolved: int
+    ) -> Proposal | NotProposed | NeedSegments | None:
+        admitted.clear()
+        records: list[Segment] = []
         for position, change in enumerate(changes):
-            if position in answers:
+            if position in declined:
                 continue
-            loaded, verdict = _admit(ctx, loaded, change)
-            if isinstance(verdict, Admitted):
-                admitted[position] = verdict
-                continue
-            admitted.pop(position, None)
-            try:
-                answers[position] = declined(ctx, loaded, verdict)
-            except InlayError as error:
-                answers[position] = error
+            verdict = admit(state, change)
+            match verdict:
+                case Admitted():
+                    admitted[position] = verdict
+                case NeedSegments(ledger=more):
+                    records += more
+                case _:
+                    declined[position] = verdict
+        if records:
+            return NeedSegments(ledger=tuple(records))
         if not admitted:
-            return loaded, None
+            return None
         merged = merge([a.change for a in admitted.values()])
-        return propose(ctx, loaded, merged, commit_id, name)
+        return apply(state, merged, commit_id=commit_id, name=name)
 
-    loaded, outcome, attempts = race(ctx, base, plan)
+    loaded, outcome, attempts = commit_proposed(ctx, base, propose)
+    answers: dict[int, Answer] = {}
+    for position, verdict in declined.items():
+        try:
+            answers[position] = not_committed(ctx, loaded, verdict)
+        except InlayError as error:
+            answers[position] = error
     if isinstance(outcome, Proposal):
         for position, each in admitted.items():
             share = _share(loaded.snapshot.commit, each.change)
@@ -148,19 +159,51 @@ def commit_all(ctx: Context, changes: Sequence[Change], *, base: Loaded) -> Sequ
     return [answers[n] for n in range(len(changes))]
 
 
-def _admit(ctx: Context, loaded: Loaded, change: Change) -> tuple[Loaded, Admitted | NotProposed]:
-    verdict = admit(loaded.state, change)
-    while isinstance(verdict, NeedSegments):  # twice at most: nodes of the ledger, then leaves
-        loaded = replace(loaded, state=load_segments(ctx, loaded.state, verdict))
-        verdict = admit(loaded.state, change)
-    return loaded, verdict
-
-
 def _share(whole: Commit, change: Change) -> Commit:
     return replace(
         whole,
         request=change.request.text[:200] if change.request else None,
-        added_files=len(change.add),
-        added_rows=sum(f.rows for f in change.add),
-        added_bytes=sum(f.size for f in change.add),
+        added_files=len(change.added),
+        added_rows=sum(f.rows for f in change.added),
+        added_bytes=sum(f.size for f in change.added),
     )
+
+
+# -- several appends as one change ----------------------------------------------------------------
+
+
+def only_appends(change: Change) -> bool:
+    adds = all(isinstance(update, AddFiles) for update in change.updates)
+    return adds and not change.requires and change.deleted_rows == 0
+
+
+def may_join(changes: Sequence[Change], change: Change) -> bool:
+    """Whether `change` can be merged with those (all `only_appends`). One with a request of theirs
+    cannot: it is a duplicate as soon as they are committed."""
+    same_operation = change.operation == changes[0].operation
+    fits = sum(len(c.added) for c in (*changes, change)) <= MAX_FILES
+    taken = {i for c in changes for i in _requests(c)}
+    return same_operation and fits and taken.isdisjoint(_requests(change))
+
+
+def merge(changes: Sequence[Change]) -> Change:
+    """One change of several, each of which may be applied. The ledger remembers requests and events
+    alike; the commit names a request only where it has one."""
+    if len(changes) == 1:
+        return changes[0]
+    uploads = [c.uploaded_us for c in changes if c.uploaded_us is not None]
+    return Change(
+        operation=changes[0].operation,
+        uploaded_us=min(uploads, default=None),
+        events=tuple(r for c in changes for r in (c.request, *c.events) if r is not None),
+        updates=(
+            AddFiles(
+                tuple(f for c in changes for f in c.added),
+                {k: us for c in changes for u in c.of(AddFiles) for k, us in u.sources_us.items()},
+            ),
+        ),
+    )
+
+
+def _requests(change: Change) -> set[bytes]:
+    return {r.id for r in (change.request, *change.events) if r is not None}

@@ -57,14 +57,8 @@ def write_data(ctx: Context, snapshot: Snapshot, data: Any, *, time_us: int) -> 
     """Data files of whatever speaks Arrow. Raises `SchemaMismatch` before the first is written when
     the data's schema does not fit."""
     reader = reader_of(data)
-    declared = Declared.of(snapshot)
-    rows = (_checked(batch, declared) for batch in fitted(reader, snapshot.schema))
+    rows = Declared.of(snapshot).checked(fitted(reader, snapshot.schema))
     return write_batches(ctx, snapshot, rows, time_us=time_us)
-
-
-def _checked(batch: pa.RecordBatch, declared: Declared) -> pa.RecordBatch:
-    declared.check(batch)
-    return batch
 
 
 def fitted(reader: pa.RecordBatchReader, schema: Schema) -> Iterator[pa.RecordBatch]:

@@ -17,14 +17,14 @@ from inlay.format.entry import Marker, Rows, Vector
 from inlay.format.properties import is_published
 from inlay.format.puffin import encode_puffin
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 
 # Few positions are cheaper in the marker than as an object: 64 take about 250 bytes of JSON.
 INLINE_POSITIONS = 64
 
 
 def vector_markers(
-    ctx: Context, loaded: Loaded, positions: Mapping[str, BitMap64]
+    ctx: Context, loaded: LoadedTable, positions: Mapping[str, BitMap64]
 ) -> Iterator[Marker]:
     """Row markers: in the marker itself when few, else one Puffin object for all files. Other engines read
     Puffin objects alone, so for a published table all go there."""
@@ -37,7 +37,7 @@ def vector_markers(
 
 
 def puffin_markers(
-    ctx: Context, loaded: Loaded, positions: Mapping[str, BitMap64]
+    ctx: Context, loaded: LoadedTable, positions: Mapping[str, BitMap64]
 ) -> Iterator[Marker]:
     """Vectors in one new Puffin object for all files; of a published table, one for each: DuckDB 1.5 takes
     the vector of one file for that of another where they share an object (duckdb-iceberg, pull request
@@ -50,7 +50,7 @@ def puffin_markers(
         yield from _write(ctx, loaded, positions)
 
 
-def _write(ctx: Context, loaded: Loaded, positions: Mapping[str, BitMap64]) -> list[Marker]:
+def _write(ctx: Context, loaded: LoadedTable, positions: Mapping[str, BitMap64]) -> list[Marker]:
     key = keys.tombstone_key(loaded.date_us, ctx.new_id(), "puffin")
     data, blobs = encode_puffin([(ctx.location(file), rows) for file, rows in positions.items()])
     ctx.write_once(key, data)

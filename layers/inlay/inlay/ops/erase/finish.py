@@ -34,23 +34,38 @@ from inlay.ops.erase.receipt import (
 )
 from inlay.ops.maintain.roots import Roots, check_deletable
 from inlay.ops.maintain.units import with_entries
-from inlay.ops.metadata.load import Loaded, find_version, load_pointer
+from inlay.ops.metadata.load import LoadedTable, find_version, load_pointer
 from inlay.ops.publish.erased import publication_waits
 from inlay.ops.refs.refs import each_content
-from inlay.plan.change import Change, Edit
+from inlay.plan.change import (
+    AddMarkers,
+    AllClean,
+    Change,
+    CloseErasures,
+    DropMarkers,
+    ExpireAll,
+    ForgetContents,
+    MoveBoundary,
+    MoveErasures,
+    OnlyFiles,
+    OnlyRefs,
+    PackMetadata,
+    Requirement,
+    Update,
+)
 from inlay.plan.erasure import (
     PURGE,
     REWRITE,
     SWEEP,
     Waiting,
     concerns,
-    holds,
     is_purged,
-    on_ref,
+    legal_holds,
     predicate_digest,
+    ref_suffix,
     unclean_files,
 )
-from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS, Listed, surely_before
+from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS, Listed, cutoff_with_margin
 from inlay.plan.metadata.state import Contents
 from inlay.storage.base import DeleteFailure, Got, ObjectVersion, Upload
 
@@ -97,7 +112,7 @@ class _Sweeper:
 
     # -- one step -----------------------------------------------------------------------------
 
-    def step(self, loaded: Loaded, erasures: Sequence[Erasure]) -> Waits:
+    def step(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
         """Take erasures of one phase a step further: what those wait for that did not move. None of them
         is in it when there is more to do at once."""
         match erasures[0].phase:
@@ -109,10 +124,10 @@ class _Sweeper:
 
     # -- to purge -----------------------------------------------------------------------------
 
-    def _purge(self, loaded: Loaded, erasures: Sequence[Erasure]) -> Waits:
+    def _purge(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
         """No file and no landing object holds a row any more: forget the predicates, every marker as
         old, every older version, and every segment that a dead entry's statistics are in."""
-        refs, held = loaded.snapshot.refs, holds(loaded.snapshot)
+        refs, held = loaded.snapshot.refs, legal_holds(loaded.snapshot)
         contents = [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
         reason = "the rewrite function has to rewrite it"
         waits = _waits_for_files(contents, erasures, reason)
@@ -153,16 +168,14 @@ class _Sweeper:
         )
         change = Change(
             operation="erase",
-            drop_markers=_plain_markers(loaded, ready),
-            compact_metadata=True,
-            forget_contents=True,
-            edit=Edit(
-                erasures=moved,
-                erasure_phase=REWRITE,
-                expire_all=True,
-                refs_were=refs,
-                searched=frozenset(searched.files),
+            updates=(
+                DropMarkers(_plain_markers(loaded, ready)),
+                PackMetadata(),
+                ForgetContents(),
+                MoveErasures(moved, leaves=REWRITE),
+                ExpireAll(),
             ),
+            requires=(AllClean(), OnlyRefs(refs), OnlyFiles(frozenset(searched.files))),
         )
         # A conflict is no failure: a file or a hold came, or another process was faster. Look again.
         commit(self.ctx, change, base=loaded)
@@ -170,8 +183,8 @@ class _Sweeper:
 
     def _look_at_files(
         self,
-        loaded: Loaded,
-        contents: Sequence[tuple[str | None, Loaded]],
+        loaded: LoadedTable,
+        contents: Sequence[tuple[str | None, LoadedTable]],
         ready: Sequence[Erasure],
     ) -> LastLook:
         """Every file that is left is searched for what the erasures name."""
@@ -183,8 +196,8 @@ class _Sweeper:
 
     def _mark_residue(
         self,
-        loaded: Loaded,
-        contents: Sequence[tuple[str | None, Loaded]],
+        loaded: LoadedTable,
+        contents: Sequence[tuple[str | None, LoadedTable]],
         ready: Sequence[Erasure],
         look: LastLook,
     ) -> bool:
@@ -201,15 +214,21 @@ class _Sweeper:
                 if e.predicate is not None
             )
             if markers:
-                change = Change(operation="erase", add_markers=markers, deleted_rows=0)
+                change = Change(operation="erase", deleted_rows=0, updates=(AddMarkers(markers),))
                 commit(replace(self.ctx, branch=name), change, base=each)
                 marked = True
         return marked
 
-    def _purge_ref(self, name: str, loaded: Loaded, erasures: Iterable[Erasure]) -> None:
+    def _purge_ref(self, name: str, loaded: LoadedTable, erasures: Iterable[Erasure]) -> None:
         """What a branch or tag holds in a head of its own, which tells nothing of the erasures."""
         old = tuple(m.id for m in loaded.state.markers() if any(concerns(m, e) for e in erasures))
-        change = Change(operation="erase", drop_markers=old, compact_metadata=True)
+        change = Change(
+            operation="erase",
+            updates=(
+                DropMarkers(old),
+                PackMetadata(),
+            ),
+        )
         try:
             commit(replace(self.ctx, branch=name), change, base=loaded)
         except RefNotFound:
@@ -217,7 +236,7 @@ class _Sweeper:
 
     # -- to sweep -----------------------------------------------------------------------------
 
-    def _first_sweep(self, loaded: Loaded, erasures: Sequence[Erasure]) -> Waits:
+    def _first_sweep(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
         stale = publication_waits(self.ctx, loaded.snapshot.oldest_version)
         if stale is not None:
             return {e.id: [stale] for e in erasures}
@@ -256,32 +275,30 @@ class _Sweeper:
         swept = tuple(
             replace(e, phase=SWEEP, swept_us=0, deleted=e.deleted + self.deleted) for e in due
         )
-        edit = Edit(
-            erasures=swept,
-            erasure_phase=PURGE,
-            leaves_deletes=bool(late),
-            expire_all=names_more,
-        )
-        self._step(loaded, due, edit, forgets=names_more)
+        # What came late and was not carried out is not waited for any more.
+        requires = () if late else (AllClean(),)
+        self._step(loaded, due, MoveErasures(swept, leaves=PURGE), requires, forgets=names_more)
         return waits
 
     @property
     def _patience_us(self) -> int:
         return max(PATIENCE_LIVES * self.life_us, PATIENCE_SECONDS * 1_000_000)
 
-    def _contents(self, loaded: Loaded) -> list[tuple[str | None, Loaded]]:
-        held = holds(loaded.snapshot)
+    def _contents(self, loaded: LoadedTable) -> list[tuple[str | None, LoadedTable]]:
+        held = legal_holds(loaded.snapshot)
         return [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
 
-    def _late(self, contents: Iterable[tuple[str | None, Loaded]], due: Sequence[Erasure]) -> Waits:
+    def _late(
+        self, contents: Iterable[tuple[str | None, LoadedTable]], due: Sequence[Erasure]
+    ) -> Waits:
         """Files that deletes which came since may still hit, of those erasures that there are any for."""
         reason = "a delete that came since has to be carried out"
         return {n: w for n, w in _waits_for_files(contents, due, reason).items() if w}
 
     def _purge_refs(
         self,
-        loaded: Loaded,
-        contents: Iterable[tuple[str | None, Loaded]],
+        loaded: LoadedTable,
+        contents: Iterable[tuple[str | None, LoadedTable]],
         erasures: Sequence[Erasure],
     ) -> bool:
         """Whether a branch or tag had to be cleaned: then look again."""
@@ -294,18 +311,23 @@ class _Sweeper:
                 return True
         return False
 
-    def _step(self, loaded: Loaded, due: Sequence[Erasure], edit: Edit, *, forgets: bool) -> None:
+    def _step(
+        self,
+        loaded: LoadedTable,
+        due: Sequence[Erasure],
+        move: MoveErasures,
+        requires: tuple[Requirement, ...],
+        *,
+        forgets: bool,
+    ) -> None:
         """Commit a step; `forgets` also what deletes that came since say of rows."""
-        change = Change(
-            operation="erase",
-            drop_markers=_plain_markers(loaded, due) if forgets else (),
-            compact_metadata=forgets,
-            forget_contents=forgets,
-            edit=edit,
-        )
-        commit(self.ctx, change)
+        updates: list[Update] = [move]
+        if forgets:
+            dropped = DropMarkers(_plain_markers(loaded, due))
+            updates += [dropped, PackMetadata(), ForgetContents(), ExpireAll()]
+        commit(self.ctx, Change(operation="erase", updates=tuple(updates), requires=requires))
 
-    def _deletes_since(self, loaded: Loaded, since_version: int) -> list[tuple[int, str]]:
+    def _deletes_since(self, loaded: LoadedTable, since_version: int) -> list[tuple[int, str]]:
         """(version, operation) of deletes that came with `since_version` or later, and of those that were
         not carried out by then. One GET for each version since."""
         current = loaded.snapshot
@@ -319,7 +341,7 @@ class _Sweeper:
 
     # -- to the end ---------------------------------------------------------------------------
 
-    def _last_sweep(self, loaded: Loaded, erasures: Sequence[Erasure]) -> Waits:
+    def _last_sweep(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
         reason = "a writer from before the opening may still be at work"
         waits: Waits = {}
         for erasure in erasures:
@@ -340,8 +362,8 @@ class _Sweeper:
                 return {}
             if held:
                 again = tuple(replace(e, swept_us=0) for e in held)
-                edit = Edit(erasures=again, erasure_phase=SWEEP, expire_all=True)
-                self._step(loaded, held, edit, forgets=True)
+                move = MoveErasures(again, leaves=SWEEP)
+                self._step(loaded, held, move, (AllClean(),), forgets=True)
                 return {}
             due = [e for e in due if e.id not in waits]
         if not due:
@@ -372,13 +394,13 @@ class _Sweeper:
             deleted=self.deleted,
         )
         made = [self._write_receipt(loaded, erasure, facts) for erasure in due]
-        edit = Edit(close_erasures=tuple(names), erasure_phase=SWEEP)
-        outcome = commit(self.ctx, Change(operation="erase", edit=edit))
+        closed = CloseErasures(tuple(names), leaves=SWEEP)
+        outcome = commit(self.ctx, Change(operation="erase", updates=(closed,)))
         if not isinstance(outcome, Conflicted):
             self.receipts += made
         return waits
 
-    def _held(self, loaded: Loaded, due: Sequence[Erasure]) -> list[Erasure]:
+    def _held(self, loaded: LoadedTable, due: Sequence[Erasure]) -> list[Erasure]:
         """Those for which deletes that came after the first sweep are still waited for: they are carried
         out, and the versions that had them end like the older ones. Patience counts from the look."""
         looked = {
@@ -399,7 +421,7 @@ class _Sweeper:
     def _undeleted(self) -> list[Waiting]:
         return [Waiting("object", f.key, f.reason) for f in self.failures]
 
-    def _wait(self, loaded: Loaded, since_us: int, reason: str) -> Waiting | None:
+    def _wait(self, loaded: LoadedTable, since_us: int, reason: str) -> Waiting | None:
         """Whether `life` has passed since a time: strictly, because times are cut to seconds."""
         left_us = since_us + self.life_us - loaded.date_us
         if left_us < 0:
@@ -409,12 +431,12 @@ class _Sweeper:
 
     # -- deleting -----------------------------------------------------------------------------
 
-    def _move_boundary(self, loaded: Loaded) -> Loaded:
+    def _move_boundary(self, loaded: LoadedTable) -> LoadedTable:
         """No commit may add what was uploaded before now."""
-        change = Change(operation="erase", edit=Edit(boundary_us=loaded.date_us))
+        change = Change(operation="erase", updates=(MoveBoundary(loaded.date_us),))
         return expect_committed(self.ctx, commit(self.ctx, change, base=loaded)).loaded
 
-    def _delete_all(self, loaded: Loaded, due: Sequence[Erasure]) -> None:
+    def _delete_all(self, loaded: LoadedTable, due: Sequence[Erasure]) -> None:
         _, versions, uploads = self._doomed(loaded)
         if not versions and not uploads:
             return
@@ -429,13 +451,13 @@ class _Sweeper:
         self.deleted += len(named) + len(uploads) - len(failures)
 
     def _doomed(
-        self, loaded: Loaded
+        self, loaded: LoadedTable
     ) -> tuple[list[ObjectVersion], list[ObjectVersion], list[Upload]]:
         """All that is there; and of it everything that may hold an erased byte and that nothing needs:
         unreachable objects, whatever they hold, what took their place in a bucket with versioning, and
         unfinished uploads."""
         ctx = self.ctx
-        before_us = surely_before(loaded.snapshot.boundary.time_us or 0, self.margin_us)
+        before_us = cutoff_with_margin(loaded.snapshot.boundary.time_us or 0, self.margin_us)
         prefix = ctx.key("")
         versions = list(ctx.store.list_versions(prefix))
         current = [
@@ -460,7 +482,7 @@ class _Sweeper:
 
     # -- the end ------------------------------------------------------------------------------
 
-    def _write_receipt(self, loaded: Loaded, erasure: Erasure, facts: Facts) -> str:
+    def _write_receipt(self, loaded: LoadedTable, erasure: Erasure, facts: Facts) -> str:
         key = keys.receipt_key(erasure.id)
         body = encode_receipt(receipt_of(self.ctx, loaded, erasure, facts))
         try:
@@ -475,18 +497,18 @@ class _Sweeper:
 
 
 def _waits_for_files(
-    contents: Iterable[tuple[str | None, Loaded]], erasures: Sequence[Erasure], reason: str
+    contents: Iterable[tuple[str | None, LoadedTable]], erasures: Sequence[Erasure], reason: str
 ) -> Waits:
     waits: Waits = {e.id: [] for e in erasures}
     for name, each in contents:
         for erasure_id, files in unclean_files(each.state, erasures).items():
             told = waits[erasure_id]
             for key in list(files)[: MAX_WAITING - len(told)]:
-                told.append(Waiting("file", key, reason + on_ref(name)))
+                told.append(Waiting("file", key, reason + ref_suffix(name)))
     return waits
 
 
-def _plain_markers(loaded: Loaded, erasures: Sequence[Erasure]) -> tuple[str, ...]:
+def _plain_markers(loaded: LoadedTable, erasures: Sequence[Erasure]) -> tuple[str, ...]:
     """Markers of deletes that must be forgotten with the step; those that may still hit a file stay."""
     return tuple(
         m.id

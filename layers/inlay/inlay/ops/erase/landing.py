@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from inlay.errors import InlayError, Kind
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure
-from inlay.ops.commit.idempotency import known_requests
+from inlay.ops.commit.base import known_requests
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.refs.refs import each_content
 from inlay.ops.write.ingest import Source, inspect_source
 from inlay.parquet.read.ranges import Objects
@@ -53,7 +53,7 @@ class Cleared:
 
 
 def look_at_landing(
-    ctx: Context, loaded: Loaded, erasures: Sequence[Erasure], prefix: str
+    ctx: Context, loaded: LoadedTable, erasures: Sequence[Erasure], prefix: str
 ) -> dict[str, Landing]:
     """What of the objects under `prefix` concerns each erasure; listed and read once for all of them.
     Objects that the ledger does not know are judged by their rows, which takes the predicates: one that
@@ -113,7 +113,7 @@ def clear_landing(ctx: Context, found: Iterable[Landing]) -> Cleared:
     return Cleared(len(gone) - len(failures), failures)
 
 
-def _adopted(ctx: Context, loaded: Loaded) -> set[str]:
+def _adopted(ctx: Context, loaded: LoadedTable) -> set[str]:
     """Keys of this bucket that are live data files where they landed, on any branch."""
     here = f"{ctx.store.scheme}://{ctx.store.bucket}/"
     return {
@@ -124,7 +124,9 @@ def _adopted(ctx: Context, loaded: Loaded) -> set[str]:
     }
 
 
-def _known(ctx: Context, loaded: Loaded, versions: Sequence[ObjectVersion]) -> set[ObjectVersion]:
+def _known(
+    ctx: Context, loaded: LoadedTable, versions: Sequence[ObjectVersion]
+) -> set[ObjectVersion]:
     """Those that were ingested, as far as the ledger remembers. An event names a content by its ETag or,
     where the bucket keeps versions, by its version id."""
     by_request: dict[bytes, ObjectVersion] = {}
@@ -142,7 +144,7 @@ def _known(ctx: Context, loaded: Loaded, versions: Sequence[ObjectVersion]) -> s
 
 
 def _judge(
-    ctx: Context, loaded: Loaded, version: ObjectVersion, predicate: Predicate
+    ctx: Context, loaded: LoadedTable, version: ObjectVersion, predicate: Predicate
 ) -> str | None:
     """Why a content keeps the erasure waiting; None when it holds no row of it."""
     location = Location(ctx.store.scheme, ctx.store.bucket, version.key)

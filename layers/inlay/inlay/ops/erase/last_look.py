@@ -25,7 +25,7 @@ from inlay.format.predicate import Predicate, field_ids
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Erasure
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.footer.fields import File, KeyValue
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.footer.thrift import unpack
@@ -142,8 +142,8 @@ def begin_look(erasures: Sequence[Erasure]) -> LastLook:
 def search_files(
     ctx: Context,
     look: LastLook,
-    contents: Iterable[tuple[str | None, Loaded]],
-    table: Loaded,
+    contents: Iterable[tuple[str | None, LoadedTable]],
+    table: LoadedTable,
 ) -> None:
     """Search the live files of these contents that `look` has not searched. Raises what a store that does
     not answer raises; a file that cannot be searched is named."""

@@ -39,7 +39,7 @@ from inlay.format.properties import Properties
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.erase.last_look import LastLook
-from inlay.ops.metadata.load import Loaded, read_main
+from inlay.ops.metadata.load import LoadedTable, read_main
 from inlay.plan.metadata.ledger import LedgerSalt
 from inlay.storage.base import Got, ObjectVersion
 
@@ -192,7 +192,7 @@ class Facts:
     deleted: int
 
 
-def receipt_of(ctx: Context, loaded: Loaded, erasure: Erasure, facts: Facts) -> dict[str, Any]:
+def receipt_of(ctx: Context, loaded: LoadedTable, erasure: Erasure, facts: Facts) -> dict[str, Any]:
     """The body of a receipt."""
     snapshot: Snapshot = loaded.snapshot
     mine = [(made, body) for made, body in facts.lists if erasure.id in body["erasures"]]

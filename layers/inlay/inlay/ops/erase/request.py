@@ -19,35 +19,34 @@ from inlay.errors import InvalidRequest, RefNotFound
 from inlay.format.keys import RECEIPTS, receipt_key
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure, Snapshot
-from inlay.ops.commit.base import fresh_base
+from inlay.ops.commit.base import already_applied, recent_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
-from inlay.ops.commit.idempotency import already_applied
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import look_at_landing
 from inlay.ops.maintain.partial_surgery import Means
 from inlay.ops.maintain.rewrite import FileWork, carry_out_file, table_wide
 from inlay.ops.maintain.units import Budget, Done, Failure, Work, run_units, with_entries
-from inlay.ops.metadata.load import Loaded, load_content, load_entries, load_pointer, read_main
+from inlay.ops.metadata.load import LoadedTable, load_content, load_entries, load_pointer, read_main
 from inlay.ops.refs.refs import each_content
 from inlay.ops.write.delete import marker_of
 from inlay.parse import format_predicate
-from inlay.plan.change import Change, Edit, Request
+from inlay.plan.change import AddMarkers, Change, MoveBoundary, OpenErasure, Request
 from inlay.plan.erasure import (
     PURGE,
     REWRITE,
     Waiting,
     find_erasure,
-    holds,
     landing_prefix,
-    on_ref,
+    legal_holds,
+    ref_suffix,
     unclean_files,
 )
 from inlay.plan.maintain.compaction import live_tasks
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.added_columns import lacks_asked
+from inlay.plan.pruning.added_columns import lacks_columns_of
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.prune import may_match
-from inlay.plan.refs.refs import seen
+from inlay.plan.refs.refs import ref_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +92,7 @@ def open_erasure(
     ctx: Context,
     predicate: Predicate,
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Open the erasure of the rows for which `predicate` is TRUE: one commit.
@@ -102,7 +101,7 @@ def open_erasure(
     that may hold such rows.
     """
     ctx = replace(ctx, branch=None)
-    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
     snapshot = loaded.snapshot
@@ -121,7 +120,7 @@ def open_erasure(
             next_step="Use another request id for another erasure",
             table=ctx.uri,
         )
-    # Contents of branches and tags get one of the same name when they are read (`plan.refs.refs.seen`).
+    # Contents of branches and tags get one of the same name when they are read (`plan.refs.refs.ref_view`).
     marker = replace(marker_of(ctx, loaded, predicate), id=erasure_id, erasure=erasure_id)
     erasure = Erasure(
         id=erasure_id,
@@ -134,18 +133,17 @@ def open_erasure(
     change = Change(
         operation="erase",
         request=request,
-        add_markers=(marker,),
-        deleted_rows=None,
         # In flight are writers that read the rows before: what they upload can no longer be committed.
-        edit=Edit(boundary_at_commit=True, erasures=(erasure,)),
+        updates=(AddMarkers((marker,)), MoveBoundary(None), OpenErasure(erasure)),
+        deleted_rows=None,
     )
     return expect_committed(ctx, commit(ctx, change, base=loaded))
 
 
 def _refuse_holds(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> None:
-    for name in holds(snapshot):
+    for name in legal_holds(snapshot):
         ref = snapshot.refs[name]
-        held = seen(snapshot, load_content(ctx, snapshot, ref))
+        held = ref_view(snapshot, load_content(ctx, snapshot, ref))
         state = load_entries(ctx, State(held))
         evidence = Evidence.of_snapshot(held)
         if any(may_match(predicate, evidence.of(f), f.rows) for f in state.files()):
@@ -162,7 +160,7 @@ def _refuse_dropped_columns(ctx: Context, snapshot: Snapshot, predicate: Predica
     nothing on that branch can tell its rows by them."""
     for name, ref in sorted(snapshot.refs.items()):
         schema_id = load_content(ctx, snapshot, ref).schema_id
-        if lacks_asked(predicate, schema_id, snapshot.schemas):
+        if lacks_columns_of(predicate, schema_id, snapshot.schemas):
             raise InvalidRequest(
                 f"{name!r} has dropped a column that the condition asks for",
                 next_step=f"Merge or drop {name!r} first, or name the rows by columns it still has",
@@ -176,7 +174,7 @@ def _refuse_dropped_columns(ctx: Context, snapshot: Snapshot, predicate: Predica
 def advance_erasures(
     ctx: Context,
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     max_bytes: int | None = None,
     deadline_seconds: float | None = None,
     memory_bytes: int | None = None,
@@ -210,7 +208,7 @@ def advance_erasures(
     return replace(total, erasures=erase_status(ctx, failures=failures, landing=""))
 
 
-def contents_to_clean(ctx: Context, main: Loaded) -> Iterator[tuple[Context, Loaded]]:
+def contents_to_clean(ctx: Context, main: LoadedTable) -> Iterator[tuple[Context, LoadedTable]]:
     """What erasures are to be carried out on: main, and what each branch and tag shows when it is its turn.
     A legal hold keeps a tag as it is; nothing open means nothing to clean."""
     if not main.snapshot.erasures:
@@ -228,10 +226,10 @@ def is_dropped(ctx: Context) -> bool:
     return ctx.branch is not None and ctx.branch not in read_main(ctx).snapshot.refs
 
 
-def _advance(ctx: Context, loaded: Loaded, budget: Budget, means: Means) -> AdvanceResult:
+def _advance(ctx: Context, loaded: LoadedTable, budget: Budget, means: Means) -> AdvanceResult:
     """The files of one content."""
 
-    def perform(now: Loaded, work: Work) -> Done:
+    def perform(now: LoadedTable, work: Work) -> Done:
         assert isinstance(work, FileWork)
         return carry_out_file(work.context(ctx), now, work, means=means)[1]
 
@@ -286,7 +284,7 @@ def plan_advance(state: State, only: frozenset[str]) -> Sequence[FileWork]:
 
 def erase_status(
     ctx: Context,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     *,
     failures: Mapping[str, str] | None = None,
     landing: str | None = None,
@@ -316,19 +314,19 @@ def erase_status(
 
 def _waiting(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     erasure: Erasure,
     prefix: str | None,
     failures: Mapping[str, str],
 ) -> Iterator[Waiting]:
     match erasure.phase:
         case phase if phase == REWRITE:
-            held = holds(loaded.snapshot)
+            held = legal_holds(loaded.snapshot)
             for name, each in each_content(ctx, loaded):
                 for key in (
                     unclean_files(each.state, [erasure])[erasure.id] if name not in held else ()
                 ):
-                    reason = failures.get(key, "it has to be rewritten" + on_ref(name))
+                    reason = failures.get(key, "it has to be rewritten" + ref_suffix(name))
                     yield Waiting("file", key, reason)
             for name in held:
                 yield Waiting("hold", name, "a legal hold keeps old versions")
@@ -344,5 +342,5 @@ def _waiting(
             yield Waiting("time", "collect_garbage", f"{who} may still be at work")
             for name, each in each_content(ctx, loaded):
                 for key in unclean_files(each.state, [erasure])[erasure.id]:
-                    reason = "a delete that came since has to be carried out" + on_ref(name)
+                    reason = "a delete that came since has to be carried out" + ref_suffix(name)
                     yield Waiting("file", key, failures.get(key, reason))

@@ -33,7 +33,7 @@ from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.multiset import Multiset
 from inlay.parquet.read.reader import READ_AHEAD_BYTES, Ahead
 from inlay.plan.feed.feed import NeedMore, Step, keeps_rows, plan_step
-from inlay.plan.feed.schema import told_schema
+from inlay.plan.feed.schema import reported_schema
 from inlay.plan.metadata.state import State
 from inlay.plan.refs.refs import held_versions
 
@@ -70,10 +70,10 @@ class Changes(ArrowStream):
         self._to = to
         self._since = since
         self._net = net
-        self._told = told_schema(to, since)
+        self._told = reported_schema(to, since)
         self._declared = Declared.of(current, self._told)
         self._columns = checked_columns(columns, self._told)
-        self._predicate, self._expression = row_filter(where, self._told)
+        self._where = row_filter(where, self._told, ctx.clock.now_us)
         self._read_ahead_bytes = read_ahead_bytes
         self._check()
 
@@ -82,7 +82,7 @@ class Changes(ArrowStream):
             raise InvalidRequest("only a feed that a table has made can be pickled")
         asked = {
             "columns": self._columns,
-            "where": self._predicate if self._expression is None else self._expression.expression,
+            "where": self._where.asked,
             "net": self._net,
             "read_ahead_bytes": self._read_ahead_bytes,
         }
@@ -127,7 +127,7 @@ class Changes(ArrowStream):
             self._since,
             self._to,
             schema=self._told,
-            predicate=self._predicate,
+            predicate=self._where.predicate,
             at_once=self._spans,
         )
 
@@ -144,7 +144,7 @@ class Changes(ArrowStream):
             schema=self._told,
             ids=tuple(ids[name] for name in self._columns),
             key=self._to.primary_key,
-            where=self._expression,
+            where=self._where.filter,
             ahead=Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel),
         )
 

@@ -16,13 +16,12 @@ import pyarrow.compute as pc
 from inlay.format.schema import Schema
 from inlay.ops.context import Context
 from inlay.parquet.arrow.conform import conform
-from inlay.parquet.arrow.expression import ExpressionFilter
 from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.arrow.multiset import Multiset, difference_in_order
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.read.deleted_rows import KeySet, key_set
 from inlay.parquet.read.reader import BATCH_ROWS, Ahead, Wanted, read_tasks
-from inlay.parquet.read.selection import subschema
+from inlay.parquet.read.selection import RowFilter, subschema
 from inlay.plan.feed.feed import FeedUnit, Step
 from inlay.plan.scan.scan import FileTask
 
@@ -50,7 +49,7 @@ class FeedRows:
     schema: Schema
     ids: tuple[int, ...]
     key: tuple[int, ...] = ()
-    where: ExpressionFilter | None = None
+    where: RowFilter | None = None
     ahead: Ahead = field(default_factory=Ahead)
 
     @property
@@ -130,7 +129,7 @@ class _StepReader:
     step: Step
     schema: Schema
     ids: tuple[int, ...]
-    where: ExpressionFilter | None = None
+    where: RowFilter | None = None
     ahead: Ahead = field(default_factory=Ahead)
 
     def rows(self) -> Iterator[tuple[int, pa.Table]]:

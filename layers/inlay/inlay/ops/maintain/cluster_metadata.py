@@ -13,8 +13,8 @@ from inlay.format.snapshot import Segment
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context
 from inlay.ops.maintain.units import Budget
-from inlay.ops.metadata.load import Loaded, load_pointer, load_segments
-from inlay.plan.change import Change, NeedSegments
+from inlay.ops.metadata.load import LoadedTable, load_pointer, load_segments
+from inlay.plan.change import Change, ClusterLeaves, NeedSegments
 from inlay.plan.metadata.overlap import deepest_overlap, would_part
 from inlay.plan.metadata.state import State
 
@@ -25,7 +25,7 @@ class MetadataResult:
     of the key, at most, and `loaded` the table afterwards. Where the files themselves lie over one another
     the depth stays: `compact.strategy` parts those."""
 
-    loaded: Loaded
+    loaded: LoadedTable
     steps: int = 0
     leaves: int = 0
     bytes: int = 0
@@ -33,7 +33,7 @@ class MetadataResult:
 
 
 def cluster_metadata(
-    ctx: Context, *, base: Loaded | None = None, budget: Budget | None = None
+    ctx: Context, *, base: LoadedTable | None = None, budget: Budget | None = None
 ) -> MetadataResult:
     """Take leaves where most overlap, sort their entries by key, commit; until few do, or the budget is
     used up: of it count `max_bytes`, of leaves read and written again, and the deadline, after which no
@@ -51,7 +51,9 @@ def cluster_metadata(
         loaded = replace(loaded, state=_with_leaves(ctx, loaded.state, taken))
         if not would_part(loaded.state, taken):
             return replace(result, loaded=loaded, depth=depth)
-        change = Change(operation="compact", recluster=frozenset(leaf.id for leaf in taken))
+        change = Change(
+            operation="compact", updates=(ClusterLeaves(frozenset(leaf.id for leaf in taken)),)
+        )
         outcome = commit(ctx, change, base=loaded)
         loaded = outcome.loaded
         if not isinstance(outcome, Committed):

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from inlay.errors import ConcurrentChange
 from inlay.format.properties import Properties
-from inlay.ops.commit.base import fresh_base
+from inlay.ops.commit.base import recent_base
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.maintain.cluster_metadata import cluster_metadata
@@ -31,7 +31,7 @@ from inlay.ops.maintain.rewrite import (
     table_wide,
 )
 from inlay.ops.maintain.units import Budget, Done, Failure, Work, run_units, with_entries
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.write.sort import in_order
 from inlay.parquet.write.writer import Layout, write_files
@@ -80,7 +80,7 @@ class CompactResult:
 def compact(
     ctx: Context,
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     max_bytes: int | None = None,
     deadline_seconds: float | None = None,
     memory_bytes: int | None = None,
@@ -96,7 +96,7 @@ def compact(
     the metadata is put in order.
     """
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
-    loaded = fresh_base(ctx, base)
+    loaded = recent_base(ctx, base)
     if not dry_run and _is_too_large(loaded, memory_bytes):
         return _hand_over(ctx, loaded, deadline)
     loaded = with_entries(ctx, loaded)
@@ -113,7 +113,7 @@ def compact(
     if target_bytes is not None:
         layout = replace(layout, target_file_bytes=target_bytes)
 
-    def perform(now: Loaded, work: Work) -> Done:
+    def perform(now: LoadedTable, work: Work) -> Done:
         assert isinstance(work, CompactionUnit)
         return carry_out(ctx, now, work, layout)
 
@@ -156,13 +156,13 @@ def compact(
     )
 
 
-def _is_too_large(loaded: Loaded, memory_bytes: int | None) -> bool:
+def _is_too_large(loaded: LoadedTable, memory_bytes: int | None) -> bool:
     """Whether the entries of all files, from which units are planned, would take too much memory."""
     needed = loaded.snapshot.totals.files * MEMORY_PER_FILE
     return memory_bytes is not None and needed > memory_bytes // 2
 
 
-def _hand_over(ctx: Context, loaded: Loaded, deadline: float | None) -> CompactResult:
+def _hand_over(ctx: Context, loaded: LoadedTable, deadline: float | None) -> CompactResult:
     """What can be done for a table whose files are too many to plan with: its metadata."""
     ordered = cluster_metadata(ctx, base=loaded, budget=Budget(deadline=deadline))
     last = ordered.loaded.snapshot
@@ -182,7 +182,7 @@ def unit_bytes_for(memory_bytes: int | None) -> int | None:
     return None if memory_bytes is None else memory_bytes // MEMORY_PER_BYTE
 
 
-def carry_out(ctx: Context, loaded: Loaded, unit: CompactionUnit, layout: Layout) -> Done:
+def carry_out(ctx: Context, loaded: LoadedTable, unit: CompactionUnit, layout: Layout) -> Done:
     """Write the outputs of one unit of a plan made on `loaded`; another process may do this."""
     wanted = set(unit.inputs)
     entries = [f for f in loaded.state.files() if f.key in wanted]

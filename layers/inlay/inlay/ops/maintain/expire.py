@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from inlay.errors import InvalidRequest, VersionNotFound
 from inlay.format.properties import Properties
-from inlay.ops.commit.base import fresh_base
+from inlay.ops.commit.base import recent_base
 from inlay.ops.commit.driver import Committed, commit, expect_committed
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_as_of
-from inlay.plan.change import Change, Edit
+from inlay.ops.metadata.load import LoadedTable, load_as_of
+from inlay.plan.change import Change, ExpireThrough
 from inlay.plan.maintain.retention import ExpiryPlan, plan_expiry
 
 DAY_US = 86_400_000_000
@@ -37,7 +37,7 @@ class ExpireResult:
 def expire(
     ctx: Context,
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     days: float | None = None,
     min_versions: int | None = None,
     dry_run: bool = False,
@@ -48,7 +48,7 @@ def expire(
         raise InvalidRequest(
             f"cannot keep versions for {str(days)[:50]!r} days", next_step="Give a number from 0"
         )
-    loaded = fresh_base(ctx, base)
+    loaded = recent_base(ctx, base)
     snapshot = loaded.snapshot
     properties = Properties(snapshot.properties)
     age_us = int((properties.number("history.days") if days is None else days) * DAY_US)
@@ -68,7 +68,7 @@ def expire(
         return ExpireResult(version=snapshot.version, oldest=snapshot.oldest_version)
     if dry_run:
         return _result(loaded, plan, commit_id=None)
-    change = Change(operation="expire", edit=Edit(expire_through=plan.through))
+    change = Change(operation="expire", updates=(ExpireThrough(plan.through),))
     outcome = expect_committed(ctx, commit(ctx, change, base=loaded))
     made = outcome.loaded.snapshot
     return _result(
@@ -76,7 +76,7 @@ def expire(
     )
 
 
-def _result(loaded: Loaded, plan: ExpiryPlan, *, commit_id: str | None) -> ExpireResult:
+def _result(loaded: LoadedTable, plan: ExpiryPlan, *, commit_id: str | None) -> ExpireResult:
     return ExpireResult(
         version=loaded.snapshot.version,
         commit_id=commit_id,
@@ -88,7 +88,7 @@ def _result(loaded: Loaded, plan: ExpiryPlan, *, commit_id: str | None) -> Expir
     )
 
 
-def _newest_before(ctx: Context, loaded: Loaded, time_us: int) -> int | None:
+def _newest_before(ctx: Context, loaded: LoadedTable, time_us: int) -> int | None:
     try:
         return load_as_of(ctx, loaded.snapshot, time_us).version
     except VersionNotFound:

@@ -18,7 +18,7 @@ from inlay.errors import UnsupportedFile
 from inlay.format.entry import Marker, RowGroups, Rows, Vector
 from inlay.ops.context import Clock, Context
 from inlay.ops.data.vectors import vector_markers
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.read.deleted_rows import load_vector
 from inlay.plan.scan.scan import FileTask
 from inlay.plan.surgery.positions import PositionMap
@@ -73,7 +73,7 @@ class Pace:
 
 
 def carried(
-    ctx: Context, loaded: Loaded, task: FileTask, positions: PositionMap, output: str
+    ctx: Context, loaded: LoadedTable, task: FileTask, positions: PositionMap, output: str
 ) -> Iterator[Marker]:
     """The deletes that name the file, as far as they still hit rows of `output`. They keep their ids and
     sequences: an erasure tells by those which are older than itself."""

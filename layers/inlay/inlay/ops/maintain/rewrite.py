@@ -22,7 +22,7 @@ from pyroaring import BitMap64
 from inlay.format.entry import DataFile
 from inlay.format.predicate import Predicate, field_ids
 from inlay.format.schema import Schema
-from inlay.ops.commit.base import fresh_base
+from inlay.ops.commit.base import recent_base
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.maintain.partial_surgery import BOUNDLESS, Means
@@ -38,12 +38,12 @@ from inlay.ops.maintain.units import (
     runs_alone,
     with_entries,
 )
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.read.selection import subschema, top_columns
 from inlay.parquet.surgery.assemble import WINDOW_BYTES
-from inlay.plan.change import Change
+from inlay.plan.change import Change, DropMarkers, PackMetadata
 from inlay.plan.maintain.compaction import idle_markers, live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
@@ -115,7 +115,7 @@ class FileWork:
 def rewrite(
     ctx: Context,
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     where: Predicate | None = None,
     max_bytes: int | None = None,
     deadline_seconds: float | None = None,
@@ -127,11 +127,11 @@ def rewrite(
     `where` is TRUE. Then drop the markers that can hit nothing any more. Files with a row group that does
     not fit `memory_bytes` are left, as failures."""
     check_strategy(strategy)
-    loaded = with_entries(ctx, fresh_base(ctx, base))
+    loaded = with_entries(ctx, recent_base(ctx, base))
     choices: list[tuple[str, Choice]] = []
     plan = partial(plan_rewrite, where=where)
 
-    def perform(now: Loaded, work: Work) -> Done:
+    def perform(now: LoadedTable, work: Work) -> Done:
         assert isinstance(work, FileWork)
         means = Means(budget.deadline, memory_bytes)
         own = work.context(ctx)
@@ -185,7 +185,8 @@ def drop_idle(ctx: Context, run: Run, operation: str, *, metadata: bool = False)
     idle = idle_markers(live_tasks(state, state.files(), markers).values(), markers, ())
     if not idle and not metadata:
         return
-    change = Change(operation=operation, drop_markers=idle, compact_metadata=metadata)
+    packed = (PackMetadata(),) if metadata else ()
+    change = Change(operation=operation, updates=(DropMarkers(idle), *packed))
     outcome = commit(ctx, change, base=run.loaded)
     if isinstance(outcome, Committed):
         run.committed(outcome)
@@ -220,7 +221,7 @@ def _result(run: Run, choices: Iterable[tuple[str, Choice]]) -> RewriteResult:
 
 def carry_out_file(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     work: FileWork,
     *,
     strategy: Strategy = "auto",
@@ -280,7 +281,7 @@ class _Remembered:
 
 def count_erased(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     entry: DataFile,
     task: FileTask | None,
     went: PositionMap | None = None,
@@ -290,7 +291,7 @@ def count_erased(
     come to. The columns that the erasures ask for are read once for all of them."""
     asked = [(e, e.predicate) for e in loaded.snapshot.erasures if e.predicate is not None]
     if task is None:
-        known = Evidence.of_snapshot(loaded.snapshot).sure(entry)
+        known = Evidence.of_snapshot(loaded.snapshot).trusted(entry)
         for erasure, predicate in asked:
             older = (entry.sequence or 0) < erasure.opened_version
             if older and entry.rows and all_match(predicate, known, entry.rows):
@@ -320,7 +321,7 @@ def count_erased(
 
 
 def _rows_of_any(
-    ctx: Context, loaded: Loaded, task: FileTask, predicates: Sequence[Predicate]
+    ctx: Context, loaded: LoadedTable, task: FileTask, predicates: Sequence[Predicate]
 ) -> Iterator[tuple[pa.RecordBatch, Schema, pa.Array]]:
     """The rows of a file for which one of the predicates is TRUE, hidden by deletes or not: the columns
     asked for, their schema, and positions."""

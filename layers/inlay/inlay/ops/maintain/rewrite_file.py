@@ -26,7 +26,7 @@ from inlay.ops.context import Context
 from inlay.ops.data.data_files import layout_of, target_of
 from inlay.ops.maintain.partial_surgery import BOUNDLESS, Means, Pace, carried
 from inlay.ops.maintain.units import Done
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.literals import positions_array, to_scalar
 from inlay.parquet.footer.arrow_metadata import parse_metadata
 from inlay.parquet.footer.footer import Footer, decode_footer, trailer
@@ -40,7 +40,7 @@ from inlay.parquet.surgery.surgery import Rewritten, plan_edit, rewrite_object
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Unit
 from inlay.plan.pruning.literals import any_of, texts_of
-from inlay.plan.pruning.partitions import carried_over
+from inlay.plan.pruning.partitions import partition_for_output
 from inlay.plan.scan.marker_scope import marker_predicate
 from inlay.plan.scan.scan import FileTask
 from inlay.plan.surgery.positions import PositionMap
@@ -53,7 +53,7 @@ _NO_TARGET = 1 << 62
 
 def rewrite_file(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     entry: DataFile,
     markers: Sequence[Marker],
     *,
@@ -109,7 +109,7 @@ def position_map(kept: BitMap, group_rows: Sequence[int]) -> PositionMap:
 
 def rewrite_task(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     task: FileTask,
     *,
     strategy: Strategy = "auto",
@@ -141,7 +141,7 @@ def rewrite_task(
             output = _as_a_whole(ctx, loaded, task, looked)
     snapshot = loaded.snapshot
     written_under = snapshot.schema_by_id(output.schema_id)
-    spec_id, partition = carried_over(entry, task.schema, written_under, snapshot.specs)
+    spec_id, partition = partition_for_output(entry, task.schema, written_under, snapshot.specs)
     assert whole or extra is None, "a delete is never half done"
     output = replace(
         output,
@@ -172,7 +172,7 @@ def rewrite_task(
 
 def look(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     task: FileTask,
     strategy: Strategy,
     extra: BitMap64 | None = None,
@@ -310,7 +310,7 @@ def _split_groups(kept: BitMap, group_rows: Sequence[int]) -> tuple[list[int], l
 
 
 def _by_surgery(
-    ctx: Context, loaded: Loaded, task: FileTask, looked: Looked, deadline: float | None
+    ctx: Context, loaded: LoadedTable, task: FileTask, looked: Looked, deadline: float | None
 ) -> tuple[DataFile, PositionMap, bool]:
     """Cut the touched row groups anew; everything else is copied by the store. The new file has the
     old one's physical schema, so its entry keeps the schema it was recorded under.
@@ -366,7 +366,7 @@ def _by_surgery(
     return entry, outcome.positions, not outcome.unfinished
 
 
-def _as_a_whole(ctx: Context, loaded: Loaded, task: FileTask, looked: Looked) -> DataFile:
+def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: Looked) -> DataFile:
     """Write the rows that stay as one new file, in the same order, under the current schema."""
     schema = loaded.snapshot.schema
     # Sorting again would break the position map; the rows come in the file's own order, and stay in its
@@ -403,7 +403,7 @@ def _kept_rows(
         yield rows.filter(pc.is_in(at, value_set=stays))
 
 
-def _restamped(loaded: Loaded, task: FileTask) -> Done:
+def _restamped(loaded: LoadedTable, task: FileTask) -> Done:
     """No row of the file is hit: its entry says so from now on, by its sequence. Its rows are no newer
     for that (the commit notes when they came)."""
     entry = replace(task.file, sequence=loaded.snapshot.version, data_change=False)
@@ -411,7 +411,7 @@ def _restamped(loaded: Loaded, task: FileTask) -> Done:
     return Done(unit=unit, method="restamp", read_bytes=entry.footer_size)
 
 
-def dropped(loaded: Loaded, entry: DataFile) -> Done:
+def dropped(loaded: LoadedTable, entry: DataFile) -> Done:
     """No row of the file is live."""
     unit = Unit((entry.key,), (), loaded.snapshot.version)
     return Done(unit=unit, method="drop", removed_rows=entry.rows)

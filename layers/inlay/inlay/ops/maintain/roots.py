@@ -10,23 +10,23 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from inlay.errors import ClocksDisagree, CorruptTable, ForeignArchives, SnapshotGone
 from inlay.format import keys
-from inlay.format.content import view
+from inlay.format.content import with_content
 from inlay.format.properties import is_published
 from inlay.format.snapshot import HeadObject, Segment, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import find_version, load_head, load_segments, read_main
 from inlay.ops.metadata.publication import Reached, reach
 from inlay.plan.change import NeedSegments
-from inlay.plan.maintain.retention import gone_through
+from inlay.plan.maintain.retention import expired_before
 from inlay.plan.maintain.roots import (
     GarbagePlan,
     Listed,
-    Reach,
-    Sighting,
+    ListingFacts,
+    Reachable,
     clock_fault,
-    named,
-    named_until,
     plan_garbage,
+    versions_named,
+    versions_named_until,
 )
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.refs.refs import heads
@@ -47,7 +47,7 @@ def list_objects(ctx: Context) -> Iterator[Listed]:
         yield Listed(info.key[len(prefix) :], info.size, info.modified_us)
 
 
-def check_deletable(ctx: Context, snapshot: Snapshot, seen: Sighting, margin_us: int) -> None:
+def check_deletable(ctx: Context, snapshot: Snapshot, seen: ListingFacts, margin_us: int) -> None:
     """Whether what a listing found may be deleted at all. `seen` was listed after `snapshot` was read.
 
     Not under a pointer that went back: what only the versions beyond it need would be garbage to it
@@ -70,7 +70,7 @@ def check_deletable(ctx: Context, snapshot: Snapshot, seen: Sighting, margin_us:
 def check_clocks(
     ctx: Context,
     snapshot: Snapshot,
-    seen: Sighting,
+    seen: ListingFacts,
     margin_us: int,
     *,
     now_us: int | None = None,
@@ -92,7 +92,7 @@ class Roots:
         self.gone_through = 0
         self.kept: set[int] = set()  # named by a ref, now or less than the grace ago
         self._held: frozenset[int] = frozenset()  # named by a ref now
-        self._reach = Reach()
+        self._reach = Reachable()
         self._contents = Contents()
         self._seen: set[int] = set()
         self._heads: set[str] = set()
@@ -104,11 +104,11 @@ class Roots:
     def add(self, state: State) -> None:
         """Make the current snapshot and all that it keeps roots."""
         current = state.snapshot
-        self._held = named(current)
+        self._held = versions_named(current)
         # Of a table that is not to be published any more, what was published is garbage.
         published = reach(self.ctx) if is_published(current.properties) else Reached()
         self._published = published.objects
-        self.gone_through = gone_through(current, before_us=self.since_us + 1)
+        self.gone_through = expired_before(current, before_us=self.since_us + 1)
         between = range(self.gone_through + 1, current.version)
         bearers: dict[HeadObject, Snapshot] = {}
         for snapshot in self._load(current, self._present(current, between)):
@@ -139,7 +139,7 @@ class Roots:
         def load(item: tuple[HeadObject, Snapshot]) -> Snapshot | None:
             head, bearer = item
             try:
-                return view(bearer, load_head(self.ctx, current, head))
+                return with_content(bearer, load_head(self.ctx, current, head))
             except (CorruptTable, SnapshotGone):
                 if bearer.version >= current.oldest_version:
                     raise
@@ -166,7 +166,7 @@ class Roots:
 
     def _take_next(self, snapshot: Snapshot) -> None:
         if self._newest is not None:
-            self.kept |= named_until(self._newest, snapshot, since_us=self.since_us)
+            self.kept |= versions_named_until(self._newest, snapshot, since_us=self.since_us)
         self._newest = snapshot
         self._take(snapshot)
 
@@ -194,7 +194,7 @@ class Roots:
         """Whoever gathers for longer than the grace may find that a version has expired since, and was
         collected: he is to begin anew. One that can be opened now must be there."""
         newest = read_main(self.ctx).snapshot
-        expired = version < newest.oldest_version and version not in named(newest)
+        expired = version < newest.oldest_version and version not in versions_named(newest)
         error = SnapshotGone if expired else CorruptTable
         what = "has expired since it was found to be needed" if expired else "is missing"
         return error(

@@ -17,11 +17,11 @@ from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from inlay.errors import InlayError, Kind, StaleUpload
-from inlay.ops.commit.driver import Committed, Conflicted, commit
+from inlay.errors import InlayError, Kind
+from inlay.ops.commit.driver import Committed, commit_or_skip
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
-from inlay.plan.change import Change, Unit
+from inlay.ops.metadata.load import LoadedTable, load_entries
+from inlay.plan.change import Change, DropMarkers, ReplaceFiles, Unit
 from inlay.plan.metadata.state import State
 
 # Input of the units of one commit: what a crash may cost again.
@@ -90,7 +90,7 @@ class Run:
     """What came of a run: `done` was committed, `left` units (that would read `left_bytes`) were not
     begun or not done with, `skipped` were given up because others kept changing their files."""
 
-    loaded: Loaded
+    loaded: LoadedTable
     done: list[Done] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     commits: int = 0
@@ -113,11 +113,11 @@ class Run:
 
 def run_units(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     *,
     operation: str,
     plan: Callable[[State, frozenset[str]], Sequence[Work]],
-    perform: Callable[[Loaded, Work], Done],
+    perform: Callable[[LoadedTable, Work], Done],
     idle: Callable[[State], tuple[str, ...]],
     budget: Budget,
 ) -> Run:
@@ -165,8 +165,8 @@ def run_units(
 
 def _at_once(
     ctx: Context,
-    loaded: Loaded,
-    perform: Callable[[Loaded, Work], Done],
+    loaded: LoadedTable,
+    perform: Callable[[LoadedTable, Work], Done],
     batch: list[Work],
     budget: Budget,
 ) -> Iterator[tuple[Work, Done | Failure]]:
@@ -203,7 +203,9 @@ def runs_alone(held_bytes: int) -> bool:
     return held_bytes > HELD_BYTES // 2
 
 
-def _try(perform: Callable[[Loaded, Work], Done], loaded: Loaded, work: Work) -> Done | Failure:
+def _try(
+    perform: Callable[[LoadedTable, Work], Done], loaded: LoadedTable, work: Work
+) -> Done | Failure:
     """A failure is noted and harms no other file."""
     try:
         return perform(loaded, work)
@@ -239,29 +241,24 @@ def _commit(
     writes = any(d.written_bytes for d in carried_out)
     change = Change(
         operation=operation,
-        units=tuple(d.unit for d in carried_out),
         uploaded_us=uploaded_us if writes else None,
-        drop_markers=idle(run.loaded.state),
         deleted_rows=0,
+        updates=(
+            ReplaceFiles(tuple(d.unit for d in carried_out)),
+            DropMarkers(idle(run.loaded.state)),
+        ),
     )
-    try:
-        outcome = commit(ctx, change, base=run.loaded)
-    except StaleUpload:
-        # An erasure was opened meanwhile: whatever was read before it must be read again.
-        ctx.clock.sleep(1.0)  # store times are whole seconds
-        run.loaded = with_entries(ctx, load_pointer(ctx, carried=run.loaded.state.contents))
-        run.skipped += len(carried_out)
-        return
-    skipped = () if isinstance(outcome, Conflicted) else outcome.skipped
+    # Skipped where an erasure was opened meanwhile: whatever was read before it must be read again.
+    outcome = commit_or_skip(ctx, change, base=run.loaded)
     if isinstance(outcome, Committed):
         run.committed(outcome)
-        run.done += [d for d in carried_out if d.unit not in skipped]
+        run.done += [d for d in carried_out if d.unit not in outcome.skipped]
+        run.skipped += len(outcome.skipped)
     else:
-        run.loaded = outcome.loaded
-    run.skipped += len(skipped)
-    run.loaded = with_entries(ctx, run.loaded)
+        run.skipped += len(carried_out)
+    run.loaded = with_entries(ctx, outcome.loaded)
 
 
-def with_entries(ctx: Context, loaded: Loaded) -> Loaded:
+def with_entries(ctx: Context, loaded: LoadedTable) -> LoadedTable:
     """`loaded` with every file and marker entry at hand."""
     return replace(loaded, state=load_entries(ctx, loaded.state))

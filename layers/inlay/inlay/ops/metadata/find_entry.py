@@ -28,12 +28,12 @@ FEW = 3
 
 def load_file(ctx: Context, state: State, key: str) -> State:
     """`state` with the entry of the file `key`, if it is live, and every marker."""
-    if key not in state.keys_at_hand() and len(state.missing_files()) > FEW:
+    if key not in state.loaded_file_keys() and len(state.missing_files()) > FEW:
         bounds: Predicate = TRUE
         with suppress(InlayError):
             bounds = And(tuple(_bounds(ctx, state.snapshot, key)))
         state = load_matching(ctx, state, bounds)
-    return load_entries(ctx, state, files=key not in state.keys_at_hand())
+    return load_entries(ctx, state, files=key not in state.loaded_file_keys())
 
 
 def _bounds(ctx: Context, snapshot: Snapshot, key: str) -> Iterator[Predicate]:

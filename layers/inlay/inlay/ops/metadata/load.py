@@ -7,7 +7,7 @@ carried along.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, assert_never
 
@@ -20,7 +20,7 @@ from inlay.errors import (
     VersionNotFound,
 )
 from inlay.format import keys
-from inlay.format.codec import Apart, decode_head, decode_schemas, decode_snapshot
+from inlay.format.codec import SchemaLoader, decode_head, decode_schemas, decode_snapshot
 from inlay.format.content import Content, content_of
 from inlay.format.entry_json import Types
 from inlay.format.leaves import decode_files, decode_ledger, decode_markers, decode_references
@@ -34,16 +34,16 @@ from inlay.format.snapshot import (
     Segment,
     Snapshot,
     Tier,
-    observed,
+    with_open_times,
 )
 from inlay.ops.context import Context
 from inlay.plan.change import Kind, NeedSegments
 from inlay.plan.metadata.references import head_fault, segment_fault
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.metadata.tree import open_tree
-from inlay.plan.pruning.evidence import sure_under
+from inlay.plan.pruning.evidence import trusted_under
 from inlay.plan.pruning.prune import may_match
-from inlay.plan.refs.refs import MAIN, held_versions, hidden, seen
+from inlay.plan.refs.refs import MAIN, held_versions, past_view, ref_view
 from inlay.storage.base import Missing, Refused
 
 T = TypeVar("T")
@@ -54,12 +54,14 @@ MAX_HOPS = 16
 # the ledger some 150 bytes. More is read again from the store when it is needed.
 CARRIED_ENTRIES = 32_768
 CARRIED_RECORDS = 262_144
+# Segments a plan asks for come in at most a few rounds: ledger, entries, merges.
+MAX_LOADS = 12
 # What a decoded content takes in memory, for each byte of its object.
 CONTENT_BYTES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedTable:
     """A state as read: `etag` and `raw` are the pointer's (of an archive: no swap is possible on it),
     `date_us` the store's clock at the last answer, `read_at` the local monotonic clock."""
 
@@ -91,30 +93,32 @@ class Loaded:
         return stored.boundary.time_us is None or any(e.time_us is None for e in stored.expired)
 
 
-def load_pointer(ctx: Context, *, carried: Contents | None = None) -> Loaded:
+def load_pointer(ctx: Context, *, carried: Contents | None = None) -> LoadedTable:
     """The current snapshot as this context sees it: one GET, and on a branch one more for its content,
     unless that is known. `carried` are segment contents known from earlier loads."""
     return on_branch(ctx, read_main(ctx), carried=carried)
 
 
-def read_main(ctx: Context) -> Loaded:
+def read_main(ctx: Context) -> LoadedTable:
     """The pointer as it is, whatever the context's branch; without contents of segments."""
     answer = ctx.store.get(ctx.key(keys.POINTER))
     if isinstance(answer, Missing | Refused):
         raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
     # What the pointer leaves open ("from now on") had surely landed by the time of this answer.
     found = decode_snapshot(answer.body, key=ctx.key(keys.POINTER), apart=schemas_of(ctx))
-    snapshot = observed(found, answer.date_us)
-    return Loaded(State(snapshot), answer.etag, answer.body, answer.date_us, ctx.clock.monotonic())
+    snapshot = with_open_times(found, answer.date_us)
+    return LoadedTable(
+        State(snapshot), answer.etag, answer.body, answer.date_us, ctx.clock.monotonic()
+    )
 
 
-def on_branch(ctx: Context, main: Loaded, *, carried: Contents | None = None) -> Loaded:
+def on_branch(ctx: Context, main: LoadedTable, *, carried: Contents | None = None) -> LoadedTable:
     """What `read_main` has read, with the content of the context's branch."""
     table = main.pointer
     if ctx.branch is None:
         return replace(main, state=State(table, retain(carried, table)), own=None)
     ref = find_ref(ctx, table, ctx.branch)
-    snapshot = seen(table, load_content(ctx, table, ref), ref.since)
+    snapshot = ref_view(table, load_content(ctx, table, ref), ref.since)
     return replace(main, state=State(snapshot, retain(carried, snapshot)), own=table)
 
 
@@ -160,7 +164,7 @@ def load_head(ctx: Context, table: Snapshot, head: HeadObject) -> Content:
     return found
 
 
-def schemas_of(ctx: Context) -> Apart:
+def schemas_of(ctx: Context) -> SchemaLoader:
     """Reads schemas that are kept apart: one GET for each object, none where it is known."""
 
     def load(found: SchemaObject) -> tuple[Schema, ...]:
@@ -229,8 +233,8 @@ def load_seen(ctx: Context, table: Snapshot, version: int) -> Snapshot:
     found = load_version(ctx, table, version)
     if ctx.branch is not None:
         ref = find_ref(ctx, found, ctx.branch)
-        found = seen(found, load_content(ctx, found, ref), ref.since)
-    return found if version == table.version else hidden(found, table)
+        found = ref_view(found, load_content(ctx, found, ref), ref.since)
+    return found if version == table.version else past_view(found, table)
 
 
 def load_as_of(ctx: Context, current: Snapshot, time_us: int) -> Snapshot:
@@ -322,16 +326,27 @@ def _missing_segment(ctx: Context, snapshot: Snapshot, key: str) -> InlayError:
     return CorruptTable(f"segment {key} is missing", table=ctx.uri, key=key)
 
 
+def resolve(
+    ctx: Context, state: State, ask: Callable[[State], T | NeedSegments]
+) -> tuple[State, T]:
+    """What `ask` answers, once the segments that it needs are at hand, and `state` with those."""
+    for _ in range(MAX_LOADS):
+        answer = ask(state)
+        if not isinstance(answer, NeedSegments):
+            return state, answer
+        state = load_segments(ctx, state, answer)
+    raise CorruptTable("planning asks for ever more segments", table=ctx.uri)
+
+
 def load_entries(ctx: Context, state: State, *, files: bool = True, markers: bool = True) -> State:
     """`state` with every entry at hand, of files, of markers or of both."""
-    while True:  # twice at most: nodes, then what they refer to
-        need = NeedSegments(
-            files=state.missing_files() if files else (),
-            markers=state.missing_markers() if markers else (),
+
+    def missing(state: State) -> NeedSegments | None:
+        return needed(
+            state.missing_files() if files else (), state.missing_markers() if markers else ()
         )
-        if not need.files and not need.markers:
-            return state
-        state = load_segments(ctx, state, need)
+
+    return resolve(ctx, state, missing)[0]
 
 
 def load_matching(
@@ -342,23 +357,27 @@ def load_matching(
 
     def wanted(segments: Sequence[Segment]) -> list[bool]:
         return [
-            may_match(predicate, sure_under(s) if by_rows else s.stats, s.rows) for s in segments
+            may_match(predicate, trusted_under(s) if by_rows else s.stats, s.rows) for s in segments
         ]
 
-    while True:
-        need = NeedSegments(state.missing_files(wanted), state.missing_markers())
-        if not need.files and not need.markers:
-            return state
-        state = load_segments(ctx, state, need)
+    def missing(state: State) -> NeedSegments | None:
+        return needed(state.missing_files(wanted), state.missing_markers())
+
+    return resolve(ctx, state, missing)[0]
 
 
 def load_ledger(ctx: Context, state: State) -> State:
     """`state` with every record of the ledger at hand."""
-    while True:
-        missing = state.missing_records()
-        if not missing:
-            return state
-        state = load_segments(ctx, state, NeedSegments(ledger=missing))
+    return resolve(ctx, state, lambda s: needed(ledger=s.missing_records()))[0]
+
+
+def needed(
+    files: tuple[Segment, ...] = (),
+    markers: tuple[Segment, ...] = (),
+    ledger: tuple[Segment, ...] = (),
+) -> NeedSegments | None:
+    """None when nothing is missing."""
+    return NeedSegments(files, markers, ledger) if files or markers or ledger else None
 
 
 def retain(contents: Contents | None, snapshot: Snapshot) -> Contents:

@@ -13,7 +13,7 @@ from inlay.errors import TableReplaced
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
-    Loaded,
+    LoadedTable,
     find_ref,
     load_content,
     load_seen,
@@ -22,7 +22,7 @@ from inlay.ops.metadata.load import (
     read_main,
 )
 from inlay.plan.metadata.state import State
-from inlay.plan.refs.refs import seen
+from inlay.plan.refs.refs import ref_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Pinned:
     at: int | None = None
     tag: str | None = None
 
-    def load(self) -> tuple[Loaded, Snapshot | None]:
+    def load(self) -> tuple[LoadedTable, Snapshot | None]:
         """The table as it was at `version`, and what is shown of it where that is in the past."""
         ctx = self.context
         main = read_main(ctx)
@@ -50,7 +50,7 @@ class Pinned:
         loaded = on_branch(ctx, main)
         if self.tag is not None:
             ref = find_ref(ctx, table, self.tag)
-            found = seen(table, load_content(ctx, table, ref))
+            found = ref_view(table, load_content(ctx, table, ref))
             return loaded, replace(found, version=ref.version)
         if self.at is not None:
             return loaded, load_seen(ctx, table, self.at)

@@ -12,7 +12,7 @@ from inlay.errors import CorruptTable
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot
 from inlay.format.keys import archive_version
-from inlay.format.snapshot import Snapshot, observed
+from inlay.format.snapshot import Snapshot, with_open_times
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import schemas_of
 from inlay.storage.base import Missing, Refused
@@ -50,7 +50,7 @@ def read_pointer(ctx: Context) -> Pointer | BrokenPointer:
     except CorruptTable as error:
         newest = newest_archive(ctx)
         return BrokenPointer(answer.etag, answer.body, error.message, newest, answer.date_us)
-    snapshot = observed(stored, answer.date_us)
+    snapshot = with_open_times(stored, answer.date_us)
     return Pointer(snapshot, answer.body, answer.etag, answer.date_us)
 
 

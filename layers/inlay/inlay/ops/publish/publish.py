@@ -63,7 +63,7 @@ from inlay.iceberg.schema import (
 )
 from inlay.ops.context import Context
 from inlay.ops.metadata.find_entry import load_file
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer, load_segments
+from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer, load_segments
 from inlay.ops.metadata.publication import (
     Found,
     load_publication,
@@ -214,6 +214,14 @@ def _format_version(snapshot: Snapshot) -> int:
     return {"v3": 3, "v2": 2}.get(chosen, 0)
 
 
+def is_published_whole(ctx: Context, snapshot: Snapshot) -> bool:
+    """Whether what is published is this snapshot, as its property says; False for a damaged pointer."""
+    try:
+        return _is_current(ctx, snapshot, load_publication(ctx).publication)
+    except CorruptTable:
+        return False
+
+
 def _is_current(ctx: Context, snapshot: Snapshot, publication: Publication | None) -> bool:
     return (
         publication is not None
@@ -260,7 +268,7 @@ class _Attempt:
     """The publication of one snapshot: what is taken over from the one before, and what is new."""
 
     ctx: Context
-    loaded: Loaded
+    loaded: LoadedTable
     previous: Publication | None
     look_into_files: bool
     files: int = 0
@@ -409,11 +417,11 @@ class _Attempt:
             for name in names:
                 self.state = load_file(self.ctx, self.state, name)
         elif names:
-            at_hand = self.state.keys_at_hand()
+            at_hand = self.state.loaded_file_keys()
             if any(n not in at_hand for n in names):
                 self.state = load_entries(self.ctx, self.state)
         wanted = set(names)
-        return {f.key: f for f in self.state.files_at_hand() if f.key in wanted}
+        return {f.key: f for f in self.state.loaded_files() if f.key in wanted}
 
     # -- what is written ----------------------------------------------------------------------
 

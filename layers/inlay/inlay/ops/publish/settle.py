@@ -17,19 +17,19 @@ from dataclasses import dataclass, replace
 
 from pyroaring import BitMap64
 
-from inlay.errors import StaleUpload, Unpublishable
+from inlay.errors import Unpublishable
 from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Vector
-from inlay.ops.commit.driver import Committed, Conflicted, commit
+from inlay.ops.commit.driver import Committed, commit_or_skip
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data.vectors import puffin_markers
 from inlay.ops.maintain.units import with_entries
-from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.read.describe import read_tail
 from inlay.parquet.read.reader import read_positions
 from inlay.parquet.surgery.stamp import stamp_object, stamped
-from inlay.plan.change import Change, Unit
+from inlay.plan.change import Change, DropMarkers, ReplaceFiles, Unit
 from inlay.plan.maintain.compaction import idle_markers, live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.scan.scan import FileTask
@@ -46,7 +46,7 @@ MAX_ROUNDS = 8
 class Settled:
     """`loaded` is the table afterwards."""
 
-    loaded: Loaded
+    loaded: LoadedTable
     commits: int = 0
     files: int = 0
 
@@ -59,7 +59,7 @@ def is_settled(markers: Collection[Marker]) -> bool:
 
 def settle(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     *,
     stamp: Collection[str] = (),
     again: Collection[str] = (),
@@ -79,23 +79,19 @@ def settle(
         units = tuple(_units(ctx, loaded, batch, stamp))
         change = Change(
             operation="rewrite",
-            units=units,
             uploaded_us=loaded.date_us if units else None,
-            drop_markers=idle or _unnamed(loaded.state),
             deleted_rows=0,
+            updates=(
+                ReplaceFiles(units),
+                DropMarkers(idle or _unnamed(loaded.state)),
+            ),
         )
-        try:
-            outcome = commit(ctx, change, base=loaded)
-        except StaleUpload:
-            ctx.clock.sleep(1.0)  # store times are whole seconds
-            loaded = load_pointer(ctx, carried=loaded.state.contents)
-            continue
-        skipped = () if isinstance(outcome, Conflicted) else outcome.skipped
+        outcome = commit_or_skip(ctx, change, base=loaded)
         loaded = outcome.loaded
         if isinstance(outcome, Committed):
             commits += 1
-            files += len(units) - len(skipped)
-            done = {key for u in units if u not in skipped for key in u.inputs}
+            files += len(units) - len(outcome.skipped)
+            done = {key for u in units if u not in outcome.skipped for key in u.inputs}
             stamp -= done
             again -= done
         elif not batch:
@@ -105,7 +101,7 @@ def settle(
     )
 
 
-def refuse_open_erasure(loaded: Loaded) -> None:
+def refuse_open_erasure(loaded: LoadedTable) -> None:
     for erasure in loaded.pointer.erasures:
         if erasure.predicate is not None:
             raise Unpublishable(
@@ -151,7 +147,7 @@ def _idle(state: State) -> tuple[str, ...]:
 
 
 def _units(
-    ctx: Context, loaded: Loaded, works: Sequence[_Work], stamp: Collection[str]
+    ctx: Context, loaded: LoadedTable, works: Sequence[_Work], stamp: Collection[str]
 ) -> Iterator[Unit]:
     version = loaded.snapshot.version
     outputs = dict(
@@ -198,7 +194,7 @@ def _rows(works: Sequence[_Work], key: str) -> int:
     return next(w.entry.rows for w in works if w.entry.key == key)
 
 
-def _deleted(ctx: Context, loaded: Loaded, task: FileTask) -> BitMap64:
+def _deleted(ctx: Context, loaded: LoadedTable, task: FileTask) -> BitMap64:
     """The positions of a file that any delete hits; reads the columns that deletes look at."""
     gone = BitMap64()
     gone.add_range(0, task.file.rows)
@@ -207,7 +203,7 @@ def _deleted(ctx: Context, loaded: Loaded, task: FileTask) -> BitMap64:
     return gone
 
 
-def _output(ctx: Context, loaded: Loaded, work: _Work) -> tuple[DataFile, PositionMap | None]:
+def _output(ctx: Context, loaded: LoadedTable, work: _Work) -> tuple[DataFile, PositionMap | None]:
     """A copy of a file with the field ids of the schema that it is recorded under."""
     entry = work.entry
     source = ctx.objects.source(entry.key, entry.size, entry.etag)

@@ -8,23 +8,27 @@ stream takes a scan: DuckDB, Polars, pandas, `pa.table`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inlay.errors import InvalidRequest
+from inlay.errors import InvalidRequest, a_type
 from inlay.format.entry import DataFile, Marker
+from inlay.format.expression import Condition
 from inlay.format.predicate import TRUE, Predicate
-from inlay.format.schema import Schema
+from inlay.format.schema import Schema, Struct
 from inlay.format.snapshot import Segment
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_segments
 from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.stream import ArrowStream
+from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.declared import Declared
+from inlay.parquet.arrow.evaluate import column_at
 from inlay.parquet.arrow.expression import ExpressionFilter
 from inlay.parquet.read.reader import (
     FILE_COLUMN,
@@ -34,7 +38,7 @@ from inlay.parquet.read.reader import (
     Wanted,
     read_tasks,
 )
-from inlay.parse import format_predicate, parse_predicate
+from inlay.parse import format_predicate, parse_condition
 from inlay.plan.change import NeedSegments
 from inlay.plan.metadata.state import State, live_files
 from inlay.plan.pruning.evidence import Evidence
@@ -80,7 +84,8 @@ class Scan(ArrowStream):
     """Rows of one snapshot, to be read once or many times.
 
     `state` is the snapshot; segments of it that are not loaded are, as far as they can match.
-    `columns` are top-level names (None: all), with `_file` and `_pos` for where a row is stored.
+    `columns` are names (None: all of the table's), or paths of structs' fields (`address.zip`, which is
+    then the column's name), with `_file` and `_pos` for where a row is stored.
     `where` is SQL text, a bound predicate or a pyarrow expression. Raises InvalidRequest for a column
     the table does not have and InvalidPredicate for a filter that does not fit.
     """
@@ -91,7 +96,7 @@ class Scan(ArrowStream):
         state: State,
         *,
         columns: Iterable[str] | None = None,
-        where: str | Predicate | pc.Expression | None = None,
+        where: str | Predicate | Condition | pc.Expression | None = None,
         limit: int | None = None,
         read_ahead_bytes: int = READ_AHEAD_BYTES,
         eager: bool = True,
@@ -106,11 +111,12 @@ class Scan(ArrowStream):
         self._schema = state.snapshot.schema
         self._declared = Declared.of(state.snapshot)
         self._evidence = Evidence.of_snapshot(state.snapshot)
-        self._columns = checked_columns(columns, self._schema, hidden=_HIDDEN)
+        self._columns = checked_columns(columns, self._schema, hidden=_HIDDEN, paths=True)
         self._limit = limit
         self._read_ahead_bytes = read_ahead_bytes
         self._eager = eager  # False: who reads may stop early, so reading ahead starts small
-        self._predicate, self._expression = row_filter(where, self._schema)
+        self._where = row_filter(where, self._schema, ctx.clock.now_us)
+        self._predicate, self._filter = self._where.predicate, self._where.filter
         self._plan: ScanPlan | None = None
         self._pinned = pinned
 
@@ -119,7 +125,7 @@ class Scan(ArrowStream):
             raise InvalidRequest("only a scan that a table has made can be pickled")
         asked = {
             "columns": self._columns,
-            "where": self._predicate if self._expression is None else self._expression.expression,
+            "where": self._where.asked,
             "limit": self._limit,
             "read_ahead_bytes": self._read_ahead_bytes,
         }
@@ -145,10 +151,10 @@ class Scan(ArrowStream):
             evidence=self._evidence,
         )
         found = replace(found, files=found.files + skipped, pruned=found.pruned + skipped)
-        if self._expression is None or not found.tasks:
+        if self._filter is None or not found.tasks:
             return found
         known = [(self._evidence.of(task.file), task.file.rows) for task in found.tasks]
-        may = self._expression.may_match(known)
+        may = self._filter.may_match(known)
         tasks = tuple(task for task, hit in zip(found.tasks, may, strict=True) if hit)
         return replace(found, tasks=tasks, pruned=found.pruned + may.count(False))
 
@@ -166,9 +172,9 @@ class Scan(ArrowStream):
         return [*files, *state.snapshot.files.inline], opened.left_out, list(state.markers())
 
     def _may_match(self, segments: Sequence[Segment]) -> Sequence[bool]:
-        if self._expression is not None:
-            known = [(self._evidence.under(s), s.rows) for s in segments]
-            return self._expression.may_match(known) if known else []
+        if isinstance(self._filter, ExpressionFilter):
+            known = [(self._evidence.of_reference(s), s.rows) for s in segments]
+            return self._filter.may_match(known) if known else []
         return [segment_may_match(s, self._predicate) for s in segments]
 
     def explain(self) -> Explained:
@@ -188,8 +194,10 @@ class Scan(ArrowStream):
         )
 
     def _where_text(self) -> str | None:
-        if self._expression is not None:
-            return str(self._expression.expression)
+        if isinstance(self._filter, ExpressionFilter):
+            return str(self._filter.expression)
+        if self._filter is not None:
+            return self._where.text
         return None if self._predicate == TRUE else format_predicate(self._predicate, self._schema)
 
     # -- rows ---------------------------------------------------------------------------------
@@ -197,17 +205,51 @@ class Scan(ArrowStream):
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
-        result = self._wanted.result
-        plain = pa.schema([result.field(name) for name in self._columns])
-        return self._declared.schema_of(plain)
+        result = self._declared.schema_of(self._wanted.result)
+        return pa.schema([self._place(name)[1](result) for name in self._columns])
+
+    def _place(self, name: str) -> tuple[str, Callable[[pa.Schema], pa.Field], tuple[int, ...]]:
+        """The column that an asked one is read from, its Arrow field, and where in a struct it is."""
+        if self._schema.column(name) is not None or name in _HIDDEN:
+            return name, lambda schema: schema.field(name), ()
+        first, *path = name.split(".")
+
+        def field_in(schema: pa.Schema) -> pa.Field:
+            found = schema.field(first)
+            nullable = found.nullable
+            for part in path:
+                found = found.type.field(part)
+                nullable = nullable or found.nullable
+            return found.with_name(name).with_nullable(nullable)
+
+        places: list[int] = []
+        kind = self._schema.column(first)
+        for part in path:
+            assert kind is not None and isinstance(kind.type, Struct)
+            names = [child.name for child in kind.type.fields]
+            places.append(names.index(part))
+            kind = kind.type.fields[places[-1]]
+        return first, field_in, tuple(places)
+
+    def _picked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns asked for, of a batch of the columns that were read."""
+        if all(not self._place(name)[2] for name in self._columns):
+            return batch.select(self._columns)
+        arrays, fields = [], []
+        for name in self._columns:
+            source, field_in, places = self._place(name)
+            arrays.append(column_at((batch.schema.get_field_index(source), *places), batch))
+            fields.append(field_in(batch.schema))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     @property
     def _wanted(self) -> Wanted:
         ids = {f.name: f.id for f in self._schema.fields}
+        sources = dict.fromkeys(self._place(name)[0] for name in self._columns)
         return Wanted(
             schema=self._schema,
-            columns=tuple(ids[name] for name in self._columns if name in ids),
-            where=self._expression,
+            columns=tuple(ids[name] for name in sources if name in ids),
+            where=self._filter,
             position=POSITION_COLUMN in self._columns and POSITION_COLUMN not in ids,
             file=FILE_COLUMN in self._columns and FILE_COLUMN not in ids,
         )
@@ -223,10 +265,10 @@ class Scan(ArrowStream):
         try:
             for batch in reading:
                 if left is not None and batch.num_rows >= left:
-                    yield batch.slice(0, left).select(self._columns)
+                    yield self._picked(batch.slice(0, left))
                     return
                 left = None if left is None else left - batch.num_rows
-                yield batch.select(self._columns)
+                yield self._picked(batch)
         finally:
             reading.close()
 
@@ -241,7 +283,7 @@ class Scan(ArrowStream):
 
     def _tasks(self) -> Sequence[FileTask]:
         """The plan's tasks, cut where whole files alone give as many rows as are wanted."""
-        if self._limit is None or self._expression is not None:
+        if self._limit is None or self._filter is not None:
             return self.plan.tasks
         sure = 0
         for n, task in enumerate(self.plan.tasks):
@@ -255,7 +297,7 @@ class Scan(ArrowStream):
         reading only the columns these look at."""
         tasks = self.plan.tasks
         judged: Sequence[FileTask]
-        if self._expression is not None:
+        if self._filter is not None:
             judged = tasks
         else:
             judged = [task for task in tasks if not task.whole]
@@ -276,39 +318,73 @@ def _of_pinned(pinned: Pinned, asked: dict[str, Any]) -> Scan:
     return Scan(pinned.context, state, **asked, pinned=pinned)
 
 
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What is asked of rows: a predicate and, where one does not say it all, a filter. `asked` is
+    what was given, in a form that asks the same of another process at another time."""
+
+    predicate: Predicate
+    filter: ExpressionFilter | CalculatedFilter | None
+    asked: Predicate | Condition | pc.Expression
+    text: str = ""
+
+
 def row_filter(
-    where: str | Predicate | pc.Expression | None, schema: Schema
-) -> tuple[Predicate, ExpressionFilter | None]:
-    """What `where` asks of rows: a predicate, and an expression of pyarrow's where it is one."""
+    where: str | Predicate | Condition | pc.Expression | None,
+    schema: Schema,
+    now: Callable[[], int],
+) -> Where:
+    """What `where` asks of rows; `now` is the clock of `now()`."""
     if where is None:
-        return TRUE, None
+        return Where(TRUE, None, TRUE)
     if isinstance(where, str):
-        return parse_predicate(where, schema), None
+        where = parse_condition(where, schema, now=now)
+    if isinstance(where, Condition):
+        calculated = where.calculated
+        found = None if calculated is None else CalculatedFilter(calculated)
+        return Where(where.predicate, found, where, where.text)
     if isinstance(where, pc.Expression):
         expression = ExpressionFilter(where, schema)
         expression.check()
-        return TRUE, expression
+        return Where(TRUE, expression, where)
     if isinstance(where, Predicate):
-        return where, None
+        return Where(where, None, where)
     raise InvalidRequest(
-        f"where cannot be a {type(where).__name__}",
+        f"where cannot be {a_type(where)}",
         next_step="Give SQL text or a pyarrow expression",
     )
 
 
+def _near(name: str, schema: Schema) -> str:
+    known = [".".join(path) for path, _ in schema.walk()]
+    near = get_close_matches(name[:80], known, n=1)
+    return f"Did you mean {near[0]!r}?" if near else ""
+
+
+def _is_field(name: object, schema: Schema) -> bool:
+    return isinstance(name, str) and schema.resolve(tuple(name.split("."))) is not None
+
+
 def checked_columns(
-    columns: Iterable[str] | None, schema: Schema, *, hidden: Sequence[str] = ()
+    columns: Iterable[str] | None,
+    schema: Schema,
+    *,
+    hidden: Sequence[str] = (),
+    paths: bool = False,
 ) -> tuple[str, ...]:
-    """The columns asked for, by name (None: all of the table's); `hidden` ones can be asked for too."""
+    """The columns asked for, by name (None: all of the table's); `hidden` ones can be asked for too, and
+    fields of structs where `paths` says so."""
     if columns is None:
         return schema.names
     if isinstance(columns, str):
         raise InvalidRequest("columns is one text", next_step=f"Give a list: [{columns!r}]")
     if not isinstance(columns, Iterable):
-        raise InvalidRequest(f"columns cannot be a {type(columns).__name__}")
+        raise InvalidRequest(f"columns cannot be {a_type(columns)}")
     asked = tuple(columns)
     unknown = [name for name in asked if name not in (*schema.names, *hidden)]
-    if unknown and isinstance(unknown[0], str) and schema.resolve(tuple(unknown[0].split("."))):
+    if paths:
+        unknown = [name for name in unknown if not _is_field(name, schema)]
+    if unknown and _is_field(unknown[0], schema):
         raise InvalidRequest(
             f"{unknown[0][:100]!r} is a field of a struct: whole columns can be asked for",
             next_step=f"Ask for {unknown[0].partition('.')[0]!r}, and take the field from it",
@@ -316,7 +392,7 @@ def checked_columns(
     if unknown:
         raise InvalidRequest(
             f"the table has no column {str(unknown[0])[:100]!r}",
-            next_step=f"It has: {', '.join(schema.names)[:500]}",
+            next_step=_near(str(unknown[0]), schema) or f"It has: {', '.join(schema.names)[:500]}",
         )
     if not asked:
         raise InvalidRequest(

@@ -17,12 +17,11 @@ from inlay.errors import InvalidRequest, MergeConflict
 from inlay.format.content import content_of
 from inlay.format.entry import DataFile, Marker
 from inlay.format.snapshot import Ref, Snapshot
-from inlay.ops.commit.driver import Committed, Skipped
-from inlay.ops.commit.retry import commit_planned
+from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.metadata.load import (
-    Loaded,
+    LoadedTable,
     find_ref,
     load_content,
     load_entries,
@@ -31,10 +30,28 @@ from inlay.ops.metadata.load import (
 )
 from inlay.ops.refs.restore import EVEN
 from inlay.parquet.read.reader import read_positions
-from inlay.plan.change import Change, Conflict, Edit, Request
+from inlay.plan.change import (
+    AddFiles,
+    AddMarkers,
+    Change,
+    Conflict,
+    RemoveFiles,
+    ReplaceContent,
+    Request,
+    Retained,
+    SameMain,
+    SetRefs,
+    TakeLayout,
+)
 from inlay.plan.metadata.state import State
-from inlay.plan.refs.merge import MergePlan, contest, merged_shape, misfit, plan_merge
-from inlay.plan.refs.refs import seen
+from inlay.plan.refs.merge import (
+    MergePlan,
+    contested_conflict,
+    layout_conflict,
+    merged_layout,
+    plan_merge,
+)
+from inlay.plan.refs.refs import ref_view
 from inlay.plan.scan.scan import FileTask
 
 # Not "merge": that is what a merge of rows by key is called in the history.
@@ -59,7 +76,7 @@ def _into_main(
     main = replace(ctx, branch=None)
     positions = _Positions(main)
 
-    def plan(loaded: Loaded) -> Change | None:
+    def plan(loaded: LoadedTable) -> Change | None:
         table = loaded.snapshot
         ref = _mergeable(ctx, table, name)
         if ref.head is None and ref.version == ref.base:
@@ -93,29 +110,26 @@ def _mergeable(ctx: Context, table: Snapshot, name: str) -> Ref:
 
 
 def _forward(ctx: Context, table: Snapshot, name: str, ref: Ref) -> Change:
-    edit = Edit(
-        content=load_content(ctx, table, ref),
-        source=ref,
-        refs={name: EVEN},
-        refs_were={name: ref},
-        changed_was=table.changed,
+    return Change(
+        operation=FAST_FORWARD,
+        updates=(ReplaceContent(load_content(ctx, table, ref)), SetRefs({name: EVEN}, {name: ref})),
+        requires=(Retained(ref), SameMain(table.changed)),
     )
-    return Change(operation=FAST_FORWARD, edit=edit)
 
 
-def _merge(ctx: Context, loaded: Loaded, name: str, ref: Ref, positions: _Positions) -> Change:
+def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _Positions) -> Change:
     table = loaded.snapshot
     loaded = replace(loaded, state=load_entries(ctx, loaded.state))
-    branch = State(seen(table, load_content(ctx, table, ref), ref.since), loaded.state.contents)
+    branch = State(ref_view(table, load_content(ctx, table, ref), ref.since), loaded.state.contents)
     branch = load_entries(ctx, branch)
     base = load_entries(ctx, State(load_version(ctx, table, ref.base), branch.contents))
-    shape = merged_shape(table, branch.snapshot, base.snapshot)
+    shape = merged_layout(table, branch.snapshot, base.snapshot)
     plan = plan_merge(loaded.state, branch, base, fork=ref.base)
     for found in (shape, plan):
         if isinstance(found, Conflict):
             raise _refused(ctx, name, found)
     assert isinstance(plan, MergePlan) and isinstance(shape, Snapshot)
-    unfit = misfit(shape, plan, loaded.state, base)
+    unfit = layout_conflict(shape, plan, loaded.state, base)
     if unfit is not None:
         raise _refused(ctx, name, unfit)
     on_main = [f.key for f in loaded.state.files()]
@@ -123,7 +137,7 @@ def _merge(ctx: Context, loaded: Loaded, name: str, ref: Ref, positions: _Positi
         # Main's deletes are bound to main's columns, the branch's to the branch's.
         schema = table if task.file.key in on_main else branch.snapshot
         if positions.of([task], schema):
-            raise _refused(ctx, name, contest(task.file, on_main))
+            raise _refused(ctx, name, contested_conflict(task.file, on_main))
     deleted = positions.of([*plan.added, *plan.marked], branch.snapshot)
     brought = [t.file for t in plan.added if len(deleted.get(t.file.key, ())) < t.file.rows]
     emptied = {t.file.key for t in plan.marked if len(deleted.get(t.file.key, ())) == t.file.rows}
@@ -134,24 +148,24 @@ def _merge(ctx: Context, loaded: Loaded, name: str, ref: Ref, positions: _Positi
         if key in keys or (key not in emptied and key in on_main)
     }
     vectors: Sequence[Marker] = tuple(vector_markers(ctx, loaded, marked))
+    # They are new to main, whatever they were on the branch.
+    added = (
+        replace(f, sequence=None, arrived=None, origin=_origin(f), data_change=True)
+        for f in brought
+    )
     return Change(
         operation=MERGE,
-        # They are new to main, whatever they were on the branch.
-        add=tuple(
-            replace(f, sequence=None, arrived=None, origin=_origin(f), data_change=True)
-            for f in brought
+        updates=(
+            AddFiles(tuple(added)),
+            AddMarkers((*vectors, *(m for m in plan.erasing if m.file in keys))),
+            RemoveFiles((*plan.removed, *sorted(emptied))),
+            SetRefs({name: EVEN}, {name: ref}),
+            *(() if shape is table else (TakeLayout(content_of(shape)),)),
         ),
-        add_markers=(*vectors, *(m for m in plan.erasing if m.file in keys)),
-        remove=(*plan.removed, *sorted(emptied)),
+        requires=(SameMain(table.changed),),
         # The files themselves are kept by the ref, which must be what it was.
         uploaded_us=loaded.date_us if any(m.object_key for m in vectors) else None,
         deleted_rows=None,
-        edit=Edit(
-            refs={name: EVEN},
-            refs_were={name: ref},
-            changed_was=table.changed,
-            shape=None if shape is table else content_of(shape),
-        ),
     )
 
 

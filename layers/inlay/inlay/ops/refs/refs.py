@@ -13,19 +13,18 @@ import pyarrow as pa
 
 from inlay.errors import InvalidRequest, RefExists, RefHeld, VersionNotFound
 from inlay.format.snapshot import MAX_REFS, Ref, Snapshot
-from inlay.ops.commit.driver import Committed, Skipped
-from inlay.ops.commit.retry import commit_planned
+from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
-    Loaded,
+    LoadedTable,
     find_ref,
     load_content,
     load_entries,
     load_pointer,
     on_branch,
 )
-from inlay.plan.change import THIS_VERSION, Change, Edit
-from inlay.plan.pruning.added_columns import lacks_asked
+from inlay.plan.change import THIS_VERSION, Change, Retained, SetRefs
+from inlay.plan.pruning.added_columns import lacks_columns_of
 from inlay.plan.refs.refs import MAIN, check_name, is_retained
 
 
@@ -48,7 +47,7 @@ def branch(ctx: Context, name: str, source: Ref) -> Committed | Skipped:
 def _create(ctx: Context, name: str, source: Ref, made: Ref) -> Committed | Skipped:
     check_name(name)
 
-    def edit(table: Snapshot) -> Edit | None:
+    def change(table: Snapshot) -> Change | None:
         there = table.refs.get(name)
         if there is not None:
             if replace(there, since=made.since) == made:
@@ -61,28 +60,29 @@ def _create(ctx: Context, name: str, source: Ref, made: Ref) -> Committed | Skip
                 table=ctx.uri,
             )
         check_retained(ctx, table, source)
-        return Edit(refs={name: made}, refs_were={name: None}, source=source)
+        update = SetRefs({name: made}, {name: None})
+        return Change(operation=made.kind, updates=(update,), requires=(Retained(source),))
 
-    return edit_refs(ctx, made.kind, edit)
+    return edit_refs(ctx, change)
 
 
 def drop(ctx: Context, name: str) -> Committed | Skipped:
     """Forget a tag or branch. What only it kept can be read by nobody who opens the table from now on,
     and is garbage after the grace. Raises `RefNotFound`, `RefHeld`."""
 
-    def edit(table: Snapshot) -> Edit:
+    def change(table: Snapshot) -> Change:
         there = find_ref(ctx, table, name)
         if there.hold:
             raise RefHeld(f"{name!r} is under a legal hold", table=ctx.uri, version=there.version)
-        return Edit(refs={name: None}, refs_were={name: there})
+        return Change(operation="drop_ref", updates=(SetRefs({name: None}, {name: there}),))
 
-    return edit_refs(ctx, "drop_ref", edit)
+    return edit_refs(ctx, change)
 
 
 def set_hold(ctx: Context, name: str, hold: bool) -> Committed | Skipped:
     """Put a tag under a legal hold, or lift it."""
 
-    def edit(table: Snapshot) -> Edit | None:
+    def change(table: Snapshot) -> Change | None:
         there = find_ref(ctx, table, name)
         if there.kind != "tag":
             raise InvalidRequest(
@@ -92,22 +92,16 @@ def set_hold(ctx: Context, name: str, hold: bool) -> Committed | Skipped:
             )
         if there.hold == hold:
             return None
-        return Edit(refs={name: replace(there, hold=hold)}, refs_were={name: there})
+        update = SetRefs({name: replace(there, hold=hold)}, {name: there})
+        return Change(operation="set_hold", updates=(update,))
 
-    return edit_refs(ctx, "set_hold", edit)
+    return edit_refs(ctx, change)
 
 
-def edit_refs(
-    ctx: Context, operation: str, edit_of: Callable[[Snapshot], Edit | None]
-) -> Committed | Skipped:
-    """Commit what `edit_of` says of the table as it is then; None is nothing to do."""
+def edit_refs(ctx: Context, change_of: Callable[[Snapshot], Change | None]) -> Committed | Skipped:
+    """Commit what `change_of` says of the table as it is then; None is nothing to do."""
     main = replace(ctx, branch=None)
-
-    def plan(loaded: Loaded) -> Change | None:
-        edit = edit_of(loaded.pointer)
-        return None if edit is None else Change(operation=operation, edit=edit)
-
-    return commit_planned(main, load_pointer(main), plan)
+    return commit_planned(main, load_pointer(main), lambda loaded: change_of(loaded.pointer))
 
 
 def check_retained(ctx: Context, table: Snapshot, source: Ref) -> None:
@@ -135,7 +129,7 @@ def source_of(ctx: Context, table: Snapshot, at: int | str) -> Ref:
     ref = Ref(kind="tag", version=version)
     asked = [e.predicate for e in table.erasures if e.predicate is not None]
     schema_id = load_content(ctx, table, ref).schema_id if asked else 0
-    if any(lacks_asked(predicate, schema_id, table.schemas) for predicate in asked):
+    if any(lacks_columns_of(predicate, schema_id, table.schemas) for predicate in asked):
         raise InvalidRequest(
             f"version {version} of {ctx.uri} lacks a column that an open erasure asks for",
             next_step="Wait for the erasure to end (`inlay erase-status`)",
@@ -145,7 +139,7 @@ def source_of(ctx: Context, table: Snapshot, at: int | str) -> Ref:
     return ref
 
 
-def each_content(ctx: Context, main: Loaded) -> Iterator[tuple[str | None, Loaded]]:
+def each_content(ctx: Context, main: LoadedTable) -> Iterator[tuple[str | None, LoadedTable]]:
     """Main (None), and what each ref shows, by name; with all entries."""
     yield None, replace(main, state=load_entries(ctx, main.state))
     for name in sorted(main.snapshot.refs):

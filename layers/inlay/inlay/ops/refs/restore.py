@@ -14,7 +14,7 @@ from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import find_ref, load_content
 from inlay.ops.refs.refs import check_retained, edit_refs
-from inlay.plan.change import THIS_VERSION, Edit
+from inlay.plan.change import THIS_VERSION, Change, ReplaceContent, Retained, SetRefs
 
 RESTORE = "restore"
 EVEN = Ref(kind="branch", version=THIS_VERSION, base=THIS_VERSION, since=THIS_VERSION)
@@ -26,7 +26,7 @@ def restore(ctx: Context, source: Ref, *, name: str | None = None) -> Committed 
     if ctx.branch is not None:
         return _restore_branch(ctx, ctx.branch, source)
 
-    def edit(table: Snapshot) -> Edit:
+    def change(table: Snapshot) -> Change:
         check_retained(ctx, table, source)
         refs: dict[str, Ref] = {}
         if source.head is not None:
@@ -34,26 +34,28 @@ def restore(ctx: Context, source: Ref, *, name: str | None = None) -> Committed 
             refs = {n: replace(r, base=0) for n, r in table.refs.items() if r.base}
         if name is not None and table.refs.get(name) == source and source.kind == "branch":
             refs[name] = EVEN
-        return Edit(
-            content=load_content(replace(ctx, branch=None), table, source),
-            source=source,
-            refs=refs,
-            refs_were={n: table.refs[n] for n in refs},
+        content = load_content(replace(ctx, branch=None), table, source)
+        were = {n: table.refs[n] for n in refs}
+        return Change(
+            operation=RESTORE,
+            updates=(ReplaceContent(content), SetRefs(refs, were)),
+            requires=(Retained(source),),
         )
 
-    return edit_refs(ctx, RESTORE, edit)
+    return edit_refs(ctx, change)
 
 
 def _restore_branch(ctx: Context, branch: str, source: Ref) -> Committed | Skipped:
     """A branch is a name: it is made to stand for what it is to be, as if it began there."""
 
-    def edit(table: Snapshot) -> Edit:
+    def change(table: Snapshot) -> Change:
         there = find_ref(ctx, table, branch)
         check_retained(ctx, table, source)
         base = source.version if source.head is None else 0
         new = replace(
             there, version=source.version, head=source.head, base=base, since=THIS_VERSION
         )
-        return Edit(refs={branch: new}, refs_were={branch: there}, source=source)
+        update = SetRefs({branch: new}, {branch: there})
+        return Change(operation=RESTORE, updates=(update,), requires=(Retained(source),))
 
-    return edit_refs(ctx, RESTORE, edit)
+    return edit_refs(ctx, change)

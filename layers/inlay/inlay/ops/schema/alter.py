@@ -15,16 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
+from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch, a_type
 from inlay.format.entry import DataFile
 from inlay.format.properties import Properties
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
-from inlay.ops.commit.base import fresh_base
-from inlay.ops.commit.driver import Committed, Skipped
-from inlay.ops.commit.idempotency import already_applied
-from inlay.ops.commit.retry import MAX_PLANS, commit_planned
+from inlay.ops.commit.base import already_applied, recent_base
+from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded, load_entries, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.parquet.arrow.declared import declarations
 from inlay.parquet.arrow.types import (
     is_list,
@@ -34,18 +32,19 @@ from inlay.parquet.arrow.types import (
     to_physical,
 )
 from inlay.parquet.read.reader import Wanted, read_file
-from inlay.plan.change import Change, Edit, Request, SchemaEdit
+from inlay.plan.change import AlterSchema, Change, Request
 from inlay.plan.scan.scan import FileTask
 from inlay.plan.schema_conflicts import (
+    check_evolution,
     evolved,
+    fields_of_shorter_range,
     is_evolved,
-    looks_at,
-    objection,
-    shrinking,
-    unreadable,
+    needed_entries,
+    why_unreadable,
 )
 from inlay.plan.schema_evolution import Evolution, Path, spell
 
+MAX_COMMENT = 1_000
 # A field that data brings, and what Arrow says of it and within it.
 _New = tuple[Field, tuple[tuple[Path, str], ...]]
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
@@ -55,17 +54,17 @@ def alter(
     ctx: Context,
     evolution: Evolution,
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Commit the schema that `evolution` makes of that of `base`. Raises `InvalidRequest` where the
     format or the table speaks against it, `ConcurrentChange` when the schema is another one by now."""
-    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
-    edit = SchemaEdit(loaded.snapshot.schema_id, evolution)
+    edit = AlterSchema(loaded.snapshot.schema_id, evolution)
 
-    def plan(now: Loaded) -> Change:
+    def plan(now: LoadedTable) -> Change:
         nonlocal edit
         if is_evolved(now.snapshot, edit):
             pass  # nothing is left to do, whoever did it
@@ -78,30 +77,32 @@ def alter(
             )
         else:
             edit = _checked(ctx, now, edit)
-        return Change(operation="alter", request=request, edit=Edit(schema=edit))
+        return Change(operation="alter", request=request, updates=(edit,))
 
     return commit_planned(ctx, loaded, plan)
 
 
-def _checked(ctx: Context, loaded: Loaded, edit: SchemaEdit) -> SchemaEdit:
+def _checked(ctx: Context, loaded: LoadedTable, edit: AlterSchema) -> AlterSchema:
     """The edit, once nothing in this base is against it."""
     snapshot = loaded.snapshot
-    files, markers = looks_at(snapshot, edit)
+    files, markers = needed_entries(snapshot, edit)
     state = load_entries(ctx, loaded.state, files=files, markers=markers)
     loaded = replace(loaded, state=state)
     if files:
         after = evolved(snapshot, edit)
         edit = replace(edit, proven=edit.proven | _proven(ctx, loaded, after, edit.proven))
-    objection(loaded.state, edit)
+    check_evolution(loaded.state, edit)
     return edit
 
 
-def _proven(ctx: Context, loaded: Loaded, after: Schema, known: frozenset[str]) -> frozenset[str]:
+def _proven(
+    ctx: Context, loaded: LoadedTable, after: Schema, known: frozenset[str]
+) -> frozenset[str]:
     """Files whose values all fit `after`, where statistics alone do not say so: they are read. Deleted
     rows as well, for readers convert before they drop."""
     snapshot = loaded.snapshot
     schemas = {s.id: s for s in snapshot.schemas}
-    shrunk = shrinking(snapshot.schema, after)
+    shrunk = fields_of_shorter_range(snapshot.schema, after)
 
     def fits(entry: DataFile) -> bool:
         recorded = schemas[entry.schema_id]
@@ -121,7 +122,7 @@ def _proven(ctx: Context, loaded: Loaded, after: Schema, known: frozenset[str]) 
         entry
         for entry in loaded.state.files()
         if entry.key not in known
-        and unreadable(entry, schemas[entry.schema_id], after, only=shrunk)
+        and why_unreadable(entry, schemas[entry.schema_id], after, only=shrunk)
     ]
     return frozenset(entry.key for entry in unsure if fits(entry))
 
@@ -139,6 +140,8 @@ def evolution_of(
     optional: Sequence[str] = (),
     order: Sequence[str] = (),
     defaults: Mapping[str, Any] | None = None,
+    comment: Mapping[str, str] | None = None,
+    primary_key: Sequence[str] | None = None,
 ) -> Evolution:
     """Names, Arrow types and Python values as an `Evolution` of `schema`. Raises `InvalidRequest`,
     `UnsupportedType`."""
@@ -177,6 +180,11 @@ def evolution_of(
         optional=_paths(optional, "optional", schema),
         add=tuple(added),
         order=_paths(order, "order", schema),
+        comment=tuple(
+            (parse_path(name, schema), _comment(name, text))
+            for name, text in _mapping(comment, "comment").items()
+        ),
+        key=None if primary_key is None else tuple(primary_key),
         declared=tuple(declared),
     )
 
@@ -184,7 +192,7 @@ def evolution_of(
 def parse_path(name: str, schema: Schema) -> Path:
     """`address.city`, `"odd.name".x` → a path. A column whose own name has dots needs no quotes."""
     if not isinstance(name, str):
-        raise InvalidRequest(f"the name of a column is text, not a {type(name).__name__}")
+        raise InvalidRequest(f"the name of a column is text, not {a_type(name)}")
     if schema.column(name) is not None:
         return (name,)
     parts, at = [], 0
@@ -204,6 +212,15 @@ def parse_path(name: str, schema: Schema) -> Path:
     return tuple(parts)
 
 
+def _comment(name: str, text: object) -> str:
+    if not isinstance(text, str) or len(text) > MAX_COMMENT:
+        raise InvalidRequest(
+            f"the comment on {name!r} is no text of at most {MAX_COMMENT:,} characters",
+            next_step="It stands in every version's metadata: keep it short, or link to a page",
+        )
+    return text
+
+
 def _paths(names: Sequence[str], what: str, schema: Schema) -> tuple[Path, ...]:
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise InvalidRequest(f"{what} takes a list of columns", next_step=f"Give [{names!r}]")
@@ -215,7 +232,7 @@ def _mapping(given: Mapping[str, Any] | None, what: str) -> Mapping[str, Any]:
         return {}
     if not isinstance(given, Mapping):
         raise InvalidRequest(
-            f"{what} cannot be a {type(given).__name__}", next_step='Give a dict: {"column": …}'
+            f"{what} cannot be {a_type(given)}", next_step='Give a dict: {"column": …}'
         )
     return given
 
@@ -234,7 +251,7 @@ def _new_field(path: Path, kind: Any, default: Any) -> Field:
         kind = pa.field(path[-1], kind)
     if not isinstance(kind, pa.Field):
         raise InvalidRequest(
-            f"the type of column {spell(path)!r} cannot be a {type(kind).__name__}",
+            f"the type of column {spell(path)!r} cannot be {a_type(kind)}",
             next_step='Give an Arrow type: {"x": pa.int64()}, or a pa.field for a required column',
         )
     [field] = schema_from_arrow(pa.schema([kind.with_name(path[-1])])).fields
@@ -268,7 +285,7 @@ def _primitive(name: str, kind: Any) -> Primitive:
 # -- data that brings columns of its own ----------------------------------------------------------
 
 
-def adds_columns(loaded: Loaded) -> bool:
+def adds_columns(loaded: LoadedTable) -> bool:
     """Whether columns that data brings are added to the table."""
     return Properties(loaded.snapshot.properties).text("schema.evolve") == "add"
 
@@ -278,30 +295,29 @@ def brings_columns(arrow: pa.Schema, schema: Schema) -> bool:
     return next(_unknown(list(arrow), schema.fields, ()), None) is not None
 
 
-def admit_columns(ctx: Context, loaded: Loaded, arrow: Iterable[pa.Schema]) -> Loaded:
+def admit_columns(ctx: Context, loaded: LoadedTable, arrow: Iterable[pa.Schema]) -> LoadedTable:
     """The table with the columns that data of these schemas has and it lacks, where its property
     `schema.evolve` is `add`: one commit, none when there is nothing to add."""
     schemas = tuple(arrow)
-    for _ in range(MAX_PLANS):
-        snapshot = loaded.snapshot
-        if not adds_columns(loaded):
-            return loaded
+
+    def plan(now: LoadedTable) -> Change | None:
+        snapshot = now.snapshot
+        if not adds_columns(now):
+            return None
         found: dict[Path, _New] = {}
         for each in schemas:
             for path, new in _unknown(list(each), snapshot.schema.fields, ()):
                 found.setdefault(path, new)
         if not found:
-            return loaded
+            return None
         evolution = Evolution(
             add=tuple((path[:-1], field) for path, (field, _) in found.items()),
             declared=tuple(each for _, declared in found.values() for each in declared),
         )
-        try:
-            return alter(ctx, evolution, base=loaded).loaded
-        except ConcurrentChange:
-            # Somebody else changed the schema: it may have some of the columns by now.
-            loaded = load_pointer(ctx, carried=loaded.state.contents)
-    raise ConcurrentChange(f"the schema was changed {MAX_PLANS} times", table=ctx.uri)
+        edit = _checked(ctx, now, AlterSchema(snapshot.schema_id, evolution))
+        return Change(operation="alter", updates=(edit,))
+
+    return commit_planned(ctx, loaded, plan).loaded
 
 
 def _unknown(

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from inlay.errors import ForeignArchives, InvalidRequest, TableExists
+from inlay.errors import ForeignArchives, InvalidRequest, TableExists, a_type
 from inlay.format.keys import ARCHIVES, POINTER
 from inlay.format.properties import check_properties, with_arrow_types
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import UNPARTITIONED, Commit, PartitionSpec, Snapshot
-from inlay.ops.commit.driver import create_pointer
+from inlay.ops.commit import register
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.declared import declarations
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parse.partitioning import partition_fields
@@ -36,14 +36,14 @@ def create(
     sort_by: Sequence[str] = (),
     partition_by: Sequence[str] = (),
     properties: Mapping[str, object] | None = None,
-) -> Loaded:
+) -> LoadedTable:
     """Create the table at `ctx.root`, version 1, empty.
 
     Raises `TableExists`, and `ForeignArchives` where a table was and only its pointer is gone.
     """
     if not isinstance(schema, pa.Schema):
         raise InvalidRequest(
-            f"a schema cannot be a {type(schema).__name__}",
+            f"a schema cannot be {a_type(schema)}",
             next_step="Give a pyarrow.Schema (a table or reader has it as `.schema`)",
             table=ctx.uri,
         )
@@ -90,7 +90,7 @@ def create(
         properties=with_arrow_types(checked, declarations(schema, typed)),
         time_index=((1, now.date_us),),
     )
-    loaded = create_pointer(ctx, snapshot)
+    loaded = register.create(ctx, snapshot)
     if loaded is None:
         raise TableExists(f"there is a table at {ctx.uri} already", table=ctx.uri)
     return loaded

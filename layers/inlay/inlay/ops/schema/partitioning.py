@@ -10,13 +10,12 @@ from collections.abc import Sequence
 
 from inlay.errors import InlayError
 from inlay.format.snapshot import Snapshot
-from inlay.ops.commit.base import fresh_base
+from inlay.ops.commit.base import already_applied, recent_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
-from inlay.ops.commit.idempotency import already_applied
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.parse.partitioning import partition_fields, spec_text
-from inlay.plan.change import Change, Edit, Request, SpecEdit
+from inlay.plan.change import Change, Request, SetPartitioning
 from inlay.plan.pruning.partitions import current_spec
 
 
@@ -24,12 +23,12 @@ def set_partitioning(
     ctx: Context,
     texts: Sequence[str],
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Partition what is written from now on by `texts` (`parse.partitioning`); none: not at all. Raises
     `ConcurrentChange` when it is partitioned otherwise than `base` says, unless as asked for."""
-    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
     snapshot = loaded.snapshot
@@ -37,8 +36,8 @@ def set_partitioning(
         fields = partition_fields(texts, snapshot.schema)
     except InlayError as error:
         raise error.about(table=ctx.uri) from None
-    edit = SpecEdit(planned_on=snapshot.spec_id, fields=fields)
-    change = Change(operation="set_partitioning", request=request, edit=Edit(spec=edit))
+    edit = SetPartitioning(planned_on=snapshot.spec_id, fields=fields)
+    change = Change(operation="set_partitioning", request=request, updates=(edit,))
     return expect_committed(ctx, commit(ctx, change, base=loaded))
 
 

@@ -44,7 +44,7 @@ from inlay.errors import (
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot, encode_snapshot
 from inlay.format.keys import archive_key, archive_version
-from inlay.format.snapshot import Snapshot, observed
+from inlay.format.snapshot import Snapshot, with_open_times
 from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_entries, load_pointer, schemas_of
@@ -56,7 +56,15 @@ from inlay.ops.metadata.pointer import (
     read_pointer,
 )
 from inlay.ops.verify.table import Verified, verify
-from inlay.plan.change import Change, Edit, Proposal
+from inlay.plan.change import (
+    Change,
+    DropMarkers,
+    ExpireAll,
+    MoveBoundary,
+    Proposal,
+    RecountTotals,
+    Update,
+)
 from inlay.plan.commit.apply import seal
 from inlay.plan.commit.draft import Draft
 from inlay.plan.metadata.state import State
@@ -257,17 +265,17 @@ def _rebuild(
 ) -> None:
     """Make a commit on `source` the pointer, in the place of exactly what is there. With `beyond` its
     number is the next after that, and nothing older can be opened."""
-    base = observed(source.snapshot, there.date_us)
-    edit = Edit(boundary_at_commit=True)
+    base = with_open_times(source.snapshot, there.date_us)
+    updates: tuple[Update, ...] = (MoveBoundary(None),)
     if beyond is not None:
         base = replace(base, version=beyond)
-        edit = replace(edit, expire_all=True)
+        updates += (ExpireAll(),)
     elif not source.is_archive:
         _put(ctx, archive_key(base.version), source.raw, None)
-    change = Change(operation=REPAIR, edit=edit)
+    change = Change(operation=REPAIR, updates=updates)
     commit_id = ctx.new_id()
     draft = Draft(State(base), change, (), (), commit_id, "").build()
-    assert draft is not None  # an edit always makes a draft
+    assert draft is not None  # a move of the boundary always makes a draft
     snapshot = seal(Proposal(draft, ()), date_us=there.date_us, previous_us=base.commit.time_us)
     body = encode_snapshot(snapshot)
     # The archive first: were the pointer there alone, a writer stalled since before the damage could put
@@ -407,7 +415,13 @@ def _mend_content(ctx: Context, *, dry_run: bool) -> Iterator[Mend]:
     if not kinds.intersection(_COUNTS):
         return
     if not dry_run:
-        change = Change(operation=REPAIR, drop_markers=dangling, edit=Edit(recount=True))
+        change = Change(
+            operation=REPAIR,
+            updates=(
+                DropMarkers(dangling),
+                RecountTotals(),
+            ),
+        )
         expect_committed(ctx, commit(ctx, change, base=loaded))
     of = "" if ctx.branch is None else f" of {ctx.branch}"
     if "totals_wrong" in kinds:

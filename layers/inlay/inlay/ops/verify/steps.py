@@ -14,7 +14,7 @@ from typing import Any
 from inlay.errors import CorruptTable, NewerFormat
 from inlay.format import keys
 from inlay.format.codec import decode_head
-from inlay.format.content import Content, view
+from inlay.format.content import Content, with_content
 from inlay.format.entry import DataFile, Keys, Marker, Vector
 from inlay.format.entry_json import Types
 from inlay.format.keys import ObjectKind, archive_version, classify, segment_key
@@ -35,8 +35,8 @@ from inlay.parquet.check import (
 )
 from inlay.parquet.read.ranges import Objects
 from inlay.plan.change import Kind
-from inlay.plan.maintain.retention import gone_through
-from inlay.plan.maintain.roots import MAX_NAMES, Listed, Reach, Tally
+from inlay.plan.maintain.retention import expired_before
+from inlay.plan.maintain.roots import MAX_NAMES, Listed, Reachable, Tally
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.refs.refs import heads, held_versions
@@ -64,9 +64,9 @@ class Walk:
     raw: bytes
     date_us: int
     found: Findings
-    reach: Reach = field(default_factory=Reach)
-    ending: Reach = field(
-        default_factory=Reach
+    reach: Reachable = field(default_factory=Reachable)
+    ending: Reachable = field(
+        default_factory=Reachable
     )  # of versions in their grace: nothing is promised of them
     segments_read: int = 0
     ending_heads: set[HeadObject] = field(default_factory=set)
@@ -121,7 +121,7 @@ class Walk:
             if isinstance(read, Content):
                 self.heads[head] = read
                 self.reach.keys.add(segment_key(head.id))
-                self._share(view(self.current, read))
+                self._share(with_content(self.current, read))
             else:
                 self.blind = True
                 self.found.extend([read])
@@ -163,7 +163,7 @@ class Walk:
     def _expired(self, most: int) -> None:
         """Versions that expired less than the grace ago: what is left of their objects is no orphan yet.
         Any of it may be gone, archives too: a collection with a shorter grace or an erasure ended them."""
-        first = gone_through(self.current, before_us=self.date_us - self.grace_us + 1) + 1
+        first = expired_before(self.current, before_us=self.date_us - self.grace_us + 1) + 1
         young = [v for v in range(first, self.current.oldest_version) if v not in self.times]
         for read in self.ctx.map(self._archive, young[-most:]):
             if isinstance(read, Snapshot):
@@ -173,7 +173,7 @@ class Walk:
             content = self._head(head)
             if isinstance(content, Content):
                 self.ending.keys.add(segment_key(head.id))
-                self.ending.add(view(self.current, content))
+                self.ending.add(with_content(self.current, content))
 
     # -- 3 segments ---------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class Walk:
         contents = [
             self.heads.get(head) for head in sorted(heads(self.current), key=lambda h: h.id)
         ]
-        views = [self.current, *(view(self.current, c) for c in contents if c is not None)]
+        views = [self.current, *(with_content(self.current, c) for c in contents if c is not None)]
         live: set[str] = set()
         for snapshot in views:
             state = State(snapshot, self.contents)

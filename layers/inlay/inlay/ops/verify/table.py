@@ -28,11 +28,9 @@ from inlay.ops.context import Context
 from inlay.ops.metadata.pointer import BrokenPointer, read_pointer
 from inlay.ops.verify.steps import Walk
 from inlay.plan.maintain.roots import Tally
-from inlay.plan.verify.findings import Finding, Findings, Severity
+from inlay.plan.verify.findings import MAX_VERSIONS, Finding, Findings, Severity
 
 DEPTHS = ("metadata", "footers", "pages")
-# Archives that are looked at, the newest first: one GET each.
-MAX_VERSIONS = 10_000
 # Walks over a table that others change while something seems to be missing.
 MAX_WALKS = 3
 

@@ -10,26 +10,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from inlay.ops.commit.base import check_same_schema, fresh_base
-from inlay.ops.commit.driver import Committed, Skipped
+from inlay.ops.commit.base import already_applied, check_same_schema, recent_base
+from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.commit.group import commit_together
-from inlay.ops.commit.idempotency import already_applied
-from inlay.ops.commit.retry import commit_planned
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import reader_of, write_data
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.alter import adds_columns, admit_columns
-from inlay.plan.change import Change, Request
+from inlay.plan.change import AddFiles, Change, Request
 
 
 def append(
-    ctx: Context, data: Any, *, base: Loaded | None = None, request: Request | None = None
+    ctx: Context, data: Any, *, base: LoadedTable | None = None, request: Request | None = None
 ) -> Committed | Skipped:
     """Append whatever speaks Arrow (`ops.data.data_files`). Raises `SchemaMismatch` before anything is
     written when the data does not fit, `StaleUpload` when GC overtook the upload and the data can be
     read only once."""
-    loaded = fresh_base(ctx, base)
-    loaded, before = already_applied(ctx, loaded, request)
+    loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
     if adds_columns(loaded):
@@ -39,12 +36,18 @@ def append(
 
     bound = loaded
 
-    def plan(loaded: Loaded) -> Change | None:
+    def plan(loaded: LoadedTable) -> Change | None:
         check_same_schema(ctx, bound, loaded)
         files = tuple(write_data(ctx, loaded.snapshot, data, time_us=loaded.date_us))
         if not files and request is None:
             return None
-        return Change(operation="append", request=request, add=files, uploaded_us=loaded.date_us)
+        return Change(
+            operation="append",
+            request=request,
+            uploaded_us=loaded.date_us,
+            updates=(AddFiles(files),),
+        )
 
-    once = isinstance(data, pa.RecordBatchReader)
-    return commit_planned(ctx, loaded, plan, commit=commit_together, once=once)
+    if isinstance(data, pa.RecordBatchReader):
+        return commit_planned(ctx, loaded, plan, plans=1, uploads=1, submit=commit_together)
+    return commit_planned(ctx, loaded, plan, submit=commit_together)

@@ -24,24 +24,33 @@ from pyroaring import BitMap64
 
 from inlay.errors import InvalidPredicate, InvalidRequest, SchemaMismatch
 from inlay.format import keys as object_keys
-from inlay.format.entry import DataFile, Keys, Marker, RowGroups
-from inlay.format.predicate import In, Predicate
+from inlay.format.entry import DataFile, KeyRange, Keys, Marker, RowGroups, Where
+from inlay.format.expression import Condition
+from inlay.format.predicate import And, Comparison, In, Predicate
 from inlay.format.predicate_json import predicate_to_json
 from inlay.format.properties import Properties
-from inlay.format.schema import Primitive
-from inlay.ops.commit.base import check_same_schema, current_base, fresh_base
-from inlay.ops.commit.driver import Committed, Skipped
-from inlay.ops.commit.idempotency import already_applied
-from inlay.ops.commit.retry import Planned, commit_planned
+from inlay.format.schema import Primitive, Value
+from inlay.ops.commit.base import already_applied, check_same_schema, current_base, recent_base
+from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.maintain.rewrite import rewrite_file
 from inlay.ops.metadata.find_entry import load_file
-from inlay.ops.metadata.load import Loaded, load_matching
+from inlay.ops.metadata.load import LoadedTable, load_matching
+from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.types import arrow_primitive, to_physical
-from inlay.parquet.read.reader import read_positions
-from inlay.plan.change import Change, Reads, Request, Unit
-from inlay.plan.commit.marker_choice import marker_body
+from inlay.parquet.read.reader import RowFilter, read_positions
+from inlay.plan.change import (
+    AddMarkers,
+    Change,
+    Reads,
+    RemoveFiles,
+    ReplaceFiles,
+    Request,
+    Requirement,
+    SameContent,
+    Unit,
+)
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.marker_scope import marker_may_hit
 from inlay.plan.scan.scan import plan_scan
@@ -57,16 +66,21 @@ INLINE_KEYS = 64
 
 def delete(
     ctx: Context,
-    predicate: Predicate,
+    condition: Condition | Predicate,
     *,
     mode: str | None = None,
     file: str | None = None,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
-    """Delete the rows for which `predicate` is TRUE, in the whole table or in one data file."""
-    loaded = fresh_base(ctx, base)
+    """Delete the rows for which the condition is TRUE, in the whole table or in one data file. One that
+    calculates cannot be kept: the rows that it finds are marked, where the mode is `tombstone`."""
+    condition = condition if isinstance(condition, Condition) else Condition(condition)
+    predicate = condition.predicate
+    loaded = recent_base(ctx, base)
     chosen = mode or Properties(loaded.snapshot.properties).text("delete.mode")
+    if chosen == "tombstone" and condition.calculated is not None:
+        chosen = "vector"
     if loaded is base and (file is not None or chosen != "tombstone"):
         loaded = current_base(ctx, base)
     loaded, before = already_applied(ctx, loaded, request)
@@ -74,7 +88,7 @@ def delete(
         return before
     if file is not None:
         loaded = replace(loaded, state=load_file(ctx, loaded.state, file))
-        if file not in loaded.state.keys_at_hand():
+        if file not in loaded.state.loaded_file_keys():
             raise InvalidRequest(
                 f"no such file: {file}",
                 next_step="`files()` lists the live files; a rewrite may have replaced it",
@@ -83,24 +97,24 @@ def delete(
     if chosen == "tombstone":
         marker = marker_of(ctx, loaded, predicate, file=file)
         return _commit_markers(ctx, loaded, request, lambda _: [marker])
-    return _RowDelete(ctx, predicate, chosen, file, request).run(loaded)
+    return _RowDelete(ctx, condition, chosen, file, request).run(loaded)
 
 
 def delete_keys(
     ctx: Context,
     keys: pa.Table,
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Delete the rows whose columns equal a row of `keys` (named as the table's columns). NULL equals
     nothing. Constant time but for writing the keys."""
-    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
     bound = loaded
 
-    def markers_on(now: Loaded) -> list[Marker]:
+    def markers_on(now: LoadedTable) -> list[Marker]:
         check_same_schema(ctx, bound, now)
         return list(key_markers(ctx, now, keys))
 
@@ -112,7 +126,7 @@ def delete_row_groups(
     file: str,
     ordinals: Sequence[int],
     *,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Delete whole row groups of one data file, by ordinal from 0. Reads no data."""
@@ -120,7 +134,7 @@ def delete_row_groups(
     if before is not None:
         return before
     loaded = replace(loaded, state=load_file(ctx, loaded.state, file))
-    entry = next((f for f in loaded.state.files_at_hand() if f.key == file), None)
+    entry = next((f for f in loaded.state.loaded_files() if f.key == file), None)
     wanted = tuple(sorted(set(ordinals)))
     if entry is None or not wanted or not 0 <= wanted[0] <= wanted[-1] < entry.row_groups:
         raise InvalidRequest(
@@ -132,8 +146,13 @@ def delete_row_groups(
     return _commit_markers(ctx, loaded, request, lambda _: [marker])
 
 
+def filter_of(condition: Condition) -> RowFilter | None:
+    """What is asked of rows beside the condition's predicate."""
+    return None if condition.calculated is None else CalculatedFilter(condition.calculated)
+
+
 def marker_of(
-    ctx: Context, loaded: Loaded, predicate: Predicate, *, file: str | None = None
+    ctx: Context, loaded: LoadedTable, predicate: Predicate, *, file: str | None = None
 ) -> Marker:
     """The marker of a constant-time delete. Raises `InvalidPredicate` for one that is too large."""
     size = _stored_bytes(predicate)
@@ -143,8 +162,42 @@ def marker_of(
             next_step="Delete by `keys=` (a table of key values), or split the predicate",
             table=ctx.uri,
         )
-    body = marker_body(predicate, loaded.snapshot.primary_key)
+    key = loaded.snapshot.primary_key
+    # A range of the leading key column is something that readers can reason about without a predicate.
+    body = (_as_range(predicate, key[0]) if key else None) or Where(predicate)
     return Marker(id=ctx.new_id(), body=body, file=file)
+
+
+def _as_range(predicate: Predicate, field_id: int) -> KeyRange | None:
+    """The predicate as one range of `field_id`, when it is nothing but that."""
+    parts = predicate.parts if isinstance(predicate, And) else (predicate,)
+    found = KeyRange(field_id)
+    for part in parts:
+        narrowed = _narrow(found, part)
+        if narrowed is None:
+            return None
+        found = narrowed
+    return found if found != KeyRange(field_id) else None
+
+
+def _narrow(found: KeyRange, part: Predicate) -> KeyRange | None:
+    if not isinstance(part, Comparison) or part.field_id != found.field_id:
+        return None
+    if part.literal.type.is_float:
+        # An open side of a range lets NaN in on one side only; a predicate says it without doubt.
+        return None
+    value: Value = part.literal.value
+    free_below, free_above = found.lower is None, found.upper is None
+    found = replace(found, kind=part.literal.type)
+    match part.op:
+        case "=" if free_below and free_above:
+            return replace(found, lower=value, upper=value)
+        case ">" | ">=" if free_below:
+            return replace(found, lower=value, lower_inclusive=part.op == ">=")
+        case "<" | "<=" if free_above:
+            return replace(found, upper=value, upper_inclusive=part.op == "<=")
+        case _:
+            return None
 
 
 def _stored_bytes(predicate: Predicate) -> int:
@@ -152,7 +205,7 @@ def _stored_bytes(predicate: Predicate) -> int:
     return len(stored.encode("utf-8"))
 
 
-def key_markers(ctx: Context, loaded: Loaded, keys: pa.Table) -> Iterator[Marker]:
+def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[Marker]:
     """Markers for a table of keys: an IN list for a few, else Parquet objects of at most 32 MB."""
     schema = loaded.snapshot.schema
     if len(set(keys.column_names)) < len(keys.column_names):
@@ -208,7 +261,9 @@ def _in_objects(keys: pa.Table) -> Iterator[pa.Table]:
         yield keys.slice(start, rows)
 
 
-def _write_keys(ctx: Context, loaded: Loaded, field_ids: tuple[int, ...], keys: pa.Table) -> Marker:
+def _write_keys(
+    ctx: Context, loaded: LoadedTable, field_ids: tuple[int, ...], keys: pa.Table
+) -> Marker:
     from inlay.parquet.footer.columns import locate_columns
     from inlay.parquet.read.statistics import file_stats
 
@@ -226,27 +281,27 @@ def _write_keys(ctx: Context, loaded: Loaded, field_ids: tuple[int, ...], keys: 
 
 def _commit_markers(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     request: Request | None,
-    markers_on: Callable[[Loaded], Sequence[Marker]],
+    markers_on: Callable[[LoadedTable], Sequence[Marker]],
 ) -> Committed | Skipped:
     planned: list[Change] = []
 
-    def plan(base: Loaded) -> Change:
+    def plan(base: LoadedTable) -> Change:
         markers = tuple(markers_on(base))
         objects = any(m.object_key is not None for m in markers)
         change = Change(
             operation="delete",
             request=request,
-            add_markers=markers,
             uploaded_us=base.date_us if objects else None,
             deleted_rows=None,
+            updates=(AddMarkers(markers),),
         )
         planned.append(change)
         return change
 
     result = commit_planned(ctx, loaded, plan)
-    if isinstance(result, Skipped) and result.version is None and planned[-1].add_markers:
+    if isinstance(result, Skipped) and result.version is None and planned[-1].markers:
         # Nothing that this base knows of can match; files may have arrived since it was read.
         newest = current_base(ctx, result.loaded)
         if newest.etag != result.loaded.etag:
@@ -273,16 +328,20 @@ class _RowDelete:
     only what took the place of a replaced file is new."""
 
     ctx: Context
-    predicate: Predicate
+    condition: Condition
     mode: str
     file: str | None
     request: Request | None
     made: dict[str, _Made] = field(default_factory=dict)
 
-    def run(self, loaded: Loaded) -> Committed | Skipped:
+    @property
+    def predicate(self) -> Predicate:
+        return self.condition.predicate
+
+    def run(self, loaded: LoadedTable) -> Committed | Skipped:
         return commit_planned(self.ctx, loaded, self._on)
 
-    def _on(self, loaded: Loaded) -> Planned:
+    def _on(self, loaded: LoadedTable) -> Planned:
         if self.file is None:
             state = load_matching(self.ctx, loaded.state, self.predicate, by_rows=True)
         else:
@@ -290,32 +349,31 @@ class _RowDelete:
         loaded = replace(loaded, state=state)
         return Planned(self._plan(loaded), loaded)
 
-    def _plan(self, loaded: Loaded) -> Change:
+    def _plan(self, loaded: LoadedTable) -> Change:
         snapshot = loaded.snapshot
-        found = dict(find_positions(self.ctx, loaded, self.predicate, file=self.file))
-        live = {f.key: f for f in loaded.state.files_at_hand()}
+        found = dict(
+            find_positions(
+                self.ctx, loaded, self.predicate, file=self.file, where=filter_of(self.condition)
+            )
+        )
+        live = {f.key: f for f in loaded.state.loaded_files()}
         markers = list(loaded.state.markers())
-        reads = None
+        requires: tuple[Requirement, ...] = (SameContent(snapshot.version),)
         if Properties(snapshot.properties).text("isolation") == "serializable":
-            reads = Reads(self.predicate, snapshot.version, frozenset(found))
+            requires += (Reads(self.predicate, snapshot.version, frozenset(found)),)
         rows = sum(len(p) for p in found.values())
         change = Change(
             operation="delete",
             request=self.request,
             uploaded_us=loaded.date_us,
-            reads=reads,
-            planned=snapshot.version,
             deleted_rows=rows,
-            whole=True,
+            requires=requires,
         )
         if self.mode == "vector":
             emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
             marked = {live[k].key: p for k, p in found.items() if k not in emptied}
-            return replace(
-                change,
-                remove=emptied,
-                add_markers=tuple(vector_markers(self.ctx, loaded, marked)),
-            )
+            vectors = tuple(vector_markers(self.ctx, loaded, marked))
+            return replace(change, updates=(RemoveFiles(emptied), AddMarkers(vectors)))
         evidence = Evidence.of_snapshot(snapshot)
         made: list[_Made] = []
         for key, positions in found.items():
@@ -323,12 +381,12 @@ class _RowDelete:
             made.append(self._rewrite(loaded, live[key], hits, positions))
         return replace(
             change,
-            units=tuple(m.unit for m in made),
+            updates=(ReplaceFiles(tuple(m.unit for m in made), whole=True),),
             uploaded_us=min((m.uploaded_us for m in made), default=loaded.date_us),
         )
 
     def _rewrite(
-        self, loaded: Loaded, entry: DataFile, hits: Sequence[Marker], positions: BitMap64
+        self, loaded: LoadedTable, entry: DataFile, hits: Sequence[Marker], positions: BitMap64
     ) -> _Made:
         """What is written for a file is used again as long as the file stays as it was. Its live rows
         can only have become fewer: it lacks no row that it must have."""
@@ -352,12 +410,17 @@ class _RowDelete:
 
 
 def find_positions(
-    ctx: Context, loaded: Loaded, predicate: Predicate, *, file: str | None = None
+    ctx: Context,
+    loaded: LoadedTable,
+    predicate: Predicate,
+    *,
+    file: str | None = None,
+    where: RowFilter | None = None,
 ) -> Iterator[tuple[str, BitMap64]]:
-    """(file key, positions of its live rows for which the predicate is TRUE), of the files at hand. Other
-    writers' statistics leave none of them out."""
+    """(file key, positions of its live rows for which the predicate is TRUE and that `where` selects),
+    of the files at hand. Other writers' statistics leave none of them out."""
     snapshot = loaded.snapshot
-    entries = (f for f in loaded.state.files_at_hand() if file is None or f.key == file)
+    entries = (f for f in loaded.state.loaded_files() if file is None or f.key == file)
     plan = plan_scan(
         entries,
         loaded.state.markers(),
@@ -365,5 +428,7 @@ def find_positions(
         evidence=Evidence.of_snapshot(snapshot),
         by_rows=True,
     )
-    for task, positions in read_positions(ctx.objects, plan.tasks, snapshot.schema, ctx.executor):
+    for task, positions in read_positions(
+        ctx.objects, plan.tasks, snapshot.schema, ctx.executor, where=where
+    ):
         yield task.file.key, positions

@@ -22,6 +22,7 @@ without partition values: nothing is concluded from where it lies. Compaction cu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -31,13 +32,11 @@ import pyarrow as pa
 
 from inlay.errors import (
     InlayError,
-    InvalidRequest,
     Kind,
     ObjectGone,
     RequestTooOld,
     SnapshotGone,
     SourceChanged,
-    StaleUpload,
     UnreadableFile,
     UnsupportedFile,
 )
@@ -45,13 +44,13 @@ from inlay.format import keys
 from inlay.format.entry import DataFile
 from inlay.format.properties import Properties, is_published
 from inlay.format.snapshot import Snapshot
-from inlay.ops.commit.driver import Committed, Skipped, expect_committed
+from inlay.ops.commit.base import known_requests
+from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.commit.group import commit_together
-from inlay.ops.commit.idempotency import known_requests
 from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.data.copy import copy_object
 from inlay.ops.data.data_files import write_batches
-from inlay.ops.metadata.load import Loaded, load_pointer
+from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
 from inlay.parquet.arrow.declared import Declared
@@ -62,15 +61,15 @@ from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import Wanted, open_file, read_file
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.surgery.stamp import stamp_object, stamped
-from inlay.plan.change import Change, Request
+from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.pruning.partitions import current_spec
 from inlay.plan.scan.scan import FileTask
-from inlay.storage.base import Location, Missing, ObjectStore, Refused
+from inlay.storage.base import NULL_VERSION, Location, ObjectStore
 from inlay.storage.metered import Usage
 
 T = TypeVar("T")
 
-# Fresh uploads after the GC boundary overtook this batch's copies.
+# Copies of one batch that the GC boundary may overtake.
 MAX_UPLOADS = 3
 # What a decoded row group of an object that is read may take, in `ingest.split_bytes`: columns are
 # commonly stored in a quarter of what they take decoded.
@@ -155,7 +154,7 @@ class IngestResult:
 
     outcomes: tuple[SourceOutcome, ...]
     write: WriteResult
-    loaded: Loaded
+    loaded: LoadedTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +172,9 @@ class _Seen:
     )
     recode: bool = False  # it should be stamped and cannot
     group_bytes: int = 0  # its largest row group, decoded
+    # The names its content is remembered by. An event without a version id names the current version by
+    # its ETag only: whoever tells of that version itself tells of the same content.
+    names: tuple[Request, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +194,15 @@ class _Budget:
 
 @dataclass(slots=True)
 class _Batch:
-    """Outcomes found so far, by position in the batch."""
+    """What was found out of a batch on one base, by position in it: outcomes, and what is to be committed.
+    `loaded` is the base; the table may have got columns on the way."""
 
+    sources: Sequence[Source]
+    loaded: LoadedTable
     outcomes: dict[int, SourceOutcome] = field(default_factory=dict)
     seen: dict[int, _Seen] = field(default_factory=dict)
     wider: dict[int, _Wider] = field(default_factory=dict)
+    entries: dict[int, tuple[DataFile, ...]] = field(default_factory=dict)
 
     def settle(self, position: int, found: SourceOutcome | _Seen | _Wider) -> None:
         if isinstance(found, _Seen):
@@ -206,42 +212,78 @@ class _Batch:
         else:
             self.outcomes[position] = found
 
+    def change(self, adopt: bool) -> Change:
+        return Change(
+            operation="ingest",
+            uploaded_us=None if adopt else self.loaded.date_us,
+            events=tuple(name for p in self.entries for name in self.seen[p].names),
+            updates=(
+                # A file without rows is remembered, so that its event is not looked at again, but not kept.
+                AddFiles(
+                    tuple(e for files in self.entries.values() for e in files),
+                    {
+                        e.key: self.seen[p].modified_us
+                        for p, files in self.entries.items()
+                        for e in files
+                    },
+                ),
+            ),
+        )
+
+    def committed(self, done: Committed | Skipped) -> None:
+        for position, files in self.entries.items():
+            names = {name.id for name in self.seen[position].names}
+            was_known = bool(names & done.duplicates) or isinstance(done, Skipped)
+            source = self.sources[position]
+            self.outcomes[position] = (
+                Duplicate(source) if was_known else Ingested(source, sum(e.rows for e in files))
+            )
+
 
 def ingest(
     ctx: Context,
     sources: Sequence[Source],
     *,
     adopt: bool = False,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     cut_bytes: int | None = None,
     deadline_seconds: float | None = None,
 ) -> IngestResult:
     """Ingest a batch of objects. At most `cut_bytes` of them, and none after `deadline_seconds`, are read
     and written anew, but always one; the others of that kind are `Deferred`. `adopt` leaves them where
-    they are: they are then never ours to delete, and their bytes must never change."""
+    they are: they are then never ours to delete, and their bytes must never change. Raises `StaleUpload`
+    when the GC boundary overtakes MAX_UPLOADS copies: its grace is too short for this ingest."""
     loaded = base if base is not None else load_pointer(ctx)
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
     budget = _Budget(cut_bytes, deadline)
-    for upload in range(1, MAX_UPLOADS + 1):
-        result = _ingest(ctx, sources, adopt, loaded, budget)
-        if result is not None:
-            return result
-        ctx.clock.sleep(upload)  # times are whole seconds: copies made now are from this second
-        loaded = load_pointer(ctx, carried=loaded.state.contents)
-    raise InvalidRequest(
-        "the GC boundary keeps overtaking this ingest",
-        next_step="Give collect_garbage a longer grace period",
-        table=ctx.uri,
-    )
+    batch = _Batch(sources, loaded)
+
+    def plan(now: LoadedTable) -> Planned | None:
+        nonlocal batch
+        batch = _copied(ctx, sources, adopt, now, budget)
+        return Planned(batch.change(adopt), batch.loaded) if batch.entries else None
+
+    done = commit_planned(ctx, loaded, plan, plans=1, uploads=MAX_UPLOADS, submit=commit_together)
+    if batch.entries:
+        batch.committed(done)
+        write = write_result("ingest", done, Usage({}, 0, 0))
+    else:
+        done = Skipped(batch.loaded)
+        write = WriteResult(
+            operation="ingest", committed=False, version=done.loaded.snapshot.version
+        )
+    outcomes = tuple(batch.outcomes[n] for n in range(len(sources)))
+    return IngestResult(outcomes, write, done.loaded)
 
 
-def _ingest(
-    ctx: Context, sources: Sequence[Source], adopt: bool, loaded: Loaded, budget: _Budget
-) -> IngestResult | None:
-    batch = _Batch()
+def _copied(
+    ctx: Context, sources: Sequence[Source], adopt: bool, loaded: LoadedTable, budget: _Budget
+) -> _Batch:
+    """Look at every source and take what is new into the table's own place."""
     loaded, known = known_requests(ctx, loaded, [s.request for s in sources])
+    batch = _Batch(sources, loaded)
     first: dict[str, int] = {}
-    fresh: list[int] = []
+    new: list[int] = []
     for position, source in enumerate(sources):
         twin = first.setdefault(source.identity, position)
         if source.request.id in known or (twin != position and source.etag is not None):
@@ -249,18 +291,17 @@ def _ingest(
         elif _older_than_horizon(source, loaded.snapshot):
             batch.outcomes[position] = Rejected(source, _too_old(ctx, source))
         else:
-            fresh.append(position)
+            new.append(position)
 
-    loaded = _look_at_all(ctx, batch, sources, fresh, adopt, loaded)
+    loaded = batch.loaded = _look_at_all(ctx, batch, new, adopt)
 
     # Sources given without an ETag know their identity only now.
-    _drop_known(ctx, batch, loaded)
+    _drop_known(ctx, batch)
 
     def take(item: tuple[int, _Seen]) -> tuple[int, SourceOutcome | tuple[DataFile, ...]]:
         position, seen = item
         return position, _guarded(ctx, seen.source, lambda _: _take(ctx, seen, adopt, loaded))
 
-    entries: dict[int, tuple[DataFile, ...]] = {}
     # Copies cost no memory here; what has to be cut is read, so one by one.
     reads = _policy(loaded.snapshot) != "keep"
     cut = {p for p, seen in batch.seen.items() if reads or _is_cut(seen, adopt, loaded.snapshot)}
@@ -268,36 +309,10 @@ def _ingest(
     rewritten = _within(ctx, budget, [(p, batch.seen[p]) for p in sorted(cut)], take)
     for position, taken in chain(copied, rewritten):
         if isinstance(taken, tuple):
-            entries[position] = taken
+            batch.entries[position] = taken
         else:
             batch.outcomes[position] = taken
-    if not entries:
-        write = WriteResult(operation="ingest", committed=False, version=loaded.snapshot.version)
-        return IngestResult(_ordered(batch, sources), write, loaded)
-
-    change = Change(
-        operation="ingest",
-        uploaded_us=None if adopt else loaded.date_us,
-        # A file without rows is remembered, so that its event is not looked at again, but not kept.
-        add=tuple(e for files in entries.values() for e in files),
-        events=tuple(batch.seen[p].source.request for p in entries),
-        sources_us={
-            e.key: batch.seen[p].modified_us for p, files in entries.items() for e in files
-        },
-    )
-    try:
-        done = expect_committed(ctx, commit_together(ctx, change, base=loaded))
-    except StaleUpload:
-        return None
-    for position, files in entries.items():
-        source = batch.seen[position].source
-        batch.outcomes[position] = (
-            Duplicate(sources[position])
-            if _was_known(done, source.request)
-            else Ingested(sources[position], sum(e.rows for e in files))
-        )
-    write = write_result("ingest", done, Usage({}, 0, 0))
-    return IngestResult(_ordered(batch, sources), write, done.loaded)
+    return batch
 
 
 def _within(
@@ -319,15 +334,9 @@ def _within(
         yield take((position, seen))
 
 
-def _look_at_all(
-    ctx: Context,
-    batch: _Batch,
-    sources: Sequence[Source],
-    fresh: Sequence[int],
-    adopt: bool,
-    loaded: Loaded,
-) -> Loaded:
+def _look_at_all(ctx: Context, batch: _Batch, new: Sequence[int], adopt: bool) -> LoadedTable:
     """Settle what the objects themselves say; the table may get columns by it."""
+    sources, loaded = batch.sources, batch.loaded
 
     def look(positions: Sequence[int], table: Snapshot, extend: bool) -> None:
         def one(position: int) -> tuple[int, SourceOutcome | _Seen | _Wider]:
@@ -339,28 +348,20 @@ def _look_at_all(
         for position, found in ctx.map(one, positions):
             batch.settle(position, found)
 
-    def extended(base: Loaded, position: int) -> Loaded:
+    def extended(base: LoadedTable, position: int) -> LoadedTable:
         arrow = batch.wider.pop(position).arrow
         grown = _guarded(ctx, sources[position], lambda _: admit_columns(ctx, base, [arrow]))
-        if isinstance(grown, Loaded):
+        if isinstance(grown, LoadedTable):
             return grown
         batch.outcomes[position] = grown
         return base
 
-    look(fresh, loaded.snapshot, adds_columns(loaded))
+    look(new, loaded.snapshot, adds_columns(loaded))
     wider = list(batch.wider)
     for position in wider:
         loaded = extended(loaded, position)
     look([n for n in wider if n not in batch.outcomes], loaded.snapshot, False)
     return loaded
-
-
-def _was_known(done: Committed | Skipped, request: Request) -> bool:
-    return request.id in done.duplicates or isinstance(done, Skipped)
-
-
-def _ordered(batch: _Batch, sources: Sequence[Source]) -> tuple[SourceOutcome, ...]:
-    return tuple(batch.outcomes[n] for n in range(len(sources)))
 
 
 def _older_than_horizon(source: Source, snapshot: Snapshot) -> bool:
@@ -375,16 +376,22 @@ def _too_old(ctx: Context, source: Source) -> RequestTooOld:
     )
 
 
-def _drop_known(ctx: Context, batch: _Batch, loaded: Loaded) -> None:
+def _drop_known(ctx: Context, batch: _Batch) -> None:
     late = dict(batch.seen)
-    _, known = known_requests(ctx, loaded, [s.source.request for s in late.values()])
-    taken: set[bytes] = set()
+    _, known = known_requests(ctx, batch.loaded, [n for s in late.values() for n in s.names])
+    taken = set(known)
     for position, seen in late.items():
-        request = seen.source.request.id
-        if request in known or request in taken:
+        names = {name.id for name in seen.names}
+        if names & taken:
             batch.outcomes[position] = Duplicate(seen.source)
             del batch.seen[position]
-        taken.add(request)
+        taken |= names
+
+
+# What people drop beside Parquet, by the end of its name.
+_TEXTS = re.compile(
+    r"\.(csv|tsv|json|jsonl|ndjson|arrow|feather|avro|orc)(\.\w{2,4})?$", re.IGNORECASE
+)
 
 
 def _guarded(ctx: Context, source: Source, work):  # type: ignore[no-untyped-def]
@@ -392,6 +399,15 @@ def _guarded(ctx: Context, source: Source, work):  # type: ignore[no-untyped-def
     try:
         return work(source)
     except InlayError as error:
+        text = _TEXTS.search(source.location.key)
+        if isinstance(error, UnreadableFile) and text is not None:
+            kind = text[1].upper()
+            error = UnreadableFile(
+                f"{kind} is not ingested: landed files become data files as they are, in Parquet",
+                next_step=f"Use inlay append TABLE FILE, which reads {kind}"
+                if kind not in ("AVRO", "ORC")
+                else "Convert it to Parquet",
+            )
         error.about(table=ctx.uri, key=source.location.key)
         return (Retry if error.kind in (Kind.RETRY, Kind.REBASE) else Rejected)(source, error)
 
@@ -437,16 +453,19 @@ def _look(
         except UnsupportedFile:
             recode = True
     pinned = replace(source, etag=got.etag)
+    version = got.version_id if got.version_id != NULL_VERSION else None
+    by_version = replace(pinned, version_id=source.version_id or version).request
     return _Seen(
         pinned,
         store,
-        replace(entry, event=pinned.request.token),
+        replace(entry, event=by_version.token),
         got.etag,
         got.modified_us,
         spans=partition is None,
         stamp=stamp,
         recode=recode,
         group_bytes=largest_group(described.footer),
+        names=tuple({r.id: r for r in (pinned.request, by_version)}.values()),
     )
 
 
@@ -458,7 +477,7 @@ def inspect_source(ctx: Context, source: Source, snapshot: Snapshot) -> DataFile
 
 
 def _take(
-    ctx: Context, seen: _Seen, adopt: bool, loaded: Loaded
+    ctx: Context, seen: _Seen, adopt: bool, loaded: LoadedTable
 ) -> SourceOutcome | tuple[DataFile, ...]:
     """Make the object the table's own (or adopt it in place). A file without rows makes no file."""
     if seen.entry.rows == 0:
@@ -473,16 +492,11 @@ def _take(
     key = keys.data_key(loaded.date_us, ctx.new_id())
     if seen.stamp is not None:
         return _stamp(ctx, seen, key, *seen.stamp)
-    copied = copy_object(
-        ctx, seen.source.content, ctx.key(key), size=seen.entry.size, etag=seen.etag
-    )
-    match copied:
-        case Missing():
-            raise ObjectGone(f"{seen.source.location.uri} no longer exists")
-        case Refused():
-            return Superseded(seen.source)
-        case _:
-            return (replace(seen.entry, key=key),)
+    try:
+        copy_object(ctx, seen.source.content, ctx.key(key), size=seen.entry.size, etag=seen.etag)
+    except SourceChanged:
+        return Superseded(seen.source)
+    return (replace(seen.entry, key=key),)
 
 
 def _policy(snapshot: Snapshot) -> str:
@@ -494,7 +508,7 @@ def _policy(snapshot: Snapshot) -> str:
 
 
 def _has_unused_entries(
-    ctx: Context, whole: DataFile, adopt: bool, loaded: Loaded, source: Source
+    ctx: Context, whole: DataFile, adopt: bool, loaded: LoadedTable, source: Source
 ) -> bool:
     """Whether the file is to be written anew for what only its dictionaries name. Raises `UnsupportedFile`
     where the table refuses such files."""
@@ -553,7 +567,7 @@ def _stamp(
 
 
 def _split(
-    ctx: Context, whole: DataFile, loaded: Loaded, source: Source
+    ctx: Context, whole: DataFile, loaded: LoadedTable, source: Source
 ) -> Superseded | tuple[DataFile, ...]:
     """The rows of a landing object as files of their partitions."""
     schema = loaded.snapshot.schema
@@ -569,3 +583,29 @@ def _split(
     if sum(entry.rows for entry in files) != whole.rows:
         raise UnreadableFile(f"{whole.key} does not have the rows its footer promises")
     return tuple(replace(entry, event=whole.event, own=True) for entry in files)
+
+
+def take_over(
+    ctx: Context, sources: Sequence[Source], loaded: LoadedTable, *, event: str
+) -> tuple[DataFile, ...]:
+    """Objects that this caller has just written, as files of the table, uncommitted. `event` marks them as
+    another writer's (`DataFile.is_foreign`). Raises for the first that cannot be a file of the table."""
+
+    def look(source: Source) -> _Seen:
+        found = _look(ctx, source, loaded.snapshot)
+        if not isinstance(found, _Seen):
+            raise SourceChanged(f"{source.location.uri} was overwritten", key=source.location.key)
+        return found
+
+    def take(seen: _Seen) -> tuple[DataFile, ...]:
+        taken = _take(ctx, seen, False, loaded)
+        if not isinstance(taken, tuple):
+            location = seen.source.location
+            raise SourceChanged(f"{location.uri} was overwritten", key=location.key)
+        return taken
+
+    seen = list(ctx.map(look, sources))
+    reads = _policy(loaded.snapshot) != "keep"
+    read = [s for s in seen if reads or _is_cut(s, False, loaded.snapshot)]
+    copied = ctx.map(take, [s for s in seen if s not in read])
+    return tuple(replace(f, event=event) for files in chain(copied, map(take, read)) for f in files)

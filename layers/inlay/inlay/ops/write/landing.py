@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from inlay.errors import InlayError, Kind
-from inlay.ops.commit.idempotency import known_requests
+from inlay.ops.commit.base import known_requests
 from inlay.ops.context import Context
-from inlay.ops.metadata.load import Loaded
+from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.write.ingest import Source, inspect_source
 from inlay.storage.base import NULL_VERSION, Location, ObjectVersion
 
@@ -53,7 +53,7 @@ def is_data(path: str) -> bool:
     return parts[-1] != "" and not hidden
 
 
-def landed(ctx: Context, loaded: Loaded, prefix: str) -> Iterator[Landed]:
+def landed(ctx: Context, loaded: LoadedTable, prefix: str) -> Iterator[Landed]:
     """Every content under `prefix`, in key order, newest first of one key. Of pending ones the footer is
     read, which tells those that can never come in."""
     page: list[ObjectVersion] = []
@@ -80,8 +80,8 @@ def _contents(ctx: Context, prefix: str) -> Iterator[ObjectVersion]:
 
 
 def _states(
-    ctx: Context, loaded: Loaded, page: Sequence[ObjectVersion]
-) -> tuple[Loaded, list[Landed]]:
+    ctx: Context, loaded: LoadedTable, page: Sequence[ObjectVersion]
+) -> tuple[LoadedTable, list[Landed]]:
     sources = [_source(ctx, version) for version in page]
     asked = [name.request for names in sources for name in names]
     loaded, known = known_requests(ctx, loaded, asked)

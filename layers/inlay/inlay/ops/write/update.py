@@ -15,25 +15,31 @@ from dataclasses import replace
 import pyarrow as pa
 
 from inlay.errors import ConcurrentChange
-from inlay.format.assignment import fields_of
+from inlay.format.expression import Condition, fields_of
 from inlay.format.predicate import Predicate
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
-from inlay.ops.commit.base import current_base
-from inlay.ops.commit.driver import Committed, Skipped
-from inlay.ops.commit.idempotency import already_applied
-from inlay.ops.commit.retry import Planned, commit_planned
+from inlay.ops.commit.base import already_applied, current_base
+from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import write_batches
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.maintain.rewrite import rewrite_file
-from inlay.ops.metadata.load import Loaded, load_matching
-from inlay.ops.write.delete import marker_of
+from inlay.ops.metadata.load import LoadedTable, load_matching
+from inlay.ops.write.delete import filter_of, marker_of
 from inlay.parquet.arrow.assignments import assign
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parse import Assignments
-from inlay.plan.change import Change, Reads, Request
+from inlay.plan.change import (
+    AddFiles,
+    AddMarkers,
+    Change,
+    Reads,
+    RemoveFiles,
+    ReplaceFiles,
+    Request,
+)
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.marker_scope import marker_may_hit
 from inlay.plan.scan.scan import plan_scan
@@ -42,32 +48,39 @@ from inlay.plan.scan.scan import plan_scan
 def update(
     ctx: Context,
     assignments: Assignments,
-    predicate: Predicate,
+    condition: Condition | Predicate,
     *,
     mode: str | None = None,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
-    """Set columns of the rows for which `predicate` is TRUE."""
+    """Set columns of the rows for which the condition is TRUE. One that calculates cannot be kept: its
+    rows go as by `vector` where the mode is `tombstone`."""
+    condition = condition if isinstance(condition, Condition) else Condition(condition)
+    predicate = condition.predicate
     loaded, before = already_applied(ctx, current_base(ctx, base), request)
     if before is not None:
         return before
     chosen = mode or Properties(loaded.snapshot.properties).text("update.mode")
+    if chosen == "tombstone" and condition.calculated is not None:
+        chosen = "vector"
     bound_to = loaded.snapshot.schema if base is None else base.snapshot.schema
 
-    def plan(loaded: Loaded) -> Planned | None:
+    def plan(loaded: LoadedTable) -> Planned | None:
         _check_bound(ctx, assignments, bound_to, loaded)
         # The marker of a tombstone hits what a scan shows; positions are told by the rows.
         by_rows = chosen != "tombstone"
         state = load_matching(ctx, loaded.state, predicate, by_rows=by_rows)
         loaded = replace(loaded, state=state)
-        change = _plan_update(ctx, loaded, assignments, predicate, chosen, request)
+        change = _plan_update(ctx, loaded, assignments, condition, chosen, request)
         return None if change is None else Planned(change, loaded)
 
     return commit_planned(ctx, loaded, plan)
 
 
-def _check_bound(ctx: Context, assignments: Assignments, bound_to: Schema, loaded: Loaded) -> None:
+def _check_bound(
+    ctx: Context, assignments: Assignments, bound_to: Schema, loaded: LoadedTable
+) -> None:
     """Assigned values have the types that their columns had when they were parsed."""
     schema = loaded.snapshot.schema
     for field_id in fields_of(assignments):
@@ -83,30 +96,34 @@ def _check_bound(ctx: Context, assignments: Assignments, bound_to: Schema, loade
 
 def _plan_update(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     assignments: Assignments,
-    predicate: Predicate,
+    condition: Condition,
     mode: str,
     request: Request | None,
 ) -> Change | None:
     from pyroaring import BitMap64
 
+    predicate = condition.predicate
     snapshot = loaded.snapshot
     schema = snapshot.schema
     evidence = Evidence.of_snapshot(snapshot)
     plan = plan_scan(
-        loaded.state.files_at_hand(),
+        loaded.state.loaded_files(),
         loaded.state.markers(),
         predicate,
         evidence=evidence,
         by_rows=mode != "tombstone",
     )
     wanted = Wanted(
-        schema=schema, columns=tuple(f.id for f in schema.fields), position=True, file=True
+        schema=schema,
+        columns=tuple(f.id for f in schema.fields),
+        where=filter_of(condition),
+        position=True,
+        file=True,
     )
     found: dict[str, BitMap64] = {}
     width = len(schema.fields)
-    declared = Declared.of(snapshot)
 
     def new_rows() -> Iterator[pa.RecordBatch]:
         for batch in read_tasks(ctx.objects, plan.tasks, wanted, ctx.executor):
@@ -115,33 +132,31 @@ def _plan_update(
             # By place, not by name: a table may have columns that are called `_pos` or `_file`.
             positions, file = batch.columns[width:]
             found.setdefault(file[0].as_py(), BitMap64()).update(positions.to_pylist())
-            changed = assign(assignments, batch.select(list(range(width))), schema)
-            declared.check(changed)
-            yield changed
+            yield assign(assignments, batch.select(list(range(width))), schema)
 
-    added = tuple(write_batches(ctx, snapshot, new_rows(), time_us=loaded.date_us))
+    checked = Declared.of(snapshot).checked(new_rows())
+    added = tuple(write_batches(ctx, snapshot, checked, time_us=loaded.date_us))
     if not found and request is None:
         return None
     change = Change(
         operation="update",
         request=request,
-        add=added,
         uploaded_us=loaded.date_us,
-        reads=Reads(predicate, snapshot.version, frozenset(found)),
         deleted_rows=sum(len(p) for p in found.values()),
-        whole=True,
+        updates=(AddFiles(added),),
+        requires=(Reads(predicate, snapshot.version, frozenset(found)),),
     )
     if not found:
         return change
     if mode == "tombstone":
-        return replace(change, add_markers=(marker_of(ctx, loaded, predicate),))
-    live = {f.key: f for f in loaded.state.files_at_hand()}
+        marker = marker_of(ctx, loaded, predicate)
+        return replace(change, updates=(*change.updates, AddMarkers((marker,))))
+    live = {f.key: f for f in loaded.state.loaded_files()}
     if mode == "vector":
         emptied = tuple(k for k, p in found.items() if len(p) == live[k].rows)
         marked = {k: p for k, p in found.items() if k not in emptied}
-        return replace(
-            change, remove=emptied, add_markers=tuple(vector_markers(ctx, loaded, marked))
-        )
+        vectors = AddMarkers(tuple(vector_markers(ctx, loaded, marked)))
+        return replace(change, updates=(*change.updates, RemoveFiles(emptied), vectors))
     markers = list(loaded.state.markers())
     units = tuple(
         rewrite_file(
@@ -154,4 +169,4 @@ def _plan_update(
         )
         for key, positions in found.items()
     )
-    return replace(change, units=units)
+    return replace(change, updates=(*change.updates, ReplaceFiles(units, whole=True)))

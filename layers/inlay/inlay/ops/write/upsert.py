@@ -27,19 +27,17 @@ from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.predicate import FALSE, And, Comparison, In, Literal, Predicate
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.values import order_key
-from inlay.ops.commit.base import check_same_schema, current_base, fresh_base
-from inlay.ops.commit.driver import Committed, Skipped
-from inlay.ops.commit.idempotency import already_applied
-from inlay.ops.commit.retry import Planned, commit_planned
+from inlay.ops.commit.base import already_applied, check_same_schema, current_base, recent_base
+from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import reader_of, write_batches
-from inlay.ops.metadata.load import Loaded, load_matching
+from inlay.ops.metadata.load import LoadedTable, load_matching
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.conform import check_names, conform
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.types import is_list, plain_type, schema_to_arrow, to_physical
 from inlay.parquet.read.reader import Wanted, read_tasks
-from inlay.plan.change import Change, Reads, Request
+from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, Request
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.scan import plan_scan
 
@@ -55,7 +53,7 @@ def upsert(
     on: Sequence[str] = (),
     on_duplicate: str = "refuse",
     order: str | None = None,
-    base: Loaded | None = None,
+    base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
     """Insert rows, replacing those with the same values of `on` (default: the primary key).
@@ -66,7 +64,7 @@ def upsert(
     Raises `SchemaMismatch`, `InvalidRequest`.
     """
     _check_options(on_duplicate, order)
-    loaded, before = already_applied(ctx, fresh_base(ctx, base), request)
+    loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
     schema = loaded.snapshot.schema
@@ -97,7 +95,7 @@ def upsert(
         kept = tuple(field for field in loaded.snapshot.schema.fields if field.id not in ids)
     bound = loaded
 
-    def plan(loaded: Loaded) -> Change | Planned:
+    def plan(loaded: LoadedTable) -> Change | Planned:
         check_same_schema(ctx, bound, loaded)
         if kept:
             return _plan_partial(ctx, loaded, rows, names, kept, request)
@@ -105,10 +103,12 @@ def upsert(
         return Change(
             operation="upsert",
             request=request,
-            add=tuple(added),
-            add_markers=_markers(ctx, loaded, rows, names),
             uploaded_us=loaded.date_us,
             deleted_rows=None,
+            updates=(
+                AddFiles(tuple(added)),
+                AddMarkers(_markers(ctx, loaded, rows, names)),
+            ),
         )
 
     return commit_planned(ctx, loaded, plan)
@@ -119,8 +119,8 @@ def _renamed(
     rows: pa.Table,
     names: tuple[str, ...],
     given: Schema,
-    named_on: Loaded,
-    loaded: Loaded,
+    named_on: LoadedTable,
+    loaded: LoadedTable,
 ) -> tuple[pa.Table, tuple[str, ...]]:
     """Rows and key columns by the names that the fields of `given` have by now. Raises `ConcurrentChange`
     where one was dropped or has another type: what the names meant is told by the schema they were read
@@ -139,7 +139,9 @@ def _renamed(
     )
 
 
-def _markers(ctx: Context, loaded: Loaded, rows: pa.Table, names: Sequence[str]) -> tuple[Any, ...]:
+def _markers(
+    ctx: Context, loaded: LoadedTable, rows: pa.Table, names: Sequence[str]
+) -> tuple[Any, ...]:
     return tuple(key_markers(ctx, loaded, rows.select(list(names)))) if rows.num_rows else ()
 
 
@@ -159,7 +161,7 @@ def _check_options(on_duplicate: str, order: str | None) -> None:
         )
 
 
-def _key_names(ctx: Context, loaded: Loaded, on: Sequence[str]) -> tuple[str, ...]:
+def _key_names(ctx: Context, loaded: LoadedTable, on: Sequence[str]) -> tuple[str, ...]:
     snapshot = loaded.snapshot
     names = tuple(on) or tuple(
         field.name
@@ -373,7 +375,7 @@ def _row_of_code(codes: pa.ChunkedArray) -> pa.Array:
 
 def _plan_partial(
     ctx: Context,
-    loaded: Loaded,
+    loaded: LoadedTable,
     rows: pa.Table,
     names: tuple[str, ...],
     kept: tuple[Field, ...],
@@ -384,7 +386,7 @@ def _plan_partial(
     predicate = _reads(rows, names, schema)
     loaded = replace(loaded, state=load_matching(ctx, loaded.state, predicate))
     plan = plan_scan(
-        loaded.state.files_at_hand(),
+        loaded.state.loaded_files(),
         loaded.state.markers(),
         predicate,
         evidence=Evidence.of_snapshot(snapshot),
@@ -406,12 +408,13 @@ def _plan_partial(
     change = Change(
         operation="upsert",
         request=request,
-        add=tuple(added),
         uploaded_us=loaded.date_us,
-        reads=Reads(predicate, snapshot.version, frozenset(merge.files)),
-        add_markers=_markers(ctx, loaded, rows, names),
         deleted_rows=merge.replaced,
-        whole=True,
+        updates=(
+            AddFiles(tuple(added)),
+            AddMarkers(_markers(ctx, loaded, rows, names)),
+        ),
+        requires=(Reads(predicate, snapshot.version, frozenset(merge.files)),),
     )
     return Planned(change, loaded)
 

@@ -1,41 +1,21 @@
 """Assignments over Arrow batches: the new values of an update.
 
-Promise: integers and decimals are calculated exactly, as 76-digit decimals; where a floating column
-or a division takes part, everything is double. A result that the column cannot hold as it is
-(overflow, lost digits, NULL where values are required) is refused by column, never bent.
+Promise: what is calculated is what `parquet.arrow.calculate` says. A result that the column cannot hold
+as it is (overflow, lost digits, NULL where values are required) is refused by column, never bent. Where a
+field of a struct is assigned, its other fields stay; a NULL struct comes to be, with NULL in them.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from inlay.errors import SchemaMismatch
-from inlay.format.assignment import (
-    Arithmetic,
-    Assigned,
-    Assignments,
-    ColumnValue,
-    Expression,
-    NumberValue,
-    Operand,
-)
-from inlay.format.schema import Field, Primitive, Schema
-from inlay.parquet.arrow.evaluate import Columns, column_at, columns_of
-from inlay.parquet.arrow.literals import to_scalar
+from inlay.format.expression import Assigned, Assignment, Assignments
+from inlay.format.schema import Field, Primitive, Schema, Struct
+from inlay.parquet.arrow.calculate import NotCalculable, calculate
+from inlay.parquet.arrow.evaluate import Columns, columns_of
 from inlay.parquet.arrow.types import arrow_type, to_arrow_scalar
-
-_KERNELS: dict[str, Callable[..., pa.Array]] = {
-    "+": pc.add,
-    "-": pc.subtract,
-    "*": pc.multiply,
-    "/": pc.divide,
-}
-# The widest decimal there is: what does not fit is refused by Arrow.
-_WIDEST_DIGITS = 76
 
 
 def assign(assignments: Assignments, batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
@@ -45,82 +25,75 @@ def assign(assignments: Assignments, batch: pa.RecordBatch, schema: Schema) -> p
     """
     columns = columns_of(schema)
     arrays = list(batch.columns)
-    places = {field.id: at for at, field in enumerate(schema.fields)}
     for assignment in assignments:
-        at = places[assignment.field_id]
-        arrays[at] = _value(assignment.expression, schema.fields[at], batch, columns)
+        at, *path = columns[assignment.field_id]
+        arrays[at] = _replaced(arrays[at], schema.fields[at], path, assignment, batch, columns)
     return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
-def _value(
-    expression: Expression, field: Field, batch: pa.RecordBatch, columns: Columns
+def _replaced(
+    array: pa.Array,
+    field: Field,
+    path: list[int],
+    assignment: Assignment,
+    batch: pa.RecordBatch,
+    columns: Columns,
 ) -> pa.Array:
-    wanted = batch.schema.field(field.name).type
+    """The array with what is at `path` in it assigned."""
+    if not path:
+        return _value(assignment, field, array.type, batch, columns)
+    assert isinstance(field.type, Struct)
+    children = [pc.struct_field(array, [at]) for at in range(len(field.type.fields))]
+    at, *rest = path
+    children[at] = _replaced(children[at], field.type.fields[at], rest, assignment, batch, columns)
+    for child, values in zip(field.type.fields, children, strict=True):
+        _check_required(child, values)
+    return pa.StructArray.from_arrays(children, fields=list(array.type))
+
+
+def _value(
+    assignment: Assignment,
+    field: Field,
+    wanted: pa.DataType,
+    batch: pa.RecordBatch,
+    columns: Columns,
+) -> pa.Array:
     try:
-        match expression:
+        match assignment.expression:
             case Assigned(None):
                 found = pa.nulls(batch.num_rows, wanted)
             case Assigned(value):
                 assert isinstance(field.type, Primitive)
                 found = pa.repeat(to_arrow_scalar(field.type, value), batch.num_rows)
-            case ColumnValue(field_id):
-                found = column_at(columns[field_id], batch).cast(wanted)
-            case Arithmetic():
-                found = _calculate(expression, batch, columns).cast(wanted)
+            case expression:
+                found = _fitted(calculate(expression, batch, columns), wanted)
+    except NotCalculable as error:
+        raise SchemaMismatch(
+            f"the value of column {field.name!r} cannot be calculated: {error}",
+            next_step="Restrict the update by its WHERE, or choose another value",
+        ) from None
     except pa.ArrowInvalid:
         raise SchemaMismatch(
             f"an update gives values that column {field.name!r} of type "
             f"{arrow_type(field.type)} cannot hold exactly",
             next_step="Restrict the update by its WHERE, or choose another value",
         ) from None
-    if found.null_count and not field.nullable:
+    _check_required(field, found)
+    return found
+
+
+def _fitted(found: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if found.type == wanted:
+        return found
+    # A decimal becomes the nearest double, which Arrow does not call exact; a whole number has to fit.
+    if pa.types.is_floating(wanted) and not pa.types.is_floating(found.type):
+        found = found.cast(pa.float64(), safe=pa.types.is_integer(found.type))
+    return found.cast(wanted)
+
+
+def _check_required(field: Field, values: pa.Array) -> None:
+    if values.null_count and not field.nullable:
         raise SchemaMismatch(
             f"an update gives NULL for column {field.name!r}, which is required",
             next_step="Add IS NOT NULL to its WHERE, or make the column nullable",
         )
-    return found
-
-
-def _calculate(node: Operand, batch: pa.RecordBatch, columns: Columns) -> pa.Array:
-    inexact = _is_floating(node, batch, columns)
-    return _operand(node, batch, columns, inexact)
-
-
-def _is_floating(node: Operand, batch: pa.RecordBatch, columns: Columns) -> bool:
-    match node:
-        case Arithmetic(op, left, right):
-            sides = (left, right)
-            return op == "/" or any(_is_floating(side, batch, columns) for side in sides)
-        case ColumnValue(field_id):
-            return bool(pa.types.is_floating(column_at(columns[field_id], batch).type))
-        case NumberValue():
-            return False
-
-
-def _operand(node: Operand, batch: pa.RecordBatch, columns: Columns, inexact: bool) -> pa.Array:
-    match node:
-        case Arithmetic(op, left, right):
-            sides = [_operand(side, batch, columns, inexact) for side in (left, right)]
-            return _KERNELS[op](*sides)
-        case ColumnValue(field_id):
-            array = column_at(columns[field_id], batch)
-            return array.cast(pa.float64()) if inexact else _exact(array)
-        case NumberValue(value):
-            scalar = pa.scalar(float(value)) if inexact else _exact_scalar(value)
-            return pa.repeat(scalar, batch.num_rows)
-
-
-def _exact(array: pa.Array) -> pa.Array:
-    """Integers and decimals as 256-bit decimals of no more digits than they need."""
-    if pa.types.is_decimal(array.type):
-        return array.cast(pa.decimal256(array.type.precision, array.type.scale))
-    digits = {8: 3, 16: 5, 32: 10, 64: 20}[array.type.bit_width]
-    return array.cast(pa.decimal128(digits, 0)).cast(pa.decimal256(digits, 0))
-
-
-def _exact_scalar(value: Decimal) -> pa.Scalar:
-    exponent = int(value.as_tuple().exponent)
-    digits = max(len(value.as_tuple().digits) + max(exponent, 0), -exponent, 1)
-    if digits > _WIDEST_DIGITS:
-        raise pa.ArrowInvalid("a number has too many digits")
-    return to_scalar(value, pa.decimal256(digits, max(-exponent, 0)))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,7 +29,7 @@ from inlay.errors import SchemaMismatch, UnsupportedType
 from inlay.format.properties import arrow_types
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct
 from inlay.format.snapshot import Snapshot
-from inlay.parquet.arrow.types import COMMENT, arrow_field, is_list, schema_to_arrow
+from inlay.parquet.arrow.types import COMMENT, FIELD_ID, arrow_field, is_list, schema_to_arrow
 
 EXTENSION_NAME = b"ARROW:extension:name"
 EXTENSION_META = b"ARROW:extension:metadata"
@@ -180,6 +180,21 @@ def _exported_metadata(field: pa.Field) -> dict[bytes, bytes]:
 # -- to Arrow -------------------------------------------------------------------------------------
 
 
+def metadata_not_kept(schema: pa.Schema) -> list[str]:
+    """Keys of Arrow metadata that a table does not give back: those of the schema but for what pandas and
+    Spark write for themselves, and those of columns but for comments and extension types."""
+    kept = (COMMENT, EXTENSION_NAME, EXTENSION_META, FIELD_ID)
+    own = (b"pandas", b"org.apache.spark.", b"ARROW:schema")
+    found = [_spelled(k) for k in schema.metadata or {} if not k.startswith(own)]
+    for field in schema:
+        found += [f"{field.name}.{_spelled(k)}" for k in field.metadata or {} if k not in kept]
+    return found
+
+
+def _spelled(key: bytes) -> str:
+    return key.decode("utf-8", "replace")
+
+
 @dataclass(frozen=True)
 class Declared:
     """The declared types of the columns of a schema, `texts` by field id."""
@@ -276,6 +291,17 @@ class Declared:
                     "is none",
                     next_step="Look at the lengths of its lists, or at digits that would be cut",
                 ) from None
+
+    def checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches, each after `check`: what every writer of a caller's rows passes them through."""
+        for batch in batches:
+            self.check(batch)
+            yield batch
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether values of any column have to be looked at before they are written."""
+        return any(map(self._is_strict, self.schema.fields))
 
     def _is_strict(self, field: Field) -> bool:
         return any(

@@ -47,7 +47,7 @@ from inlay.parquet.arrow.types import (
 # Field id → index of a column of the batch, then of children of structs.
 Columns = Mapping[int, tuple[int, ...]]
 
-_KERNELS: dict[str, Callable[..., pa.Array]] = {
+COMPARE: dict[str, Callable[..., pa.Array]] = {
     "=": pc.equal,
     "!=": pc.not_equal,
     "<": pc.less,
@@ -109,7 +109,7 @@ def evaluate(predicate: Predicate, batch: pa.RecordBatch, columns: Columns) -> p
             return on_values(
                 _column(field_id, batch, columns),
                 _STRING,
-                lambda values: _like(values, pattern),
+                lambda values: like(values, pattern),
                 batch.num_rows,
             )
 
@@ -193,7 +193,7 @@ def _compare(values: pa.Array, op: str, literal: Literal) -> pa.Array:
         scalar = scalar.cast(values.type)
     except pa.ArrowInvalid:
         return _compare_beyond(values, op, isinstance(literal.value, int) and literal.value > 0)
-    found = _KERNELS[op](values, scalar)
+    found = COMPARE[op](values, scalar)
     if literal.type.is_float and op in (">", ">="):
         return pc.or_kleene(found, pc.is_nan(values))
     return found
@@ -253,7 +253,8 @@ def _cast(value: pa.Scalar, wanted: pa.DataType) -> pa.Scalar | None:
         return None
 
 
-def _like(values: pa.Array, pattern: str) -> pa.Array:
+def like(values: pa.Array, pattern: str) -> pa.Array:
+    """Whether each text matches the pattern; null for null."""
     any_run = Wildcard.ANY_RUN
     match parse_like(pattern):
         case ():

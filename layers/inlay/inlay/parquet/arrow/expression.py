@@ -56,6 +56,10 @@ class ExpressionFilter:
             if self._fault(arrow.remove(ordinal)) is not None
         )
 
+    @property
+    def of_live_rows(self) -> bool:
+        return True
+
     def settle(self, stats: Mapping[int, ColumnStats], rows: int) -> Literal["none", "some", "all"]:
         return "some" if self.may_match([(stats, rows)])[0] else "none"
 

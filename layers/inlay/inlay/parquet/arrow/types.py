@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from inlay.errors import InvalidRequest, SchemaMismatch, UnsupportedType
+from inlay.errors import InvalidRequest, SchemaMismatch, UnsupportedType, a_type
 from inlay.format.schema import (
     INTEGERS,
     Field,
@@ -270,7 +270,7 @@ def to_physical(value: pa.Scalar | Any, kind: Primitive) -> Value | None:
         return physical(kind, _plain(found, kind))
     except (pa.ArrowException, ArithmeticError, ValueError, TypeError):
         raise InvalidRequest(
-            f"a {type(value).__name__} cannot be read as type {kind} without loss"
+            f"{a_type(value)} cannot be read as type {kind} without loss"
         ) from None
 
 

@@ -26,7 +26,7 @@ from inlay.parquet.read.page_sizes import Pages, check_pages_fit
 from inlay.parquet.read.ranges import RangeFile
 from inlay.parquet.read.read_ahead import Steps
 from inlay.parquet.read.row_groups import Group
-from inlay.parquet.read.selection import Wanted, subschema, top_columns
+from inlay.parquet.read.selection import RowFilter, Wanted, subschema, top_columns
 from inlay.parquet.read.single_pages import SparseColumn, index_range, sparse_column
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import ByteRange
@@ -167,8 +167,12 @@ class _GroupReader:
         if group.fields:
             schema = subschema(self.wanted.schema, tops)
             batches = self._decode(group, schema)
-            by_value = pa.concat_arrays([_wanted_rows(group, b, schema) for b in batches])
-            keep = _both(keep, by_value)
+            first, by_value = 0, []
+            for batch in batches:
+                live = None if keep is None else keep.slice(first, batch.num_rows)
+                by_value.append(_wanted_rows(group, batch, schema, live))
+                first += batch.num_rows
+            keep = _both(keep, pa.concat_arrays(by_value))
             if group.only is not None:
                 spared = _both(spared, _spared_by_value(group.only, batches, schema))
             table = pa.Table.from_batches(batches)
@@ -279,12 +283,25 @@ class _GroupReader:
         return self._parquet.reader
 
 
-def _wanted_rows(group: Group, batch: pa.RecordBatch, schema: Schema) -> pa.BooleanArray:
+def _wanted_rows(
+    group: Group, batch: pa.RecordBatch, schema: Schema, live: pa.BooleanArray | None
+) -> pa.BooleanArray:
+    """The rows of `batch` that are wanted by their values; `live` are those that no position deletes."""
     keep = group.deletes.keep_values(batch, schema)
-    for found in group.filters:
-        hit = found.selected(batch, schema)
-        keep = hit if keep is None else pc.and_(keep, hit)
+    for found in sorted(group.filters, key=lambda each: each.of_live_rows):
+        if found.of_live_rows:
+            keep = _asked_of_live(found, batch, schema, _both(live, keep))
+        else:
+            keep = _both(keep, found.selected(batch, schema))
     return pa.repeat(to_scalar(True, pa.bool_()), batch.num_rows) if keep is None else keep
+
+
+def _asked_of_live(
+    found: RowFilter, batch: pa.RecordBatch, schema: Schema, live: pa.BooleanArray | None
+) -> pa.BooleanArray:
+    if live is None or live.true_count == len(live):
+        return found.selected(batch, schema)
+    return pc.replace_with_mask(live, live, found.selected(batch.filter(live), schema))
 
 
 def _spared_by_value(

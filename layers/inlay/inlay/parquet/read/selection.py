@@ -34,6 +34,11 @@ class RowFilter(Protocol):
         """Ids of the fields it looks at."""
         ...
 
+    @property
+    def of_live_rows(self) -> bool:
+        """Whether it may be asked of live rows alone: a value of a deleted row could make it fail."""
+        ...
+
     def settle(self, stats: Mapping[int, ColumnStats], rows: int) -> Settled:
         """What statistics alone say of `rows` rows."""
         ...
@@ -48,6 +53,10 @@ class PredicateFilter:
     """Rows for which a predicate is TRUE."""
 
     predicate: Predicate
+
+    @property
+    def of_live_rows(self) -> bool:
+        return False
 
     @property
     def fields(self) -> frozenset[int]:

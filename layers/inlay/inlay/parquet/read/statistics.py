@@ -33,7 +33,7 @@ from inlay.format.values import (
 from inlay.parquet.footer.columns import FileColumns, locate_columns
 from inlay.plan.pruning.absent_columns import Absent, absent
 from inlay.plan.pruning.evidence import shortened
-from inlay.plan.pruning.prune import combine
+from inlay.plan.pruning.prune import combined_stats
 
 NOTHING_ABSENT: Mapping[int, Absent] = {}
 # Bounds of strings and binaries keep this many code points or bytes: an entry must stay small.
@@ -129,7 +129,7 @@ def whole_stats(
 ) -> dict[int, ColumnStats]:
     """Statistics of a whole file, with bounds as long as they are."""
     leaves = leaves_of(metadata, columns, schema, field_ids)
-    whole = combine(
+    whole = combined_stats(
         (group_stats(metadata, ordinal, leaves), metadata.row_group(ordinal).num_rows)
         for ordinal in range(metadata.num_row_groups)
     )

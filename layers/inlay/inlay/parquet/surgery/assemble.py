@@ -14,19 +14,13 @@ Not for use from within a task of `executor` itself: parts wait for free threads
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Self
 
-from inlay.errors import (
-    InlayError,
-    ObjectGone,
-    SourceChanged,
-    StaleUpload,
-    StoreUnavailable,
-    UnsupportedFile,
-)
+from inlay.errors import UnsupportedFile
 from inlay.parquet.surgery.source import Source
 from inlay.plan.surgery.multipart import (
     MIB,
@@ -37,23 +31,14 @@ from inlay.plan.surgery.multipart import (
     Segment,
     plan_parts,
 )
-from inlay.storage.base import (
-    ByteRange,
-    Head,
-    Missing,
-    ObjectStore,
-    Part,
-    Refused,
-    Written,
-)
+from inlay.storage.base import ByteRange, ObjectStore, Written
+from inlay.storage.multipart import Multipart
 from inlay.storage.write_once import write_once
 
 # Enough that parts go out in parallel, little enough for the smallest Lambda.
 WINDOW_BYTES = 32 * MIB
 # Below this, one GET and one PUT beat four requests of a multipart upload, whatever it would save.
 SMALL_OBJECT_BYTES = 8 * MIB
-# A Complete whose answer was lost is asked again; more often only hides an outage.
-COMPLETE_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +78,17 @@ class Assembly:
     size: int = 0
     _pieces: list[_Copied | _Ours] = field(default_factory=list)
     _waiting: int = 0
-    _upload: str | None = None
-    _numbers: int = 0
-    _parts: list[Future[Part]] = field(default_factory=list)
+    _upload: Multipart = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._upload = Multipart(
+            self.store,
+            self.key,
+            self.executor,
+            describe=self.describe,
+            limit=self.limits.count,
+            count=self.source.traffic.add,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -107,7 +100,7 @@ class Assembly:
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
-            self._abort()
+            self._upload.abort()
 
     def copy(self, start: int, end: int) -> None:
         """Append bytes `start` … `end - 1` of the source."""
@@ -142,13 +135,10 @@ class Assembly:
         parts = self._plan(final=True)
         assert parts is not None
         small = self.size <= SMALL_OBJECT_BYTES
-        if self._upload is None and (small or not any(part.copy for part in parts)):
+        if not self._upload.begun and (small or not any(part.copy for part in parts)):
             return self._put()
-        self._start_parts(parts)
-        finished = [future.result() for future in self._parts]
-        return self._complete(finished)
-
-    # -- parts --------------------------------------------------------------------------------
+        self._send(parts)
+        return self._upload.finish(self.size)
 
     def _plan(self, *, final: bool) -> tuple[PlannedPart, ...] | None:
         segments = [Segment(p.length, copy=isinstance(p, _Copied)) for p in self._pieces]
@@ -162,61 +152,23 @@ class Assembly:
     def _send_window(self) -> None:
         """Send all that waits, though more will come; unless it is too little to be a part."""
         parts = self._plan(final=False)
-        if parts is None:
-            return
-        self._start_parts(parts)
-        # Parts hold their bytes until they are sent: wait, or the window would bound nothing.
-        wait(self._parts)
-        for future in self._parts:
-            future.result()
+        if parts is not None:
+            self._send(parts)
+            # Parts hold their bytes until they are sent: wait, or the window would bound nothing.
+            self._upload.settle()
 
-    def _start_parts(self, parts: tuple[PlannedPart, ...]) -> None:
-        if self._upload is None:
-            metadata, headers = self.describe()
-            self.source.traffic.add()
-            self._upload = self.store.create_multipart(self.key, metadata=metadata, headers=headers)
-        upload, pieces = self._upload, self._pieces
+    def _send(self, parts: tuple[PlannedPart, ...]) -> None:
+        pieces = self._pieces
         self._pieces, self._waiting = [], 0
         for part in parts:
-            self._numbers += 1
-            if self._numbers > self.limits.count:
-                raise UnsupportedFile(
-                    f"the rewrite takes more than {self.limits.count} parts", key=self.key
-                )
             covered = _slice(pieces, part)
             if part.copy:
                 (only,) = covered
                 assert isinstance(only, _Copied)
-                self._submit(self._copy_part, upload, self._numbers, only)
+                copied = ByteRange(only.start, only.end)
+                self._upload.copy(self.source.location, copied, self.source.etag)
             else:
-                self._submit(self._send_part, upload, self._numbers, covered)
-
-    def _submit(self, fn: Callable[..., Part], *args: object) -> None:
-        self._parts.append(self.executor.submit(fn, *args))
-
-    def _copy_part(self, upload: str, number: int, piece: _Copied) -> Part:
-        self.source.traffic.add(copied=piece.length)
-        answer = self.store.upload_part_copy(
-            self.key,
-            upload,
-            number,
-            source=self.source.location,
-            byte_range=ByteRange(piece.start, piece.end),
-            if_source_match=self.source.etag,
-        )
-        match answer:
-            case Missing():
-                raise ObjectGone("the object to rewrite is gone", key=self.source.location.key)
-            case Refused():
-                raise SourceChanged(
-                    "the object to rewrite has changed", key=self.source.location.key
-                )
-        return answer
-
-    def _send_part(self, upload: str, number: int, pieces: list[_Copied | _Ours]) -> Part:
-        body = self._gather(pieces)
-        self.source.traffic.add(uploaded=len(body))
-        return self.store.upload_part(self.key, upload, number, body)
+                self._upload.send(partial(self._gather, covered))
 
     def _gather(self, pieces: list[_Copied | _Ours]) -> bytes | memoryview:
         if len(pieces) == 1 and isinstance(pieces[0], _Ours):
@@ -224,8 +176,6 @@ class Assembly:
         return b"".join(
             self.source.read(p.start, p.end) if isinstance(p, _Copied) else p.body for p in pieces
         )
-
-    # -- ends ---------------------------------------------------------------------------------
 
     def _put(self) -> Written:
         metadata, headers = self.describe()
@@ -238,44 +188,6 @@ class Assembly:
         return write_once(
             self.store, self.key, body, metadata=metadata, headers=headers, before_retry=count
         )
-
-    def _complete(self, parts: list[Part]) -> Written:
-        assert self._upload is not None
-        failure: InlayError | None = None
-        for _ in range(COMPLETE_ATTEMPTS):
-            self.source.traffic.add()
-            try:
-                answer = self.store.complete_multipart(self.key, self._upload, parts)
-            except StoreUnavailable as error:
-                failure = error
-                continue
-            if isinstance(answer, Written):
-                return answer
-            # No such upload: it was aborted, or an earlier Complete landed and its answer was lost.
-            return self._look(failure)
-        assert failure is not None
-        raise failure
-
-    def _look(self, failure: InlayError | None) -> Written:
-        """What is there now, if it is what was to be written. Nobody else writes to this key, so its
-        size tells."""
-        self.source.traffic.add()
-        head = self.store.head(self.key)
-        if isinstance(head, Head) and head.info.size == self.size:
-            return Written(head.info.etag, head.date_us, head.info.version_id)
-        raise failure or StaleUpload("the upload was aborted by someone else", key=self.key)
-
-    def _abort(self) -> None:
-        for future in self._parts:
-            future.cancel()
-        # A part that arrives after the abort would stay, unseen and paid for.
-        wait(self._parts)
-        if self._upload is not None:
-            try:
-                self.store.abort_multipart(self.key, self._upload)
-            except InlayError:
-                # The failure under way says more; GC aborts uploads that were left behind.
-                return
 
 
 def _slice(pieces: list[_Copied | _Ours], part: PlannedPart) -> list[_Copied | _Ours]:

@@ -14,22 +14,24 @@ from collections.abc import Callable
 from inlay.format.snapshot import LedgerRecord, Snapshot, Tier, thin_time_index
 from inlay.plan.change import (
     AlreadyApplied,
+    AlterSchema,
     Change,
     Conflict,
     NeedSegments,
     Outcome,
     Proposal,
     Refused,
+    ReplaceFiles,
+    SetPartitioning,
     Stale,
     Unchanged,
 )
-from inlay.plan.commit.conflicts import settle_units, validate
-from inlay.plan.commit.draft import Draft
-from inlay.plan.commit.required_segments import needed
+from inlay.plan.commit.conflicts import needed, settle_units, validate
+from inlay.plan.commit.draft import Draft, always_commits
 from inlay.plan.metadata.ledger import look_up, without_duplicates
-from inlay.plan.metadata.pointer_budget import fit
+from inlay.plan.metadata.pointer_budget import fit_pointer
 from inlay.plan.metadata.state import State
-from inlay.plan.pruning.partitions import is_partitioned_so
+from inlay.plan.pruning.partitions import has_partitioning
 from inlay.plan.schema_conflicts import is_evolved
 
 
@@ -42,16 +44,16 @@ def apply(
     resolved: int = 0,
 ) -> Outcome:
     """What committing `change` on top of `state` comes to. Times must have been filled in
-    (`format.snapshot.observed`). `name` gives new segments their ids; `resolved`: see
-    `plan.commit.required_segments`."""
+    (`format.snapshot.with_open_times`). `name` gives new segments their ids; `resolved`: see
+    `plan.commit.conflicts.needed`."""
     admitted = admit(state, change)
     if not isinstance(admitted, Admitted):
         return admitted
     change = admitted.change
 
-    if change.edit.schema is not None and is_evolved(state.snapshot, change.edit.schema):
+    if any(is_evolved(state.snapshot, u) for u in change.of(AlterSchema)):
         return Unchanged()
-    if change.edit.spec is not None and is_partitioned_so(state.snapshot, change.edit.spec):
+    if any(has_partitioning(state.snapshot, u) for u in change.of(SetPartitioning)):
         return Unchanged()
     needs = needed(state, change, resolved=resolved)
     if needs is not None:
@@ -61,7 +63,7 @@ def apply(
     if conflict is not None:
         return conflict
     units, skipped, remapped = settle_units(state, change)
-    if skipped and change.whole:
+    if skipped and any(u.whole for u in change.of(ReplaceFiles)):
         gone = frozenset(key for unit in skipped for key in unit.inputs)
         return Conflict("files whose rows were to be deleted were replaced or marked", gone)
     if change.units and not units and not _does_something_else(change):
@@ -71,7 +73,7 @@ def apply(
     snapshot = draft.build()
     if snapshot is None:
         return Unchanged(skipped)
-    rolled = fit(snapshot, state, change, name)
+    rolled = fit_pointer(snapshot, state, change, name)
     if isinstance(rolled, NeedSegments):
         return rolled
     snapshot, segments = rolled
@@ -93,7 +95,7 @@ def admit(
     boundary_us = state.snapshot.boundary.time_us or 0
     if change.uploaded_us is not None and change.uploaded_us < boundary_us:
         return Stale(boundary_us)
-    known = look_up(state, change)
+    known = look_up(state, change.request, change.events)
     if not isinstance(known, frozenset):
         return known
     return Admitted(without_duplicates(change, known), known)
@@ -143,13 +145,5 @@ def seal(proposal: Proposal, *, date_us: int, previous_us: int) -> Snapshot:
 
 
 def _does_something_else(change: Change) -> bool:
-    return bool(
-        change.add
-        or change.add_markers
-        or change.remove
-        or change.drop_markers
-        or change.compact_metadata
-        or change.recluster
-        or change.request
-        or change.forget_contents
-    )
+    named = change.added or change.markers or change.removed or change.dropped
+    return bool(change.request or named or any(map(always_commits, change.updates)))

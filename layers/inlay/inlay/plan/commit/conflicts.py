@@ -44,9 +44,9 @@ replaces them; the other two are planned again (7); an expiry of what they take 
 4 the unit is remapped (1:1 rewrites, few rows) or given up; other units of the change go on
 5 the content was replaced after the version it was planned on (`Snapshot.replaced`): files that are
   live in both may be under other deletes now, and rows may be there that were not seen
-6 a ref it changes, or takes a content from, is not what it was (`Edit.refs_were`)
-7 any row or column of main changed since (`Edit.changed_was`)
-8 when what it names is still kept (`Edit.source`)
+6 a ref it changes, or takes a content from, is not what it was (`SetRefs.were`)
+7 any row or column of main changed since (`SameMain`)
+8 when what it names is still kept (`Retained`)
 
 A change of the partitioning conflicts with another one only, unless they are equal; everything goes with
 one that landed. What goes with changes of the schema is in `plan.schema_conflicts`.
@@ -56,49 +56,173 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import assert_never
 
 from inlay.format.entry import DataFile, Marker, Rows
-from inlay.plan.change import Change, Conflict, Reads, Unit
-from inlay.plan.erasure import validate_erasure
+from inlay.format.predicate import field_ids
+from inlay.format.snapshot import Segment, Snapshot
+from inlay.plan.change import (
+    AddFiles,
+    AddMarkers,
+    AdvanceStream,
+    AllClean,
+    AlterSchema,
+    Change,
+    CloseErasures,
+    ClusterLeaves,
+    Conflict,
+    DropMarkers,
+    ExpireAll,
+    ExpireThrough,
+    ForgetContents,
+    ForgetExpirations,
+    MoveBoundary,
+    MoveErasures,
+    NeedSegments,
+    OnlyFiles,
+    OnlyRefs,
+    OpenErasure,
+    PackMetadata,
+    Reads,
+    RecountTotals,
+    RemoveFiles,
+    ReplaceContent,
+    ReplaceFiles,
+    Requirement,
+    Retained,
+    SameContent,
+    SameMain,
+    SetPartitioning,
+    SetProperties,
+    SetRefs,
+    TakeLayout,
+    Unit,
+    Update,
+)
+from inlay.plan.erasure import legal_holds, validate_clean, validate_phase
 from inlay.plan.metadata.state import State
+from inlay.plan.metadata.tree import Wanted
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import validate_spec
 from inlay.plan.pruning.prune import may_match
-from inlay.plan.refs.refs import validate_refs
+from inlay.plan.refs.refs import is_retained, validate_refs
 from inlay.plan.scan.marker_scope import marker_may_hit
-from inlay.plan.schema_conflicts import validate_schema
+from inlay.plan.schema_conflicts import (
+    fields_of_marker,
+    needed_entries,
+    validate_added,
+    validate_columns,
+    validate_schema,
+)
 
 
 def validate(state: State, change: Change) -> Conflict | None:
-    moved = validate_refs(state.snapshot, change.edit)
-    if moved is not None:
-        return moved
-    planned = change.planned if change.reads is None else change.reads.version
-    if planned is not None and planned < state.snapshot.replaced:
-        return Conflict("the content was replaced since: by a restore, a merge or a fast-forward")
-    named = {m.file for m in change.add_markers if m.file is not None} | set(change.remove)
-    named -= {f.key for f in change.add}
-    if named:
-        gone = named - state.keys_at_hand()
-        if gone:
-            return Conflict("files whose rows were to be deleted were replaced", frozenset(gone))
-    moved_on = (
-        validate_erasure(state, change.edit)
-        or validate_schema(state, change)
-        or validate_spec(state.snapshot, change.edit.spec)
-    )
-    if moved_on is not None:
-        return moved_on
-    if change.reads is not None:
-        return _validate_reads(state, change.reads)
+    """The first of the change's updates and requirements that does not hold on `state`."""
+    for update in change.updates:
+        found = _against_update(state, change, update)
+        if found is not None:
+            return found
+    for requirement in change.requires:
+        found = _against_requirement(state, change, requirement)
+        if found is not None:
+            return found
     return None
+
+
+def _against_update(state: State, change: Change, update: Update) -> Conflict | None:
+    """What an update asks of the base by itself."""
+    snapshot = state.snapshot
+    match update:
+        case AddFiles(files):
+            return validate_added(snapshot, files, derived=change.reads is not None)
+        case AddMarkers(markers):
+            named = {m.file for m in markers if m.file is not None}
+            columns: frozenset[int] = frozenset().union(*map(fields_of_marker, markers))
+            added = {f.key for f in change.added}
+            return _validate_live(state, named - added) or validate_columns(snapshot, columns)
+        case RemoveFiles(keys):
+            return _validate_live(state, set(keys))
+        case AlterSchema():
+            return validate_schema(state, update)
+        case SetPartitioning():
+            return validate_spec(snapshot, update)
+        case OpenErasure(erasure):
+            columns = field_ids(erasure.predicate) if erasure.predicate else frozenset()
+            moved_on = validate_phase(snapshot, [erasure.id], None)
+            return moved_on or validate_columns(snapshot, columns)
+        case MoveErasures(erasures, leaves):
+            return validate_phase(snapshot, [e.id for e in erasures], leaves)
+        case CloseErasures(ids, leaves):
+            return validate_phase(snapshot, ids, leaves)
+        case SetRefs():
+            return validate_refs(snapshot, update)
+        case ReplaceFiles():
+            return None  # unit by unit: `settle_units`
+        case (
+            DropMarkers()
+            | PackMetadata()
+            | ClusterLeaves()
+            | SetProperties()
+            | MoveBoundary()
+            | ExpireThrough()
+            | ExpireAll()
+            | ForgetExpirations()
+            | ForgetContents()
+            | ReplaceContent()
+            | TakeLayout()
+            | AdvanceStream()
+            | RecountTotals()
+        ):
+            return None
+        case _:
+            assert_never(update)
+
+
+def _against_requirement(state: State, change: Change, requirement: Requirement) -> Conflict | None:
+    snapshot = state.snapshot
+    match requirement:
+        case Reads(version=version):
+            return _validate_content(snapshot, version) or _validate_reads(state, requirement)
+        case SameContent(version):
+            return _validate_content(snapshot, version)
+        case SameMain(changed):
+            return None if snapshot.changed == changed else Conflict("rows of main changed")
+        case Retained(source):
+            expired = Conflict(f"version {source.version} has expired")
+            return None if is_retained(snapshot, source) else expired
+        case AllClean():
+            moved = [e.id for u in change.of(MoveErasures) for e in u.erasures]
+            return validate_clean(state, moved)
+        case OnlyRefs(refs):
+            if dict(refs) != dict(snapshot.refs):
+                return Conflict("branches or tags changed since they were found clean")
+            held = Conflict("a legal hold keeps erasures from ending")
+            return held if legal_holds(snapshot) else None
+        case OnlyFiles(keys):
+            came = any(f.key not in keys for f in state.files())
+            return Conflict("files were added since the last check") if came else None
+        case _:
+            assert_never(requirement)
+
+
+def _validate_live(state: State, keys: set[str]) -> Conflict | None:
+    gone = keys - state.loaded_file_keys() if keys else keys
+    if not gone:
+        return None
+    return Conflict("files whose rows were to be deleted were replaced", frozenset(gone))
+
+
+def _validate_content(snapshot: Snapshot, version: int) -> Conflict | None:
+    if version >= snapshot.replaced:
+        return None
+    return Conflict("the content was replaced since: by a restore, a merge or a fast-forward")
 
 
 def _validate_reads(state: State, reads: Reads) -> Conflict | None:
     """Update and merge insert rows derived from rows they read: nothing of that may have changed."""
     read: list[DataFile] = []
     evidence = Evidence.of_snapshot(state.snapshot)
-    for entry in state.files_at_hand():
+    for entry in state.loaded_files():
         if entry.key in reads.files:
             read.append(entry)
             continue
@@ -112,7 +236,7 @@ def _validate_reads(state: State, reads: Reads) -> Conflict | None:
     gone = reads.files - {f.key for f in read}
     if gone:
         return Conflict("files that were read have been replaced", frozenset(gone))
-    for marker in state.markers_at_hand():
+    for marker in state.loaded_markers():
         landed = (marker.sequence or 0) > reads.version
         if landed and any(marker_may_hit(marker, entry, evidence) for entry in read):
             return Conflict("rows that were read have been deleted or changed")
@@ -125,9 +249,9 @@ def settle_units(
     """(units that still hold, units to give up, markers remapped onto outputs)."""
     if not change.units:
         return (), (), ()
-    live = {f.key: f for f in state.files_at_hand()}
+    live = {f.key: f for f in state.loaded_files()}
     by_file: dict[str, list[Marker]] = {}
-    for marker in state.markers_at_hand():
+    for marker in state.loaded_markers():
         if marker.file is not None:
             by_file.setdefault(marker.file, []).append(marker)
     held: list[Unit] = []
@@ -184,3 +308,81 @@ def _remap(unit: Unit, landed: Sequence[Marker]) -> list[Marker] | None:
 def _is_restamp(unit: Unit) -> bool:
     """The same object under a newer sequence: what marks its rows goes on marking them."""
     return unit.inputs == tuple(f.key for f in unit.outputs)
+
+
+# -- what a change has to look into ----------------------------------------------------------------
+#
+# An append looks into no segment, nor does a delete by range or predicate; a change that names files looks
+# into the leaves that hold them, and one that was derived from rows it read into those that have changed
+# since and may matter. Nothing here decides about the change: what is asked for and not found afterwards is
+# not there.
+
+
+def needed(state: State, change: Change, *, resolved: int = 0) -> NeedSegments | None:
+    """What is to be loaded before `change` can be judged.
+
+    `resolved` is a version on whose state all of that was at hand: files that it did not name then are
+    not in leaves that are as old (nothing goes into a leaf after it was written).
+    """
+    files = _files(state, change, resolved)
+    markers = _markers(state, change)
+    return NeedSegments(files, markers) if files or markers else None
+
+
+def _files(state: State, change: Change, resolved: int) -> tuple[Segment, ...]:
+    shrinks = any(needed_entries(state.snapshot, u)[0] for u in change.of(AlterSchema))
+    ends = any(e.predicate is None for u in change.of(MoveErasures) for e in u.erasures)
+    if change.of(RecountTotals) or shrinks or ends:
+        return state.missing_files()
+    named = named_files(state, change)
+    if not named and change.reads is None:
+        return ()
+    unfound = named - state.loaded_file_keys()
+    return state.missing_files(_newer_or(change, resolved if unfound else None))
+
+
+def named_files(state: State, change: Change) -> set[str]:
+    """Files that must be live for the change to mean anything."""
+    added = {f.key for f in change.added}
+    dropped = change.dropped
+    marked = state.loaded_markers() if dropped else ()
+    return {
+        *(key for unit in change.units for key in unit.inputs),
+        *change.removed,
+        *(m.file for m in change.markers if m.file is not None and m.file not in added),
+        *(change.reads.files if change.reads is not None else ()),
+        *(m.file for m in marked if m.file is not None and m.id in dropped),
+    }
+
+
+def _newer_or(change: Change, resolved: int | None) -> Wanted:
+    """Leaves newer than `resolved` (none, if None), and those that may hold what the change would have
+    had to read."""
+    reads = change.reads
+
+    def wanted(found: Sequence[Segment]) -> list[bool]:
+        return [_may_name(s) or _may_have_come(s) for s in found]
+
+    def _may_name(segment: Segment) -> bool:
+        # A node is opened whatever its age: leaves known from elsewhere may have been put into it.
+        return resolved is not None and (segment.level > 0 or (segment.sequence or 0) > resolved)
+
+    def _may_have_come(segment: Segment) -> bool:
+        if reads is None or (segment.sequence or 0) <= reads.version:
+            return False
+        return reads.predicate is None or may_match(reads.predicate, segment.stats, segment.rows)
+
+    return wanted
+
+
+def _markers(state: State, change: Change) -> tuple[Segment, ...]:
+    replaces_files = bool(change.units or change.removed)
+    drops = any(needed_entries(state.snapshot, u)[1] for u in change.of(AlterSchema))
+    recounts = bool(change.of(RecountTotals))
+    if replaces_files or change.dropped or recounts or drops or change.forgotten:
+        return state.missing_markers()
+    reads = change.reads
+    if reads is None:
+        return ()
+    since = reads.version
+    return state.missing_markers(lambda found: [(s.sequence or 0) > since for s in found])

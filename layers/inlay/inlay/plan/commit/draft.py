@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, assert_never
 
 from inlay.format.entry import DataFile, Marker, Where
 from inlay.format.predicate import Predicate
@@ -24,15 +24,42 @@ from inlay.format.snapshot import (
     Tier,
     Totals,
 )
-from inlay.plan.change import NO_EDIT, Change, Edit, Unit
+from inlay.plan.change import (
+    AddFiles,
+    AddMarkers,
+    AdvanceStream,
+    AlterSchema,
+    Change,
+    CloseErasures,
+    DropMarkers,
+    ExpireAll,
+    ExpireThrough,
+    ForgetContents,
+    ForgetExpirations,
+    MoveBoundary,
+    MoveErasures,
+    OpenErasure,
+    RecountTotals,
+    RemoveFiles,
+    ReplaceContent,
+    ReplaceFiles,
+    RowUpdate,
+    SetPartitioning,
+    SetProperties,
+    SetRefs,
+    TableUpdate,
+    TakeLayout,
+    Unit,
+    Update,
+)
 from inlay.plan.metadata.ledger import forgotten_before, horizon, next_salt
 from inlay.plan.metadata.state import State, count_totals, live_files, live_markers
 from inlay.plan.metadata.stats_columns import choose_stats_columns
-from inlay.plan.metadata.tree import bury, open_tree
-from inlay.plan.pruning.evidence import Evidence, sure_under
+from inlay.plan.metadata.tree import mark_dead, open_tree
+from inlay.plan.pruning.evidence import Evidence, trusted_under
 from inlay.plan.pruning.partitions import current_spec, repartitioned
 from inlay.plan.pruning.prune import all_match
-from inlay.plan.refs.refs import edited_refs, net_counts, seen, shaped
+from inlay.plan.refs.refs import edited_refs, net_counts, ref_view, with_layout_of
 from inlay.plan.scan.marker_scope import (
     marker_hits_all,
     marker_may_hit,
@@ -40,7 +67,7 @@ from inlay.plan.scan.marker_scope import (
     reference_may_hit,
 )
 from inlay.plan.schema_conflicts import evolved
-from inlay.plan.schema_evolution import field_at
+from inlay.plan.schema_evolution import field_at, key_after
 
 
 class Draft:
@@ -72,12 +99,12 @@ class Draft:
     def build(self) -> Snapshot | None:
         base, change = self.base, self.change
         outputs = tuple(f for u in self.units for f in u.outputs)
-        gone = {key for u in self.units for key in u.inputs} | set(change.remove)
+        gone = {key for u in self.units for key in u.inputs} | set(change.removed)
         files = self._remove_files(base.files, gone)
         files = self._drop_covered(files)
-        added = (*change.add, *outputs)
+        added = (*change.added, *outputs)
         new_markers = (
-            *self._worth_keeping(files, change.add_markers),
+            *self._worth_keeping(files, change.markers),
             *self.remapped,
             *self._late(),
         )
@@ -91,9 +118,7 @@ class Draft:
             or self.dropped_markers
             or change.request
             or change.events
-            or change.compact_metadata
-            or change.recluster
-            or change.edit != NO_EDIT
+            or any(map(always_commits, change.updates))
         )
         if not did_something:
             return None
@@ -109,7 +134,7 @@ class Draft:
             added_files=len(added),
             removed_files=self.dropped_files,
             # Rows that surgery or compaction carried over were in the table before.
-            added_rows=sum(f.rows for f in change.add),
+            added_rows=sum(f.rows for f in change.added),
             removed_rows=self._deleted_rows(new_markers),
             added_bytes=sum(f.size for f in added),
             added_markers=len(new_markers),
@@ -130,15 +155,15 @@ class Draft:
                 markers=totals.markers + len(new_markers) - self.dropped_markers,
             ),
         )
-        if change.edit.recount:
-            live = State(snapshot, self.state.contents)
-            totals = count_totals(live.files(), live.markers())
-            snapshot = dataclasses.replace(snapshot, totals=totals)
-        return self._edit(_stamp_sequences(snapshot))
+        snapshot = dataclasses.replace(_stamp_sequences(snapshot), erasures=self._counted())
+        for update in change.updates:
+            if not isinstance(update, RowUpdate):
+                snapshot = self._updated(snapshot, update)
+        return self._follow(self._finished(snapshot))
 
     def _follow(self, snapshot: Snapshot) -> Snapshot:
         """With what the content says of its own changes."""
-        if self.change.edit.content is not None:
+        if self.change.of(ReplaceContent):
             version = snapshot.version
             return dataclasses.replace(snapshot, changed=version, replaced=version)
         if _rows_and_columns(snapshot) == _rows_and_columns(self.base):
@@ -176,7 +201,7 @@ class Draft:
         """Files that a new table-wide range or predicate surely empties leave by metadata alone. Only
         what is at hand is looked at, so that the delete stays constant in time; compaction finds the
         rest."""
-        for marker in self.change.add_markers:
+        for marker in self.change.markers:
             predicate = marker_predicate(marker, self.base.schema)
             if marker.file is not None or predicate is None:
                 continue
@@ -204,7 +229,7 @@ class Draft:
         """Counts and drops what is not looked into, where the sums are those of its live entries."""
         known = segment.id in self.state.contents.files or segment.id in self.state.contents.nodes
         is_whole = segment.live == segment.count
-        if known or not is_whole or not all_match(predicate, sure_under(segment), segment.rows):
+        if known or not is_whole or not all_match(predicate, trusted_under(segment), segment.rows):
             return False
         self.dropped_files += segment.count
         self.dropped_rows += segment.rows
@@ -218,7 +243,7 @@ class Draft:
                 yield leaf, contents.files[leaf.id]
 
     def _bury(self, tier: Tier[Any], dead: Mapping[str, Iterable[int]]) -> tuple[Segment, ...]:
-        return bury(tier.segments, self.state.contents.nodes, dead)
+        return mark_dead(tier.segments, self.state.contents.nodes, dead)
 
     def _covers(self, marker: Marker, entry: DataFile) -> bool:
         return entry.rows > 0 and marker_hits_all(marker, entry, self.evidence)
@@ -255,8 +280,8 @@ class Draft:
         removed = {f.key for f in self.removed} - outputs
         # A restamped file keeps its key and loses the markers it was found clean of.
         settled = {i for u in self.units for i in u.applied}
-        asked = set(self.change.drop_markers)
-        closed = self.change.edit.forgotten
+        asked = self.change.dropped
+        closed = self.change.forgotten
         if not removed and not settled and not asked and not closed:
             return tier
 
@@ -288,20 +313,18 @@ class Draft:
         kept = tuple(
             s for s in ledger.records.segments if s.last_us is None or s.last_us >= before_us
         )
-        streams = dict(ledger.streams)
-        if self.change.edit.stream is not None:
-            streams[self.change.edit.stream[0]] = self.change.edit.stream[1]
         return Ledger(
             records=Tier(kept, (*ledger.records.inline, *records)),
             horizon_us=horizon(self.base),
-            streams=streams,
+            streams=ledger.streams,
         )
 
     def _late(self) -> tuple[Marker, ...]:
         """Marks on files made from objects that are older than an open erasure: their rows were there
         when it was opened, and would come back with the sequence of this commit."""
         found: list[Marker] = []
-        for key, made_us in self.change.sources_us.items():
+        made = [each for u in self.change.of(AddFiles) for each in u.sources_us.items()]
+        for key, made_us in made:
             for erasure in self.base.erasures:
                 is_older = made_us <= erasure.opened_us
                 if erasure.predicate is not None and is_older:
@@ -310,103 +333,140 @@ class Draft:
                     found.append(Marker(id=name, body=body, file=key, erasure=erasure.id))
         return tuple(found)
 
-    def _erasures(self, edit: Edit) -> tuple[Erasure, ...]:
-        """Those of the base, with what the units erased added, and the one that is edited."""
+    def _counted(self) -> tuple[Erasure, ...]:
+        """The erasures of the base, with what the units erased added."""
         erased: dict[str, tuple[int, int]] = {}
         for unit in self.units:
             for name, more_objects, more_rows in unit.erased:
                 objects, rows = erased.get(name, (0, 0))
                 erased[name] = (objects + more_objects, rows + more_rows)
         found: list[Erasure] = []
-        moved = {e.id: e for e in edit.erasures}
         for erasure in self.base.erasures:
             objects, rows = erased.get(erasure.id, (0, 0))
-            current = dataclasses.replace(
-                erasure, objects=erasure.objects + objects, rows=erasure.rows + rows
-            )
-            if erasure.id in moved:
-                # Counts are the base's: whoever planned this may not have seen the last ones.
-                found.append(
-                    dataclasses.replace(
-                        moved.pop(erasure.id),
-                        objects=current.objects,
-                        rows=current.rows,
-                        phase_version=self.base.version + 1,
-                    )
+            found.append(
+                dataclasses.replace(
+                    erasure, objects=erasure.objects + objects, rows=erasure.rows + rows
                 )
-            elif erasure.id not in edit.close_erasures:
-                found.append(current)
-        version = self.base.version + 1
-        for opened in moved.values():
-            found.append(dataclasses.replace(opened, opened_version=version, phase_version=version))
+            )
         return tuple(found)
 
-    def _edit(self, snapshot: Snapshot) -> Snapshot:
-        edit = self.change.edit
-        properties = {
-            k: v for k, v in {**snapshot.properties, **edit.properties}.items() if v is not None
-        }
+    def _updated(self, snapshot: Snapshot, update: TableUpdate) -> Snapshot:
+        """What an update makes of all but the entries."""
+        version = snapshot.version
+        match update:
+            case SetProperties(properties):
+                merged = {**snapshot.properties, **properties}
+                kept = {k: v for k, v in merged.items() if v is not None}
+                return dataclasses.replace(snapshot, properties=kept)
+            case AlterSchema(evolution=evolution):
+                schema = evolved(self.base, update)
+                declared = {field_at(schema, path).id: t for path, t in evolution.declared}
+                key = snapshot.primary_key
+                if evolution.key is not None:
+                    key = key_after(schema, evolution.key)
+                return dataclasses.replace(
+                    snapshot,
+                    primary_key=key,
+                    properties=with_arrow_types(snapshot.properties, declared),
+                    schemas=(*snapshot.schemas, schema),
+                    schema_id=schema.id,
+                    last_field_id=max(snapshot.last_field_id, schema.max_id()),
+                )
+            case SetPartitioning():
+                return repartitioned(snapshot, update)
+            case MoveBoundary(time_us):
+                is_later = time_us is None or time_us > (snapshot.boundary.time_us or 0)
+                boundary = Boundary(version, time_us) if is_later else snapshot.boundary
+                return dataclasses.replace(snapshot, boundary=boundary)
+            case ExpireThrough(last):
+                new = (Expiration(last, None),) if last >= snapshot.oldest_version else ()
+                return dataclasses.replace(snapshot, expired=(*snapshot.expired, *new))
+            case ExpireAll():
+                return dataclasses.replace(
+                    snapshot,
+                    expired=(*snapshot.expired, Expiration(self.base.version, None)),
+                    refs={k: dataclasses.replace(r, base=0) for k, r in snapshot.refs.items()},
+                )
+            case ForgetExpirations(before_us):
+                # The newest of those past their grace stays: it says up to where versions are gone, and
+                # when it is the only one, which version is the oldest.
+                expired = snapshot.expired
+                past = [e for e in expired if e.time_us is not None and e.time_us < before_us]
+                young = [e for e in expired if e not in past]
+                return dataclasses.replace(snapshot, expired=(*past[-1:], *young))
+            case OpenErasure(erasure):
+                opened = dataclasses.replace(erasure, opened_version=version, phase_version=version)
+                return dataclasses.replace(snapshot, erasures=(*snapshot.erasures, opened))
+            case MoveErasures(erasures):
+                moved = {e.id: e for e in erasures}
+                return dataclasses.replace(
+                    snapshot,
+                    erasures=tuple(
+                        e
+                        if e.id not in moved
+                        # Counts are the base's: whoever planned this may not have seen the last ones.
+                        else dataclasses.replace(
+                            moved[e.id], objects=e.objects, rows=e.rows, phase_version=version
+                        )
+                        for e in snapshot.erasures
+                    ),
+                )
+            case CloseErasures(ids):
+                left = tuple(e for e in snapshot.erasures if e.id not in ids)
+                return dataclasses.replace(snapshot, erasures=left)
+            case SetRefs():
+                return dataclasses.replace(snapshot, refs=edited_refs(snapshot, update))
+            case ReplaceContent(content):
+                commit = net_counts(snapshot.commit, self.base.totals, content.totals)
+                return dataclasses.replace(ref_view(snapshot, content), commit=commit)
+            case TakeLayout(content):
+                return with_layout_of(snapshot, content)
+            case AdvanceStream(query, batch):
+                streams = {**snapshot.ledger.streams, query: batch}
+                ledger = dataclasses.replace(snapshot.ledger, streams=streams)
+                return dataclasses.replace(snapshot, ledger=ledger)
+            case RecountTotals():
+                live = State(snapshot, self.state.contents)
+                totals = count_totals(live.files(), live.markers())
+                return dataclasses.replace(snapshot, totals=totals)
+            case ForgetContents():
+                return snapshot  # by the salt: `_finished`
+            case _:
+                assert_never(update)
+
+    def _finished(self, snapshot: Snapshot) -> Snapshot:
+        """With what follows from several updates."""
         if self.salt is not None:
-            properties[LEDGER_SALT] = self.salt.as_property
-        if edit.content is not None:
-            commit = net_counts(snapshot.commit, self.base.totals, edit.content.totals)
-            snapshot = dataclasses.replace(seen(snapshot, edit.content), commit=commit)
-        if edit.shape is not None:
-            snapshot = shaped(snapshot, edit.shape)
-        refs = edited_refs(snapshot, edit)
-        erasures = self._erasures(edit)
-        expired = snapshot.expired
-        if edit.forget_expired_before_us is not None:
-            # The newest of those past their grace stays: it says up to where versions are gone, and
-            # when it is the only one, which version is the oldest.
-            before_us = edit.forget_expired_before_us
-            past = [e for e in expired if e.time_us is not None and e.time_us < before_us]
-            young = [e for e in expired if e not in past]
-            expired = (*past[-1:], *young)
-        if edit.expire_through is not None and edit.expire_through >= snapshot.oldest_version:
-            expired += (Expiration(edit.expire_through, None),)
-        if edit.expire_all:
-            expired += (Expiration(self.base.version, None),)
-            refs = {k: dataclasses.replace(r, base=0) for k, r in refs.items()}
-        boundary = snapshot.boundary
-        if edit.boundary_at_commit:
-            boundary = Boundary(snapshot.version, None)
-        elif edit.boundary_us is not None and edit.boundary_us > (boundary.time_us or 0):
-            boundary = Boundary(snapshot.version, edit.boundary_us)
-        schemas, schema_id, last = snapshot.schemas, snapshot.schema_id, snapshot.last_field_id
-        if edit.schema is not None:
-            schema = evolved(self.base, edit.schema)
-            declared = edit.schema.evolution.declared
-            properties = with_arrow_types(
-                properties, {field_at(schema, path).id: text for path, text in declared}
-            )
-            schemas = (*schemas, schema)
-            schema_id, last = schema.id, max(last, schema.max_id())
-        if edit.spec is not None:
-            snapshot = repartitioned(snapshot, edit.spec)
-        stats_columns = snapshot.stats_columns
-        if "stats.columns" in edit.properties or edit.schema is not None or edit.spec is not None:
-            schema = next(s for s in schemas if s.id == schema_id)
-            stats_columns = choose_stats_columns(
-                schema,
+            properties = {**snapshot.properties, LEDGER_SALT: self.salt.as_property}
+            snapshot = dataclasses.replace(snapshot, properties=properties)
+        if any(map(_chooses_columns, self.change.updates)):
+            columns = choose_stats_columns(
+                snapshot.schema,
                 snapshot.primary_key,
                 snapshot.sort_by,
-                properties,
+                snapshot.properties,
                 partitioned_by=tuple(f.source for f in current_spec(snapshot).fields),
             )
-        edited = dataclasses.replace(
-            snapshot,
-            properties=properties,
-            stats_columns=stats_columns,
-            refs=refs,
-            erasures=erasures,
-            expired=expired,
-            boundary=boundary,
-            schemas=schemas,
-            schema_id=schema_id,
-            last_field_id=last,
-        )
-        return self._follow(edited)
+            snapshot = dataclasses.replace(snapshot, stats_columns=columns)
+        return snapshot
+
+
+def _chooses_columns(update: Update) -> bool:
+    """Whether other columns may have statistics after it."""
+    if isinstance(update, SetProperties):
+        return "stats.columns" in update.properties
+    return isinstance(update, AlterSchema | SetPartitioning)
+
+
+def always_commits(update: Update) -> bool:
+    """Whether an update makes a commit by itself. For entries that depends on what the base has of them."""
+    match update:
+        case AddFiles() | AddMarkers() | RemoveFiles() | ReplaceFiles() | DropMarkers():
+            return False
+        case SetProperties(properties):
+            return bool(properties)
+        case _:
+            return True
 
 
 def _rows_and_columns(snapshot: Snapshot) -> tuple[object, ...]:

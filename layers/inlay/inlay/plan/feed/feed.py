@@ -1,15 +1,15 @@
-"""Feed: which rows a commit added and removed, told from the states before and after it.
+"""Feed: the rows that a commit added and removed, computed from the states before and after it.
 
-Promise: for a step from one state to another, the rows of all units' `after` less those of their
-`before`, as multisets, are exactly the rows of the later state less those of the earlier. It follows
-from the states alone; no commit is believed but those that by their kind change no row.
+Promise: for a step from one state to another, the rows of all units' `after` less those of their `before`,
+as multisets, are exactly the rows of the later state less those of the earlier one. This follows from the
+states alone; of the commit, only an operation that by definition changes no row is trusted.
 
-What both states share is never looked at: segments that both refer to, with the same ordinals dead,
-cancel without being read. Of files that stay, only those that a new or vanished marker may hit are
-read, and of those only the rows that it hits. Files that came with new rows are read whole, and nothing
-else with them. Files that were replaced are compared with what replaced them.
+What both states share is not read: segments that both refer to with the same dead ordinals cancel out. Of
+files in both states, only those that a new or removed marker may hit are read, and of those only the rows
+it hits. Files that added rows are read whole, and nothing else with them. Replaced files are compared with
+their replacements.
 
-Pure. A step is a frozen value that pickles, so that its units can be read in other processes.
+Pure. A step is a frozen value that pickles, so its units can be read in other processes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.marker_scope import marker_may_hit, marker_predicate
 from inlay.plan.scan.scan import FileTask, plan_scan, segment_may_match
 
-# Operations that by their promise change no row.
+# Operations that by definition change no row.
 MAINTENANCE = frozenset(("compact", "rewrite", "expire", "collect_garbage", "set_properties"))
-# Operations that put rows in the place of others: told as such where a primary key pairs them.
+# Operations that replace rows: reported as updates where a primary key pairs the rows.
 UPDATES = frozenset(("update", "upsert", "merge"))
 
 T = TypeVar("T", bound=DataFile | Marker)
@@ -41,16 +41,16 @@ T = TypeVar("T", bound=DataFile | Marker)
 
 @dataclass(frozen=True, slots=True)
 class FeedUnit:
-    """Rows to compare: those of `before` that are not in `after` were removed, those of `after` that are
-    not in `before` were added."""
+    """Rows to compare: rows of `before` that are not in `after` were removed, rows of `after` that are not
+    in `before` were added."""
 
     before: tuple[FileTask, ...] = ()
     after: tuple[FileTask, ...] = ()
 
     @property
     def in_order(self) -> bool:
-        """Whether one side is a file and the other its 1:1 rewrite: the same rows in the same order, but
-        for those that one side lacks."""
+        """Whether one side is a file and the other its 1:1 rewrite: the same rows in the same order, except
+        those that one side lacks."""
         if len(self.before) != 1 or len(self.after) != 1:
             return False
         old, new = self.before[0].file, self.after[0].file
@@ -59,8 +59,8 @@ class FeedUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one version (or several, as one) did to rows. `schema` is what tasks are read under: the one
-    asked for, and whatever else the deletes look at."""
+    """The row changes of one version, or of several as one. `schema` is what tasks are read under: the
+    requested one, and the other columns that the deletes need."""
 
     version: int
     time_us: int
@@ -75,15 +75,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class NeedMore:
-    """The plan depends on the content of these segments of the two states: load them, ask again."""
+    """The plan depends on these segments of the two states: load them and plan again."""
 
     before: NeedSegments
     after: NeedSegments
 
 
 def keeps_rows(before: Snapshot, after: Snapshot, told: Schema) -> bool:
-    """Whether the commit of `after` surely left every row of `before` as it was, in the columns of
-    `told`. Maintenance writes no column that was dropped, and a restore may have brought it back."""
+    """Whether the commit of `after` certainly left every row of `before` unchanged in the columns of
+    `told`. Maintenance drops the values of removed columns, and a restore may bring the column back."""
     commit = after.commit
     counts_none = commit.added_rows == 0 and commit.removed_rows == 0
     known = {field.id for _, field in after.schema.walk()}
@@ -97,7 +97,7 @@ def plan_step(
 ) -> Step | NeedMore:
     """The step from `before` (None: the empty table) to `after`, for rows that `predicate` selects.
 
-    `schema` is what rows are told in: that of the newest version, to which `predicate` is bound.
+    `schema` is the schema of the feed: that of the newest version, to which `predicate` is bound.
     """
     if before is None:
         before = State(_emptied(after.snapshot))
@@ -111,14 +111,14 @@ def plan_step(
     kept = _touched(after, changed, schema, {*files.gone, *files.come})
     if isinstance(kept, _Missing):
         return NeedMore(NeedSegments(), NeedSegments(files=kept.after))
-    # A file whose sequence alone was moved on is the same file, hit by other markers.
+    # A file whose sequence alone changed is the same file, hit by other markers.
     moved = {key for key in files.gone if key in files.come}
     kept_before = {**kept, **{key: files.gone[key] for key in moved}}
     kept_after = {**kept, **{key: files.come[key] for key in moved}}
     gone = [f for key, f in files.gone.items() if key not in moved]
     come = [f for key, f in files.come.items() if key not in moved]
 
-    newest = after.snapshot  # it knows every schema and spec that the older one does
+    newest = after.snapshot  # it has every schema and spec of the older one
     old_rows = [f for f in come if not _is_new(f, newest)]
     need_before = before.missing_markers() if gone or kept_before else ()
     need_after = after.missing_markers() if old_rows or kept_after else ()
@@ -129,7 +129,7 @@ def plan_step(
     if old_rows or kept_after:
         all_after = list(after.markers())
     else:
-        # New files are hit by markers that came with them, and by those of erasures opened since.
+        # New files are hit by the markers of their own commit, and by those of erasures opened since.
         later = (m for m in newest.markers.inline if (m.sequence or 0) > newest.version)
         all_after = [*markers.come.values(), *later]
     reading = reading_schema(schema, (*all_before, *all_after), before.snapshot, after.snapshot)
@@ -155,8 +155,8 @@ def _emptied(snapshot: Snapshot) -> Snapshot:
 
 
 def _is_new(entry: DataFile, after: Snapshot) -> bool:
-    """Whether the rows of a file surely came with this very commit: then only markers that name it can
-    hit it, and none of its rows was there before."""
+    """Whether the rows of a file were certainly added by this commit: only markers that name the file can
+    hit it, and none of its rows existed before."""
     return entry.data_change and entry.origin is None and entry.sequence == after.version
 
 
@@ -189,7 +189,7 @@ class _Side(Generic[T]):
     resolve: Callable[[Segment, tuple[T, ...]], Iterator[tuple[int, T]]]
 
     def apart(self, shared: set[str]) -> tuple[Segment, ...]:
-        """Its leaves, and nodes not loaded, beside the segments that both states have."""
+        """Its leaves, and nodes not loaded, except the segments that both states have."""
         tops = [s for s in self.tier.segments if s.id not in shared]
         opened = open_tree(tops, self.nodes)
         return tuple(s for s in (*opened.closed, *opened.leaves) if s.id not in shared)
@@ -198,7 +198,7 @@ class _Side(Generic[T]):
         return open_tree(self.tier.segments, self.nodes).leaves
 
     def entries(self, shared: set[str]) -> dict[str, T]:
-        """Its entries beside those of shared segments, by name."""
+        """Its entries by name, except those of shared segments."""
         found = [e for s in self.apart(shared) for _, e in self.resolve(s, self.loaded[s.id])]
         return {_name(entry): entry for entry in (*found, *self.tier.inline)}
 
@@ -228,24 +228,24 @@ def _difference(before: _Side[T], after: _Side[T]) -> _Difference[T] | _Missing:
 
 
 def _name(entry: DataFile | Marker) -> str:
-    # A rewrite that moves a marker on to its output keeps the marker's id.
+    # A rewrite that moves a marker to its output keeps the marker's id.
     return entry.key if isinstance(entry, DataFile) else f"{entry.id} {entry.file}"
 
 
 def _same(left: DataFile | Marker, right: DataFile | Marker) -> bool:
-    """Of one name, so of the same rows or deletes: what is left to differ is whom they hit."""
+    """Entries with one name have the same rows or deletes; they can differ only in what they apply to."""
     return left.sequence == right.sequence
 
 
 def _touched(
     after: State, markers: Iterable[Marker], schema: Schema, others: set[str]
 ) -> dict[str, DataFile] | _Missing:
-    """The files both states have that one of `markers` may hit; `others` are looked after elsewhere."""
+    """The files of both states that one of `markers` may hit; `others` are handled elsewhere."""
     named = {m.file for m in markers if m.file is not None} - others
     of_table = [m for m in markers if m.file is None]
     if not named and not of_table:
         return {}
-    found = {f.key: f for f in after.files_at_hand() if f.key not in others}
+    found = {f.key: f for f in after.loaded_files() if f.key not in others}
     predicates = [marker_predicate(marker, schema) or TRUE for marker in of_table]
 
     def may_hit(segments: Sequence[Segment]) -> list[bool]:
@@ -283,7 +283,7 @@ class _Planner:
         after_markers: list[Marker],
         predicate: Predicate,
     ) -> list[FeedUnit]:
-        """What files that stay lost to markers, and got back from markers that went."""
+        """The rows that files of both states lost to new markers, and regained from removed ones."""
 
         def only(
             mine: Mapping[str, DataFile],
@@ -295,7 +295,7 @@ class _Planner:
             found = []
             for task in self.tasks(mine.values(), markers, predicate):
                 twin = there.get(task.file.key)
-                if twin is None:  # deleted whole over there
+                if twin is None:  # deleted as a whole in the other state
                     found.append(task)
                     continue
                 applied = {marker.id for marker in task.markers}
@@ -313,7 +313,7 @@ class _Planner:
 def _paired(
     gone: list[FileTask], come: list[FileTask], after: Snapshot, evidence: Evidence
 ) -> list[FeedUnit]:
-    """Removed files beside what took their place."""
+    """Removed files with the files that replaced them."""
     units: list[FeedUnit] = []
     by_key = {task.file.key: task for task in gone}
     rest: list[FileTask] = []
@@ -327,7 +327,7 @@ def _paired(
             rest.append(task)
     left = {task.file.origin: task for task in by_key.values() if task.file.origin is not None}
     for task in [t for t in rest if t.file.key in left]:
-        # The other way round: a file comes back in the place of its own rewrite.
+        # The reverse: a file replaces its own rewrite.
         rewrite = left.pop(task.file.key)
         units.append(FeedUnit((by_key.pop(rewrite.file.key),), (task,)))
         rest.remove(task)
@@ -343,8 +343,8 @@ def _paired(
 def _that_may_share_rows(
     gone: list[FileTask], come: list[FileTask], evidence: Evidence, after: Snapshot
 ) -> Iterator[tuple[tuple[FileTask, ...], tuple[FileTask, ...]]]:
-    """The files in groups, each of those whose bounds of a key column touch: equal rows have equal keys,
-    so none is in two groups. What must be held to compare them is so as little as may be."""
+    """The files in groups whose bounds of a key column overlap: equal rows have equal keys, so no row is in
+    two groups. This keeps what must be held for a comparison small."""
     tasks = [*gone, *come]
     for field_id in (*after.primary_key, *after.sort_by):
         bounds = [_key_bounds(task, field_id, evidence) for task in tasks]
@@ -373,10 +373,10 @@ def _that_may_share_rows(
 def _key_bounds(
     task: FileTask, field_id: int, evidence: Evidence
 ) -> tuple[Value, Value, Primitive | None] | None:
-    """Between which values a column surely lies in all rows of a file; None where that is not known."""
+    """Bounds of a column over all rows of a file; None where they are not certain."""
     column = evidence.of(task.file).get(field_id)
     if column is None or column.null_count != 0 or isinstance(column.lower, float):
-        return None  # a float may be NaN, a NULL lies nowhere
+        return None  # a float may be NaN, a NULL has no place in the order
     if column.lower is None or column.upper is None:
         return None
     return column.lower, column.upper, column.kind

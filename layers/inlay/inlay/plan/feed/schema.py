@@ -1,10 +1,9 @@
-"""The schemas of a change feed: the one that changes are told in, and the one they are read under, which
-has whatever else deletes look at.
+"""The schemas of a change feed: the one of the reported rows, and the one that files are read under, which
+has the other columns that deletes need.
 
-Promise: a column is told in a type that holds each of its values on the way, though a restore has gone
-back to a narrower one. Every field that a delete of the two states names is there, also one that was
-dropped since, and the columns asked for keep their ids: what is there besides can be left out again by
-id.
+Promise: the type of a reported column holds all its values over the range, even if a restore went back to a
+narrower type. Every field that a delete of the two states names is included, even if dropped since, and
+requested columns keep their ids, so that the others can be removed again by id.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from inlay.format.widening import widened, widens
 _NO_ID = -1
 
 
-def told_schema(to: Snapshot, since: int) -> Schema:
-    """The columns of `to`. Only a restore, or a branch that was put in main's place, makes columns
-    narrower again: after one they are as wide as any schema of the table had them by then."""
+def reported_schema(to: Snapshot, since: int) -> Schema:
+    """The columns of `to`. Only a restore, or a branch that replaced main, makes columns narrower; after
+    one, they are as wide as any schema the table had by then."""
     fields = to.schema.fields
     if to.replaced > since:
         for other in to.schemas:
@@ -33,7 +32,7 @@ def told_schema(to: Snapshot, since: int) -> Schema:
 
 
 def _wide_enough(fields: tuple[Field, ...], others: tuple[Field, ...]) -> Iterator[Field]:
-    """`fields`, each with room for the values of the one of `others` that has its id."""
+    """`fields`, each widened to hold the values of the field of `others` with its id."""
     by_id = {field.id: field for field in others}
     for field in fields:
         other = by_id.get(field.id)
@@ -59,8 +58,7 @@ def _with_room(field: Field, other: Field) -> Field:
 def reading_schema(
     schema: Schema, markers: Iterable[Marker], before: Snapshot, after: Snapshot
 ) -> Schema:
-    """`schema`, and with it, where a delete looks at a column that was dropped since, the columns of
-    these states."""
+    """`schema` and, where a delete reads a column that was dropped since, the columns of these states."""
     looked_at = frozenset[int]().union(*map(_looked_at, markers))
     if looked_at <= {found.id for _, found in schema.walk()}:
         return schema
@@ -83,7 +81,7 @@ def _looked_at(marker: Marker) -> frozenset[int]:
 
 
 def _union(fields: tuple[Field, ...], older: tuple[Field, ...]) -> tuple[Field, ...]:
-    """`fields`, with what they lack of `older` at every level, under names that nothing else has."""
+    """`fields`, with the fields of `older` that they lack at every level, under unique names."""
     by_id = {field.id: field for field in older}
     found = [
         replace(field, type=_union_of(field.type, by_id[field.id].type))

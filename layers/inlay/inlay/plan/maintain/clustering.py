@@ -1,13 +1,13 @@
-"""Clustering: which files to write anew together, in one order, so that a lookup opens fewer of them.
+"""Clustering: which files to rewrite together in one order, so that a lookup opens fewer of them.
 
-Promise: a unit's files all hold one point of the order, come from at least `MIN_RUNS` runs, and are
-together at most as large as the caller allows; no file is in two units. Writing a unit leaves one run in
-the place of many and makes no point deeper, so a table that nobody writes to comes to rest.
+Promise: a unit's files all contain one point of the order, come from at least `MIN_RUNS` runs, and are at
+most as large as the caller allows; no file is in two units. A unit replaces many runs with one and makes no
+point deeper, so clustering a table that is not written to terminates.
 
-A *run* is what one unit wrote: files that share `DataFile.cluster` and overlap only at their edges. A
-file that no unit wrote is a run of its own. The *depth* at a point is the number of runs that have a file
-there: the files that a lookup of the point opens. As in a log-structured merge tree, the smallest files
-at a point are merged first, so that a row is rewritten about log₄(runs) times.
+A *run* is the output of one unit: files that share `DataFile.cluster` and overlap only at their edges. A
+file that no unit wrote is a run of its own. The *depth* at a point is the number of runs with a file there:
+the files that a lookup of the point opens. As in a log-structured merge tree, the smallest files at a point
+are merged first, so a row is rewritten about log₄(runs) times.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from inlay.format.snapshot import Snapshot
 from inlay.format.values import order_key
 from inlay.plan.pruning.evidence import Evidence
 
-# Fewer runs at a point are not worth the bytes: each of them would be written again to spare a file.
+# Fewer runs at a point are not worth the bytes: all of them would be rewritten to save opening a file.
 MIN_RUNS = 4
-# A z-order key has 64 bits: with more columns each has too few to tell anything.
+# A z-order key has 64 bits: with more columns, each has too few bits to be useful.
 MAX_ZORDER_COLUMNS = 4
 
 Kind = Literal["sort", "zorder"]
@@ -35,14 +35,14 @@ Kind = Literal["sort", "zorder"]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """How rows are to lie: by columns in turn (`sort`), or by all of them alike (`zorder`)."""
+    """The order of rows: by columns in turn (`sort`), or interleaved (`zorder`)."""
 
     kind: Kind
     columns: tuple[int, ...]
 
 
 def order_of(snapshot: Snapshot) -> Order | None:
-    """What the table's properties ask for; None for no clustering.
+    """The order set by the table's properties; None for no clustering.
 
     Raises `InvalidRequest` when they name columns that cannot be ordered by.
     """
@@ -67,14 +67,14 @@ def _column(snapshot: Snapshot, name: str) -> int:
         if field.name == name and isinstance(field.type, Primitive):
             return field.id
     raise InvalidRequest(
-        f"compact.columns names {name!r}, which is no plain column of the table",
+        f"compact.columns names {name!r}, which is not a primitive column of this table",
         next_step=f"The columns are: {', '.join(f.name for f in snapshot.schema.fields)}",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A file and where it lies in each column of the order: (lowest, highest) as order keys."""
+    """A file and its range in each column of the order: (lowest, highest) as order keys."""
 
     entry: DataFile
     bounds: tuple[tuple[Any, Any], ...]
@@ -87,8 +87,8 @@ class _Placed:
 def cluster_units(
     files: Iterable[DataFile], order: Order, snapshot: Snapshot, *, unit_bytes: int
 ) -> Iterator[list[DataFile]]:
-    """Units among `files` of one partition, each in the order of its files' lowest values. Files
-    without bounds for every column are left alone."""
+    """Units among `files` of one partition, each in the order of its files' lowest values. Files without
+    bounds for every column are skipped."""
     evidence = Evidence.of_snapshot(snapshot)
     placed = [p for f in files if (p := _placed(f, order, evidence)) is not None]
     for unit in _sweep(placed, order, 0, unit_bytes):
@@ -96,7 +96,7 @@ def cluster_units(
 
 
 def runs_of(files: Iterable[DataFile]) -> int:
-    """How many runs files belong to."""
+    """The number of runs that files belong to."""
     return len({f.key if f.cluster is None else f.cluster for f in files})
 
 
@@ -115,8 +115,8 @@ def _placed(entry: DataFile, order: Order, evidence: Evidence) -> _Placed | None
 def _sweep(
     files: Sequence[_Placed], order: Order, column: int, unit_bytes: int
 ) -> Iterator[list[_Placed]]:
-    """Go along a column from low to high. Just before a file ends, after others began, as many are open
-    as will be there: if they are enough runs, they are a unit, and are gone from then on."""
+    """Goes along a column from low to high. Just before a file ends, the number of open files is a local
+    maximum: if they come from enough runs, they become a unit, and are closed."""
     starts = sorted(files, key=lambda p: (p.bounds[column][0], p.entry.key))
     ends = sorted(files, key=lambda p: (p.bounds[column][1], p.entry.key))
     open_: dict[str, _Placed] = {}
@@ -153,8 +153,8 @@ def _close(open_: dict[str, _Placed], runs: Counter[int | str], placed: _Placed)
 def _units(
     files: Sequence[_Placed], order: Order, column: int, unit_bytes: int
 ) -> list[list[_Placed]]:
-    """Of files that meet in this column, those to write anew: they must meet in the next one, too, if
-    the order is by all columns, or if this one is the same single value in all of them."""
+    """The files to rewrite, of those that overlap in this column: they must overlap in the next one, too,
+    if the order interleaves columns, or if this column has the same single value in all of them."""
     following = column + 1
     has_next = all(len(p.bounds) > following for p in files)
     constant = len({bound for p in files for bound in p.bounds[column]}) == 1
@@ -164,7 +164,7 @@ def _units(
 
 
 def _smallest_first(files: Sequence[_Placed], unit_bytes: int) -> list[list[_Placed]]:
-    """Cut, from the smallest on, into pieces that fit; pieces of too few runs are left alone."""
+    """Groups that fit, from the smallest files on; groups of too few runs are skipped."""
     pieces: list[list[_Placed]] = [[]]
     size = 0
     for placed in sorted(files, key=lambda p: (p.entry.size, p.entry.key)):

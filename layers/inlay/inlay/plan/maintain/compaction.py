@@ -1,9 +1,8 @@
-"""Compaction: which files are worth rewriting, in which pieces, in which order.
+"""Compaction: which files are worth rewriting, in which units, in which order.
 
-Promise: every unit can be done and committed alone, reads at most about one target file, mixes no
-partitions, and is listed before every unit that gives less for the bytes it reads. Nothing is planned
-twice: a file is in at most one unit. A table that needs nothing gets an empty plan, and compacting a
-compacted table is that.
+Promise: every unit can be done and committed on its own, reads at most about one target file, mixes no
+partitions, and comes before every unit that gains less for the bytes it reads. A file is in at most one
+unit. The plan of a table that needs nothing is empty, and a compacted table needs nothing.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ from inlay.format.values import order_key
 from inlay.plan.maintain.clustering import cluster_units, order_of, runs_of
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.partitions import current_spec, is_uncut
+from inlay.plan.pruning.partitions import current_spec, spans_partitions
 from inlay.plan.scan.scan import FileTask, plan_scan
 
 # A row group that has lost more than this share of its rows is rewritten (docs/design/design.md,
 # section 9).
 DELETED_SHARE = 0.5
-# What a delete that must be evaluated costs every scan, in files: small next to a file to open.
+# What a delete that must be evaluated costs every scan, in files: little next to a file to open.
 EVALUATED_DELETE = 0.25
-# One scan in four is taken to look up a range of the order: the others gain nothing by clustering.
+# One scan in four is assumed to look up a range of the order: the others gain nothing by clustering.
 LOOKUP_SHARE = 0.25
-# A unit that does not fill a file must bring its largest input this share of its own size, else each
-# run would rewrite the same large file for a few new rows.
+# A unit that does not fill a file must add to its largest input this share of its size, else each run would
+# rewrite the same large file for a few new rows.
 WORTH_SHARE = 1 / 8
 # ... or join this many files.
 WORTH_FILES = 8
-# What a file that lies in several partitions costs a scan of one of them, in files.
+# What a file in several partitions costs a scan of one of them, in files.
 CUT = 1.0
 # Segments beyond what the entries need, before metadata is merged.
 SPARE_SEGMENTS = 3
 
-# Work on a file of this size is fetching, decoding, encoding and sending it, one after the other.
+# Work on a file of this size is downloading, decoding, encoding and uploading it, one after the other.
 SECONDS_PER_MIB = 0.05
 
 Kind = Literal["drop", "pack", "fold", "cluster"]
@@ -48,9 +47,9 @@ Kind = Literal["drop", "pack", "fold", "cluster"]
 
 @dataclass(frozen=True, slots=True)
 class CompactionUnit:
-    """`inputs` become one file (`pack`), a file without its deletes (`fold`), files in one order
-    (`cluster`), or nothing (`drop`). `bytes` are read; `score` is what it gives for them, in files a
-    scan need not open per MiB."""
+    """`inputs` become one file (`pack`), a file without its deleted rows (`fold`), files in one order
+    (`cluster`), or nothing (`drop`). `bytes` are read; `score` is the gain, in files that a scan need not
+    open, per MiB read."""
 
     kind: Kind
     inputs: tuple[str, ...]
@@ -60,14 +59,14 @@ class CompactionUnit:
 
     @property
     def seconds(self) -> float:
-        """About what it takes one worker."""
+        """Estimated time for one worker."""
         return self.bytes / 2**20 * SECONDS_PER_MIB
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """Units, best first; `idle` are markers that may hit nothing any more; `metadata` says that
-    segments are worth merging."""
+    """Units, best first; `idle` are markers that can hit nothing any more; `metadata`: segments are worth
+    merging."""
 
     units: tuple[CompactionUnit, ...]
     idle: tuple[str, ...] = ()
@@ -93,9 +92,9 @@ def plan_compaction(
 ) -> CompactionPlan:
     """What to compact in `state`, whose entries must all be loaded.
 
-    `target_bytes` and `small_bytes` default to the table's properties. `max_bytes` bounds what all
-    units together read; the best come first, and one unit is always allowed. `unit_bytes` bounds what
-    one unit sorts in memory. `only` leaves all other files alone.
+    `target_bytes` and `small_bytes` default to the table's properties. `max_bytes` bounds what all units
+    read together; the best come first, and one unit is always allowed. `unit_bytes` bounds what one unit
+    sorts in memory. `only` restricts the plan to these files.
     """
     snapshot = state.snapshot
     properties = Properties(snapshot.properties)
@@ -151,15 +150,15 @@ def live_tasks(
 def idle_markers(
     tasks: Iterable[FileTask], markers: Iterable[Marker], units: Sequence[CompactionUnit]
 ) -> tuple[str, ...]:
-    """Markers that can hit no file left alone by `units`; an erasure drops its own. Whether they are
-    really idle is decided again by the commit, on the base it replaces."""
+    """Markers that can hit none of the files that `units` leave; an erasure drops its own. The commit
+    checks again, on the base it replaces, that they are idle."""
     rewritten = {key for unit in units for key in unit.inputs}
     hitting = {m.id for t in tasks if t.file.key not in rewritten for m in t.markers}
     return tuple(m.id for m in markers if m.id not in hitting and m.erasure is None)
 
 
 def deleted_at_least(task: FileTask) -> int:
-    """Rows of the file that positions alone say are deleted (markers may overlap: the largest)."""
+    """Rows of the file that are certainly deleted by position (markers may overlap: the largest counts)."""
     return max(
         (
             marker.body.rows if isinstance(marker.body, Vector) else len(marker.body.positions)
@@ -171,7 +170,7 @@ def deleted_at_least(task: FileTask) -> int:
 
 
 def worth_merging(snapshot: Snapshot) -> bool:
-    """Whether some tier has clearly more segments, or more dead entries, than it needs."""
+    """Whether a tier has clearly more segments, or more dead entries, than it needs."""
     tiers: tuple[tuple[Segment, ...], ...] = (
         snapshot.files.segments,
         snapshot.markers.segments,
@@ -201,7 +200,7 @@ def _unit(kind: Kind, files: Sequence[DataFile], gain: float) -> CompactionUnit:
 def _bins(
     tasks: Iterable[FileTask], snapshot: Snapshot, *, target: int, small: int
 ) -> Iterator[list[DataFile]]:
-    """Small files of one partition, neighbours in sort order or age together, up to `target` bytes."""
+    """Small files of one partition, adjacent in sort order or age, together up to `target` bytes."""
     few = (task.file for task in tasks if task.file.size < small)
     for files in _by_partition(few).values():
         files.sort(key=lambda f: _place(f, snapshot))
@@ -217,11 +216,11 @@ def _bins(
 
 
 def _uncut(tasks: Iterable[FileTask], snapshot: Snapshot) -> Iterator[DataFile]:
-    """Files that lie in no one partition, such as large landing files: what a query for one partition
-    opens beside it. An adopted file was left where it is on purpose."""
+    """Files in no single partition, such as large landing files, which a query for one partition opens
+    besides it. An adopted file stays where it is on purpose."""
     if current_spec(snapshot).fields:
         for task in tasks:
-            if is_uncut(task.file, snapshot.specs) and not task.file.adopted:
+            if spans_partitions(task.file, snapshot.specs) and not task.file.adopted:
                 yield task.file
 
 
@@ -233,7 +232,7 @@ def _by_partition(files: Iterable[DataFile]) -> Mapping[tuple[object, ...], list
 
 
 def _place(entry: DataFile, snapshot: Snapshot) -> tuple[bool, object, int, str]:
-    """Files without a bound, or of another schema, come by age behind those that have one."""
+    """Sort key: files without a bound, or of another schema, come by age after those with one."""
     lower = None
     if snapshot.sort_by and entry.schema_id == snapshot.schema_id:
         stats = entry.stats.get(snapshot.sort_by[0])

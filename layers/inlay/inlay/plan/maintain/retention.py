@@ -1,12 +1,11 @@
 """Retention: which versions expire, and from when their objects are garbage.
 
-Promise: a version is expired only when it is older than what must be kept by age *and* by count; the
-current version never is. As of any time within the kept age the table can still be read, so the newest
-version older than that age stays too: it was the current one when that age began.
+Promise: a version expires only if neither its age *nor* the minimum count keeps it; the current version
+never expires. The table stays readable as of any time within the kept age, so the newest version older than
+that age is kept too: it was current when that age began.
 
-An expired version is a root of garbage collection until its grace has passed (docs/design/design.md,
-section 9), and
-for as long as a ref names it.
+An expired version stays a root of garbage collection until its grace has passed (docs/design/design.md,
+section 9), and for as long as a ref names it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from inlay.plan.refs.refs import held_versions
 
 @dataclass(frozen=True, slots=True)
 class ExpiryPlan:
-    """Versions `first` … `through` expire; `held` are those among them that a ref keeps readable."""
+    """Versions `first` … `through` expire, except `held`, which a ref keeps readable."""
 
     first: int
     through: int
@@ -48,9 +47,9 @@ def plan_expiry(
     return ExpiryPlan(first, through, tuple(sorted(held)))
 
 
-def gone_through(snapshot: Snapshot, *, before_us: int) -> int:
-    """The newest version whose expiry is older than `before_us`: its objects, and those of all before
-    it, are kept by refs only. 0 when there is none."""
+def expired_before(snapshot: Snapshot, *, before_us: int) -> int:
+    """The newest version that expired before `before_us`: its objects, and those of all earlier versions,
+    are kept by refs only. 0 when there is none."""
     return max(
         (e.through for e in snapshot.expired if e.time_us is not None and e.time_us < before_us),
         default=0,

@@ -1,13 +1,13 @@
-"""Roots: which objects of a table are needed, and which are garbage.
+"""Roots: which objects of a table are needed and which are garbage.
 
-Promise: an object is doomed only when it is of a kind this library writes once and never changes, no
+Promise: an object is garbage only if it is of a kind that this library writes once and never changes, no
 root needs it, and it is older than the boundary, so that no commit can ever add it again
-(`plan.commit.apply`, Stale). Never doomed: the pointer, receipts, objects of kinds unknown (they are
-reported), and adopted files, which are not ours, wherever they are.
+(`plan.commit.apply`, Stale). Never garbage: the pointer, receipts, objects of unknown kinds (they are
+reported), and adopted files, which do not belong to the table, wherever they are.
 
-Roots are the current snapshot, every version that is retained, expired less than the grace ago or
-named by a ref, and versions named by a ref less than the grace ago: a running reader keeps its files.
-Of all but those that a ref alone keeps, the heads of branches and tags are roots as well.
+Roots are the current snapshot; every version that is retained, expired less than the grace ago or named by
+a ref; and versions that a ref named less than the grace ago, because a reader may still be using their
+files. The heads of branches and tags are roots as well, except in versions that only a ref keeps.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from inlay.plan.metadata.state import Contents
 from inlay.plan.metadata.tree import Nodes, under
 from inlay.plan.refs.refs import held_versions
 
-# How far an object's LastModified may be behind the `Date` of the answers before its upload. AWS promises
-# nothing; both are said by hosts that keep time within milliseconds of one another, and signatures are
-# refused beyond 15 minutes. A minute is far above what was ever seen, and costs orphans a minute.
+# How far an object's LastModified may be behind the `Date` of the answers before its upload. AWS documents
+# nothing; both come from hosts whose clocks agree within milliseconds, and signatures are refused beyond 15
+# minutes. A minute is far above anything observed, and delays the deletion of orphans by a minute.
 CLOCK_MARGIN_SECONDS = 60.0
 
-# Names of foreign objects that a result carries; their number is always told.
+# Names of unknown objects that a result carries; all are counted.
 MAX_NAMES = 100
 
 
 @dataclass(slots=True)
-class Reach:
-    """What a set of roots needs, gathered one snapshot at a time.
+class Reachable:
+    """What a set of roots needs, added one snapshot at a time.
 
-    Two roots share nearly all of their segments, so a segment is opened once for all of them: an entry
-    of it is needed unless it is dead in every root that refers to the segment.
+    Two roots share nearly all of their segments, so a segment is loaded once for all of them: an entry of
+    it is needed unless it is dead in every root that refers to the segment.
     """
 
     keys: set[str] = field(default_factory=set)
@@ -48,20 +48,20 @@ class Reach:
     nodes: dict[str, Segment] = field(default_factory=dict)
     _leaves_of: dict[str, dict[str, Segment]] = field(
         default_factory=dict
-    )  # of a node: where they go
+    )  # of a node: the sets of its leaves
     _dead: dict[str, BitMap] = field(default_factory=dict)
 
     def add(self, snapshot: Snapshot) -> None:
         self._share(snapshot.files.segments, self.files)
         self._share(snapshot.markers.segments, self.markers)
-        # A writer that still plans on an old version looks into its ledger, too.
+        # A writer that still plans on an old version reads its ledger, too.
         self._share(snapshot.ledger.records.segments, self.ledger)
         self.keys.update(segment_key(o.id) for o in snapshot.schema_objects)
         self.keys.update(f.key for f in snapshot.files.inline)
         self.keys.update(m.object_key for m in snapshot.markers.inline if m.object_key)
 
     def open(self, nodes: Nodes) -> None:
-        """Take the leaves of the nodes, once every root has been added."""
+        """Adds the leaves of the nodes, once every root has been added."""
         for node in self.nodes.values():
             node = replace(node, dead=FrozenBitMap(self._dead[node.id]))
             self._share(under(node, nodes[node.id]), self._leaves_of[node.id])
@@ -97,7 +97,7 @@ class Reach:
         return frozenset(found)
 
     def needed_files(self, contents: Contents) -> Iterable[DataFile]:
-        """The entries in segments; inline ones are not among them."""
+        """The entries in segments, without the inline ones."""
         for segment in self.files.values():
             entries = contents.files[segment.id]
             yield from (entries[n] for n in self.live(segment))
@@ -124,37 +124,37 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """What a listing tells about the table beside its garbage: the highest version that has an archive (0:
+class ListingFacts:
+    """What a listing shows about the table besides its garbage: the highest version with an archive (0:
     none), the LastModified of the pointer (0: not seen) and of the newest object."""
 
     newest_archive: int = 0
     pointer_us: int = 0
     newest_us: int = 0
 
-    def __or__(self, other: Sighting) -> Sighting:
-        return Sighting(
+    def __or__(self, other: ListingFacts) -> ListingFacts:
+        return ListingFacts(
             max(self.newest_archive, other.newest_archive),
             max(self.pointer_us, other.pointer_us),
             max(self.newest_us, other.newest_us),
         )
 
 
-def surely_before(boundary_us: int, margin_us: int) -> int:
-    """The LastModified below which an object was surely uploaded before the boundary.
+def cutoff_with_margin(boundary_us: int, margin_us: int) -> int:
+    """The LastModified below which an object was certainly uploaded before the boundary.
 
-    A writer may commit what it began to upload at a `Date` from the boundary on. LastModified is not that
-    clock: of such an object it may be earlier by the margin.
+    A writer may commit what it began to upload at a `Date` from the boundary on. LastModified comes from
+    another clock, and may be earlier than that `Date` by the margin.
     """
     return max(boundary_us - margin_us, 0)
 
 
 def clock_fault(
-    seen: Sighting, *, committed_us: int, now_us: int | None, margin_us: int
+    seen: ListingFacts, *, committed_us: int, now_us: int | None, margin_us: int
 ) -> str | None:
-    """Why `Date` and LastModified cannot be within the margin, when that shows: the pointer was written
-    at `committed_us` or later, and nothing that was listed can be from after `now_us`."""
-    second = 1_000_000  # both are cut to seconds
+    """Evidence that `Date` and LastModified are further apart than the margin, if there is any: the pointer
+    was written at `committed_us` or later, and nothing that was listed can be from after `now_us`."""
+    second = 1_000_000  # both have a resolution of one second
     if seen.pointer_us and seen.pointer_us + margin_us + second < committed_us:
         behind = (committed_us - seen.pointer_us) / second
         return f"the pointer's LastModified is {behind:.0f} s before the Date of the commit in it"
@@ -166,14 +166,14 @@ def clock_fault(
 
 @dataclass(frozen=True, slots=True)
 class GarbagePlan:
-    """`doomed` may be deleted, `unknown` is none of ours: at most MAX_NAMES names of `unknown_count`.
-    `young` counts what is unreachable but not yet surely from before the boundary."""
+    """`doomed` may be deleted, `unknown` is not Inlay's: at most MAX_NAMES names of `unknown_count`.
+    `young` counts what is unreachable, but not certainly from before the boundary."""
 
     doomed: tuple[Listed, ...]
     unknown: tuple[str, ...] = ()
     unknown_count: int = 0
     young: int = 0
-    seen: Sighting = field(default_factory=Sighting)
+    seen: ListingFacts = field(default_factory=ListingFacts)
 
     def by_kind(self) -> Mapping[str, Tally]:
         found: dict[str, Tally] = {}
@@ -192,10 +192,11 @@ def plan_garbage(
     gone_through: int,
     kept_versions: frozenset[int],
 ) -> GarbagePlan:
-    """What of `objects` to delete.
+    """The objects to delete.
 
-    Archives of versions up to `gone_through` go, but for `kept_versions` (refs). Only what was modified
-    before `before_us` (`surely_before` the boundary) goes: strictly, because S3 cuts times to seconds.
+    Archives of versions up to `gone_through` are deleted, except `kept_versions` (refs). Only objects
+    modified before `before_us` (`cutoff_with_margin` of the boundary) are deleted: strictly before, because
+    S3 truncates to seconds.
     """
     doomed: list[Listed] = []
     unknown: list[str] = []
@@ -225,18 +226,18 @@ def plan_garbage(
             doomed.append(item)
         else:
             young += 1
-    seen = Sighting(newest_archive, pointer_us, newest_us)
+    seen = ListingFacts(newest_archive, pointer_us, newest_us)
     return GarbagePlan(tuple(doomed), tuple(unknown), unknown_count, young, seen)
 
 
-def named_until(older: Snapshot, newer: Snapshot, *, since_us: int) -> frozenset[int]:
-    """Versions that refs of `older` named, if it was current after `since_us`: `newer` is the version
-    that superseded it, and a ref that `newer` lacks was lost at its commit."""
+def versions_named_until(older: Snapshot, newer: Snapshot, *, since_us: int) -> frozenset[int]:
+    """Versions that refs of `older` named, if it was current after `since_us`: `newer` superseded it, and a
+    ref that `newer` lacks was lost at its commit."""
     if newer.commit.time_us < since_us:
         return frozenset()
-    return named(older)
+    return versions_named(older)
 
 
-def named(snapshot: Snapshot) -> frozenset[int]:
-    """Versions that refs of this snapshot hold; heads are roots of their own."""
+def versions_named(snapshot: Snapshot) -> frozenset[int]:
+    """Versions that refs of this snapshot name, except heads, which are roots of their own."""
     return held_versions(snapshot)

@@ -1,18 +1,20 @@
-"""Tiers: how inline entries roll into leaves, leaves grow together, and gather in nodes.
+"""Tiers: how inline entries roll into leaves, and how leaves merge and gather in nodes.
 
-Promise: whatever a table's size, a tier has a few references in the pointer, an entry is written about
-ten times in its life and each of its references a few times, and nothing of that changes a live entry.
+Promise: whatever a table's size, the pointer has a few references of each tier, an entry is written about
+ten times in its life and each of its references a few times, and none of this changes a live entry.
 
-* Inline entries *roll* into a new leaf, together with the leaves before it that are at most `growth` times
-  as large as what is rolled: so at the end of a tier there is a leaf of each power of that, up to a full
-  one. A commit whose new entries fill a leaf packs them apart from those of its base, in key order:
-  they are the same bytes on every rebase, and its leaves do not overlap.
-* Full leaves *gather* in the last node, which is written anew for it. What died under a node is then told
-  by the references in it, and the bitmap in the pointer starts afresh.
-* `rebuild` writes chosen leaves anew: without their dead entries, or in another order.
+* Inline entries *roll* into a new leaf, together with the preceding leaves that are at most `growth` times
+as
+  large as what is rolled: so a tier ends with a leaf of each power of that, up to a full one. A commit
+  whose new entries fill a leaf packs them separately from those of its base, in key order: they are the
+  same bytes on every rebase, and its leaves do not overlap.
+* Full leaves *gather* in the last node, which is rewritten to add them. The dead entries under a node are
+then
+  recorded in its references, and the bitmap in the pointer starts empty.
+* `rebuild` rewrites chosen leaves: without their dead entries, or in another order.
 
-New leaves are written before the commit they belong to, so a new entry takes its version from the
-reference (`Segment.sequence`).
+New leaves are written before the commit they belong to, so a new entry takes its version from the reference
+(`Segment.sequence`).
 """
 
 from __future__ import annotations
@@ -27,23 +29,23 @@ from inlay.format.snapshot import NODE_MAX_LEAVES, Segment, Tier
 from inlay.plan.change import Kind, NewSegment
 from inlay.plan.metadata.tree import Nodes, open_tree, under
 
-# Full leaves gather in a node from this many on: a node is rewritten for them.
+# Full leaves gather in a node from this many on, because the node is rewritten for them.
 GATHER_LEAVES = 8
-# Bytes of a bitmap of dead entries in the pointer that are worth rewriting their node for.
+# Bytes of a bitmap of dead entries in the pointer that justify rewriting their node.
 HEAVY_DEAD_BYTES = 256
-# What a reference to a leaf takes in the pointer, for weighing: its id alone is 25 bytes, compressed.
+# Estimated size of a reference to a leaf in the pointer: its id alone is 25 bytes, compressed.
 REFERENCE_BYTES = 90
 
 T = TypeVar("T")
 
 
 class Packing(ABC, Generic[T]):
-    """What differs between files, markers and ledger records."""
+    """The differences between files, markers and ledger records."""
 
     kind: Kind
     most: int  # entries of a leaf
-    # A leaf is written again with what is rolled if it is at most so many times as large: each step up
-    # costs an entry about half of this in rewriting, and the fewer steps, the fewer leaves there are.
+    # A leaf is rewritten with what is rolled if it is at most so many times as large: each step up costs an
+    # entry about half of this in rewriting, and fewer steps mean fewer leaves.
     growth = 4
 
     @abstractmethod
@@ -61,18 +63,18 @@ class Packing(ABC, Generic[T]):
         """The live entries of a leaf, resolved; None when it is not loaded."""
 
     def as_written(self, entries: Sequence[T]) -> Sequence[T]:
-        """As a leaf has them: without what they take from its reference."""
+        """As stored in a leaf: without what they take from its reference."""
         return entries
 
     def describe(self, leaf: Segment, entries: Sequence[T]) -> Segment:
         return leaf
 
     def bounds(self, leaves: Sequence[Segment]) -> tuple[int, dict[int, ColumnStats]]:
-        """(schema id, bounds) over all that is under these leaves."""
+        """(schema id, bounds) over everything under these leaves."""
         return 0, {}
 
     def in_order(self, entries: Sequence[T]) -> Sequence[T]:
-        """By key, so that leaves made of them do not overlap."""
+        """Ordered by key, so that leaves made of them do not overlap."""
         return entries
 
     def may_gather(self, leaf: Segment) -> bool:
@@ -87,16 +89,16 @@ class Packing(ABC, Generic[T]):
 
 @dataclass(slots=True)
 class Writer:
-    """What a plan will have to write. `name` gives the same bytes the same id within one commit, so that
+    """The segments that a plan has to write. `name` gives the same bytes the same id within one commit, so
     a rebase writes them once."""
 
     version: int
     name: Callable[[bytes], str]
     written: list[NewSegment] = field(default_factory=list)
-    held: dict[str, Sequence[Any]] = field(default_factory=dict)  # by segment: entries, or leaves
+    held: dict[str, Sequence[Any]] = field(default_factory=dict)  # by segment: entries or leaves
 
     def leaves(self, packing: Packing[T], entries: Sequence[T]) -> list[Segment]:
-        """Entries in leaves of about one size."""
+        """Entries in leaves of about equal size."""
         made: list[Segment] = []
         pieces = -(-len(entries) // packing.most)
         for n in range(pieces):
@@ -137,9 +139,9 @@ class Writer:
             self.written.append(NewSegment(node.id, data, "nodes", inner))
         return made
 
-    def take_back(self, segment: Segment) -> Sequence[Any] | None:
-        """What a segment of this very plan was to hold, which is then not written; None for any other.
-        What metadata is tidied into may have to make room again at once."""
+    def reclaim(self, segment: Segment) -> Sequence[Any] | None:
+        """The content of a segment of this plan, which is then not written; None for any other segment.
+        Newly written metadata may have to make room again in the same plan."""
         held = self.held.pop(segment.id, None)
         if held is not None:
             self.written = [s for s in self.written if s.id != segment.id]
@@ -152,7 +154,7 @@ class Missing:
 
 
 def roll(tier: Tier[T], packing: Packing[T], writer: Writer) -> Tier[T] | Missing:
-    """All inline entries into leaves."""
+    """Moves all inline entries into leaves."""
     new = [e for e in tier.inline if packing.is_new(e)]
     is_bulk = len(new) * 2 > packing.most
     rolled = [e for e in tier.inline if not packing.is_new(e)] if is_bulk else list(tier.inline)
@@ -171,20 +173,20 @@ def roll(tier: Tier[T], packing: Packing[T], writer: Writer) -> Tier[T] | Missin
         absorbed.insert(0, before.pop())
     held: dict[str, Sequence[T] | None] = {}
     for segment in absorbed:
-        own = writer.take_back(segment)
+        own = writer.reclaim(segment)
         held[segment.id] = packing.live(segment) if own is None else own
     missing = tuple(s for s in absorbed if held[s.id] is None)
     if missing:
         return Missing(missing)
     made = writer.leaves(packing, [e for s in absorbed for e in held[s.id] or ()] + rolled)
     bulk = writer.leaves(packing, packing.in_order(new)) if is_bulk else []
-    # Full leaves before the ones that still grow.
+    # Full leaves come before those that still grow.
     at = _tail(before, packing)
     return Tier((*before[:at], *bulk, *before[at:], *made), ())
 
 
 def gather(tier: Tier[T], packing: Packing[T], writer: Writer, nodes: Nodes) -> Tier[T] | Missing:
-    """Full leaves into the last node, and what died into the references of its node."""
+    """Moves full leaves into the last node, and dead ordinals into the references of their node."""
     at = _tail(tier.segments, packing)
     head, tail = tier.segments[:at], tier.segments[at:]
     leaves = [s for s in head if s.level == 0 and packing.may_gather(s)]
@@ -197,7 +199,7 @@ def gather(tier: Tier[T], packing: Packing[T], writer: Writer, nodes: Nodes) -> 
     kept = [s for s in old if s not in rewritten]
     inner: list[Segment] = []
     for node in rewritten:
-        own = writer.take_back(node)
+        own = writer.reclaim(node)
         inner += under(node, nodes[node.id]) if own is None else own
     gathered = [s for s in (*inner, *leaves) if packing.is_needed(s)]
     made = writer.nodes(packing, gathered)
@@ -205,7 +207,7 @@ def gather(tier: Tier[T], packing: Packing[T], writer: Writer, nodes: Nodes) -> 
 
 
 def gatherable(tier: Tier[T], packing: Packing[T]) -> int:
-    """Bytes of the pointer that gathering would about save."""
+    """Estimated bytes of the pointer that gathering would save."""
     head = tier.segments[: _tail(tier.segments, packing)]
     leaves = sum(1 for s in head if s.level == 0 and packing.may_gather(s))
     dead = sum(len(s.dead.serialize()) for s in head if _is_heavy(s))
@@ -219,8 +221,8 @@ def rebuild(
     nodes: Nodes,
     chosen: Callable[[Segment], bool],
 ) -> Tier[T] | Missing:
-    """The chosen leaves anew, in key order and without what is dead; the tier is as it was where none is
-    chosen. Every node is written again: they are few."""
+    """Rewrites the chosen leaves in key order, without dead entries; without a choice the tier is
+    unchanged. Every node is rewritten: there are few."""
     opened = open_tree(tier.segments, nodes)
     if opened.closed:
         return Missing(opened.closed)
@@ -241,7 +243,7 @@ def rebuild(
 
 
 def _tail(segments: Sequence[Segment], packing: Packing[T]) -> int:
-    """Where the leaves begin that are still to grow."""
+    """The index from which leaves still grow."""
     at = len(segments)
     while at and not packing.is_full(segments[at - 1]):
         at -= 1

@@ -1,13 +1,13 @@
-"""Exactly once: what of a change the ledger says was applied before.
+"""Exactly once: which parts of a change the ledger says were applied before.
 
-Promise: no event and no request id is applied twice within the ledger's horizon, and none from before
-the horizon is applied at all. Asked again on every rebase: two functions with one event would
-otherwise both append.
+Promise: no event and no request id is applied twice within the ledger's horizon, and none from before the
+horizon is applied at all. This is checked again on every rebase: otherwise two functions with the same
+event would both append.
 
-What a request says may be personal data, and a plain digest of it is found by trying: a telephone number
-in seconds. So its digest is salted, and an erasure replaces the salt when it forgets its predicate. The
-old salt goes with the versions that had it; what was digested under it is from then on as good as random,
-whichever segment it is in, and no ledger has to be written anew.
+The content of a request may be personal data, and a plain digest of it can be found by trial: a telephone
+number in seconds. So its digest is salted, and an erasure replaces the salt when it forgets its predicate.
+The old salt goes with the versions that had it; digests made with it are then as good as random, whichever
+segment they are in, and no ledger needs to be rewritten.
 """
 
 from __future__ import annotations
@@ -20,25 +20,29 @@ from inlay.format.properties import LEDGER_SALT, Properties
 from inlay.format.snapshot import LedgerRecord, Segment, Snapshot
 from inlay.plan.change import (
     BODY_BYTES,
+    AddFiles,
+    AddMarkers,
     AlreadyApplied,
     Change,
+    ForgetContents,
     NeedSegments,
     Refused,
     Request,
+    Update,
 )
 from inlay.plan.metadata.state import State, resolved_record
 from inlay.plan.metadata.tree import Opened, open_tree
 
-# How far the clock of a sender may run ahead of the store's before a ledger lookup by time misses.
+# How far a sender's clock may run ahead of the store's before a ledger lookup by time misses.
 CLOCK_SKEW_US = 15 * 60 * 1_000_000
 DAY_US = 86_400_000_000
 
 
 def look_up(
-    state: State, change: Change
+    state: State, request: Request | None, events: Sequence[Request] = ()
 ) -> frozenset[bytes] | NeedSegments | Refused | AlreadyApplied:
-    """Ids of the change's events that were applied before, or why there is nothing more to do."""
-    asked = [r for r in (change.request, *change.events) if r is not None]
+    """Ids of the change's events that were applied before, or why there is nothing left to do."""
+    asked = [r for r in (request, *events) if r is not None]
     if not asked:
         return frozenset()
     ledger = state.snapshot.ledger
@@ -48,20 +52,20 @@ def look_up(
     if opened.closed or missing:
         return NeedSegments(ledger=(*opened.closed, *missing))
     applied = _applied(state, opened.leaves, {r.id for r in asked})
-    # Told first: what is in the ledger was applied, however old.
-    if change.request is not None and change.request.id in applied:
-        before = applied[change.request.id]
-        if not _is_same_content(state.snapshot, before, change.request):
+    # Checked first: what is in the ledger was applied, however old it is.
+    if request is not None and request.id in applied:
+        before = applied[request.id]
+        if not _is_same_content(state.snapshot, before, request):
             return Refused(
-                f"request id {change.request.text!r} was used before, at version "
+                f"request id {request.text!r} was used before, at version "
                 f"{before.version}, with another content",
                 "reused",
             )
         return AlreadyApplied(before.version)
     if any(r.id not in applied for r in too_old):
-        return Refused("the request is older than this table's ledger remembers", "too_old")
-    duplicates = frozenset(r.id for r in change.events if r.id in applied)
-    if change.events and len(duplicates) == len({r.id for r in change.events}):
+        return Refused("the request is older than this table's ledger reaches back", "too_old")
+    duplicates = frozenset(r.id for r in events if r.id in applied)
+    if events and len(duplicates) == len({r.id for r in events}):
         newest = max((applied[i].version or 0 for i in duplicates), default=0)
         return AlreadyApplied(newest or None, duplicates)
     return duplicates
@@ -69,9 +73,9 @@ def look_up(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LedgerSalt:
-    """What contents of requests are digested with, from version `since` on. Digests of versions before
-    `plain_before` have none (a library that knew of no salt wrote them); those in between had one that is
-    lost, and can be compared with nothing."""
+    """The salt of request digests, from version `since` on. Digests of versions before `plain_before` have
+    none (a library without salts wrote them); those in between had one that is lost, and cannot be compared
+    with anything."""
 
     text: str
     since: int
@@ -94,22 +98,21 @@ class LedgerSalt:
 
 
 def next_salt(base: Snapshot, change: Change, fresh: str) -> LedgerSalt | None:
-    """The salt from the commit of `change` on. The first request that has a content brings the first,
-    `forget_contents` another."""
+    """The salt from the commit of `change` on. The first request with a content introduces the first salt,
+    `ForgetContents` another."""
     current = LedgerSalt.of(base.properties)
     version = base.version + 1
+    forgets = bool(change.of(ForgetContents))
     if current is not None:
-        return (
-            LedgerSalt(fresh, version, current.plain_before) if change.forget_contents else current
-        )
+        return LedgerSalt(fresh, version, current.plain_before) if forgets else current
     asked = (change.request, *change.events)
-    if change.forget_contents or any(r is not None and r.body is not None for r in asked):
+    if forgets or any(r is not None and r.body is not None for r in asked):
         return LedgerSalt(fresh, version, version)
     return None
 
 
 def _is_same_content(snapshot: Snapshot, before: LedgerRecord, request: Request) -> bool:
-    """Whether a request with an id that was applied asks for what was applied, as far as can be known."""
+    """Whether a request with an id applied before asks for the same, as far as that is known."""
     if before.body is None or request.body is None:
         return True
     salt, version = LedgerSalt.of(snapshot.properties), before.version or 0
@@ -121,14 +124,14 @@ def _is_same_content(snapshot: Snapshot, before: LedgerRecord, request: Request)
 
 
 def forgotten_before(snapshot: Snapshot) -> int:
-    """Records of before this time need not be kept. Whatever is made at or after the horizon that
-    `horizon` sets was applied later than this, though its sender's clock may run ahead."""
+    """Records from before this time need not be kept. A request made at or after the horizon set by
+    `horizon` was applied later than this, even if its sender's clock runs ahead."""
     return _cutoff(snapshot) - CLOCK_SKEW_US
 
 
 def horizon(snapshot: Snapshot) -> int:
-    """What was made before this is refused, once something may have been forgotten: it follows the clock
-    from the first record on that is old enough, in however large a segment the record lies."""
+    """Requests made before this time are refused, once something may have been forgotten: it follows the
+    clock from the first record that is old enough, however large the segment it is in."""
     ledger = snapshot.ledger
     cutoff = _cutoff(snapshot)
     begins = min(
@@ -143,7 +146,7 @@ def _cutoff(snapshot: Snapshot) -> int:
 
 
 def _opened(state: State, asked: Sequence[Request]) -> Opened:
-    """The leaves that may hold one of these: a request is applied after it was made."""
+    """The leaves that may hold one of these requests: a request is applied after it was made."""
     times = [r.time_us for r in asked]
     since_us = min((t for t in times if t is not None), default=0) - CLOCK_SKEW_US
 
@@ -166,11 +169,22 @@ def without_duplicates(change: Change, known: frozenset[bytes]) -> Change:
     if not known:
         return change
     tokens = {r.token for r in change.events if r.id in known}
-    dropped = {f.key for f in change.add if f.event in tokens}
+    dropped = {f.key for f in change.added if f.event in tokens}
+
+    def without(update: Update) -> Update:
+        match update:
+            case AddFiles(files, sources_us):
+                return AddFiles(
+                    tuple(f for f in files if f.key not in dropped),
+                    {k: us for k, us in sources_us.items() if k not in dropped},
+                )
+            case AddMarkers(markers):
+                return AddMarkers(tuple(m for m in markers if m.file not in dropped))
+            case _:
+                return update
+
     return dataclasses.replace(
         change,
         events=tuple(r for r in change.events if r.id not in known),
-        add=tuple(f for f in change.add if f.key not in dropped),
-        sources_us={k: us for k, us in change.sources_us.items() if k not in dropped},
-        add_markers=tuple(m for m in change.add_markers if m.file not in dropped),
+        updates=tuple(map(without, change.updates)),
     )

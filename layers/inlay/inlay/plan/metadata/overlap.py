@@ -1,10 +1,10 @@
-"""Overlap: which leaves of file entries lie over one another in the order of the key.
+"""Overlap: which leaves of file entries overlap in the order of the key.
 
-Promise: a step takes leaves that share a value of the first column their references bound, at most
-MAX_LEAVES of them, and only where more than DEPTH do; once it has packed their entries by key, they lie
-beside one another. So a table without order becomes one of which a query by key opens a few leaves, in
-about log₃₂(leaves) passes over its metadata. Where files themselves lie over one another, packing their
-entries would not part them: such leaves are left alone (`would_part`), so that this comes to an end.
+Promise: a step takes leaves that share a value of the first column that their references bound, at most
+MAX_LEAVES of them, and only where more than DEPTH do; after their entries are packed by key, they no longer
+overlap. So an unordered table becomes one where a query by key opens a few leaves, in about log₃₂(leaves)
+passes over its metadata. Where the files themselves overlap, packing their entries would not separate them:
+such leaves are skipped (`would_part`), so that the work terminates.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from inlay.plan.metadata.state import State, live_files
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import current_spec
 
-# Leaves over one value that are not worth more work: the ones that still grow are among them.
+# Overlapping leaves that are not worth more work: those that still grow are among them.
 DEPTH = 3
-# Leaves of one step, some 3 MB: what is read, held and written by one commit.
+# Leaves of one step, some 3 MB: what one commit reads, holds and writes.
 MAX_LEAVES = 32
 
 
 def cluster_column(snapshot: Snapshot) -> int | None:
-    """The column that leaves are told apart by; None when the table has no order."""
+    """The column by which leaves are ordered; None when the table has no order."""
     split = [field.source for field in current_spec(snapshot).fields]
     return next(iter((*split, *snapshot.sort_by, *snapshot.primary_key)), None)
 
 
 def deepest_overlap(state: State) -> tuple[int, tuple[Segment, ...]]:
-    """(how many leaves lie over one value at most, those to pack next; none when it is few). Every node
-    must be loaded."""
+    """(the most leaves that share one value, those to pack next; none when there are few). Every node must
+    be loaded."""
     column = cluster_column(state.snapshot)
     if column is None:
         return 0, ()
     leaves = state.open_files().leaves
     evidence = Evidence.of_snapshot(state.snapshot)
-    deepest = _deepest([_span(evidence.under(leaf).get(column)) for leaf in leaves])
+    deepest = _deepest([_span(evidence.of_reference(leaf).get(column)) for leaf in leaves])
     if len(deepest) <= DEPTH:
         return len(deepest), ()
     return len(deepest), tuple(leaves[n] for n in sorted(deepest))[:MAX_LEAVES]
 
 
 def would_part(state: State, taken: Sequence[Segment]) -> bool:
-    """Whether packing the entries of these leaves, which must be loaded, by key would leave clearly
-    fewer of them over one value."""
+    """Whether packing the entries of these loaded leaves by key would leave clearly fewer of them sharing
+    one value."""
     column = cluster_column(state.snapshot)
     if column is None:
         return False
@@ -69,13 +69,13 @@ def would_part(state: State, taken: Sequence[Segment]) -> bool:
 
 
 def _deepest(spans: Sequence[tuple[Any, Any] | None]) -> frozenset[int]:
-    """The spans that lie over one value where most do. Those of a single value count for nothing: no
-    packing makes them narrower."""
+    """The spans that share the value where most do. Spans of a single value do not count: packing does not
+    make them narrower."""
     events: list[tuple[Any, bool, int]] = []
     for n, span in enumerate(spans):
         if span is not None and span[0] != span[1]:
             events += [(span[0], False, n), (span[1], True, n)]
-    # Where one ends and another begins, both are there.
+    # Where one ends and another begins, both are open.
     events.sort(key=lambda event: (event[0], event[1]))
     open_: set[int] = set()
     deepest: frozenset[int] = frozenset()

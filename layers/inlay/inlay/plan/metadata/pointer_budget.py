@@ -1,7 +1,7 @@
-"""Fit: keep the pointer small, whatever the table's size.
+"""Pointer budget: keep the pointer small, whatever the table's size.
 
-Promise: a snapshot that is over the pointer's target has what weighs most in it moved into segments,
-until it fits or what is left (schemas, a few references) is neither inline nor worth gathering.
+Promise: a snapshot over the pointer's target has its largest parts moved into segments, until it fits or
+until what is left (schemas, a few references) is neither inline nor worth gathering.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from inlay.format.snapshot import (
     Tier,
 )
 from inlay.format.values import order_key
-from inlay.plan.change import Change, NeedSegments, NewSegment
+from inlay.plan.change import Change, ClusterLeaves, NeedSegments, NewSegment, PackMetadata
 from inlay.plan.metadata.leaves import Missing, Packing, Writer, gather, gatherable, rebuild, roll
 from inlay.plan.metadata.ledger import forgotten_before
 from inlay.plan.metadata.state import State, ledger_records, live_files, live_markers
@@ -37,11 +37,11 @@ from inlay.plan.pruning.partitions import current_spec
 
 T = TypeVar("T")
 
-# Columns bounded in a reference: partition, sort and key columns prune best, and every column costs
-# about 30 bytes in each reference.
+# Columns bounded in a reference: partition, sort and key columns prune best, and every column costs about
+# 30 bytes in each reference.
 REFERENCE_COLUMNS = 3
-# Bytes of entries and references that a pointer holds before it rolls, however large the rest of it is:
-# so that no more than every tenth small commit writes a segment.
+# Bytes of entries and references that a pointer holds before it rolls, however large the rest of it is, so
+# that at most one small commit in ten writes a segment.
 INLINE_MIN_BYTES = 2_400
 TIERS = ("files", "markers", "ledger")
 
@@ -72,7 +72,7 @@ class _Files(Packing[DataFile]):
         return entry.sequence == self.state.snapshot.version + 1
 
     def describe(self, leaf: Segment, entries: Sequence[DataFile]) -> Segment:
-        schema_id, stats = self.evidence.together(entries, self.columns)
+        schema_id, stats = self.evidence.of_files(entries, self.columns)
         return dataclasses.replace(
             leaf,
             rows=sum(f.rows for f in entries),
@@ -82,7 +82,7 @@ class _Files(Packing[DataFile]):
         )
 
     def bounds(self, leaves: Sequence[Segment]) -> tuple[int, dict[int, ColumnStats]]:
-        return self.evidence.over(leaves)
+        return self.evidence.of_references(leaves)
 
     def in_order(self, entries: Sequence[DataFile]) -> Sequence[DataFile]:
         if not self.columns:
@@ -90,8 +90,8 @@ class _Files(Packing[DataFile]):
         return sorted(entries, key=self._place)
 
     def _place(self, entry: DataFile) -> tuple[Any, ...]:
-        """Partition, then sort columns, then the key. What is not known comes last; values of another
-        type are not known, because they may not compare."""
+        """Sort key: partition, then sort columns, then the key. Unknown values come last; values of another
+        type count as unknown, because they may not compare."""
         partition = tuple((v is None, str(type(v)), v) for v in entry.partition)
         lowers = (self.evidence.lower(entry, field_id) for field_id in self.keys)
         return (
@@ -159,7 +159,7 @@ class _Records(Packing[LedgerRecord]):
         )
 
     def may_gather(self, leaf: Segment) -> bool:
-        return leaf.last_us is not None  # the time of the commit under way is not known yet
+        return leaf.last_us is not None  # the time of the current commit is not known yet
 
     def is_needed(self, leaf: Segment) -> bool:
         return leaf.last_us is None or leaf.last_us >= self.forgotten_us
@@ -172,10 +172,10 @@ class _Records(Packing[LedgerRecord]):
         return [r for r in records if r.time_us is None or r.time_us >= self.forgotten_us]
 
 
-def fit(
+def fit_pointer(
     snapshot: Snapshot, state: State, change: Change, name: Callable[[bytes], str]
 ) -> tuple[Snapshot, tuple[NewSegment, ...]] | NeedSegments:
-    """`snapshot`, made of `state` by `change`, with its pointer within its target."""
+    """`snapshot`, which `change` made of `state`, with its pointer within its target."""
     packs: Mapping[str, Packing[Any]] = {
         "files": _Files(state, snapshot),
         "markers": _Markers(state, snapshot),
@@ -193,7 +193,7 @@ def fit(
     size = len(encode_snapshot(snapshot))
     limit = POINTER_TARGET_BYTES
     if size > limit:
-        # A wide schema may fill the target by itself: entries then still get room to gather in.
+        # A wide schema may fill the target on its own: entries then still get room to gather in.
         limit = max(limit, len(encode_snapshot(_bare(snapshot))) + INLINE_MIN_BYTES)
     while size > limit:
         weights: dict[tuple[str, bool], int] = {}
@@ -215,7 +215,7 @@ def fit(
 
 def _with_schemas_apart(snapshot: Snapshot, writer: Writer) -> Snapshot:
     """Schemas that are wide or many leave the pointer, which every commit writes twice."""
-    apart = snapshot.schemas_apart
+    apart = snapshot.separate_schemas
     carried = [s for s in snapshot.schemas if s.id not in apart]
     if len(encode_schemas(carried)) <= SCHEMAS_INLINE_BYTES:
         return snapshot
@@ -231,10 +231,11 @@ def _with_schemas_apart(snapshot: Snapshot, writer: Writer) -> Snapshot:
 def _to_rebuild(
     change: Change, packs: Mapping[str, Packing[Any]]
 ) -> list[tuple[str, Callable[[Segment], bool]]]:
-    """(tier, which leaves of it to write anew)."""
-    if change.recluster:
-        return [("files", lambda leaf: leaf.id in change.recluster)]
-    if not change.compact_metadata:
+    """(tier, which leaves of it to rewrite)."""
+    clustered = {leaf for u in change.of(ClusterLeaves) for leaf in u.leaves}
+    if clustered:
+        return [("files", lambda leaf: leaf.id in clustered)]
+    if not change.of(PackMetadata):
         return []
 
     def untidy(tier_name: str) -> Callable[[Segment], bool]:

@@ -1,8 +1,8 @@
-"""Agreement: whether an object is the one that refers to it means.
+"""References: whether an object is the one that its reference describes.
 
-Promise: a segment, head or archive that was swapped for another, or put together by hand, is told from the
-one that was written, as far as what refers to it says: its size and sums, and the schemas and specs that
-its entries name. A digest inside the object cannot tell: it is right for whichever object this is.
+Promise: a segment, head or archive that was replaced by another, or written by hand, is detected as far as
+its reference describes it: its size and sums, and the schemas and specs that its entries name. A digest
+inside the object does not help: it is correct for whatever object this is.
 """
 
 from __future__ import annotations

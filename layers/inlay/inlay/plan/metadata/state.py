@@ -1,7 +1,7 @@
 """State: a snapshot together with the content of the segments loaded so far.
 
-Promise: entries read through here are *resolved* (sequence and time filled in from the segment's
-reference) and live (dead ordinals left out), in commit order: segments oldest first, then inline.
+Promise: entries read through here are *resolved* (sequence and time filled in from the segment's reference)
+and live (dead ordinals left out), in commit order: segments oldest first, then inline.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class State:
         return open_tree(self.snapshot.markers.segments, self.contents.nodes, wanted)
 
     def missing_files(self, wanted: Wanted | None = None) -> tuple[Segment, ...]:
-        """Nodes and leaves of file entries that are wanted and not loaded yet. Loading nodes may bring
-        up more."""
+        """Nodes and leaves of file entries that are wanted and not loaded yet. Loading nodes may add
+        more."""
         return _missing(self.open_files(wanted), self.contents.files)
 
     def missing_markers(self, wanted: Wanted | None = None) -> tuple[Segment, ...]:
@@ -53,28 +53,28 @@ class State:
 
     def files(self) -> Iterator[DataFile]:
         """Every live file; all segments must be loaded."""
-        return self._all(self.missing_files(), self.files_at_hand())
+        return self._all(self.missing_files(), self.loaded_files())
 
     def markers(self) -> Iterator[Marker]:
-        """Every live marker; all segments must be loaded. A file marker may outlive its file."""
-        return self._all(self.missing_markers(), self.markers_at_hand())
+        """Every live marker; all segments must be loaded. A marker of a file may outlive its file."""
+        return self._all(self.missing_markers(), self.loaded_markers())
 
-    def files_at_hand(self) -> Iterator[DataFile]:
-        """The live files of the leaves that are loaded, and the inline ones."""
+    def loaded_files(self) -> Iterator[DataFile]:
+        """The live files of the loaded leaves, and the inline ones."""
         for leaf in self.open_files().leaves:
             for _, entry in live_files(leaf, self.contents.files.get(leaf.id, ())):
                 yield entry
         yield from self.snapshot.files.inline
 
-    def keys_at_hand(self) -> set[str]:
-        """Those of `files_at_hand`."""
+    def loaded_file_keys(self) -> set[str]:
+        """Those of `loaded_files`."""
         found = {f.key for f in self.snapshot.files.inline}
         for leaf in self.open_files().leaves:
             entries = self.contents.files.get(leaf.id, ())
             found.update(f.key for n, f in enumerate(entries) if n not in leaf.dead)
         return found
 
-    def markers_at_hand(self) -> Iterator[Marker]:
+    def loaded_markers(self) -> Iterator[Marker]:
         for leaf in self.open_markers().leaves:
             for _, entry in live_markers(leaf, self.contents.markers.get(leaf.id, ())):
                 yield entry
@@ -92,7 +92,7 @@ def _missing(opened: Opened, loaded: Mapping[str, object]) -> tuple[Segment, ...
 
 
 def live_files(segment: Segment, entries: tuple[DataFile, ...]) -> Iterator[tuple[int, DataFile]]:
-    """(ordinal, entry) of what is live in a segment, sequences filled in."""
+    """(ordinal, entry) of the live entries of a segment, sequences filled in."""
     for ordinal, entry in enumerate(entries):
         if ordinal not in segment.dead:
             yield (

@@ -1,7 +1,7 @@
 """Which columns have statistics in the entries of files.
 
-Promise: the same columns for the same schema, key, order and properties, at creation and at every
-change of the property.
+Promise: the same columns for the same schema, key, order and properties, at creation and at every change of
+the property.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def choose_stats_columns(
     *,
     partitioned_by: tuple[int, ...] = (),
 ) -> tuple[int, ...]:
-    """Field ids: of the sort columns, the key, what the partitions are made of, then the first columns,
-    up to `stats.columns`."""
+    """Field ids: the sort columns, the key, the sources of partitions, then the first columns, up to
+    `stats.columns`."""
     plain = (f.id for f in schema.fields if isinstance(f.type, Primitive))
     wanted = [*sort_by, *primary_key, *partitioned_by, *plain]
     return tuple(dict.fromkeys(wanted))[: Properties(properties).stats_columns]

@@ -1,8 +1,8 @@
 """The tree of a tier: references to leaves and to nodes, which hold references to leaves.
 
-Promise: whoever walks a tier by `open_tree` sees leaves alone, each with all of its entries that are
-dead, whichever reference says so; and what he buries in a leaf ends up in the reference of the snapshot
-that leads there. So no node is written again because an entry died.
+Promise: `open_tree` gives leaves only, each with all its dead entries, whichever reference records them;
+entries marked dead in a leaf are recorded in the reference of the snapshot that leads to it. So no node is
+rewritten because an entry died.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Wanted = Callable[[Sequence[Segment]], Sequence[bool]]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Leaves in the order of the tier, nodes that are not loaded, and how many live entries are under
-    what was not wanted."""
+    """Leaves in the order of the tier, nodes that are not loaded, and the number of live entries under what
+    was not wanted."""
 
     leaves: tuple[Segment, ...]
     closed: tuple[Segment, ...]
@@ -29,7 +29,7 @@ class Opened:
 
 
 def open_tree(segments: Sequence[Segment], nodes: Nodes, wanted: Wanted | None = None) -> Opened:
-    """What is under these references. `wanted` is asked of nodes and of leaves."""
+    """The leaves under these references. `wanted` filters nodes and leaves."""
     leaves: list[Segment] = []
     closed: list[Segment] = []
     left_out = 0
@@ -55,7 +55,7 @@ def open_tree(segments: Sequence[Segment], nodes: Nodes, wanted: Wanted | None =
 
 
 def under(node: Segment, leaves: Iterable[Segment]) -> Iterator[Segment]:
-    """The leaves of a node that have a live entry, with what died since the node was written."""
+    """The leaves of a node that have a live entry, with the entries that died since it was written."""
     for offset, leaf in _with_offsets(leaves):
         ordinals = FrozenBitMap(range(offset, offset + leaf.count))
         died = node.dead & ordinals if node.dead else node.dead
@@ -65,10 +65,10 @@ def under(node: Segment, leaves: Iterable[Segment]) -> Iterator[Segment]:
             yield leaf
 
 
-def bury(
+def mark_dead(
     segments: Iterable[Segment], nodes: Nodes, dead: Mapping[str, Iterable[int]]
 ) -> tuple[Segment, ...]:
-    """The references with more ordinals dead (by leaf id); what has no live entry left is gone."""
+    """The references with more ordinals dead (by leaf id), without those that have no live entry left."""
     found: list[Segment] = []
     for top in segments:
         more = BitMap(dead.get(top.id, ()))

@@ -1,1 +1,1 @@
-"""What metadata alone makes sure of the rows of a file."""
+"""What metadata alone proves about the rows of a file."""

@@ -1,7 +1,7 @@
-"""Absent columns: what a file holds of a field it was written without.
+"""Absent columns: the values of a field in a file that was written without it.
 
-Promise: the statistics that come out of here are those the rows read with (`parquet.arrow.conform` reads
-them): the field's default in each row, NULL where it has none or where the struct it is in is NULL.
+Promise: the statistics given here are those of the rows as read (by `parquet.arrow.conform`): the field's
+default in each row, NULL where it has none or where its struct is NULL.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class Absent:
 
 
 def absent(schema: Schema, field_id: int, is_there: IsThere) -> Absent | None:
-    """What a file has instead of a field of `schema`; None when it has the field, or that is not known."""
+    """What a file has instead of a field of `schema`; None when it has the field, or that is unknown."""
     chain = chain_of(schema, field_id)
     first = next((field for field in chain if not is_there(field)), None)
     if first is None:
         return None
     kind = chain[-1].type if isinstance(chain[-1].type, Primitive) else None
-    # A struct that is missing is NULL as a whole: the defaults within are not asked.
+    # A missing struct is NULL as a whole, whatever the defaults of its fields.
     default = first.default if first.id == field_id else None
     return Absent(default, kind, within=len(chain) > 1)
 
 
 def chain_of(schema: Schema, field_id: int) -> tuple[Field, ...]:
-    """The field, after the fields it lies in; empty when the schema does not have it."""
+    """The structs that contain the field, and the field; empty when the schema does not have it."""
     for field in schema.fields:
         found = _chain(field, field_id)
         if found:

@@ -1,7 +1,7 @@
-"""Later columns: what a condition asks of rows that were written before its columns were added.
+"""Added columns: a condition applied to rows written before its columns were added.
 
-Promise: where a column came later, its part of the condition is what the rows give: the column's default,
-or NULL. A column that was there and was dropped stays in the condition: files may hold its values.
+Promise: where a column was added later, its part of the condition has the value of the rows: the column's
+default, or NULL. A column that was dropped stays in the condition: files may hold its values.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from inlay.plan.pruning.absent_columns import absent
 from inlay.plan.pruning.prune import Stats, all_match, may_match
 
 
-def came_later(field_id: int, schema_id: int, schemas: Sequence[Schema]) -> bool:
-    """Whether a content under this schema was made before any schema had the field. A branch with a schema
-    of its own may say no, though its files never had it."""
+def was_added_later(field_id: int, schema_id: int, schemas: Sequence[Schema]) -> bool:
+    """Whether content under this schema was made before any schema had the field. For a branch with a
+    schema of its own this may be false although its files never had the field."""
     return not any(s.by_id(field_id) for s in schemas if s.id <= schema_id)
 
 
-def lacks_asked(predicate: Predicate, schema_id: int, schemas: Sequence[Schema]) -> bool:
-    """Whether a content under this schema has dropped a column of the condition: its files may hold values
-    that nothing there can ask for."""
+def lacks_columns_of(predicate: Predicate, schema_id: int, schemas: Sequence[Schema]) -> bool:
+    """Whether content under this schema has dropped a column of the condition: its files may hold values
+    that no query of that content can select."""
     [schema] = (s for s in schemas if s.id == schema_id)
     return any(
-        schema.by_id(i) is None and not came_later(i, schema_id, schemas)
+        schema.by_id(i) is None and not was_added_later(i, schema_id, schemas)
         for i in field_ids(predicate)
     )
 
 
-def asked_before(predicate: Predicate, schema_id: int, schemas: Sequence[Schema]) -> Predicate:
-    """`predicate` for the rows of a content under this schema."""
-    later = [i for i in field_ids(predicate) if came_later(i, schema_id, schemas)]
+def for_content(predicate: Predicate, schema_id: int, schemas: Sequence[Schema]) -> Predicate:
+    """`predicate` as it applies to the rows of content under this schema."""
+    later = [i for i in field_ids(predicate) if was_added_later(i, schema_id, schemas)]
     if not later:
         return predicate
     there = {field.id for s in schemas if s.id <= schema_id for _, field in s.walk()}
@@ -46,7 +46,7 @@ def asked_before(predicate: Predicate, schema_id: int, schemas: Sequence[Schema]
 
 
 def _settled(node: Predicate, stats: Stats) -> Predicate:
-    """With a constant for each part that can give one result only."""
+    """With a constant for each part that can only have one result."""
     match node:
         case And(parts):
             return And(tuple(_settled(part, stats) for part in parts))

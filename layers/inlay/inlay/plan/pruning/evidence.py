@@ -1,10 +1,10 @@
-"""Evidence: what metadata makes sure of the rows of a file, for pruning and for deletes by metadata.
+"""Evidence: what metadata proves about the rows of a file, for pruning and for deletes by metadata.
 
-Promise: whoever asks what a predicate or a delete can do to a file asks here, never `entry.stats`: those
-are written under the schema the entry records, and say nothing of the file's partition. A field's
-statistics are worked out when they are asked for; most files are ruled out by one or two fields. What
-another writer says of a file may leave it out of a scan. Whoever concludes from statistics that rows match,
-and whoever must miss none, as an erasure must not, asks for what is `sure`.
+Promise: code that needs to know what a predicate or delete can do to a file uses this, never `entry.stats`:
+those are of the schema that the entry records, and do not cover the file's partition. A field's statistics
+are computed on demand; most files are ruled out by one or two fields. Another writer's statistics may leave
+a file out of a scan. Code that concludes from statistics that rows match, or that must miss no row, such as
+an erasure, uses `trusted`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from inlay.format.values import truncate_lower, truncate_upper
 from inlay.format.widening import widened, widens
 from inlay.plan.pruning.absent_columns import Absent, absent
 from inlay.plan.pruning.partitions import with_partition
-from inlay.plan.pruning.prune import Stats, combine
+from inlay.plan.pruning.prune import Stats, combined_stats
 
 # Characters or bytes of a bound in a reference: there are many references, and some are in the pointer.
 REFERENCE_TEXT = 16
 # Bytes of a fixed-width bound: digests have up to 64.
 MAX_FIXED_BOUND = 64
-# No partition spec has it.
+# No partition spec has this id.
 _NO_SPEC = -1
 
 
 class Evidence:
-    """Reads entries of the files of one table. `schema` is what predicates and markers are bound to, and
-    whose types the statistics of columns have that were widened since."""
+    """Evidence for the files of one table. Predicates and markers are bound to `schema`; statistics of
+    columns widened since are converted to its types."""
 
     def __init__(
         self, schema: Schema, schemas: Iterable[Schema] = (), specs: Iterable[PartitionSpec] = ()
@@ -48,18 +48,18 @@ class Evidence:
         return Evidence(snapshot.schema, snapshot.schemas, snapshot.specs)
 
     def of(self, entry: DataFile) -> Stats:
-        """What is known of a file's columns, by field id."""
+        """What is known about a file's columns, by field id."""
         return _Known(self, entry)
 
-    def sure(self, entry: DataFile) -> Stats:
-        """What is known without believing another writer's footer: of a foreign file no bounds, no null
-        counts, and not its partition, which came from them."""
+    def trusted(self, entry: DataFile) -> Stats:
+        """What is known without relying on another writer's footer: for a foreign file no bounds, no null
+        counts, and not its partition, which was derived from them."""
         if entry.is_foreign:
             entry = replace(entry, stats={}, spec_id=_NO_SPEC, partition=())
         return self.of(entry)
 
     def column(self, entry: DataFile, field_id: int) -> ColumnStats | None:
-        """What is known of a column, in the type that `schema` gives it."""
+        """What is known about a column, in the type it has in `schema`."""
         return self._column(entry, field_id, self.schema)
 
     def _column(self, entry: DataFile, field_id: int, schema: Schema) -> ColumnStats | None:
@@ -69,7 +69,7 @@ class Evidence:
             recorded = self.schemas[entry.schema_id]
             found = with_partition(found or ColumnStats(), entry, recorded, spec, field_id)
         if found is None:
-            # Written before the column was added: it is NULL in each row, or has its default.
+            # Written before the column was added: NULL in each row, or the default.
             lacks = self._lacks(entry.schema_id, field_id, schema)
             return None if lacks is None else lacks.stats(entry.rows)
         was = self._type(entry.schema_id, field_id)
@@ -92,42 +92,42 @@ class Evidence:
         found = self._fields_of(schema_id).get(field_id)
         return found.type if found is not None and isinstance(found.type, Primitive) else None
 
-    def together(
+    def of_files(
         self, entries: Sequence[DataFile], columns: Iterable[int]
     ) -> tuple[int, dict[int, ColumnStats]]:
-        """(schema id, bounds in its types) of columns over the rows of many files: what a reference says
-        of all that is under it. A column that one of them does not bound has none."""
+        """(schema id, bounds in its types) of columns over the rows of many files, for a reference to all
+        of them. A column that one of them does not bound has none."""
         newest = self.schemas[max(e.schema_id for e in entries)]
         wanted = [i for i in columns if self._type(newest.id, i) is not None]
 
         def known(entry: DataFile) -> dict[int, ColumnStats]:
             found = ((i, self._column(entry, i, newest)) for i in wanted)
             return {
-                # See `sure_under`.
+                # See `trusted_under`.
                 i: replace(column, exact=False) if entry.is_foreign else column
                 for i, column in found
                 if column is not None
             }
 
-        found = combine((known(e), e.rows) for e in entries)
+        found = combined_stats((known(e), e.rows) for e in entries)
         return newest.id, {i: shortened(c, REFERENCE_TEXT) for i, c in found.items() if _bounds(c)}
 
-    def over(self, references: Sequence[Segment]) -> tuple[int, dict[int, ColumnStats]]:
-        """The same over all that is under many references."""
+    def of_references(self, references: Sequence[Segment]) -> tuple[int, dict[int, ColumnStats]]:
+        """The same over everything under many references."""
         newest = max(s.schema_id for s in references)
-        found = combine((self._under(s, newest), s.rows) for s in references)
+        found = combined_stats((self._of_reference(s, newest), s.rows) for s in references)
         return newest, {i: c for i, c in found.items() if _bounds(c)}
 
-    def under(self, reference: Segment) -> Stats:
-        """What is known of the columns of all files under a reference."""
-        return self._under(reference, self.schema.id)
+    def of_reference(self, reference: Segment) -> Stats:
+        """What is known about the columns of all files under a reference."""
+        return self._of_reference(reference, self.schema.id)
 
-    def _under(self, reference: Segment, schema_id: int) -> dict[int, ColumnStats]:
+    def _of_reference(self, reference: Segment, schema_id: int) -> dict[int, ColumnStats]:
         typed = ((i, c, self._type(schema_id, i)) for i, c in reference.stats.items())
         return {i: in_type(c, c.kind or now, now) for i, c, now in typed if now is not None}
 
     def lower(self, entry: DataFile, field_id: int) -> Value | None:
-        """The lower bound of a column, in the type that `schema` gives it."""
+        """The lower bound of a column, in the type it has in `schema`."""
         column = self.column(entry, field_id)
         return None if column is None else column.lower
 
@@ -135,14 +135,14 @@ class Evidence:
         return set(entry.stats) | self._sources.get(entry.spec_id, set())
 
 
-def sure_under(reference: Segment) -> Stats:
+def trusted_under(reference: Segment) -> Stats:
     """What is known of all files under a reference without believing another writer's footer: `together`
     calls bounds that such a file has a part in inexact."""
     return {field_id: column for field_id, column in reference.stats.items() if column.exact}
 
 
 def in_type(column: ColumnStats, source: Primitive, target: Primitive) -> ColumnStats:
-    """In the type `target`; unknown where that is no wider one."""
+    """In the type `target`; unknown unless `target` is the same or wider."""
     if source == target:
         return column if column.kind == target else replace(column, kind=target)
     if not widens(source, target):
@@ -159,8 +159,8 @@ def _bounds(column: ColumnStats) -> bool:
 
 
 def shortened(column: ColumnStats, length: int) -> ColumnStats:
-    """With bounds of at most `length` code points or bytes. Those of fixed width stay whole, or go: a part
-    of one is no value of its type, and the metadata could not be read again."""
+    """With bounds of at most `length` code points or bytes. Fixed-width bounds stay whole or are dropped: a
+    part of one is not a value of its type, and the metadata could not be read."""
     lower, upper = column.lower, column.upper
     if column.kind is not None and column.kind.name == "fixed":
         fits = all(not isinstance(b, bytes) or len(b) <= MAX_FIXED_BOUND for b in (lower, upper))
@@ -174,8 +174,8 @@ def shortened(column: ColumnStats, length: int) -> ColumnStats:
 
 
 class _Known(Mapping[int, ColumnStats]):
-    """A file's evidence as a mapping. Columns that the file was written without can be asked for, but are
-    not listed: there is no end of them."""
+    """A file's evidence as a mapping. Columns that the file was written without can be looked up, but are
+    not listed: there is no limit to them."""
 
     __slots__ = ("_entry", "_evidence", "_found")
 

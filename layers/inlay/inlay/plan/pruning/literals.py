@@ -1,9 +1,9 @@
-"""What a predicate says of single values: which values of a column it is about, and how they read as text.
+"""The single values in a predicate: which values of a column it selects, and their spelling as text.
 
-Promise: `condition_on` is TRUE for every value that a row selected by the predicate can have in the
-column, as far as the predicate restricts that column at all. So a value that is left in a dictionary or a
-bound, and for which it is TRUE, may be one of an erased row; whether a row that stays has it as well, only
-the rows can tell. `texts_of` are the values that can be searched for in free text.
+Promise: `condition_on` is TRUE for every value that a selected row can have in the column, as far as the
+predicate restricts that column at all. So a value left in a dictionary or a bound for which it is TRUE may
+be an erased row's; only the rows can show whether a remaining row has the value, too. `texts_of` are the
+values that can be searched for in free text.
 
 Pure values only.
 """
@@ -29,12 +29,12 @@ from inlay.format.predicate import (
 from inlay.format.schema import Primitive, Value
 from inlay.format.values import order_key
 
-# Shorter values are found in any text: nothing follows from that.
+# Shorter values occur in any text, so finding them proves nothing.
 MIN_TEXT = 4
 
 
 def condition_on(predicate: Predicate, field_id: int) -> Predicate | None:
-    """The predicate with only the conditions on one field left; None where it has none.
+    """The predicate reduced to the conditions on one field; None where it has none.
 
     >>> mail, name = Like(1, "ada@%"), Like(2, "Ada%")
     >>> condition_on(And((mail, name)), 1) == mail
@@ -80,8 +80,8 @@ def any_of(predicates: Sequence[Predicate]) -> Predicate:
 
 
 def texts_of(predicate: Predicate) -> frozenset[str]:
-    """Values that the predicate names (by equality, IN, or as the fixed parts of a LIKE), as they would be
-    spelled in free text: strings, and numbers by their digits, of `MIN_TEXT` characters or more."""
+    """Values that the predicate names (by equality, IN, or as fixed parts of a LIKE), as spelled in free
+    text: strings, and numbers by their digits, of `MIN_TEXT` characters or more."""
     return frozenset(text for text in _texts(predicate) if len(text) >= MIN_TEXT)
 
 
@@ -112,7 +112,7 @@ def _text(kind: Primitive, value: Value) -> Iterator[str]:
 
 
 def equal_values(condition: Predicate) -> tuple[tuple[Primitive, Value], ...] | None:
-    """The values a condition on one field allows, where it is an equality or an IN; else None."""
+    """The values that a condition on one field allows, if it is an equality or an IN; else None."""
     match condition:
         case Comparison(_, "=", literal):
             return ((literal.type, literal.value),)

@@ -1,11 +1,11 @@
-"""Partitions: what the partition of a file says of its rows, and which partition statistics say it is in.
+"""Partitions: what the partition of a file proves about its rows, and in which partition statistics put it.
 
-Promise: what a partition value says holds for every row of the file, so that pruning by it is never
-wrong; a file is put into a partition by statistics only when each of its rows surely lies there. A file
-without partition values, though its spec has fields, lies in no one partition: nothing is concluded.
+Promise: a partition value holds for every row of the file, so pruning by it is never wrong; statistics put
+a file into a partition only when each of its rows is certainly in it. A file without partition values,
+though its spec has fields, is in no single partition: nothing is concluded.
 
-Partition values mean what they mean under the spec *and* the schema that the file's entry records; both
-stay with the table for ever.
+Partition values are interpreted under the spec *and* the schema that the file's entry records; both stay
+with the table for ever.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from inlay.format.partition import (
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import UNPARTITIONED, PartitionField, PartitionSpec, Snapshot
 from inlay.format.values import is_nan, order_key
-from inlay.plan.change import Conflict, SpecEdit
+from inlay.plan.change import Conflict, SetPartitioning
 
 GroupKey = tuple[int, Partition]
 
 
-def sources(snapshot: Snapshot) -> frozenset[int]:
-    """Field ids that the current spec is made of: columns that may not be dropped."""
+def source_fields(snapshot: Snapshot) -> frozenset[int]:
+    """Field ids that the current spec uses: columns that may not be dropped."""
     return frozenset(field.source for field in current_spec(snapshot).fields)
 
 
@@ -43,11 +43,11 @@ def current_spec(snapshot: Snapshot) -> PartitionSpec:
 
 
 def group_key(entry: DataFile) -> GroupKey:
-    """Files with equal keys may be packed together without a loss of pruning."""
+    """Files with equal keys may be packed together without losing pruning."""
     return entry.spec_id, entry.partition
 
 
-def is_uncut(entry: DataFile, specs: Iterable[PartitionSpec]) -> bool:
+def spans_partitions(entry: DataFile, specs: Iterable[PartitionSpec]) -> bool:
     """Whether a file may hold rows of several partitions of its own spec."""
     return not entry.partition and any(s.id == entry.spec_id and s.fields for s in specs)
 
@@ -55,31 +55,25 @@ def is_uncut(entry: DataFile, specs: Iterable[PartitionSpec]) -> bool:
 # -- changing the spec ----------------------------------------------------------------------------
 
 
-def is_partitioned_so(snapshot: Snapshot, edit: SpecEdit) -> bool:
-    """Whether there is nothing to change, or another commit made the same change since."""
+def has_partitioning(snapshot: Snapshot, edit: SetPartitioning) -> bool:
+    """Whether there is nothing to change, or another commit made the same change."""
     return current_spec(snapshot).fields == edit.fields
 
 
-def validate_spec(snapshot: Snapshot, edit: SpecEdit | None) -> Conflict | None:
-    """Why the table cannot be partitioned so. Files that are there stay as they are, whatever it is."""
-    if edit is None:
-        return None
+def validate_spec(snapshot: Snapshot, edit: SetPartitioning) -> Conflict | None:
+    """Why the table cannot be partitioned this way. Existing files stay as they are in any case."""
     if edit.planned_on != snapshot.spec_id:
         return Conflict("the table was partitioned in another way by another commit")
     if not applies_to(edit.fields, snapshot.schema):
-        return Conflict(
-            "a column the table was to be partitioned by was dropped or has another type"
-        )
+        return Conflict("a column of the requested partitioning was dropped or has another type")
     known = any(spec.fields == edit.fields for spec in snapshot.specs)
     if not known and len(snapshot.specs) >= MAX_SPECS:
-        return Conflict(
-            f"the table has been partitioned in {MAX_SPECS} ways, which is all it can remember"
-        )
+        return Conflict(f"the table has been partitioned in {MAX_SPECS} ways, which is the maximum")
     return None
 
 
-def repartitioned(snapshot: Snapshot, edit: SpecEdit) -> Snapshot:
-    """The snapshot under the spec that the edit asks for: one it had before, or a new one."""
+def repartitioned(snapshot: Snapshot, edit: SetPartitioning) -> Snapshot:
+    """The snapshot under the requested spec: one it had before, or a new one."""
     same = next((spec for spec in snapshot.specs if spec.fields == edit.fields), None)
     if same is not None:
         return replace(snapshot, spec_id=same.id)
@@ -91,8 +85,8 @@ def repartitioned(snapshot: Snapshot, edit: SpecEdit) -> Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
-    """Each value of a column, none NULL, has this partition value (as written)."""
+class PartitionFact:
+    """Every value of a column, none NULL, has this partition value (as written)."""
 
     transform: Transform
     source: Primitive
@@ -111,7 +105,7 @@ class Fact:
         return not comparable or self.value in _partitions(self.transform, kind, values)
 
     def admits_prefix(self, prefix: str) -> bool:
-        """False only when no value of the column starts so."""
+        """False only when no value of the column starts with the prefix."""
         if self.transform.name not in ("identity", "truncate") or not isinstance(self.value, str):
             return True
         return self.value.startswith(prefix) or prefix.startswith(self.value)
@@ -126,7 +120,7 @@ def _hash_alike(a: Primitive, b: Primitive) -> bool:
     )
 
 
-# The same few literals are asked about for each file that bounds do not rule out.
+# The same few literals are tested for each file that bounds do not rule out.
 @lru_cache(maxsize=256)
 def _partitions(
     transform: Transform, kind: Primitive, values: tuple[Value, ...]
@@ -136,15 +130,15 @@ def _partitions(
 
 @dataclass(frozen=True, slots=True)
 class PartitionedStats(ColumnStats):
-    """Statistics of a column in one partition: besides bounds, which single values can be there."""
+    """Statistics of a column in one partition: besides bounds, which single values can occur."""
 
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[PartitionFact, ...] = ()
 
 
 def with_partition(
     stats: ColumnStats, entry: DataFile, recorded: Schema, spec: PartitionSpec, field_id: int
 ) -> ColumnStats:
-    """`stats` of a field of a file, narrowed by what its partition says; in the types of `recorded`."""
+    """`stats` of a field of a file, narrowed by its partition; in the types of `recorded`."""
     column = recorded.by_id(field_id)
     if column is None or not isinstance(column.type, Primitive):
         return stats
@@ -155,17 +149,17 @@ def with_partition(
             transform = parse_transform(field.transform)
             if value is None:
                 return ColumnStats(null_count=entry.rows, has_nan=False, kind=column.type)
-            stats = _narrowed(stats, Fact(transform, column.type, value))
+            stats = _narrowed(stats, PartitionFact(transform, column.type, value))
     return stats
 
 
-def _narrowed(stats: ColumnStats, fact: Fact) -> ColumnStats:
+def _narrowed(stats: ColumnStats, fact: PartitionFact) -> ColumnStats:
     decoded = decode_partition(fact.transform, fact.source, fact.value)
     if decoded is None:
         return stats
     facts = (*stats.facts, fact) if isinstance(stats, PartitionedStats) else (fact,)
     if is_nan(decoded):
-        # Bounds are not about NaN, so there are none.
+        # Bounds do not cover NaN, so there are none.
         return PartitionedStats(null_count=0, has_nan=True, kind=fact.source, facts=facts)
     bounds = values_of(fact.transform, fact.source, decoded)
     lower = _greater(stats.lower, bounds.lower)
@@ -198,8 +192,8 @@ def _less(a: Value | None, b: Value | None) -> Value | None:
 def partition_from_stats(
     spec: PartitionSpec, schema: Schema, stats: Mapping[int, ColumnStats], rows: int
 ) -> Partition | None:
-    """The one partition of `spec` in which all rows of a file lie, by bounds of its columns in the types
-    of `schema`; None when they lie in several or that cannot be told."""
+    """The only partition of `spec` that all rows of a file are in, from bounds of its columns in the types
+    of `schema`; None when there are several or it is unknown."""
     found: list[Value | None] = []
     for field in spec.fields:
         column = schema.by_id(field.source)
@@ -223,16 +217,16 @@ def _one_partition(transform: Transform, kind: Primitive, stats: ColumnStats) ->
         return None
     if transform.name == "bucket" and stats.lower != stats.upper:
         return None
-    # The other transforms are monotone: what lies between two values of one partition lies there too.
+    # The other transforms are monotone: a value between two values of one partition is in it, too.
     first, last = (partition_of(transform, kind, v) for v in (stats.lower, stats.upper))
     return first if first == last else None
 
 
-def carried_over(
+def partition_for_output(
     entry: DataFile, old: Schema, new: Schema, specs: Iterable[PartitionSpec]
 ) -> tuple[int, Partition]:
-    """Spec and partition of a file that holds rows of `entry`, to be recorded under schema `new`: no
-    values where those written under `old` would mean something else."""
+    """Spec and partition of a file that holds rows of `entry`, recorded under schema `new`: no values where
+    those written under `old` would mean something else."""
     spec = next((s for s in specs if s.id == entry.spec_id), UNPARTITIONED)
     same = old.id == new.id or all(_means_the_same(f, old, new) for f in spec.fields)
     return entry.spec_id, entry.partition if same else ()
@@ -253,7 +247,7 @@ def _means_the_same(field: PartitionField, old: Schema, new: Schema) -> bool:
 
 
 def applies_to(fields: tuple[PartitionField, ...], schema: Schema) -> bool:
-    """Whether the columns of a spec are there, with types its transforms take."""
+    """Whether the columns of a spec exist, with types that its transforms accept."""
 
     def applies(field: PartitionField) -> bool:
         column = schema.by_id(field.source)

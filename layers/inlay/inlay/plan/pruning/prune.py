@@ -1,18 +1,18 @@
-"""What statistics alone say about a predicate: whether it can hit, whether it must.
+"""What statistics alone prove about a predicate: whether it can be TRUE for a row, whether it must be.
 
-Promise: `may_match` is False only when surely no row is TRUE, and `all_match` True only when surely
-every row is. Whatever is unknown (a missing bound, null count or NaN flag, a column without
-statistics) counts as possible.
+Promise: `may_match` is False only when certainly no row is TRUE, and `all_match` True only when certainly
+every row is. Whatever is unknown (a missing bound, null count or NaN flag, a column without statistics)
+counts as possible.
 
-Each node of the predicate is asked which of TRUE, FALSE and NULL some row may give; And, Or and Not
-combine the answers of their parts as three-valued logic does. Columns are taken as independent, so
-the answer may be too wide, never too narrow.
+For each node of the predicate the possible results (TRUE, FALSE, NULL) over the rows are computed; And, Or
+and Not combine those of their parts by three-valued logic. Columns are treated as independent, so the
+answer may be too wide, never too narrow.
 
-Bounds hold for values that are neither NULL nor NaN, so NaN, which is above every number, is looked
-at apart. A shortened bound (`exact` False) still bounds; nothing here takes a bound for a value.
+Bounds cover values that are neither NULL nor NaN; NaN, which is above every number, is handled separately.
+A truncated bound (`exact` False) still bounds; no bound is used as a value.
 
-A column may have been widened since the file or the predicate was written. Numbers, texts and bytes of
-both types compare as they are; dates and timestamps are compared in nanoseconds (`_alike`).
+A column may have been widened since the file or the predicate was written. Numbers, texts and bytes of both
+types compare directly; dates and timestamps are compared in nanoseconds (`_alike`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _NEGATED: dict[Operator, Operator] = {
 
 @dataclass(frozen=True, slots=True)
 class _Outcomes:
-    """Which results some row may give; each True that is not certain is only possible."""
+    """The possible results over some rows; True that is not certain is only possible."""
 
     true: bool
     false: bool
@@ -69,7 +69,7 @@ def may_match(predicate: Predicate, stats: Stats, rows: int) -> bool:
 
 
 def all_match(predicate: Predicate, stats: Stats, rows: int) -> bool:
-    """True only when each of these `rows` makes the predicate TRUE (so also when there are none)."""
+    """True only when each of these `rows` makes the predicate TRUE (also when there are none)."""
     found = _outcomes(predicate, stats, rows)
     return rows == 0 or not (found.false or found.null)
 
@@ -79,7 +79,7 @@ def range_predicate(body: KeyRange, kind: Primitive) -> Predicate:
     lower, upper = body.lower, body.upper
     closed = body.lower_inclusive and body.upper_inclusive
     if closed and lower is not None and upper is not None and compare(kind, lower, upper) == 0:
-        # Not two inequalities: a bucket knows single values only.
+        # Not two inequalities: a bucket can only test single values.
         return Comparison(body.field_id, "=", Literal(kind, lower))
     parts: list[Predicate] = []
     if body.lower is not None:
@@ -94,7 +94,7 @@ def range_predicate(body: KeyRange, kind: Primitive) -> Predicate:
 
 
 def keys_may_match(keys: Keys, stats: Stats, rows: int) -> bool:
-    """False only when no row can equal a key: in some column the values cannot meet."""
+    """False only when no row can equal a key: in some column the value ranges do not meet."""
     return (
         rows > 0
         and keys.rows > 0
@@ -105,7 +105,7 @@ def keys_may_match(keys: Keys, stats: Stats, rows: int) -> bool:
     )
 
 
-def combine(parts: Iterable[tuple[Stats, int]]) -> dict[int, ColumnStats]:
+def combined_stats(parts: Iterable[tuple[Stats, int]]) -> dict[int, ColumnStats]:
     """Statistics that hold for the rows of all parts (each with its number of rows) together.
 
     A column is kept if every part with rows has it, in one type.
@@ -158,7 +158,7 @@ def _outcomes(node: Predicate, stats: Stats, rows: int) -> _Outcomes:
 def _alike(
     column: ColumnStats, kind: Primitive, values: tuple[Value, ...]
 ) -> tuple[ColumnStats, tuple[Value, ...]]:
-    """Bounds and values of `kind` that can be compared with each other."""
+    """Bounds and values of `kind` in a form that can be compared."""
     if column.kind is None or column.kind == kind or not kind.is_temporal:
         return column, values
     in_kind = nanos_per_step(kind)
@@ -166,7 +166,7 @@ def _alike(
 
 
 def in_nanos(column: ColumnStats) -> ColumnStats:
-    """The bounds of a date or timestamp column in nanoseconds; of any other column as they are."""
+    """The bounds of a date or timestamp column in nanoseconds; any other column unchanged."""
     if column.kind is None or not column.kind.is_temporal:
         return column
     steps = nanos_per_step(column.kind)
@@ -190,13 +190,14 @@ def _all(parts: list[_Outcomes]) -> _Outcomes:
 
 
 def _of_values(column: ColumnStats, rows: int, true: bool, false: bool) -> _Outcomes:
-    """What a condition on one column gives, if `true` and `false` say what its values can give."""
+    """The possible results of a condition on one column, where `true` and `false` are those of its
+    values."""
     has_values = column.null_count is None or column.null_count < rows
     return _Outcomes(has_values and true, has_values and false, column.null_count != 0)
 
 
 def _some_value(column: ColumnStats, op: Operator, literal: Literal) -> bool:
-    """Whether some value of the column, not NULL, may compare so."""
+    """Whether some non-null value of the column can compare this way."""
     kind, wanted = literal.type, literal.value
     may_have_nan = kind.is_float and column.has_nan is not False
     if may_have_nan and _holds(kind, op, float("nan"), wanted):
@@ -274,7 +275,7 @@ def _like(column: ColumnStats, pattern: str) -> tuple[bool, bool]:
         inside = inside and _admits(column, Primitive("string"), (exact,))
         return inside, not (low == high == exact)
     prefix, all_with_prefix = like_prefix(pattern)
-    # Strings with a prefix lie together in the order: it is enough to compare as many characters.
+    # Strings with a prefix are adjacent in the order: comparing as many characters is enough.
     inside = (low is None or low[: len(prefix)] <= prefix) and (high is None or prefix <= high)
     if isinstance(column, PartitionedStats):
         inside = inside and all(fact.admits_prefix(prefix) for fact in column.facts)

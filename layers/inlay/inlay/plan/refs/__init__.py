@@ -1,1 +1,1 @@
-"""What tags and branches hold, and what a merge brings back."""
+"""What tags and branches hold, and what a merge changes on main."""

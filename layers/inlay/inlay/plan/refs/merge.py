@@ -1,11 +1,11 @@
-"""Merge: what a branch did since it left main, as a change of main.
+"""Merge: what a branch changed since it left main, as a change of main.
 
-Promise: main then has every row it had, less those the branch deleted, and the rows the branch added;
-where that cannot be told from whole files and row positions, it is a conflict that names the file. Rows
-are told apart by where they are stored, never by their values, so the branch's deletes cannot hit rows
-that they never saw, nor main's the rows that the branch brings.
+Promise: main then has every row it had, less those the branch deleted, and the rows the branch added; where
+this cannot be decided by whole files and row positions, it is a conflict that names the file. Rows are
+identified by where they are stored, never by their values, so the branch's deletes cannot hit rows they
+never saw, and main's deletes cannot hit the rows that the branch adds.
 
-Three states decide: main, the branch, and the version of main both come from.
+Three states decide: main, the branch, and the version of main that both come from.
 
 ============ ================= ==============================================================
 in common    on the branch     becomes, on main
@@ -34,14 +34,14 @@ from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.marker_scope import marker_may_hit
 from inlay.plan.scan.scan import FileTask
-from inlay.plan.schema_conflicts import spoken_of, unreadable
+from inlay.plan.schema_conflicts import fields_of_marker, why_unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePlan:
-    """`added` and `marked` say which rows of a file the branch deleted (`FileTask.only`: those that these
-    markers hit); `removed` are files that go. `contested` must hold no deleted row, else it is a conflict.
-    `erasing` are marks of open erasures on added files."""
+    """`added` and `marked` name the rows of a file that the branch deleted (`FileTask.only`: those that
+    these markers hit); `removed` are files to remove. `contested` must hold no deleted row, otherwise it is
+    a conflict. `erasing` are markers of open erasures on added files."""
 
     added: tuple[FileTask, ...] = ()
     marked: tuple[FileTask, ...] = ()
@@ -51,7 +51,7 @@ class MergePlan:
 
 
 def plan_merge(main: State, branch: State, base: State, *, fork: int) -> MergePlan | Conflict:
-    """All three with their entries; `fork` is the version of `base`."""
+    """All three states with their entries loaded; `fork` is the version of `base`."""
     common = {f.key for f in base.files()}
     on_main = {f.key: f for f in main.files()}
     deletes = _Deletes(branch, since=0)
@@ -73,9 +73,11 @@ def plan_merge(main: State, branch: State, base: State, *, fork: int) -> MergePl
     removed = sorted(common - kept)
     gone = [key for key in removed if key not in on_main]
     if main.snapshot.replaced > fork:
-        # A restore may have taken back what main had done to a file before the branch began.
+        # A restore may have reverted what main had done to a file before the branch began.
         if gone:
-            return _conflict(gone[0], "went on the branch, and on main, which was restored since")
+            return _conflict(
+                gone[0], "was removed on the branch, and on main, which was restored since"
+            )
         was, now = _Deletes(base, since=0), _Deletes(main, since=0)
         for entry in base.files():
             if entry.key in kept:
@@ -83,10 +85,11 @@ def plan_merge(main: State, branch: State, base: State, *, fork: int) -> MergePl
             left = {m.id for m in now.of(on_main[entry.key]).only}
             if any(m.id not in left for m in was.of(entry).only):
                 return _conflict(
-                    entry.key, "went on the branch, and a restore of main brought rows of it back"
+                    entry.key,
+                    "was removed on the branch, and a restore of main brought rows of it back",
                 )
     if any(_is_rewritten(t.file) for t in added):
-        # Rows of a file that went may be in others now, where main's deletes would miss them.
+        # Rows of a removed file may be in others now, where main's deletes would miss them.
         if gone:
             return _conflict(gone[0], "was replaced on the branch, and replaced or emptied on main")
         since = _Deletes(main, since=fork)
@@ -103,12 +106,12 @@ def plan_merge(main: State, branch: State, base: State, *, fork: int) -> MergePl
 
 
 def _is_rewritten(entry: DataFile) -> bool:
-    """Whether it may hold rows of files that were there before."""
+    """Whether it may hold rows of files that existed before."""
     return not entry.data_change or entry.origin is not None
 
 
-def contest(entry: DataFile, on_main: Iterable[str]) -> Conflict:
-    """Rows of a contested file were deleted: why that cannot be merged."""
+def contested_conflict(entry: DataFile, on_main: Iterable[str]) -> Conflict:
+    """Why a contested file, some of whose rows were deleted, cannot be merged."""
     if entry.key in set(on_main):
         return _conflict(
             entry.key, "was replaced on the branch, and rows of it were deleted on main"
@@ -120,8 +123,8 @@ def _conflict(key: str, what: str) -> Conflict:
     return Conflict(f"{key} {what}", frozenset((key,)))
 
 
-def merged_shape(main: Snapshot, branch: Snapshot, base: Snapshot) -> Snapshot | Conflict:
-    """Whose columns and layout the merge has: those of the side that changed them."""
+def merged_layout(main: Snapshot, branch: Snapshot, base: Snapshot) -> Snapshot | Conflict:
+    """The snapshot whose columns and layout the merge has: that of the side that changed them."""
     if _shape(branch) in (_shape(base), _shape(main)):
         return main
     if _shape(main) == _shape(base):
@@ -129,20 +132,20 @@ def merged_shape(main: Snapshot, branch: Snapshot, base: Snapshot) -> Snapshot |
     return Conflict("the columns, or the layout of files, were changed on the branch and on main")
 
 
-def misfit(shape: Snapshot, plan: MergePlan, main: State, base: State) -> Conflict | None:
-    """Whether something that main or the branch did since cannot be read in the columns of the merge:
-    deletes that speak of a column the other side dropped, values that its wider type does not reach."""
+def layout_conflict(shape: Snapshot, plan: MergePlan, main: State, base: State) -> Conflict | None:
+    """Why something that main or the branch did cannot be read in the columns of the merge: deletes that
+    name a column the other side dropped, values that do not fit its wider type."""
     schema = shape.schema
     known = {field.id for _, field in schema.walk()}
     for marker in (*main.markers(), *plan.erasing):
-        if not spoken_of(marker) <= known:
+        if not fields_of_marker(marker) <= known:
             return Conflict(
-                "a delete speaks of a column that the other side dropped, and a rewrite has to apply it"
+                "a delete names a column that the other side dropped, and a rewrite has to apply it"
             )
     common = {f.key for f in base.files()}
     new = (f for f in main.files() if f.key not in common)
     for entry in (*new, *(task.file for task in plan.added)):
-        reason = unreadable(entry, shape.schema_by_id(entry.schema_id), schema)
+        reason = why_unreadable(entry, shape.schema_by_id(entry.schema_id), schema)
         if reason:
             return _conflict(entry.key, f"does not fit the columns of the merge: {reason}")
     return None
@@ -179,7 +182,7 @@ class _Deletes:
         )
 
     def erasing(self, entry: DataFile) -> Sequence[Marker]:
-        """Marks that keep rows of open erasures away once the file has the sequence of the merge."""
+        """Markers that hide rows of open erasures once the file has the sequence of the merge."""
         return [
             replace(m, id=f"{m.erasure}:{entry.key}", file=entry.key, sequence=None)
             for m in self._hits(self.erasures, entry)

@@ -1,8 +1,8 @@
-"""Refs: what tags and branches hold, and what a commit makes of them.
+"""Refs: what tags and branches hold, and what a commit changes in them.
 
-Promise: a ref is never given a content that may be gone, and a commit on a branch changes the branch's
-content and nothing of main's. What must hold of refs is checked against the very base that is swapped
-out: a ref that moved since the change was planned is a conflict, and the change is planned again.
+Promise: a ref never gets content that may be gone, and a commit on a branch changes the branch's content
+and nothing of main's. The conditions on refs are checked against the base that is swapped out: a ref that
+moved since the change was planned is a conflict, and the change is planned again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from inlay.errors import InvalidRequest
-from inlay.format.content import Content, content_of, view
+from inlay.format.content import Content, content_of, with_content
 from inlay.format.entry import Marker, Where
 from inlay.format.snapshot import (
     MAX_REFS,
@@ -23,20 +23,20 @@ from inlay.format.snapshot import (
     Tier,
     Totals,
 )
-from inlay.plan.change import THIS_VERSION, Conflict, Edit
-from inlay.plan.pruning.added_columns import asked_before
+from inlay.plan.change import THIS_VERSION, Conflict, SetRefs
+from inlay.plan.pruning.added_columns import for_content
 from inlay.plan.pruning.prune import may_match
 
 MAIN = "main"
-# Names end up in command lines, URIs and file names.
+# Names are used in command lines, URIs and file names.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,99}")
 
 
 def check_name(name: object) -> str:
-    """A name that a ref may have."""
+    """`name`, if it is valid for a ref. Raises `InvalidRequest`."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name == MAIN:
         raise InvalidRequest(
-            f"a ref cannot be called {str(name)[:100]!r}",
+            f"{str(name)[:100]!r} is not a valid name for a ref",
             next_step="Up to 100 letters, digits and `._/-`, the first a letter or digit; `main` is taken",
         )
     return name
@@ -45,31 +45,31 @@ def check_name(name: object) -> str:
 # -- what a ref shows -----------------------------------------------------------------------------
 
 
-def seen(table: Snapshot, content: Content, since: int = 0) -> Snapshot:
-    """`table` with this content, as readers see it: without the rows of erasures that were opened after
-    the content was made. A content that nobody wrote to since cannot bear the marker itself."""
+def ref_view(table: Snapshot, content: Content, since: int = 0) -> Snapshot:
+    """`table` with this content, as readers see it: without the rows of erasures opened after the content
+    was made. Content that nobody has written to since cannot carry the marker itself."""
     added = tuple(_later_erasures(table, content))
     markers, totals = content.markers, content.totals
     if added:
         markers = Tier(markers.segments, (*markers.inline, *added))
         totals = replace(totals, markers=totals.markers + len(added))
     replaced = max(content.replaced, since)
-    return view(table, replace(content, markers=markers, totals=totals, replaced=replaced))
+    return with_content(table, replace(content, markers=markers, totals=totals, replaced=replaced))
 
 
-def hidden(found: Snapshot, current: Snapshot) -> Snapshot:
-    """A version in the past as readers see it now: without the rows of erasures opened since."""
-    content = content_of(seen(current, content_of(found)))
-    return view(found, replace(content, replaced=found.replaced))
+def past_view(found: Snapshot, current: Snapshot) -> Snapshot:
+    """A past version as readers see it now: without the rows of erasures opened since."""
+    content = content_of(ref_view(current, content_of(found)))
+    return with_content(found, replace(content, replaced=found.replaced))
 
 
 def _later_erasures(table: Snapshot, content: Content) -> Iterator[Marker]:
-    """The markers of erasures that were opened after the content was made, as far as they can hit rows of
-    it: it may be from before a column was added that the condition asks for."""
+    """The markers of erasures opened after the content was made, as far as they can hit its rows: the
+    content may be from before a column of the condition was added."""
     for erasure in table.erasures:
         if erasure.predicate is None or erasure.opened_version <= content.version:
             continue
-        predicate = asked_before(erasure.predicate, content.schema_id, table.schemas)
+        predicate = for_content(erasure.predicate, content.schema_id, table.schemas)
         if may_match(predicate, {}, 1):
             yield Marker(
                 id=erasure.id,
@@ -80,11 +80,11 @@ def _later_erasures(table: Snapshot, content: Content) -> Iterator[Marker]:
 
 
 def with_head(committed: Snapshot, table: Snapshot, name: str, head: HeadObject) -> Snapshot:
-    """What the pointer says after a commit on a ref: main's content as it was in `table`, and the ref's
-    new head. A tag goes on naming the version it was made of."""
+    """The pointer after a commit on a ref: main's content from `table`, and the ref's new head. A tag keeps
+    naming the version it was made from."""
     ref = committed.refs[name]
     version = committed.version if ref.kind == "branch" else ref.version
-    return view(
+    return with_content(
         replace(
             committed,
             refs={**committed.refs, name: replace(ref, version=version, head=head)},
@@ -108,8 +108,8 @@ def heads(snapshot: Snapshot) -> frozenset[HeadObject]:
 
 
 def is_retained(snapshot: Snapshot, ref: Ref) -> bool:
-    """Whether the content of `ref`, which was seen earlier, is still kept: by a ref, or by the version
-    that made it."""
+    """Whether the content of `ref`, read earlier, is still kept: by a ref, or by the version that made
+    it."""
     if ref.head is None and ref.version in held_versions(snapshot):
         return True
     if ref.head is not None and ref.head in heads(snapshot):
@@ -120,22 +120,18 @@ def is_retained(snapshot: Snapshot, ref: Ref) -> bool:
 # -- what a commit makes of them ------------------------------------------------------------------
 
 
-def validate_refs(snapshot: Snapshot, edit: Edit) -> Conflict | None:
-    """Whether an edit of refs still fits this base."""
-    for name, ref in edit.refs_were.items():
+def validate_refs(snapshot: Snapshot, update: SetRefs) -> Conflict | None:
+    """Whether a change of refs still fits this base."""
+    for name, ref in update.were.items():
         if snapshot.refs.get(name) != ref:
-            return Conflict(f"the ref {name} was changed by somebody else")
-    if edit.source is not None and not is_retained(snapshot, edit.source):
-        return Conflict(f"version {edit.source.version} has expired")
-    if edit.changed_was is not None and snapshot.changed != edit.changed_was:
-        return Conflict("rows of main changed")
-    if edit.refs and len(edited_refs(snapshot, edit)) > max(MAX_REFS, len(snapshot.refs)):
+            return Conflict(f"the ref {name} was changed by another commit")
+    if len(edited_refs(snapshot, update)) > max(MAX_REFS, len(snapshot.refs)):
         return Conflict(f"a table has at most {MAX_REFS} refs")
     return None
 
 
-def edited_refs(snapshot: Snapshot, edit: Edit) -> dict[str, Ref]:
-    found = {**snapshot.refs, **edit.refs}
+def edited_refs(snapshot: Snapshot, update: SetRefs) -> dict[str, Ref]:
+    found = {**snapshot.refs, **update.refs}
     return {name: _dated(ref, snapshot.version) for name, ref in found.items() if ref is not None}
 
 
@@ -146,7 +142,7 @@ def _dated(ref: Ref, version: int) -> Ref:
     return replace(ref, version=known(ref.version), base=known(ref.base), since=known(ref.since))
 
 
-def shaped(snapshot: Snapshot, content: Content) -> Snapshot:
+def with_layout_of(snapshot: Snapshot, content: Content) -> Snapshot:
     """With the columns and the layout of `content`, and its own files."""
     return replace(
         snapshot,
@@ -159,7 +155,7 @@ def shaped(snapshot: Snapshot, content: Content) -> Snapshot:
 
 
 def net_counts(commit: Commit, before: Totals, after: Totals) -> Commit:
-    """What a commit tells that replaces the content: how many more or fewer there are than before."""
+    """The counts of a commit that replaces the content: the differences to before."""
     return replace(
         commit,
         added_files=max(after.files - before.files, 0),

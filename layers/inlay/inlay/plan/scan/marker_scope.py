@@ -1,8 +1,8 @@
-"""Reach: which files a delete marker may hit.
+"""Marker scope: which files a delete marker may hit.
 
-Promise: `marker_may_hit` is False only when the marker surely deletes no row of the file, by statistics
-that any scan goes by, too (of erasures: by what is sure). `marker_hits_all` is True only when it deletes
-every row, whatever another writer's statistics say: no row goes on their word.
+Promise: `marker_may_hit` is False only when the marker certainly deletes no row of the file, by statistics
+that scans rely on, too (for erasures: by trusted ones). `marker_hits_all` is True only when it deletes
+every row, whatever another writer's statistics say.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from inlay.plan.pruning.prune import all_match, keys_may_match, may_match, range
 
 
 def marker_predicate(marker: Marker, schema: Schema) -> Predicate | None:
-    """The predicate a range or predicate marker stands for; None for the other kinds."""
+    """The predicate of a range or predicate marker; None for the other kinds."""
     match marker.body:
         case Where(predicate):
             return predicate
@@ -30,7 +30,7 @@ def marker_predicate(marker: Marker, schema: Schema) -> Predicate | None:
 
 
 def reference_may_hit(marker: Marker, segment: Segment, evidence: Evidence) -> bool:
-    """The same of all files under a reference."""
+    """The same for all files under a reference."""
     if isinstance(marker.body, Keys):
         return keys_may_match(marker.body, segment.stats, segment.rows)
     predicate = marker_predicate(marker, evidence.schema)
@@ -38,15 +38,15 @@ def reference_may_hit(marker: Marker, segment: Segment, evidence: Evidence) -> b
 
 
 def marker_may_hit(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
-    """By file, sequence (docs/design/design.md, section 2: a table-wide marker at S hits sequence < S)
-    and evidence."""
+    """Decided by file, sequence (docs/design/design.md, section 2: a table-wide marker at S hits sequence <
+    S) and evidence."""
     if marker.file is not None:
         return marker.file == entry.key
     committed_later = marker.sequence is None or (entry.sequence or 0) < marker.sequence
     if not committed_later:
         return False
-    # An erasure leaves nothing out on another writer's word.
-    known = evidence.of(entry) if marker.erasure is None else evidence.sure(entry)
+    # An erasure leaves nothing out because of another writer's statistics.
+    known = evidence.of(entry) if marker.erasure is None else evidence.trusted(entry)
     if isinstance(marker.body, Keys):
         return keys_may_match(marker.body, known, entry.rows)
     predicate = marker_predicate(marker, evidence.schema)
@@ -54,6 +54,6 @@ def marker_may_hit(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
 
 
 def marker_hits_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
-    """Whether a range or predicate marker that applies to a file surely deletes every row of it."""
+    """Whether a range or predicate marker that applies to a file certainly deletes every row of it."""
     predicate = marker_predicate(marker, evidence.schema)
-    return predicate is not None and all_match(predicate, evidence.sure(entry), entry.rows)
+    return predicate is not None and all_match(predicate, evidence.trusted(entry), entry.rows)

@@ -1,12 +1,12 @@
 """Scan planning: which files are read, under which deletes, with which part of the predicate.
 
-Promise: every row that is live in the snapshot and for which the predicate is TRUE is in exactly one
-task; a task may hold other rows too, which its markers and its predicate take out when it is read.
-Files are left out only on what their statistics and partition values make sure. Statistics of other
-writers leave files out; they never stand for a look at the rows. Order is the order of the files given.
+Promise: every row that is live in the snapshot and for which the predicate is TRUE is in exactly one task;
+a task may hold other rows too, which its markers and its predicate remove when it is read. Files are left
+out only by proof from their statistics and partition values. Another writer's statistics leave files out;
+they never replace a look at the rows. Tasks are in the order of the given files.
 
-Pure. `parquet.read.reader` reads a task; a task is a frozen value that pickles, so that it can be read in
-another process.
+Pure. `parquet.read.reader` reads a task; a task is a frozen value that pickles, so another process can read
+it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from inlay.plan.scan.marker_scope import marker_hits_all, marker_may_hit
 class FileTask:
     """One data file to read at one snapshot.
 
-    `schema` is the one its entry records: the file's names mean what they meant there. `predicate` is
-    what must still be checked on its rows; `row_groups` None is all of them. `only`, unless empty,
-    leaves just the rows that at least one of these markers deletes (`plan.feed.feed` asks what a commit
-    deleted). `by_rows`: `predicate` is judged by the rows alone, whatever the file's statistics say.
+    `schema` is the one its entry records, by which the file's names are interpreted. `predicate` is what
+    must still be checked on its rows; `row_groups` None is all of them. `only`, unless empty, keeps just
+    the rows that at least one of these markers deletes (for `plan.feed.feed`). `by_rows`: `predicate` is
+    decided by the rows alone, whatever the file's statistics say.
     """
 
     file: DataFile
@@ -54,8 +54,8 @@ class FileTask:
     by_rows: bool = False
 
     @property
-    def judges_rows(self) -> bool:
-        """Whether its deletes are decided by its rows alone: an erasure believes no other writer's
+    def decides_by_rows(self) -> bool:
+        """Whether its deletes are decided by its rows alone: an erasure does not rely on another writer's
         statistics."""
         markers = (*self.markers, *self.only)
         return self.file.is_foreign and any(marker.erasure is not None for marker in markers)
@@ -69,7 +69,7 @@ class FileTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanPlan:
-    """What a scan will read, and what it need not: the numbers `explain` shows.
+    """What a scan will read and what it can skip: the numbers `explain` shows.
 
     `rows` and `bytes` are those of the files to read: upper bounds of what is returned and fetched.
     """
@@ -101,9 +101,9 @@ def plan_scan(
     evidence: Evidence,
     by_rows: bool = False,
 ) -> ScanPlan:
-    """Tasks for the rows of `files` that `markers` leave and `predicate` selects. Predicate and markers
-    are bound to the schema of `evidence`, which knows the files' table. `by_rows`: other writers'
-    statistics do not leave out a file either."""
+    """Tasks for the rows of `files` that `markers` leave and `predicate` selects. Predicate and markers are
+    bound to the schema of `evidence`, which is that of the files' table. `by_rows`: other
+    writers' statistics leave out no file either."""
     of_file: dict[str, list[Marker]] = defaultdict(list)
     of_table: list[_Bounded] = []
     for marker in markers:
@@ -116,7 +116,7 @@ def plan_scan(
     for entry in files:
         total += 1
         stats = evidence.of(entry)
-        sure = evidence.sure(entry) if entry.is_foreign else stats
+        sure = evidence.trusted(entry) if entry.is_foreign else stats
         believed = sure if by_rows else stats
         if not entry.rows or not may_match(predicate, believed, entry.rows):
             pruned += 1
@@ -149,7 +149,7 @@ def plan_scan(
 
 
 def segment_may_match(segment: Segment, predicate: Predicate) -> bool:
-    """Whether a file of this segment of file entries can hold a row the predicate selects."""
+    """Whether a file of this segment can hold a row that the predicate selects."""
     return may_match(predicate, segment.stats, segment.rows)
 
 
@@ -158,14 +158,14 @@ def residual(predicate: Predicate, stats: Stats, rows: int) -> Predicate:
     if all_match(predicate, stats, rows):
         return TRUE
     if isinstance(predicate, And):
-        # A row is selected where every part is TRUE, so parts that surely are may go.
+        # A row is selected where every part is TRUE, so parts that are certainly TRUE can be dropped.
         left = tuple(p for p in predicate.parts if not all_match(p, stats, rows))
         return left[0] if len(left) == 1 else And(left)
     return predicate
 
 
 def split_task(task: FileTask, pieces: int) -> tuple[FileTask, ...]:
-    """The same rows as up to `pieces` tasks of neighbouring row groups, in order."""
+    """The same rows as up to `pieces` tasks of adjacent row groups, in order."""
     groups = task.row_groups if task.row_groups is not None else tuple(range(task.file.row_groups))
     pieces = min(pieces, len(groups))
     if pieces <= 1:
@@ -176,10 +176,10 @@ def split_task(task: FileTask, pieces: int) -> tuple[FileTask, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Bounded:
-    """A table-wide marker with bounds that every row it hits lies in: `field_id` None for none.
+    """A table-wide marker with bounds on every row it hits: `field_id` None for none.
 
-    A quick look before the exact one: many deletes times many files are a lot of pairs, nearly all of
-    them far apart.
+    A quick check before the exact one: many deletes times many files are many pairs, nearly all of them far
+    apart.
     """
 
     marker: Marker
@@ -193,9 +193,9 @@ class _Bounded:
         if stats is None or stats.lower is None or stats.upper is None:
             return True
         if stats.kind is not None and stats.kind.is_temporal and stats.kind != self.kind:
-            return True  # widened since: the exact look compares them
+            return True  # widened since: the exact check compares them
         if isinstance(stats.lower, float) and stats.has_nan is not False:
-            return True  # NaN lies outside of the file's bounds and above every number
+            return True  # NaN is outside the file's bounds and above every number
         above = self.lower is not None and stats.upper < self.lower  # type: ignore[operator]
         below = self.upper is not None and stats.lower > self.upper  # type: ignore[operator]
         return not (above or below)
@@ -222,7 +222,7 @@ def _bounded(marker: Marker) -> _Bounded:
 def _bounds(
     predicate: Predicate,
 ) -> tuple[int, Value | None, Value | None, Primitive | None] | None:
-    """A field and bounds that its value has wherever the predicate is TRUE; None for none known."""
+    """A field and bounds that hold for it wherever the predicate is TRUE; None for none known."""
     match predicate:
         case Comparison(field_id, "=", literal):
             return field_id, literal.value, literal.value, literal.type
@@ -239,7 +239,7 @@ def _bounds(
 
 
 def _deletes_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
-    """Whether a marker that applies to a file surely deletes every row of it."""
+    """Whether a marker that applies to a file certainly deletes every row of it."""
     match marker.body:
         case RowGroups(ordinals):
             return len(set(ordinals)) == entry.row_groups

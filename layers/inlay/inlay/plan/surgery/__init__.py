@@ -1,1 +1,1 @@
-"""By which means rows leave a file, how its new object is cut into parts, where its rows went."""
+"""The cheapest way to remove rows from a file, the parts of its new object, and the new row positions."""

@@ -1,24 +1,23 @@
-"""How a new object is cut into parts: what the store copies by itself, what we must send.
+"""How a new object is cut into parts: bytes that the store copies, and bytes that are sent.
 
-Promise: `plan_parts` covers a row of segments by parts that S3 accepts, such that the bytes which
-must be *downloaded* only to be sent back are the fewest possible, and among such plans the number
-of parts is smallest (before large parts are split).
+Promise: `plan_parts` covers a row of segments by parts that S3 accepts, such that the fewest possible bytes
+are *downloaded* only to be sent back and, among such plans, the number of parts is smallest (before large
+parts are split).
 
-A segment is either a run of bytes the store already holds in one piece (`copy`), or bytes that only
-we have. S3's rules (AWS, "Multipart upload limits" and "UploadPartCopy"): every part but the last
-has at least 5 MiB, copied or sent; no part has more than 5 GiB; 10,000 parts at most. So fewer than
-5 MiB of ours between two copied runs must borrow neighbouring bytes, and a copied run of fewer than
-5 MiB cannot be copied at all unless it comes last:
+A segment is either a run of bytes that the store already holds in one piece (`copy`), or bytes that only
+this process has. S3's rules (AWS, "Multipart upload limits" and "UploadPartCopy"): every part but the last
+has at least 5 MiB, copied or sent; no part has more than 5 GiB; at most 10,000 parts. So fewer than 5 MiB
+of new bytes between two copied runs must borrow neighbouring bytes, and a copied run of fewer than 5 MiB
+cannot be copied at all unless it comes last:
 
-    ... copied 900 MiB | ours 1 MiB | copied 80 MiB ...    segments
-    [ copy 900 MiB    ][ send 5 MiB    ][ copy 76 MiB ]    parts: 4 MiB borrowed from the right
+    ... copied 900 MiB | new 1 MiB | copied 80 MiB ...     segments
+    [ copy 900 MiB    ][ send 5 MiB   ][ copy 76 MiB ]     parts: 4 MiB borrowed from the right
 
-It is a shortest path over the segments. The state between two of them is how many bytes of the part
-being sent are waiting, capped at the minimum: with the minimum reached, a part may end anywhere.
-Within a copied run a part may begin or end at any byte, but only few places can be best: a part
-that ends there takes just what it lacks; a part that begins there takes what the segments behind
-it will lack when it ends at one of their boundaries, less what the run behind that can spare, or
-all that its own run can spare.
+It is a shortest path over the segments. The state between two of them is the number of bytes waiting in the
+part being sent, capped at the minimum: once the minimum is reached, a part may end anywhere. Within a
+copied run a part may begin or end at any byte, but only few places can be best: a part that ends there
+takes exactly what it lacks; a part that begins there takes what the following segments lack when the part
+ends at one of their boundaries, less what the run after that can give, or all that its own run can give.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from typing import Any
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
-# Places per copied run at which a part may begin. Real files have one to three; a row of thousands of
-# runs a little above the minimum could have as many, and the plan would no longer be quick.
+# Places per copied run at which a part may begin. Real files have one to three; a row of thousands of runs
+# a little above the minimum could have as many, and planning would be slow.
 MAX_ENDINGS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of bytes of the new object; `copy` says the store has it in one piece."""
+    """A run of bytes of the new object; `copy`: the store has it in one piece."""
 
     length: int
     copy: bool
@@ -44,8 +43,8 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class PlannedPart:
-    """Bytes `start` … `end - 1` of the new object in one request. A copied part lies within one
-    segment; a sent one may span several, and downloads what it covers of copied ones."""
+    """Bytes `start` … `end - 1` of the new object in one request. A copied part is within one segment; a
+    sent part may span several, and downloads the copied bytes it covers."""
 
     start: int
     end: int
@@ -58,8 +57,8 @@ class PlannedPart:
 
 @dataclass(frozen=True, slots=True)
 class PartLimits:
-    """The store's rules, and the sizes at which larger parts are split for the sake of parallelism
-    (and, for sent ones, of memory and of what a retry costs)."""
+    """The store's rules, and the sizes at which larger parts are split for parallelism and, for sent parts,
+    to limit memory and the cost of a retry."""
 
     minimum: int = 5 * MIB
     maximum: int = 5 * GIB
@@ -72,7 +71,7 @@ S3_LIMITS = PartLimits()
 
 
 class PartsError(ValueError):
-    """No plan keeps the rules."""
+    """No plan satisfies the rules."""
 
 
 def plan_parts(
@@ -80,9 +79,9 @@ def plan_parts(
 ) -> tuple[PlannedPart, ...] | None:
     """The parts that cover `segments` in order.
 
-    With `final` False more will follow: the last part, too, must then have the minimum; None when
-    that cannot be (fewer than `minimum` bytes in all). `PartsError` when the segments exceed what
-    `count` parts of `maximum` bytes hold.
+    With `final` False more segments will follow: the last part, too, must have the minimum; None when that
+    is impossible (fewer than `minimum` bytes in all). `PartsError` when the segments exceed what `count`
+    parts of `maximum` bytes hold.
     """
     total = sum(segment.length for segment in segments)
     if total > limits.count * limits.maximum:
@@ -94,8 +93,8 @@ def plan_parts(
     parts = _split(_shortest_path(segments, limits, final, part_costs=0), limits)
     if len(parts) <= limits.count:
         return parts
-    # Too many: let parts grow to what is allowed, then make each part cost as much as some bytes of
-    # download until the plan fits. It ends, because at a cost above `total` all is sent in one go.
+    # Too many parts: let them grow to the maximum, then make each part cost as much as some downloaded
+    # bytes until the plan fits. It terminates: at a cost above `total` everything is sent in one go.
     limits = replace(limits, split_copied=limits.maximum, split_sent=limits.maximum)
     part_costs = 0
     while True:
@@ -115,8 +114,8 @@ def borrowed_bytes(segments: Sequence[Segment], parts: Sequence[PlannedPart]) ->
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """The best way to some state. `since` is where the waiting bytes begin; `parts` counts the open
-    part, too; `closed` is a linked list of finished parts, newest first."""
+    """The best way to some state. `since` is where the waiting bytes begin; `parts` includes the open part;
+    `closed` is a linked list of finished parts, newest first."""
 
     cost: int
     parts: int
@@ -145,7 +144,7 @@ def _shortest_path(
                 into[waiting] = path
 
         for waiting, path in states.items():
-            # Send the whole segment with what is waiting.
+            # Send the whole segment with the waiting bytes.
             opens = waiting == 0
             offer(
                 min(waiting + segment.length, least),
@@ -158,7 +157,7 @@ def _shortest_path(
             )
             if not segment.copy:
                 continue
-            # Or end the waiting part, with what it lacks, and copy the middle of the segment.
+            # Or end the waiting part with what it lacks, and copy the middle of the segment.
             lacks = least - waiting if waiting else 0
             closed = path.closed
             if waiting:
@@ -195,8 +194,8 @@ def _shortest_path(
 
 
 def _coalesced(segments: Sequence[Segment]) -> list[Segment]:
-    """Without empty segments, and with runs of our own bytes as one: where they were joined does not
-    matter, and a page index comes in hundreds of pieces."""
+    """Without empty segments, and with adjacent new bytes joined: where they were joined does not matter,
+    and a page index comes in hundreds of pieces."""
     found: list[Segment] = []
     for segment in segments:
         if found and not segment.copy and not found[-1].copy:
@@ -209,9 +208,9 @@ def _coalesced(segments: Sequence[Segment]) -> list[Segment]:
 def _endings(segments: Sequence[Segment], least: int) -> list[tuple[int, ...]]:
     """For each segment, how many of its last bytes may be worth sending with what follows.
 
-    None; or what a part that ends at a later boundary lacks; or, where the copied run behind that
-    boundary is too short to give the rest, what is lacking after it gave all it can (which depends
-    on how many of *its* last bytes it sends, hence from right to left).
+    Either none; or what a part that ends at a later boundary lacks; or, where the copied run after that
+    boundary is too short to give the rest, what is lacking after it gave all it can (which depends on how
+    many of *its* last bytes it sends, hence from right to left).
     """
     found: list[tuple[int, ...]] = [()] * len(segments)
     for at in range(len(segments) - 1, -1, -1):
@@ -237,8 +236,8 @@ def _endings(segments: Sequence[Segment], least: int) -> list[tuple[int, ...]]:
 
 
 def _undominated(states: dict[int, _Path], least: int) -> dict[int, _Path]:
-    """Without the states that another is at least as good as: more bytes waiting for no more cost is
-    never worse (0 aside, which waits for nothing; and the minimum is as good as 0)."""
+    """Without dominated states: more waiting bytes for no more cost is never worse (except 0, where nothing
+    waits; and the minimum is as good as 0)."""
     kept: dict[int, _Path] = {}
     best: _Path | None = None
     for waiting in sorted((w for w in states if w), reverse=True):
@@ -250,7 +249,7 @@ def _undominated(states: dict[int, _Path], least: int) -> dict[int, _Path]:
 
 
 def _split(parts: Sequence[PlannedPart], limits: PartLimits) -> tuple[PlannedPart, ...]:
-    """Large parts in equal pieces, each with the minimum at least."""
+    """Large parts in equal pieces, each at least of the minimum."""
     found: list[PlannedPart] = []
     for part in parts:
         wanted = limits.split_copied if part.copy else limits.split_sent

@@ -1,10 +1,10 @@
-"""Where the rows of a file went when some of them were taken out.
+"""Row positions in a file after some of its rows were removed.
 
-Promise: a `PositionMap` says for every row position of the old file whether the row is still there
-and at which position of the new file. So a marker that landed on the old file while it was being
-rewritten can be moved to the new one instead of being lost or the rewrite being thrown away.
+Promise: for every row position of the old file, a `PositionMap` gives the position in the new file, or that
+the row is gone. So a marker that was committed for the old file during the rewrite can be moved to the new
+one; neither the marker nor the rewrite is lost.
 
-Row groups keep their order and rows keep their order within them; that is all it relies on.
+It relies only on row groups keeping their order and rows keeping their order within them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pyroaring import BitMap, BitMap64
 
 @dataclass(frozen=True, slots=True)
 class PositionMap:
-    """`group_rows` are the rows of each old row group; `kept` holds, for each group that lost rows,
-    the positions *within the group* that stayed (none: the group is gone)."""
+    """`group_rows` are the rows of each old row group; `kept` holds, for each group that lost rows, the
+    positions *within the group* that stayed (none: the group is gone)."""
 
     group_rows: tuple[int, ...]
     kept: Mapping[int, BitMap]
@@ -43,7 +43,7 @@ class PositionMap:
         return self._new_starts[-1]
 
     def map(self, positions: Iterable[int]) -> list[int]:
-        """The new positions of those rows that are still there, in the order given."""
+        """The new positions of the rows that are still there, in the given order."""
         found = []
         for position in positions:
             new = self.one(position)
@@ -65,7 +65,7 @@ class PositionMap:
         return self._new_starts[ordinal] + within
 
     def moved(self, positions: BitMap64) -> BitMap64:
-        """The same of many: the new positions of those that are still there."""
+        """The same for a set: the new positions of the rows that are still there."""
         found = BitMap64()
         for ordinal, (start, rows) in enumerate(
             zip(self._old_starts, self.group_rows, strict=False)

@@ -1,13 +1,12 @@
-"""Strategy: by which means rows leave a file, and why.
+"""Strategy: how rows are removed from a file, and why that way.
 
-Promise: the choice follows from counts alone (bytes, row groups, rows), so that it can be shown before
-anything is done (`--explain`). It never changes which rows are left, only what it costs to get there.
-What surgery takes comes from the file's own layout (`parquet.surgery.surgery.plan_edit`), not from here.
+Promise: the choice follows from counts alone (bytes, row groups, rows), so it can be shown before anything
+is done (`--explain`). It never changes which rows are left, only the cost. The cost of surgery comes from
+the file's own layout (`parquet.surgery.surgery.plan_edit`).
 
-The model is coarse on purpose: seconds of one worker, requests in sequence. Weights are of S3 in one
-region and of this library on one core (docs/design/measurements.md, "Parquet row-group surgery": 251
-MiB decoded, filtered
-and encoded in 3.5 s; time to the first byte about 30 ms).
+The model is deliberately coarse: seconds of one worker, requests in sequence. The weights are of S3 in one
+region and of this library on one core (docs/design/measurements.md, "Parquet row-group surgery": 251 MiB
+decoded, filtered and encoded in 3.5 s; time to the first byte about 30 ms).
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ STRATEGIES: tuple[Strategy, ...] = ("auto", "surgery", "rewrite")
 SECONDS_PER_REQUEST = 0.03
 NETWORK_BYTES_PER_SECOND = 80 * 2**20
 RECODED_BYTES_PER_SECOND = 50 * 2**20
-# Server-side copies cost no bandwidth of ours; parts of one upload are copied in parallel.
+# Server-side copies use no bandwidth of this process; parts of one upload are copied in parallel.
 COPIED_BYTES_PER_SECOND = 400 * 2**20
 # One GET or part: `parquet.read.ranges.GET_BYTES`.
 PIECE_BYTES = 16 * 2**20
-# Below this an object is read and PUT whole in about as many requests as its footer alone takes.
+# Smaller objects are read and PUT whole in about as many requests as reading their footer alone takes.
 SMALL_FILE_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a way of doing it takes."""
+    """The cost of one method."""
 
     requests: int
     read_bytes: int = 0
@@ -54,8 +53,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """How much of a file is hit: row groups with rows to take out, those among them that lose every
-    row, and the share of all rows that stays."""
+    """How much of a file is affected: row groups with rows to remove, those of them that lose every row,
+    and the share of all rows that stays."""
 
     groups: int
     emptied: int
@@ -64,10 +63,10 @@ class Touched:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The method and a sentence for people; what there was to choose from.
+    """The chosen method with a sentence that explains it, and the alternatives.
 
-    `tombstone` is what each scan of the file pays while the marker stays, the others what they cost
-    once. None: it is no way here (`no_surgery` says why), or was not looked at.
+    `tombstone` is what each scan of the file pays while the marker stays, the others what they cost once.
+    None: not possible here (`no_surgery` says why), or not considered.
     """
 
     method: Method
@@ -89,27 +88,29 @@ def choose(
     strategy: Strategy = "auto",
     seconds_left: float | None = None,
 ) -> Choice:
-    """How to take rows out of `entry`. `surgery`: its cost, or why it is not possible. Surgery can be done
-    in pieces, so where the whole file does not fit `seconds_left` (None: no bound), surgery it is."""
+    """How to remove rows from `entry`. `surgery`: its cost, or why it is not possible. Surgery can be done
+    in steps, so it is chosen where the whole file does not fit `seconds_left` (None: no bound)."""
     groups = f"{touched.groups} of {entry.row_groups} row groups are touched"
     cut = surgery if isinstance(surgery, Cost) else None
     whole = rewrite_cost(entry, touched)
     method: Method = "rewrite"
     if touched.groups == 0:
-        method, reason = "restamp", "no row of it is deleted: the entry alone is renewed"
+        method, reason = "restamp", "no row of it is deleted: only its entry is updated"
     elif touched.kept_share == 0:
         method, reason = "drop", "every row of it is deleted: the entry is dropped"
     elif strategy == "rewrite":
-        reason = f"rewrite was asked for; {groups}"
+        reason = f"rewrite was requested; {groups}"
     elif cut is None:
         reason = f"surgery is not possible here ({surgery}): the whole file is written"
     elif strategy == "surgery":
-        method, reason = "surgery", f"surgery was asked for; {groups}"
+        method, reason = "surgery", f"surgery was requested; {groups}"
     elif entry.size <= SMALL_FILE_BYTES:
         reason = "the file is small: one GET and one PUT"
     elif seconds_left is not None and whole.seconds > seconds_left:
         method = "surgery"
-        reason = f"{groups}: as many as time allows, for the whole file takes {whole.seconds:.1f} s"
+        reason = (
+            f"{groups}: as many as time allows, since the whole file takes {whole.seconds:.1f} s"
+        )
     elif cut.seconds < whole.seconds:
         method, reason = "surgery", f"{groups}: {_compare(cut, whole)}"
     else:
@@ -128,7 +129,7 @@ def choose(
 
 
 def rewrite_cost(entry: DataFile, touched: Touched) -> Cost:
-    """The whole file down, the rows that stay up."""
+    """Downloads the whole file, uploads the rows that stay."""
     kept = int(entry.size * touched.kept_share)
     pieces = -(-entry.size // PIECE_BYTES)
     parts = -(-kept // PIECE_BYTES)

@@ -1,7 +1,7 @@
-"""Findings: what a check of a table can find, as values, and what to do about each.
+"""Findings: everything a check of a table can find, as values, with the next step for each.
 
-Promise: a finding names the object (relative to the table root, as the metadata does), says what is
-wrong without repeating any row's value, and ends with the next step. `RULES` is all there is to find.
+Promise: a finding names the object (relative to the table root, like the metadata), states what is wrong
+without repeating any row's value, and ends with the next step. `RULES` lists every kind of finding.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from enum import Enum
 
 # Findings of one kind that are kept; all are counted. A lost prefix would otherwise give millions.
 MAX_PER_KIND = 100
+# Archived versions that a check reads, newest first: one GET each.
+MAX_VERSIONS = 10_000
 
 
 class Severity(Enum):
-    """`ERROR`: some version answers wrongly or not at all. `WARNING`: figures are wrong, rows are not.
+    """`ERROR`: some version answers wrongly or not at all. `WARNING`: counts are wrong, rows are not.
     `NOTE`: nothing is wrong."""
 
     ERROR = "error"
@@ -36,10 +38,10 @@ _FROM_VERSIONS = (
 )
 _REWRITTEN = "Find out what wrote it: no commit of this library does; restore it from a backup"
 _BYPASSED = (
-    "Something wrote to the table around this library: restore the object from a backup or an earlier "
+    "Something other than this library wrote to the table: restore the object from a backup or an earlier "
     "object version"
 )
-_ANEW = "Filters may miss rows: read all rows of the file and append them anew"
+_ANEW = "Filters may miss rows: read all rows of the file and append them to a new one"
 
 RULES = {
     "pointer_missing": Rule(Severity.ERROR, "`inlay repair` rebuilds it from the newest archive"),
@@ -61,7 +63,7 @@ RULES = {
     "file_missing": Rule(
         Severity.ERROR,
         _BYPASSED
-        + ". If it is lost, `inlay delete --where TRUE --file` and a compaction let go of it "
+        + ". If it is lost, `inlay delete --where TRUE --file` and a compaction remove its entry "
         "(older versions stay broken until they expire)",
     ),
     "file_changed": Rule(Severity.ERROR, _BYPASSED),
@@ -78,7 +80,7 @@ RULES = {
         "An erasure removes what it asks for; compaction writes files without them, and the property "
         "`erasure.promised` keeps them out",
     ),
-    "totals_wrong": Rule(Severity.WARNING, "`inlay repair` counts them anew"),
+    "totals_wrong": Rule(Severity.WARNING, "`inlay repair` counts them again"),
     "dangling_marker": Rule(
         Severity.NOTE, "Readers ignore it; `inlay repair` or the next compaction drops it"
     ),
@@ -87,20 +89,20 @@ RULES = {
         "Left by writers that failed or lost, or being written: `inlay gc` deletes them after the grace",
     ),
     "orphans_not_told": Rule(
-        Severity.NOTE, "Mend the errors first: garbage collection stops at them, too"
+        Severity.NOTE, "Repair the errors first: garbage collection stops at them, too"
     ),
     "unknown_objects": Rule(
-        Severity.NOTE, "Nothing of Inlay's: never deleted. Keep other data outside of the table"
+        Severity.NOTE, "Not Inlay's, and never deleted. Keep other data outside the table"
     ),
     "stale_uploads": Rule(Severity.NOTE, "`inlay gc` aborts them after the grace"),
-    "versions_not_checked": Rule(Severity.NOTE, "Give more versions to look at, or expire some"),
+    "versions_not_checked": Rule(Severity.NOTE, "Check more versions, or expire some"),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was found. `key` is relative to the table root (a URI for adopted files), None
-    when it is about the table as a whole."""
+    """One finding. `key` is relative to the table root (a URI for adopted files), None when it is about the
+    table as a whole."""
 
     severity: Severity
     kind: str
@@ -122,7 +124,7 @@ def finding(kind: str, key: str | None, message: str) -> Finding:
 
 @dataclass(slots=True)
 class Findings:
-    """What was found so far: every kind counted, at most MAX_PER_KIND of each kept."""
+    """The findings so far: every kind counted, at most MAX_PER_KIND of each kept."""
 
     kept: list[Finding] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)

@@ -1,7 +1,7 @@
-"""Soundness: what must hold of metadata by itself, without a look at data files.
+"""Soundness: what must hold of metadata by itself, without reading data files.
 
-Promise: pure; each function tells everything it finds wrong, and never stops at the first. The rules
-are those of docs/FORMAT.md. No message repeats a value of a row.
+Promise: pure; each function reports everything it finds wrong, and never stops at the first. The rules are
+those of docs/FORMAT.md. No message repeats a value of a row.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from inlay.plan.verify.findings import Finding, finding
 
 
 def check_succession(older: Snapshot, newer: Snapshot) -> Iterator[Finding]:
-    """What must hold between a version and an earlier one (not always the one before: versions that
-    refs hold may stand alone)."""
+    """What must hold between a version and an earlier one (not always its predecessor: versions that refs
+    hold may stand alone)."""
 
     def wrong(message: str) -> Finding:
         return finding("history_contradicts", keys.archive_key(older.version), message)
@@ -57,11 +57,11 @@ def check_succession(older: Snapshot, newer: Snapshot) -> Iterator[Finding]:
     if times[0] is not None and times[1] is not None and times[1] < times[0]:
         yield wrong(f"the GC boundary goes back between {pair}")
     if newer.last_field_id < older.last_field_id:
-        yield wrong(f"field ids are given again between {pair}")
+        yield wrong(f"field ids are reused between {pair}")
 
 
 def check_time_index(snapshot: Snapshot, times: dict[int, int]) -> Iterator[Finding]:
-    """Reads as of a time follow the index: its points must be the versions' times."""
+    """Reads as of a time follow the index: its points must have the versions' times."""
     wrong = [v for v, us in snapshot.time_index if times.get(v, us) != us]
     if wrong:
         yield finding(
@@ -83,7 +83,7 @@ def check_refs(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def check_reference(segment: Segment, version: int) -> Iterator[Finding]:
-    """What one version's reference to a segment must keep to."""
+    """What must hold of one version's reference to a segment."""
     key = keys.segment_key(segment.id)
     if segment.dead and segment.dead.max() >= segment.count:
         yield finding(
@@ -98,8 +98,8 @@ def check_reference(segment: Segment, version: int) -> Iterator[Finding]:
 
 
 def check_node(node: Segment, leaves: Sequence[Segment]) -> Iterator[Finding]:
-    """A node's reference against the references in it. Two versions may refer to it with other bitmaps,
-    but not with other sums."""
+    """A node's reference against the references in it. Two versions may refer to it with different bitmaps,
+    but not with different sums."""
     sums = (
         sum(s.rows for s in leaves),
         sum(s.bytes for s in leaves),
@@ -132,7 +132,7 @@ def check_file_segment(
     if not segment.stats:
         return
     schema = evidence.schemas.get(segment.schema_id)
-    _, actual = evidence.together(entries, segment.stats)
+    _, actual = evidence.of_files(entries, segment.stats)
     for field_id, claimed in segment.stats.items():
         name, kind = column_of(schema, field_id)
         if kind is None or field_id not in actual:
@@ -152,7 +152,7 @@ def check_ledger_segment(segment: Segment, records: Sequence[LedgerRecord]) -> I
         yield finding(
             "segment_contradicts",
             keys.segment_key(segment.id),
-            "its records lie outside of the span of times in the reference",
+            "its records are outside the span of times in the reference",
         )
 
 
@@ -178,7 +178,7 @@ def check_state(state: State) -> Iterator[Finding]:
         if marker.sequence is None or marker.sequence > snapshot.version:
             yield _sequence(name, marker.sequence, snapshot.version)
         if marker.file is not None and marker.file not in by_key:
-            yield finding("dangling_marker", name, f"marks {marker.file}, which is no live file")
+            yield finding("dangling_marker", name, f"marks {marker.file}, which is not a live file")
         for message in check_marker(marker, by_key.get(marker.file or ""), snapshot.schemas):
             yield finding("marker_contradicts", name, message)
     totals = count_totals(files, markers)
@@ -195,7 +195,7 @@ def check_state(state: State) -> Iterator[Finding]:
 def check_partition(
     entry: DataFile, specs: Sequence[PartitionSpec], schemas: Sequence[Schema]
 ) -> str | None:
-    """Why a file's partition means nothing; None when it does mean something."""
+    """Why a file's partition is invalid; None when it is valid."""
     spec = next((s for s in specs if s.id == entry.spec_id), None)
     schema = next((s for s in schemas if s.id == entry.schema_id), None)
     if spec is None:
@@ -211,10 +211,12 @@ def check_partition(
         try:
             transform = parse_transform(field.transform)
             if kind is None or result_type(transform, kind) is None:
-                return f"column {name}, which its partition is made of, is not there or of another type"
+                return (
+                    f"column {name}, which its partition uses, does not exist or has another type"
+                )
             decode_partition(transform, kind, value)
         except CorruptTable:
-            return f"the value of partition field {field.name} is none of its type"
+            return f"the value of partition field {field.name} is not of its type"
     return None
 
 
@@ -275,7 +277,7 @@ def column_of(schema: Schema | None, field_id: int) -> tuple[str, Primitive | No
 
 
 def contradictions(claimed: ColumnStats, actual: ColumnStats, kind: Primitive) -> Iterator[str]:
-    """Where statistics rule out values that are there. Wider than the data is fine."""
+    """Where statistics rule out values that exist. Statistics wider than the data are valid."""
     lowers, uppers = (claimed.lower, actual.lower), (claimed.upper, actual.upper)
     if _known(lowers) and compare(kind, *lowers) > 0:
         yield "the lower bound is above a value"
@@ -283,9 +285,9 @@ def contradictions(claimed: ColumnStats, actual: ColumnStats, kind: Primitive) -
         yield "the upper bound is below a value"
     nulls = (claimed.null_count, actual.null_count)
     if None not in nulls and nulls[0] != nulls[1]:
-        yield f"{nulls[1]} NULLs are there, the statistics say {nulls[0]}"
+        yield f"{nulls[1]} NULLs exist, the statistics say {nulls[0]}"
     if claimed.has_nan is False and actual.has_nan:
-        yield "a NaN is there, the statistics say none"
+        yield "a NaN exists, the statistics say none"
 
 
 def _known(pair: tuple[Value | None, Value | None]) -> TypeGuard[tuple[Value, Value]]:

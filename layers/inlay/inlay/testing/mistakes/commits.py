@@ -9,6 +9,9 @@ from typing import Any
 from inlay.format.snapshot import Tier
 from inlay.ops.commit import driver as commit_module
 from inlay.ops.commit import group as group_module
+from inlay.ops.commit import register as register_module
+from inlay.ops.commit.register import Lost, Won
+from inlay.ops.metadata.load import read_main
 from inlay.plan.change import Change
 from inlay.plan.commit import apply as apply_module
 from inlay.plan.commit import draft as draft_module
@@ -21,32 +24,31 @@ from inlay.testing.mistakes.registry import mutation, swap_in
 @mutation(scenes.UNNAMED)
 def believe_every_refusal(stack: ExitStack) -> None:
     """A 412 or a timeout of the swap is taken for a lost race, without a look."""
-    lost = commit_module._Lost()
-    swap_in(stack, commit_module, "_look", lambda *_: lost)
+    swap_in(stack, register_module, "read_outcome", lambda ctx, *_: Lost(read_main(ctx)))
 
 
 @mutation()
 def believe_a_timeout_landed(stack: ExitStack) -> None:
     """No answer is taken for success."""
-    swap_in(stack, commit_module, "_look", lambda ctx, loaded, mine: (loaded.etag, loaded.date_us))
+    landed = lambda ctx, base, mine: Won(base.etag, base.date_us)  # noqa: E731
+    swap_in(stack, register_module, "read_outcome", landed)
 
 
 @mutation(scenes.UNNAMED)
 def believe_a_newer_pointer_without_the_archive(stack: ExitStack) -> None:
     """Others have committed since: mine is taken for lost, though it may lie beneath theirs."""
 
-    def look(ctx: Any, loaded: Any, mine: Any) -> Any:
-        seen = original(ctx, loaded, mine)
-        return lost if isinstance(seen, tuple) and not seen[0] else seen
+    def read_outcome(ctx: Any, base: Any, mine: Any) -> Any:
+        found = original(ctx, base, mine)
+        return Lost(read_main(ctx)) if isinstance(found, Won) and not found.etag else found
 
-    lost = commit_module._Lost()
-    original = swap_in(stack, commit_module, "_look", look)
+    original = swap_in(stack, register_module, "read_outcome", read_outcome)
 
 
 @mutation()
 def drop_if_match(stack: ExitStack) -> None:
     """The pointer is written whatever is there."""
-    swap_in(stack, commit_module, "IfMatch", lambda etag: None)
+    swap_in(stack, register_module, "IfMatch", lambda etag: None)
 
 
 @mutation()
@@ -65,17 +67,14 @@ def drop_if_none_match(stack: ExitStack) -> None:
 def skip_the_archive(stack: ExitStack) -> None:
     """The base is not archived before the swap."""
 
-    swap_in(stack, commit_module, "_archive", lambda ctx, loaded, effort: loaded.date_us)
+    swap_in(stack, commit_module, "archive", lambda ctx, loaded, wait: loaded.date_us)
 
 
 @mutation()
 def skip_the_segments(stack: ExitStack) -> None:
     """The pointer refers to segments that were not written."""
 
-    def put_once(ctx: Any, relative: str, data: bytes) -> int:
-        return 0 if "segments/" in relative else original(ctx, relative, data)
-
-    original = swap_in(stack, commit_module, "_put_once", put_once)
+    swap_in(stack, commit_module, "write_segment", lambda ctx, segment_id, data: 0)
 
 
 @mutation()
@@ -83,12 +82,12 @@ def ask_the_ledger_only_once(stack: ExitStack) -> None:
     """On a rebase the ledger is not asked again."""
     asked: dict[int, Any] = {}
 
-    def look_up(state: Any, change: Change) -> Any:
-        if id(change) in asked:
+    def look_up(state: Any, request: Any, events: Any) -> Any:
+        if id(request or events) in asked:
             return frozenset()
-        found = original(state, change)
+        found = original(state, request, events)
         if isinstance(found, frozenset):
-            asked[id(change)] = change  # kept, so that the id is not given to another
+            asked[id(request or events)] = request or events  # kept: its id is given to no other
         return found
 
     original = swap_in(stack, apply_module, "look_up", look_up)

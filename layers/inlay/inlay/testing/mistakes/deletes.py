@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from inlay.format.snapshot import Tier
-from inlay.plan.change import Change
+from inlay.plan.change import Change, Reads
 from inlay.plan.commit import apply as apply_module
 from inlay.plan.commit import conflicts as conflicts_module
 from inlay.plan.commit import draft as draft_module
@@ -35,10 +35,10 @@ def the_last_row_delete_wins(stack: ExitStack) -> None:
 
     def build(self: Any) -> Any:
         snapshot = original(self)
-        fresh = {m.file for m in self.change.add_markers if m.file is not None}
+        fresh = {m.file for m in self.change.markers if m.file is not None}
         if snapshot is None or not fresh:
             return snapshot
-        mine = {m.id for m in self.change.add_markers}
+        mine = {m.id for m in self.change.markers}
         inline = tuple(m for m in snapshot.markers.inline if m.file not in fresh or m.id in mine)
         return dataclasses.replace(snapshot, markers=Tier(snapshot.markers.segments, inline))
 
@@ -98,7 +98,8 @@ def let_serializable_deletes_miss_arrivals(stack: ExitStack) -> None:
 
     def validate(state: Any, change: Change) -> Any:
         if change.operation == "delete":
-            change = dataclasses.replace(change, reads=None)
+            kept = tuple(r for r in change.requires if not isinstance(r, Reads))
+            change = dataclasses.replace(change, requires=kept)
         return original(state, change)
 
     original = swap_in(stack, apply_module, "validate", validate)

@@ -10,6 +10,7 @@ from inlay.format import snapshot as snapshot_module
 from inlay.format.snapshot import Boundary
 from inlay.ops import collect_garbage as gc_module
 from inlay.ops.commit import driver as commit_module
+from inlay.ops.commit import group as group_module
 from inlay.ops.erase import finish as sweep_module
 from inlay.ops.maintain import roots as roots_module
 from inlay.ops.metadata import load as load_module
@@ -27,6 +28,7 @@ def ignore_the_boundary(stack: ExitStack) -> None:
     def apply(state: Any, change: Change, **how: Any) -> Any:
         return original(state, dataclasses.replace(change, uploaded_us=None), **how)
 
+    swap_in(stack, group_module, "apply", apply)
     original = swap_in(stack, commit_module, "apply", apply)
 
 
@@ -46,13 +48,13 @@ def collect_before_the_boundary_is_committed(stack: ExitStack) -> None:
 @mutation(scenes.SKEWED)
 def take_last_modified_for_the_date(stack: ExitStack) -> None:
     """GC deletes by LastModified up to the boundary, which is a Date: no margin between the two."""
-    swap_in(stack, gc_module, "surely_before", lambda boundary_us, margin_us: boundary_us)
+    swap_in(stack, gc_module, "cutoff_with_margin", lambda boundary_us, margin_us: boundary_us)
 
 
 @mutation(scenes.SKEWED_ERASING)
 def sweep_up_to_now(stack: ExitStack) -> None:
     """An erasure's sweep deletes by LastModified up to its boundary, which is the Date of just now."""
-    swap_in(stack, sweep_module, "surely_before", lambda boundary_us, margin_us: boundary_us)
+    swap_in(stack, sweep_module, "cutoff_with_margin", lambda boundary_us, margin_us: boundary_us)
 
 
 @mutation(scenes.STALLED)
@@ -88,7 +90,7 @@ def give_readers_of_expired_versions_no_grace(stack: ExitStack) -> None:
     def gone(snapshot: Any, *, before_us: int) -> int:
         return int(snapshot.oldest_version) - 1
 
-    swap_in(stack, roots_module, "gone_through", gone)
+    swap_in(stack, roots_module, "expired_before", gone)
 
 
 @mutation(scenes.UNSEEN_EXPIRY)
@@ -98,9 +100,9 @@ def keep_the_time_of_an_unseen_commit(stack: ExitStack) -> None:
     def observed(snapshot: Any, seen_us: int) -> Any:
         return original(snapshot, snapshot.commit.time_us)
 
-    original = snapshot_module.observed
+    original = snapshot_module.with_open_times
     for module in (commit_module, load_module):
-        swap_in(stack, module, "observed", observed)
+        swap_in(stack, module, "with_open_times", observed)
 
 
 @mutation(scenes.ERASING)
@@ -118,7 +120,9 @@ def end_an_erasure_at_once(stack: ExitStack) -> None:
 @mutation(scenes.STALLED_DELETES, within=RARE_SEEDS)
 def commit_segments_of_an_earlier_attempt(stack: ExitStack) -> None:
     """Segments that this commit wrote days ago are taken to be there still."""
-    swap_in(stack, commit_module._Effort, "forget_stale", lambda self, ctx, boundary_us: None)
+    swap_in(
+        stack, commit_module.WrittenSegments, "forget_stale", lambda self, ctx, boundary_us: None
+    )
 
 
 @mutation(scenes.OVERWRITTEN)

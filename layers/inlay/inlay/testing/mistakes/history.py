@@ -7,13 +7,13 @@ import itertools
 from contextlib import ExitStack
 from typing import Any
 
-from inlay.format.content import view
+from inlay.format.content import with_content
 from inlay.ops.erase import finish as sweep_module
 from inlay.ops.erase import request as erase_module
 from inlay.ops.maintain import roots as roots_module
 from inlay.ops.refs import merge as merge_module
 from inlay.ops.refs import refs as refs_module
-from inlay.plan.change import Change
+from inlay.plan.change import Change, OnlyRefs, Retained, SameMain
 from inlay.plan.commit import apply as apply_module
 from inlay.plan.commit import conflicts as conflicts_module
 from inlay.plan.commit import draft as draft_module
@@ -25,7 +25,8 @@ from inlay.testing.mistakes.registry import RARE_SEEDS, mutation, swap_in
 @mutation(scenes.BRANCHING)
 def edit_refs_that_have_moved(stack: ExitStack) -> None:
     """A ref is changed whatever became of it since, and made of a version that may be gone."""
-    swap_in(stack, conflicts_module, "validate_refs", lambda snapshot, edit: None)
+    swap_in(stack, conflicts_module, "validate_refs", lambda snapshot, update: None)
+    swap_in(stack, conflicts_module, "is_retained", lambda snapshot, ref: True)
 
 
 @mutation(scenes.RESTORING)
@@ -49,18 +50,18 @@ def collect_what_a_tag_holds(stack: ExitStack) -> None:
 def forward_over_what_main_got_since(stack: ExitStack) -> None:
     """A fast-forward or a merge is committed whatever became of main."""
 
-    def validate(snapshot: Any, edit: Any) -> Any:
-        return original(snapshot, dataclasses.replace(edit, changed_was=None))
+    def against(state: Any, change: Any, requirement: Any) -> Any:
+        return None if isinstance(requirement, SameMain) else original(state, change, requirement)
 
-    original = swap_in(stack, conflicts_module, "validate_refs", validate)
+    original = swap_in(stack, conflicts_module, "_against_requirement", against)
 
 
 @mutation(scenes.BRANCHING)
 def merge_a_branch_that_has_moved(stack: ExitStack) -> None:
     """What was written to the branch while its merge was planned is left out, and forgotten."""
 
-    def validate(snapshot: Any, edit: Any) -> Any:
-        return original(snapshot, dataclasses.replace(edit, refs_were={}))
+    def validate(snapshot: Any, update: Any) -> Any:
+        return original(snapshot, dataclasses.replace(update, were={}))
 
     original = swap_in(stack, conflicts_module, "validate_refs", validate)
 
@@ -69,10 +70,10 @@ def merge_a_branch_that_has_moved(stack: ExitStack) -> None:
 def name_versions_that_have_expired(stack: ExitStack) -> None:
     """Whether what a tag is made of is still kept is asked before the commit, not by it."""
 
-    def validate(snapshot: Any, edit: Any) -> Any:
-        return original(snapshot, dataclasses.replace(edit, source=None))
+    def against(state: Any, change: Any, requirement: Any) -> Any:
+        return None if isinstance(requirement, Retained) else original(state, change, requirement)
 
-    original = swap_in(stack, conflicts_module, "validate_refs", validate)
+    original = swap_in(stack, conflicts_module, "_against_requirement", against)
 
 
 @mutation(scenes.BRANCHING)
@@ -103,28 +104,26 @@ def erase_main_alone(stack: ExitStack) -> None:
 def end_an_erasure_under_refs_made_since(stack: ExitStack) -> None:
     """A branch or tag that came after the look at all of them keeps the rows."""
 
-    def validate(state: Any, edit: Any) -> Any:
-        return original(state, dataclasses.replace(edit, refs_were=state.snapshot.refs))
+    def against(state: Any, change: Any, requirement: Any) -> Any:
+        if isinstance(requirement, OnlyRefs):
+            requirement = OnlyRefs(state.snapshot.refs)
+        return original(state, change, requirement)
 
-    original = swap_in(stack, conflicts_module, "validate_erasure", validate)
+    original = swap_in(stack, conflicts_module, "_against_requirement", against)
 
 
 @mutation(scenes.ERASING_RESTORED)
 def restore_rows_that_are_being_erased(stack: ExitStack) -> None:
     """A content from before an erasure comes back as it was."""
-    swap_in(stack, draft_module, "seen", lambda table, content: view(table, content))
+    swap_in(stack, draft_module, "ref_view", lambda table, content: with_content(table, content))
 
 
 @mutation(scenes.ALTERING)
 def change_columns_that_have_changed(stack: ExitStack) -> None:
     """A change of columns is committed on others than it was planned on."""
 
-    def validate(state: Any, change: Change) -> Any:
-        edit = change.edit
-        if edit.schema is not None:
-            schema = dataclasses.replace(edit.schema, planned_on=state.snapshot.schema_id)
-            change = dataclasses.replace(change, edit=dataclasses.replace(edit, schema=schema))
-        return original(state, change)
+    def validate(state: Any, edit: Any) -> Any:
+        return original(state, dataclasses.replace(edit, planned_on=state.snapshot.schema_id))
 
     original = swap_in(stack, conflicts_module, "validate_schema", validate)
 
@@ -134,7 +133,6 @@ def partition_what_was_partitioned_since(stack: ExitStack) -> None:
     """A change of the partitioning is committed over another that nobody had seen."""
 
     def validate(snapshot: Any, edit: Any) -> Any:
-        seen = edit and dataclasses.replace(edit, planned_on=snapshot.spec_id)
-        return original(snapshot, seen)
+        return original(snapshot, dataclasses.replace(edit, planned_on=snapshot.spec_id))
 
     original = swap_in(stack, conflicts_module, "validate_spec", validate)

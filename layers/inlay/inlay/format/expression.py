@@ -1,0 +1,154 @@
+"""What is calculated from a row: conditions beyond the predicates of the format, and what an update sets.
+
+Promise: bound to field ids and typed literals like a predicate, and checked against the schema. Not
+durable: a scan or an update is done when it has run, so there is no JSON of it, and what is kept (delete
+markers) is a `Predicate` alone.
+
+A calculated condition comes with the predicate that it implies: every row that it selects makes that one
+TRUE, so files are pruned by it.
+
+Numbers are exact (integers of any size, decimals) until a floating column, a quotient or a floating
+function takes part; then they are doubles. NULL in, NULL out, but for the functions that ask for NULL.
+docs/SQL.md has the functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+
+from inlay.format.predicate import TRUE, And, Or, Predicate, field_ids
+from inlay.format.schema import Primitive, Type, Value
+
+# Of the widest decimal; numbers with more of them are doubles.
+WIDEST_DIGITS = 76
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column, or a field of a struct."""
+
+    field_id: int
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal in physical form; numbers are decimals, as written. NULL has no type."""
+
+    value: Value | None
+    type: Type | None
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A condition of the format's own grammar."""
+
+    predicate: Predicate
+
+    @property
+    def type(self) -> Type:
+        return Primitive("bool")
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A function or an operator of values. `detail` is what of it is no value of a row: a unit, a
+    pattern, a key."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+    type: Type | None
+    detail: object = None
+
+
+Expression = Column | Constant | Test | Apply
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Rows for which `predicate` is TRUE and, unless it is None, `calculated` too. `text` is what was
+    written; `timed` says that it asks for the time of its reading."""
+
+    predicate: Predicate
+    calculated: Expression | None = None
+    text: str = ""
+    timed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A constant of the type of the column it is assigned to; None is NULL."""
+
+    value: Value | None
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """`field_id` is a column, or a field of a struct."""
+
+    field_id: int
+    expression: Assigned | Expression
+
+
+Assignments = tuple[Assignment, ...]
+
+
+def walk(expression: Expression) -> Iterator[Expression]:
+    pending = [expression]
+    while pending:
+        node = pending.pop()
+        yield node
+        if isinstance(node, Apply):
+            pending.extend(node.arguments)
+
+
+def looked_at(expression: Expression) -> frozenset[int]:
+    """Ids of the fields that an expression looks at."""
+    found: set[int] = set()
+    for node in walk(expression):
+        match node:
+            case Column(field_id):
+                found.add(field_id)
+            case Test(predicate):
+                found |= field_ids(predicate)
+            case _:
+                pass
+    return frozenset(found)
+
+
+def fields_of(assignments: Assignments) -> frozenset[int]:
+    """Fields that are assigned to, and those that their values are made of."""
+    found = {assignment.field_id for assignment in assignments}
+    for assignment in assignments:
+        if not isinstance(assignment.expression, Assigned):
+            found |= looked_at(assignment.expression)
+    return frozenset(found)
+
+
+def implied(expression: Expression) -> Predicate:
+    """A predicate that is TRUE of every row for which the expression is."""
+    match expression:
+        case Test(predicate):
+            return predicate
+        case Apply("and", parts):
+            known = tuple(p for part in parts if (p := implied(part)) != TRUE)
+            return And(known) if len(known) > 1 else known[0] if known else TRUE
+        case Apply("or", parts):
+            each = tuple(implied(part) for part in parts)
+            return TRUE if TRUE in each else Or(each)
+        case _:
+            return TRUE
+
+
+def number(value: Decimal) -> Constant:
+    """A number as it was written: whole, with a fraction, or of the doubles alone."""
+    exponent = int(value.as_tuple().exponent) if value.is_finite() else 0
+    digits = len(value.as_tuple().digits) + max(exponent, 0)
+    if not value.is_finite() or max(digits, -exponent) > WIDEST_DIGITS:
+        return Constant(float(value), Primitive("double"))
+    if exponent >= 0:
+        return Constant(value, Primitive("int64"))
+    digits = max(len(value.as_tuple().digits), -exponent)
+    return Constant(value, Primitive("decimal", precision=digits, scale=-exponent))

@@ -1,0 +1,143 @@
+"""What the embedded S3 holds, kept in a directory.
+
+Promise: after a stop, however it came, a server that starts on the same directory holds every object
+version, bucket and setting whose request was answered. Unfinished multipart uploads are gone, and so are
+messages in queues. Each version is one file, written whole under another name first: a line of JSON, then
+the bytes. One server at a time has the directory.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import itertools
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from inlay.errors import InvalidRequest
+from inlay.local.s3_events import Rule
+from inlay.local.s3_rest import S3, Settings
+from inlay.storage.memory import Version
+
+_BUCKETS: Final = "buckets.json"
+_PARTIAL: Final = ".partial"
+
+
+class DataDir:
+    """Keeps what `s3` holds under `path`. Made before the server answers its first request."""
+
+    def __init__(self, path: Path, s3: S3) -> None:
+        self._objects: Final = path / "objects"
+        self._objects.mkdir(parents=True, exist_ok=True)
+        self._path: Final = path
+        self._lock: Final = _locked(path)
+        self._s3: Final = s3
+        self._serials = itertools.count(1)
+        self._load()
+        s3.region.keeper = self
+        s3.changed = self._save_buckets
+
+    def close(self) -> None:
+        """Let another server have the directory."""
+        self._lock.close()
+
+    # -- what the region calls, under its lock ------------------------------------------------
+
+    def added(self, bucket: str, key: str, version: Version) -> Version:
+        kept = replace(version, serial=next(self._serials))
+        about = {
+            "bucket": bucket,
+            "key": key,
+            "etag": kept.etag,
+            "modified_us": kept.modified_us,
+            "id": kept.id,
+            "metadata": dict(kept.metadata),
+            "headers": dict(kept.headers),
+            "marker": kept.marker,
+        }
+        head = json.dumps(about).encode() + b"\n"
+        _write(self._file(kept), head, kept.body)
+        return kept
+
+    def dropped(self, version: Version) -> None:
+        self._file(version).unlink(missing_ok=True)
+
+    def _file(self, version: Version) -> Path:
+        return self._objects / f"{version.serial:016d}"
+
+    # -- buckets and their settings -----------------------------------------------------------
+
+    def _save_buckets(self) -> None:
+        found = {
+            name: {
+                "created_us": each.created_us,
+                "region": each.region,
+                "versioning": self._s3.region.bucket(name).versioning,
+                "notifications": [asdict(rule) for rule in each.notifications],
+                "notifications_as_set": base64.b64encode(each.notifications_as_set).decode(),
+                "tagging": base64.b64encode(each.tagging).decode(),
+            }
+            for name, each in self._s3.buckets.items()
+        }
+        _write(self._path / _BUCKETS, json.dumps(found, indent=1).encode())
+
+    def _load(self) -> None:
+        region = self._s3.region
+        known = self._path / _BUCKETS
+        settings: Mapping[str, Any] = json.loads(known.read_bytes()) if known.exists() else {}
+        for name, each in settings.items():
+            region.bucket(name).versioning = each["versioning"]
+            self._s3.buckets[name] = Settings(
+                each["created_us"],
+                each["region"],
+                [
+                    Rule(**{**rule, "events": tuple(rule["events"])})
+                    for rule in each["notifications"]
+                ],
+                base64.b64decode(each["notifications_as_set"]),
+                base64.b64decode(each["tagging"]),
+            )
+        serial = 0
+        unnumbered: dict[tuple[str, str], Path] = {}
+        for path in sorted(self._objects.iterdir()):
+            if path.name.endswith(_PARTIAL):  # of a server that was killed
+                path.unlink()
+                continue
+            with path.open("rb") as file:
+                about = json.loads(file.readline())
+                bucket, key = about.pop("bucket"), about.pop("key")
+                serial = int(path.name)
+                version = Version(body=file.read(), serial=serial, **about)
+            if version.id is None:
+                # There is one of a key. What it replaced is still here after a kill between the two.
+                if (older := unnumbered.pop((bucket, key), None)) is not None:
+                    older.unlink()
+                unnumbered[bucket, key] = path
+            region.bucket(bucket).add(key, version)
+        self._serials = itertools.count(serial + 1)
+        region.number_from(serial + 1)
+
+
+def _write(path: Path, *pieces: bytes) -> None:
+    partial = path.with_name(path.name + _PARTIAL)
+    with partial.open("wb") as file:
+        for piece in pieces:
+            file.write(piece)
+    partial.replace(path)
+
+
+def _locked(path: Path) -> BinaryIO:
+    lock = (path / "lock").open("wb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise InvalidRequest(
+            f"another local S3 has its data in {os.fspath(path)}",
+            next_step="Stop it, or name another directory",
+        ) from None
+    return lock

@@ -1,0 +1,84 @@
+"""Other engines, as a program that knows nothing of Inlay: they read through a REST catalog.
+
+`python engines.py CATALOG`, in the environment of `make engines`, answers each line of its input, `ENGINE
+NAMESPACE.TABLE SQL`, by a line of JSON: the one row that the SQL gives of the table's rows `t`, as texts,
+and the version that was read. S3 is found by the AWS environment variables.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def duckdb_connection(catalog: str | None = None) -> Any:
+    """DuckDB with its extensions out of their wheels: nothing is downloaded."""
+    import duckdb
+
+    con = duckdb.connect()
+    if catalog is None:
+        return con
+    import duckdb_extension_iceberg  # type: ignore[import-not-found]
+
+    site = Path(duckdb_extension_iceberg.__file__).parent.parent
+    for name in ("avro", "httpfs", "iceberg"):
+        [found] = site.glob(f"duckdb_extension_{name}/extensions/*/{name}.duckdb_extension")
+        con.execute(f"INSTALL '{found}'")
+        con.execute(f"LOAD {name}")
+    scheme, _, host = os.environ["AWS_ENDPOINT_URL_S3"].partition("://")
+    con.execute(
+        "CREATE SECRET (TYPE s3, KEY_ID $key, SECRET $secret, REGION $region, ENDPOINT $host, "
+        "URL_STYLE 'path', USE_SSL $tls)",
+        {
+            "key": os.environ["AWS_ACCESS_KEY_ID"],
+            "secret": os.environ["AWS_SECRET_ACCESS_KEY"],
+            "region": os.environ["AWS_REGION"],
+            "host": host,
+            "tls": scheme == "https",
+        },
+    )
+    con.execute(
+        f"ATTACH '' AS lake (TYPE iceberg, ENDPOINT '{catalog}', AUTHORIZATION_TYPE 'none')"
+    )
+    return con
+
+
+def by_duckdb(catalog: str, table: str, sql: str) -> tuple[Any, int]:
+    # A new connection each time: a catalog that is attached remembers what it read.
+    con = duckdb_connection(catalog)
+    row = con.execute(f"SELECT {sql} FROM lake.{table} AS t").fetchone()
+    seen = con.execute(f"SELECT max(snapshot_id) FROM iceberg_snapshots(lake.{table})").fetchone()
+    return row, seen[0]
+
+
+def by_pyiceberg(catalog: str, table: str, sql: str) -> tuple[Any, int]:
+    from pyiceberg.catalog.rest import RestCatalog  # type: ignore[import-not-found]
+
+    found = RestCatalog(
+        "lake", uri=catalog, **{"s3.endpoint": os.environ["AWS_ENDPOINT_URL_S3"]}
+    ).load_table(table)
+    con = duckdb_connection()
+    con.register("t", found.scan().to_arrow())
+    return con.execute(f"SELECT {sql} FROM t").fetchone(), found.current_snapshot().snapshot_id
+
+
+ENGINES = {"duckdb": by_duckdb, "pyiceberg": by_pyiceberg}
+
+
+def main() -> None:
+    (catalog,) = sys.argv[1:]
+    for line in sys.stdin:
+        engine, table, sql = line.rstrip("\n").split(" ", 2)
+        try:
+            row, version = ENGINES[engine](catalog, table, sql)
+            answer: dict[str, Any] = {"row": [str(each) for each in row], "version": version}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,966 @@
+"""S3 as HTTP: its REST protocol over the memory store.
+
+Promise: what this answers is what the memory store says, so there is one book of S3's rules
+(`storage/memory.py`, `storage/rules.py`) for a test that runs in one process and for every client that
+speaks S3. Each request is one step, under the region's lock. What is not here is refused by name
+(`NotImplemented`), not passed over. Signatures are not checked: there is nothing to protect.
+
+Here: objects with metadata, headers, tags, ranges, conditions (also on copies and completions) and
+versions; multipart uploads with copied parts; listings of both versions; batched deletes; a bucket's
+versioning, tags and notifications to SQS queues.
+"""
+
+from __future__ import annotations
+
+import base64
+import email.utils
+import functools
+import itertools
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from inlay.errors import InvalidRequest, StaleUpload
+from inlay.local.aws_request import Answer, Request, S3Error
+from inlay.local.s3_events import Notify, Rule, event, matching, parse_rules, test_event
+from inlay.local.s3_xml import child, children, document, iso, parse, text
+from inlay.storage import rules
+from inlay.storage.base import (
+    IF_ABSENT,
+    MAX_DELETE_KEYS,
+    NULL_VERSION,
+    ByteRange,
+    Condition,
+    IfMatch,
+    Location,
+    Missing,
+    ObjectInfo,
+    Part,
+    Refused,
+    Written,
+)
+from inlay.storage.memory import Bucket, MemoryRegion, MemoryStore, Version
+
+_PAGE: Final = 1_000
+_METADATA: Final = "x-amz-meta-"
+_RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)")
+_COPY_RANGE: Final = re.compile(r"bytes=(\d+)-(\d+)")
+_BUCKET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+# Greater than every character of a key: behind it comes what no longer begins so.
+_LAST: Final = "\U0010ffff"
+_OWNER: Final = {"ID": "inlay", "DisplayName": "inlay"}
+_GRANT: Final = (
+    '<Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser">'
+    "<ID>inlay</ID></Grantee><Permission>FULL_CONTROL</Permission>"
+)
+
+
+@dataclass(slots=True)
+class Settings:
+    """What is set on a bucket, beside its versioning."""
+
+    created_us: int
+    region: str = "us-east-1"
+    notifications: list[Rule] = field(default_factory=list)
+    notifications_as_set: bytes = b""
+    tagging: bytes = b""
+
+
+class S3:
+    """`notify` sends a message to a queue by its ARN; without it notifications are refused."""
+
+    def __init__(self, region: MemoryRegion | None = None, notify: Notify | None = None) -> None:
+        self.region: Final = region or MemoryRegion()
+        self.buckets: Final[dict[str, Settings]] = {}
+        # Called when buckets or their settings have: for who keeps them.
+        self.changed: Callable[[], None] = lambda: None
+        self._notify: Final = notify
+        self._events: list[tuple[str, Mapping[str, Any]]] = []
+        self._operations: Final[Mapping[str, Callable[[Request], Answer]]] = {
+            "ListBuckets": self._list_buckets,
+            "PutBucket": self._create_bucket,
+            "HeadBucket": self._head_bucket,
+            "DeleteBucket": self._delete_bucket,
+            "GetBucket": self._list_objects,
+            "ListObjectsV2": self._list_objects,
+            "ListObjectVersions": self._list_versions,
+            "ListMultipartUploads": self._list_uploads,
+            "GetBucket:location": self._get_location,
+            "GetBucket:versioning": self._get_versioning,
+            "PutBucket:versioning": self._put_versioning,
+            "GetBucket:notification": self._get_notification,
+            "PutBucket:notification": self._put_notification,
+            "GetBucket:tagging": self._get_bucket_tagging,
+            "PutBucket:tagging": self._put_bucket_tagging,
+            "DeleteBucket:tagging": self._put_bucket_tagging,
+            "GetBucket:acl": self._get_acl,
+            "DeleteObjects": self._delete_objects,
+            "GetObject": self._get,
+            "HeadObject": self._get,
+            "PutObject": self._put,
+            "CopyObject": self._copy,
+            "DeleteObject": self._delete,
+            "GetObject:acl": self._get_acl,
+            "GetObject:attributes": self._get_attributes,
+            "GetObject:tagging": self._get_tagging,
+            "PutObject:tagging": self._put_tagging,
+            "DeleteObject:tagging": self._put_tagging,
+            "CreateMultipartUpload": self._create_upload,
+            "UploadPart": self._upload_part,
+            "UploadPartCopy": self._copy_part,
+            "ListParts": self._list_parts,
+            "CompleteMultipartUpload": self._complete,
+            "AbortMultipartUpload": self._abort,
+        }
+
+    def __call__(self, request: Request) -> Answer:
+        try:
+            operation = self._operations.get(request.operation)
+            if operation is None:
+                words = f"The embedded S3 has no {request.operation}."
+                raise S3Error(501, "NotImplemented", words)
+            _ = request.body  # checked before anything is locked
+            with self.region.lock:
+                answer = operation(request)
+                events, self._events = self._events, []
+            for arn, message in events:
+                assert self._notify is not None
+                self._notify(arn, message)
+            return answer
+        except S3Error as error:
+            return error.answer
+        except StaleUpload:
+            words = "The specified upload does not exist. It may have been aborted or completed."
+            return S3Error(404, "NoSuchUpload", words).answer
+        except InvalidRequest as error:
+            return S3Error(400, error.s3_code or "InvalidRequest", error.message).answer
+
+    # -- buckets ----------------------------------------------------------------------------------
+
+    def _settings(self, bucket: str) -> Settings:
+        found = self.buckets.get(bucket)
+        if found is None:
+            raise S3Error(404, "NoSuchBucket", "The specified bucket does not exist")
+        return found
+
+    def _store(self, request: Request) -> MemoryStore:
+        self._settings(request.bucket)
+        return MemoryStore(request.bucket, region=self.region)
+
+    def _bucket(self, name: str) -> Bucket:
+        self._settings(name)
+        return self.region.bucket(name)
+
+    def _list_buckets(self, request: Request) -> Answer:
+        found = [
+            {"Name": name, "CreationDate": iso(each.created_us)}
+            for name, each in sorted(self.buckets.items())
+        ]
+        return document("ListAllMyBucketsResult", {"Owner": _OWNER, "Buckets": {"Bucket": found}})
+
+    def _create_bucket(self, request: Request) -> Answer:
+        if not _BUCKET_NAME.fullmatch(request.bucket):
+            raise S3Error(400, "InvalidBucketName", "The specified bucket is not valid.")
+        region = text(parse(request.body), "LocationConstraint") if request.body else None
+        held = self.buckets.get(request.bucket)
+        if held is None:
+            now = self.region.now_us()
+            self.buckets[request.bucket] = Settings(now, region or "us-east-1")
+            self.changed()
+        elif region is not None:  # in us-east-1 S3 says yes again
+            words = "Your previous request to create the named bucket succeeded and you own it."
+            raise S3Error(409, "BucketAlreadyOwnedByYou", words)
+        return Answer(200, {"Location": f"/{request.bucket}"})
+
+    def _head_bucket(self, request: Request) -> Answer:
+        return Answer(200, {"x-amz-bucket-region": self._settings(request.bucket).region})
+
+    def _delete_bucket(self, request: Request) -> Answer:
+        if self._bucket(request.bucket).keys:
+            words = "The bucket you tried to delete is not empty"
+            raise S3Error(409, "BucketNotEmpty", words)
+        del self.buckets[request.bucket]
+        self.region.forget(request.bucket)
+        self.changed()
+        return Answer(204)
+
+    def _get_location(self, request: Request) -> Answer:
+        region = self._settings(request.bucket).region
+        return document("LocationConstraint", "" if region == "us-east-1" else region)
+
+    def _get_versioning(self, request: Request) -> Answer:
+        return document(
+            "VersioningConfiguration", {"Status": self._bucket(request.bucket).versioning or None}
+        )
+
+    def _put_versioning(self, request: Request) -> Answer:
+        status = text(parse(request.body), "Status")
+        if status not in ("Enabled", "Suspended"):
+            raise S3Error(400, "MalformedXML", "The versioning status is Enabled or Suspended.")
+        self._bucket(request.bucket).versioning = status
+        self.changed()
+        return Answer(200)
+
+    def _get_notification(self, request: Request) -> Answer:
+        found = self._settings(request.bucket).notifications_as_set
+        return (
+            Answer(200, {"Content-Type": "application/xml"}, found)
+            if found
+            else document("NotificationConfiguration", {})
+        )
+
+    def _put_notification(self, request: Request) -> Answer:
+        settings = self._settings(request.bucket)
+        found = parse_rules(parse(request.body))
+        if found and self._notify is None:
+            raise S3Error(501, "NotImplemented", "This server has no queues to notify.")
+        settings.notifications, settings.notifications_as_set = found, request.body
+        for rule in found:
+            self._events.append((rule.queue_arn, test_event(request.bucket)))
+        self.changed()
+        return Answer(200)
+
+    def _get_bucket_tagging(self, request: Request) -> Answer:
+        found = self._settings(request.bucket).tagging
+        if not found:
+            raise S3Error(404, "NoSuchTagSet", "The TagSet does not exist")
+        return Answer(200, {"Content-Type": "application/xml"}, found)
+
+    def _put_bucket_tagging(self, request: Request) -> Answer:
+        self._settings(request.bucket).tagging = request.body
+        self.changed()
+        return Answer(204)
+
+    def _get_acl(self, request: Request) -> Answer:
+        if request.key:
+            self._find(request)
+        self._settings(request.bucket)
+        answer = document("AccessControlPolicy", {"Owner": _OWNER, "AccessControlList": ""})
+        granted = answer.body.replace(
+            b"<AccessControlList></AccessControlList>",
+            f"<AccessControlList><Grant>{_GRANT}</Grant></AccessControlList>".encode(),
+        )
+        return Answer(200, answer.headers, granted)
+
+    # -- listings -----------------------------------------------------------------------------
+
+    def _list_objects(self, request: Request) -> Answer:
+        store, query = self._store(request), request.query
+        second = request.operation == "ListObjectsV2"
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+        limit = _limit(request, "max-keys")
+        if second:
+            token = query.get("continuation-token")
+            after = _decoded(token) if token else query.get("start-after", "")
+        else:
+            after = query.get("marker", "")
+        if delimiter and after.endswith(delimiter) and after.startswith(prefix):
+            after += _LAST  # a common prefix that was already listed
+        found = list(itertools.islice(_rolled_up(store.list, prefix, delimiter, after), limit + 1))
+        page, more = found[:limit], len(found) > limit
+        last = page[-1] if page else None
+        marker = last.key if isinstance(last, ObjectInfo) else last
+        named = _named(request)
+        content: dict[str, Any] = {
+            "Name": request.bucket,
+            "Prefix": named(prefix),
+            "Delimiter": named(delimiter) if delimiter else None,
+            "MaxKeys": limit,
+            "EncodingType": query.get("encoding-type"),
+            "IsTruncated": more,
+            "Contents": [
+                {
+                    "Key": named(each.key),
+                    "LastModified": iso(each.modified_us),
+                    "ETag": f'"{each.etag}"',
+                    "Size": each.size,
+                    "StorageClass": self._storage_class(store, each.key),
+                    **({"Owner": _OWNER} if query.get("fetch-owner") == "true" else {}),
+                }
+                for each in page
+                if isinstance(each, ObjectInfo)
+            ],
+            "CommonPrefixes": [{"Prefix": named(each)} for each in page if isinstance(each, str)],
+        }
+        if second:
+            content |= {
+                "KeyCount": len(page),
+                "StartAfter": named(query["start-after"]) if query.get("start-after") else None,
+                "ContinuationToken": query.get("continuation-token"),
+                "NextContinuationToken": _encoded(marker) if more and marker else None,
+            }
+        else:
+            content |= {
+                "Marker": named(query.get("marker", "")),
+                "NextMarker": named(marker) if more and marker and delimiter else None,
+            }
+        return document("ListBucketResult", content)
+
+    def _storage_class(self, store: MemoryStore, key: str) -> str:
+        held = self.region.bucket(store.bucket).current(key)
+        return "STANDARD" if held is None else held.headers.get("StorageClass", "STANDARD")
+
+    def _list_versions(self, request: Request) -> Answer:
+        bucket, query = self._bucket(request.bucket), request.query
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+        limit = _limit(request, "max-keys")
+        named = _named(request)
+        entries = _versions(
+            bucket, prefix, delimiter, query.get("key-marker"), query.get("version-id-marker")
+        )
+        found = list(itertools.islice(entries, limit + 1))
+        page, more = found[:limit], len(found) > limit
+        parts: list[dict[str, Any]] = []
+        for each in page:
+            if isinstance(each, str):
+                parts.append({"CommonPrefixes": {"Prefix": named(each)}})
+                continue
+            key, held, latest = each
+            about: dict[str, Any] = {
+                "Key": named(key),
+                "VersionId": held.id or NULL_VERSION,
+                "IsLatest": latest,
+                "LastModified": iso(held.modified_us),
+                "Owner": _OWNER,
+            }
+            if held.marker:
+                parts.append({"DeleteMarker": about})
+                continue
+            parts.append(
+                {
+                    "Version": {
+                        **about,
+                        "ETag": f'"{held.etag}"',
+                        "Size": len(held.body),
+                        "StorageClass": held.headers.get("StorageClass", "STANDARD"),
+                    }
+                }
+            )
+        head: dict[str, Any] = {
+            "Name": request.bucket,
+            "Prefix": named(prefix),
+            "KeyMarker": named(query.get("key-marker", "")),
+            "VersionIdMarker": query.get("version-id-marker", ""),
+            "MaxKeys": limit,
+            "Delimiter": named(delimiter) if delimiter else None,
+            "EncodingType": query.get("encoding-type"),
+            "IsTruncated": more,
+        }
+        if more and page:
+            last = page[-1]
+            if isinstance(last, str):
+                head |= {"NextKeyMarker": named(last)}
+            else:
+                head |= {
+                    "NextKeyMarker": named(last[0]),
+                    "NextVersionIdMarker": last[1].id or NULL_VERSION,
+                }
+        return document("ListVersionsResult", [head, *parts])
+
+    def _list_uploads(self, request: Request) -> Answer:
+        store, query = self._store(request), request.query
+        prefix = query.get("prefix", "")
+        key, upload_id = query.get("key-marker", ""), query.get("upload-id-marker", "")
+        limit = _limit(request, "max-uploads")
+        named = _named(request)
+        found = list(store.list_uploads(prefix))
+        if key:
+            at = next((n for n, each in enumerate(found) if each.upload_id == upload_id), None)
+            found = [each for each in found if each.key > key] if at is None else found[at + 1 :]
+        page = found[:limit]
+        more = len(found) > limit
+        return document(
+            "ListMultipartUploadsResult",
+            {
+                "Bucket": request.bucket,
+                "KeyMarker": named(key),
+                "UploadIdMarker": upload_id,
+                "Prefix": named(prefix),
+                "MaxUploads": limit,
+                "EncodingType": query.get("encoding-type"),
+                "IsTruncated": more,
+                "NextKeyMarker": named(page[-1].key) if more else None,
+                "NextUploadIdMarker": page[-1].upload_id if more else None,
+                "Upload": [
+                    {
+                        "Key": named(each.key),
+                        "UploadId": each.upload_id,
+                        "Initiated": iso(each.started_us),
+                        "StorageClass": "STANDARD",
+                    }
+                    for each in page
+                ],
+            },
+        )
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def _find(self, request: Request) -> Version:
+        """The object, or the version, that a request names."""
+        bucket, version_id = self._bucket(request.bucket), request.query.get("versionId")
+        return self._held(bucket, request.key, version_id)
+
+    def _held(self, bucket: Bucket, key: str, version_id: str | None) -> Version:
+        found = bucket.find(key, version_id)
+        if found is not None:
+            return found
+        marker = next(
+            (
+                each
+                for each in reversed(bucket.versions.get(key, ()))
+                if each.marker and version_id in (None, each.id or NULL_VERSION)
+            ),
+            None,
+        )
+        shown = {"x_amz_delete_marker": "true"} if marker is not None else {}
+        if version_id is None:
+            raise S3Error(404, "NoSuchKey", "The specified key does not exist.", **shown)
+        if marker is not None:
+            words = "The specified method is not allowed against this resource."
+            raise S3Error(405, "MethodNotAllowed", words, **shown)
+        raise S3Error(404, "NoSuchVersion", "The specified version does not exist.")
+
+    def _get(self, request: Request) -> Answer:
+        held = self._find(request)
+        if "partNumber" in request.query:
+            raise S3Error(501, "NotImplemented", "The embedded S3 does not read by part number.")
+        headers = {
+            **_described(held),
+            **_version_id(self._bucket(request.bucket), held.id),
+            "Accept-Ranges": "bytes",
+        }
+        if _unchanged(request, held):
+            return Answer(304, {"ETag": headers["ETag"]})
+        if request.method == "GET" and held.headers.get("StorageClass") in rules.ARCHIVES:
+            words = "The operation is not valid for the object's storage class"
+            raise S3Error(403, "InvalidObjectState", words)
+        for name, value in request.query.items():
+            if name.startswith("response-"):
+                headers[name.removeprefix("response-")] = value
+        status, start, end = 200, 0, len(held.body)
+        asked = _RANGE.fullmatch(request.header("range") or "")
+        if asked is not None and (asked[1] or asked[2]):
+            start, end = _asked_range(asked, len(held.body))
+            status = 206
+            headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(held.body)}"
+        headers["Content-Length"] = str(end - start)
+        if request.method == "HEAD":
+            return Answer(status, headers)
+        whole = status == 200
+        return Answer(status, headers, held.body if whole else held.body[start:end])
+
+    def _get_attributes(self, request: Request) -> Answer:
+        held = self._find(request)
+        asked = (request.header("x-amz-object-attributes") or "").replace(" ", "").split(",")
+        content: dict[str, Any] = {
+            "ETag": held.etag,
+            "StorageClass": held.headers.get("StorageClass", "STANDARD"),
+            "ObjectSize": len(held.body),
+        }
+        return document(
+            "GetObjectAttributesResponse",
+            {name: value for name, value in content.items() if name in asked},
+            {"Last-Modified": email.utils.formatdate(held.modified_us // 1_000_000, usegmt=True)},
+        )
+
+    def _get_tagging(self, request: Request) -> Answer:
+        held = self._find(request)
+        tags = parse_qsl(held.headers.get("Tagging", ""), keep_blank_values=True)
+        return document(
+            "Tagging", {"TagSet": {"Tag": [{"Key": name, "Value": value} for name, value in tags]}}
+        )
+
+    def _put_tagging(self, request: Request) -> Answer:
+        held = self._find(request)
+        tags = ""
+        if request.method == "PUT":
+            found = child(parse(request.body), "TagSet")
+            tags = urlencode(
+                [
+                    (text(tag, "Key") or "", text(tag, "Value") or "")
+                    for tag in (() if found is None else children(found, "Tag"))
+                ]
+            )
+        self._bucket(request.bucket).tag(request.key, held, tags)
+        return Answer(200 if request.method == "PUT" else 204)
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def _put(self, request: Request) -> Answer:
+        metadata, headers = _sent_with(request)
+        written = self._store(request).put(
+            request.key,
+            request.body,
+            condition=_condition(request),
+            metadata=metadata,
+            headers=headers,
+        )
+        if isinstance(written, Refused):
+            raise _declined(written)
+        self._created(request, "Put", written)
+        return Answer(
+            200,
+            {
+                "ETag": f'"{written.etag}"',
+                **_version_id(self._bucket(request.bucket), written.version_id),
+                **_encryption(headers),
+            },
+        )
+
+    def _source(self, request: Request) -> tuple[Location, Version]:
+        """What a copy is of, if its conditions on it hold."""
+        assert request.copy_source is not None
+        bucket, key, version_id = request.copy_source
+        held = self._held(self._bucket(bucket), key, version_id)
+        _check_read(request, held, "x-amz-copy-source-")
+        if held.headers.get("StorageClass") in rules.ARCHIVES:
+            words = "The operation is not valid for the object's storage class"
+            raise S3Error(403, "InvalidObjectState", words)
+        return Location(MemoryStore.scheme, bucket, key, version_id), held
+
+    def _copy(self, request: Request) -> Answer:
+        store = self._store(request)
+        source, held = self._source(request)
+        metadata, headers = _sent_with(request)
+        replaces = request.header("x-amz-metadata-directive") == "REPLACE"
+        if not replaces:
+            metadata = dict(held.metadata)
+            own = {name: value for name, value in headers.items() if name in rules.NOT_COPIED}
+            headers = {k: v for k, v in held.headers.items() if k not in rules.NOT_COPIED} | own
+        if request.header("x-amz-tagging-directive") != "REPLACE":
+            headers.pop("Tagging", None)
+            headers |= {k: v for k, v in held.headers.items() if k == "Tagging"}
+        elif tags := request.header("x-amz-tagging"):
+            headers["Tagging"] = tags
+        else:
+            headers.pop("Tagging", None)
+        itself = (source.bucket, source.key, source.version_id) == (
+            request.bucket,
+            request.key,
+            None,
+        )
+        changes = replaces or set(headers.items()) != set(held.headers.items())
+        written = store.copy(
+            source,
+            request.key,
+            condition=_condition(request),
+            described=None if itself and not changes else (metadata, headers),
+        )
+        if isinstance(written, Refused):
+            raise _declined(written)
+        assert isinstance(written, Written)
+        self._created(request, "Copy", written)
+        return document(
+            "CopyObjectResult",
+            {"ETag": f'"{written.etag}"', "LastModified": iso(self.region.modified_us())},
+            {
+                **_version_id(self._bucket(request.bucket), written.version_id),
+                **{
+                    f"x-amz-copy-source-{name.removeprefix('x-amz-')}": value
+                    for name, value in _version_id(self._bucket(source.bucket), held.id).items()
+                },
+            },
+        )
+
+    def _delete(self, request: Request) -> Answer:
+        bucket, version_id = self._bucket(request.bucket), request.query.get("versionId")
+        if_match = request.header("if-match")
+        if if_match is not None:
+            held = bucket.find(request.key, version_id)
+            if held is None:
+                raise S3Error(404, "NoSuchKey", "The specified key does not exist.")
+            if if_match != "*" and not _same(if_match, held.etag):
+                raise _precondition("If-Match")
+        removed = self._remove(request.bucket, request.key, version_id)
+        headers = {}
+        if removed is not None and bucket.versioning:
+            headers["x-amz-version-id"] = removed.id or NULL_VERSION
+            if removed.marker:
+                headers["x-amz-delete-marker"] = "true"
+        return Answer(204, headers)
+
+    def _remove(self, bucket: str, key: str, version_id: str | None) -> Version | None:
+        """What was removed by its id, or the marker that hides the rest."""
+        removed = MemoryStore(bucket, region=self.region).remove(key, version_id)
+        if removed is not None:
+            made = version_id is None and removed.marker
+            self._raise_event(
+                bucket,
+                f"ObjectRemoved:{'DeleteMarkerCreated' if made else 'Delete'}",
+                key,
+                0,
+                "",
+                removed.id,
+            )
+        return removed
+
+    def _delete_objects(self, request: Request) -> Answer:
+        bucket = self._bucket(request.bucket)
+        tree = parse(request.body)
+        wanted = list(children(tree, "Object"))
+        if not 1 <= len(wanted) <= MAX_DELETE_KEYS:
+            words = "DeleteObjects takes 1 to 1,000 keys."
+            raise S3Error(400, "MalformedXML", words)
+        quiet = text(tree, "Quiet") == "true"
+        deleted: list[dict[str, Any]] = []
+        for each in wanted:
+            key, version_id = text(each, "Key") or "", text(each, "VersionId")
+            removed = self._remove(request.bucket, key, version_id)
+            if quiet:
+                continue
+            made = removed is not None and removed.marker and bool(bucket.versioning)
+            deleted.append(
+                {
+                    "Key": key,
+                    "VersionId": version_id,
+                    "DeleteMarker": True if made else None,
+                    "DeleteMarkerVersionId": removed.id or NULL_VERSION
+                    if made and removed is not None
+                    else None,
+                }
+            )
+        return document("DeleteResult", {"Deleted": deleted})
+
+    # -- multipart ----------------------------------------------------------------------------
+
+    def _create_upload(self, request: Request) -> Answer:
+        metadata, headers = _sent_with(request)
+        upload_id = self._store(request).create_multipart(
+            request.key, metadata=metadata, headers=headers
+        )
+        content = {"Bucket": request.bucket, "Key": request.key, "UploadId": upload_id}
+        return document("InitiateMultipartUploadResult", content, _encryption(headers))
+
+    def _upload_part(self, request: Request) -> Answer:
+        part = self._store(request).upload_part(
+            request.key, request.query["uploadId"], _part_number(request), request.body
+        )
+        return Answer(200, {"ETag": f'"{part.etag}"'})
+
+    def _copy_part(self, request: Request) -> Answer:
+        store, upload_id, number = (
+            self._store(request),
+            request.query["uploadId"],
+            _part_number(request),
+        )
+        self._upload(request)
+        source, held = self._source(request)
+        said = request.header("x-amz-copy-source-range")
+        if said is None:
+            rules.check_copy_size(source.key, len(held.body))
+            part: Part | Refused | Missing = store.upload_part(
+                request.key, upload_id, number, held.body
+            )
+        else:
+            asked = _COPY_RANGE.fullmatch(said)
+            if asked is None or int(asked[1]) > int(asked[2]):
+                words = "The x-amz-copy-source-range value is malformed."
+                raise S3Error(400, "InvalidArgument", words)
+            part = store.upload_part_copy(
+                request.key,
+                upload_id,
+                number,
+                source=source,
+                byte_range=ByteRange(int(asked[1]), int(asked[2]) + 1),
+                if_source_match=held.etag,
+            )
+        assert isinstance(part, Part)
+        return document(
+            "CopyPartResult",
+            {"ETag": f'"{part.etag}"', "LastModified": iso(self.region.now_us())},
+        )
+
+    def _upload(self, request: Request) -> Any:
+        upload_id = request.query["uploadId"]
+        found = self._bucket(request.bucket).uploads.get(upload_id)
+        if found is None or found.key != request.key:
+            raise rules.upload_gone(request.key, upload_id)
+        return found
+
+    def _list_parts(self, request: Request) -> Answer:
+        upload = self._upload(request)
+        after = int(request.query.get("part-number-marker") or 0)
+        limit = _limit(request, "max-parts")
+        found = [each for each in sorted(upload.parts.items()) if each[0] > after]
+        page = found[:limit]
+        return document(
+            "ListPartsResult",
+            {
+                "Bucket": request.bucket,
+                "Key": request.key,
+                "UploadId": request.query["uploadId"],
+                "PartNumberMarker": after,
+                "NextPartNumberMarker": page[-1][0] if page else 0,
+                "MaxParts": limit,
+                "IsTruncated": len(found) > limit,
+                "StorageClass": "STANDARD",
+                "Part": [
+                    {
+                        "PartNumber": number,
+                        "LastModified": iso(upload.started_us),
+                        "ETag": f'"{part.etag}"',
+                        "Size": len(body),
+                    }
+                    for number, (part, body) in page
+                ],
+            },
+        )
+
+    def _complete(self, request: Request) -> Answer:
+        store = self._store(request)
+        parts = [
+            Part(int(text(each, "PartNumber") or 0), (text(each, "ETag") or "").strip('"'))
+            for each in children(parse(request.body), "Part")
+        ]
+        done = store.complete_multipart(
+            request.key, request.query["uploadId"], parts, condition=_condition(request)
+        )
+        match done:
+            case Missing():
+                raise rules.upload_gone(request.key, request.query["uploadId"])
+            case Refused():
+                raise _declined(done)
+        self._created(request, "CompleteMultipartUpload", done)
+        return document(
+            "CompleteMultipartUploadResult",
+            {
+                "Location": f"/{request.bucket}/{request.key}",
+                "Bucket": request.bucket,
+                "Key": request.key,
+                "ETag": f'"{done.etag}"',
+            },
+            _version_id(self._bucket(request.bucket), done.version_id),
+        )
+
+    def _abort(self, request: Request) -> Answer:
+        self._upload(request)
+        self._store(request).abort_multipart(request.key, request.query["uploadId"])
+        return Answer(204)
+
+    # -- notifications ------------------------------------------------------------------------
+
+    def _created(self, request: Request, how: str, written: Written) -> None:
+        held = self._bucket(request.bucket).current(request.key)
+        size = 0 if held is None else len(held.body)
+        name = f"ObjectCreated:{how}"
+        self._raise_event(request.bucket, name, request.key, size, written.etag, written.version_id)
+
+    def _raise_event(
+        self, bucket: str, name: str, key: str, size: int, etag: str, version_id: str | None
+    ) -> None:
+        for rule in matching(self._settings(bucket).notifications, name, key):
+            message = event(
+                bucket,
+                key,
+                size=size,
+                etag=etag,
+                at_us=time.time_ns() // 1_000,
+                name=name,
+                version_id=version_id,
+            )
+            self._events.append((rule.queue_arn, message))
+
+
+# -- what a request says --------------------------------------------------------------------------
+
+
+def _limit(request: Request, name: str) -> int:
+    try:
+        return min(int(request.query.get(name) or _PAGE), _PAGE)
+    except ValueError:
+        raise S3Error(400, "InvalidArgument", f"{name} is no number.") from None
+
+
+def _part_number(request: Request) -> int:
+    try:
+        return int(request.query.get("partNumber", ""))
+    except ValueError:
+        raise S3Error(400, "InvalidArgument", "A part has a number.") from None
+
+
+def _named(request: Request) -> Callable[[str], str]:
+    """Keys as the listing shows them: `encoding-type=url` is for those that no XML can hold."""
+    if request.query.get("encoding-type") == "url":
+        return functools.partial(quote, safe="/")
+    return str
+
+
+def _encoded(key: str) -> str:
+    return base64.urlsafe_b64encode(key.encode()).decode()
+
+
+def _decoded(token: str) -> str:
+    try:
+        return base64.urlsafe_b64decode(token).decode()
+    except ValueError:
+        raise S3Error(400, "InvalidArgument", "The continuation token is not ours.") from None
+
+
+def _condition(request: Request) -> Condition:
+    if_match, if_none_match = request.header("if-match"), request.header("if-none-match")
+    if if_none_match is not None:
+        if if_none_match != "*" or if_match is not None:
+            words = "A write takes If-None-Match: *, or If-Match with an ETag."
+            raise S3Error(501, "NotImplemented", words)
+        return IF_ABSENT
+    return None if if_match is None else IfMatch(if_match.strip('"'))
+
+
+def _sent_with(request: Request) -> tuple[dict[str, str], dict[str, str]]:
+    """(metadata, headers) to be kept with an object."""
+    metadata = {
+        name.removeprefix(_METADATA): value
+        for name, value in request.headers.items()
+        if name.startswith(_METADATA)
+    }
+    headers = {
+        name: value
+        for name, header in rules.HEADERS.items()
+        if (value := request.header(header)) is not None
+    }
+    if "ContentEncoding" in headers:
+        said = [each.strip() for each in headers["ContentEncoding"].split(",")]
+        kept = ",".join(each for each in said if each and each != "aws-chunked")
+        headers = {k: v for k, v in headers.items() if k != "ContentEncoding"}
+        headers |= {"ContentEncoding": kept} if kept else {}
+    return metadata, headers
+
+
+def _asked_range(asked: re.Match[str], size: int) -> tuple[int, int]:
+    if asked[1]:
+        start, end = int(asked[1]), min(int(asked[2]) + 1, size) if asked[2] else size
+    else:
+        start, end = max(0, size - int(asked[2])), size
+    if start >= end:
+        words = "The requested range is not satisfiable"
+        raise S3Error(416, "InvalidRange", words, Content_Range=f"bytes */{size}")
+    return start, end
+
+
+# -- conditions -----------------------------------------------------------------------------------
+
+
+def _same(said: str, etag: str) -> bool:
+    return etag in (each.strip().removeprefix("W/").strip('"') for each in said.split(","))
+
+
+def _precondition(condition: str) -> S3Error:
+    words = f"At least one of the pre-conditions you specified did not hold: {condition}"
+    return S3Error(412, "PreconditionFailed", words)
+
+
+def _declined(refused: Refused) -> S3Error:
+    if refused.reason == "missing":
+        return S3Error(404, "NoSuchKey", "The specified key does not exist.")
+    return _precondition("If-Match or If-None-Match")
+
+
+def _check_read(request: Request, held: Version, prefix: str = "") -> None:
+    """RFC 9110: If-Match before If-Unmodified-Since. Raises 412."""
+    if_match, since = (
+        request.header(f"{prefix}if-match"),
+        request.header(f"{prefix}if-unmodified-since"),
+    )
+    if if_match is not None:
+        if if_match != "*" and not _same(if_match, held.etag):
+            raise _precondition(f"{prefix}If-Match")
+    elif since is not None and held.modified_us // 1_000_000 > _seconds(since):
+        raise _precondition(f"{prefix}If-Unmodified-Since")
+    if prefix and _is_same(request, held, prefix):
+        raise _precondition(f"{prefix}If-None-Match")
+
+
+def _is_same(request: Request, held: Version, prefix: str) -> bool:
+    none_match = request.header(f"{prefix}if-none-match")
+    since = request.header(f"{prefix}if-modified-since")
+    if none_match is not None:
+        return none_match == "*" or _same(none_match, held.etag)
+    return since is not None and held.modified_us // 1_000_000 <= _seconds(since)
+
+
+def _unchanged(request: Request, held: Version) -> bool:
+    """Whether a conditional GET needs no answer. Raises 412."""
+    _check_read(request, held)
+    return _is_same(request, held, "")
+
+
+def _seconds(date: str) -> float:
+    try:
+        return email.utils.parsedate_to_datetime(date).timestamp()
+    except ValueError:
+        raise S3Error(400, "InvalidArgument", f"{date!r} is no date.") from None
+
+
+# -- what an answer says --------------------------------------------------------------------------
+
+
+def _described(held: Version) -> dict[str, str]:
+    headers = {
+        "ETag": f'"{held.etag}"',
+        "Last-Modified": email.utils.formatdate(held.modified_us // 1_000_000, usegmt=True),
+        **{_METADATA + name: value for name, value in held.metadata.items()},
+        **{rules.HEADERS[name]: value for name, value in held.headers.items() if name != "Tagging"},
+    }
+    if tags := parse_qsl(held.headers.get("Tagging", ""), keep_blank_values=True):
+        headers["x-amz-tagging-count"] = str(len(tags))
+    if headers.get("x-amz-storage-class") == "STANDARD":
+        del headers["x-amz-storage-class"]
+    return headers
+
+
+def _version_id(bucket: Bucket, version_id: str | None) -> dict[str, str]:
+    """The header of a bucket with versions."""
+    return {"x-amz-version-id": version_id or NULL_VERSION} if bucket.versioning else {}
+
+
+def _encryption(headers: Mapping[str, str]) -> dict[str, str]:
+    names = ("ServerSideEncryption", "SSEKMSKeyId", "BucketKeyEnabled")
+    return {rules.HEADERS[name]: headers[name] for name in names if name in headers}
+
+
+# -- listings -------------------------------------------------------------------------------------
+
+
+def _rolled_up(
+    listing: Callable[..., Iterator[ObjectInfo]], prefix: str, delimiter: str, after: str
+) -> Iterator[ObjectInfo | str]:
+    """Objects, and for those whose key has the delimiter behind the prefix their common prefix, once."""
+    while True:  # ends with the listing: `after` grows
+        for info in listing(prefix, start_after=after):
+            head, found, _ = info.key[len(prefix) :].partition(delimiter or "\0\0")
+            if delimiter and found:
+                common = f"{prefix}{head}{delimiter}"
+                yield common
+                after = common + _LAST
+                break
+            yield info
+        else:
+            return
+
+
+def _versions(
+    bucket: Bucket, prefix: str, delimiter: str, key_marker: str | None, id_marker: str | None
+) -> Iterator[tuple[str, Version, bool] | str]:
+    """(key, version, whether it is the latest), newest first within a key, behind the markers; and common
+    prefixes."""
+    last = None
+    if delimiter and key_marker and key_marker.endswith(delimiter):
+        last = key_marker
+    for key in bucket.keys_from(prefix, key_marker):
+        head, found, _ = key[len(prefix) :].partition(delimiter or "\0\0")
+        if delimiter and found:
+            common = f"{prefix}{head}{delimiter}"
+            if common != last:
+                yield common
+            last = common
+            continue
+        held: Sequence[Version] = bucket.versions[key][::-1]
+        first = 0
+        if key == key_marker:
+            at = (n for n, each in enumerate(held) if (each.id or NULL_VERSION) == id_marker)
+            first = next(at, len(held)) + 1
+        for n in range(first, len(held)):
+            yield key, held[n], n == 0

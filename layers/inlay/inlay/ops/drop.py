@@ -1,0 +1,144 @@
+"""Drop: the end of a table, in two steps with a grace between them.
+
+Promise: the first step takes the pointer away, so that nobody opens the table, and no object else; until
+the grace has passed `inlay repair` brings the table back as it was. The second step, the same call again,
+deletes every object of the table, all their versions and unfinished uploads. A legal hold or an open
+erasure refuses. Receipts of erasures stay, for they are proof, and so does every object that is not of the
+format, and files that were adopted in place: they are somebody else's.
+
+Writers should have stopped: one that commits between the look at the pointer and its removal loses its
+commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from inlay.errors import InvalidRequest, RefHeld, StoreUnavailable, TableNotFound
+from inlay.format import keys
+from inlay.format.keys import ObjectKind, classify
+from inlay.ops.context import Context
+from inlay.ops.metadata.load import LoadedTable, load_pointer
+from inlay.storage.base import Head, ObjectInfo
+
+# Beside the format: when the table was dropped is when this object was written.
+DROPPED = "_dropped"
+GRACE_SECONDS = 7 * 86_400.0
+_BATCH = 1_000
+_KEPT = (ObjectKind.RECEIPT, ObjectKind.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """What a drop did, or (`dry_run`) would do. `objects` and `bytes` are what the table has; they are
+    `deleted`, or will be by a call after `due_us` (microseconds since 1970, the store's clock). `kept`
+    objects stay: receipts and what is not the table's."""
+
+    table: str
+    deleted: bool
+    due_us: int
+    objects: int
+    bytes: int
+    kept: tuple[str, ...] = ()
+    dry_run: bool = False
+
+
+def drop(ctx: Context, *, grace_seconds: float = GRACE_SECONDS, dry_run: bool = False) -> Dropped:
+    """Drop the table, or end one that was dropped before. Raises `TableNotFound`, `RefHeld`,
+    `InvalidRequest` for an open erasure, `StoreUnavailable` where objects were not deleted: drop again."""
+    marker = ctx.store.head(ctx.key(DROPPED))
+    pointer = ctx.store.head(ctx.key(keys.POINTER))
+    if isinstance(pointer, Head):
+        loaded = load_pointer(ctx)
+        _refuse_holds(ctx, loaded)
+        since_us = loaded.date_us
+        if not dry_run:
+            since_us = _hide(ctx, loaded, renew=isinstance(marker, Head))
+    elif isinstance(marker, Head):
+        since_us = marker.info.modified_us
+    else:
+        raise TableNotFound(f"no table at {ctx.uri}", table=ctx.uri)
+    due_us = since_us + round(grace_seconds * 1_000_000)
+    ours, kept = _objects(ctx)
+    over = due_us <= pointer.date_us or grace_seconds == 0
+    found = Dropped(
+        table=ctx.uri,
+        deleted=over and not dry_run,
+        due_us=due_us,
+        objects=len(ours),
+        bytes=sum(info.size for info in ours),
+        kept=tuple(info.key for info in kept),
+        dry_run=dry_run,
+    )
+    if found.deleted:
+        _delete(ctx, {info.key for info in kept})
+    return found
+
+
+def _refuse_holds(ctx: Context, loaded: LoadedTable) -> None:
+    for name in sorted(name for name, ref in loaded.snapshot.refs.items() if ref.hold):
+        raise RefHeld(
+            f"the legal hold {name!r} keeps a version of {ctx.uri}",
+            next_step="Lift the hold first: t.set_hold(name, False)",
+            table=ctx.uri,
+        )
+    if loaded.snapshot.erasures:
+        raise InvalidRequest(
+            f"an erasure of {ctx.uri} is under way, and has no receipt yet",
+            next_step="Bring it to its end (inlay rewrite, inlay gc), then drop the table",
+            table=ctx.uri,
+        )
+
+
+def _hide(ctx: Context, loaded: LoadedTable, *, renew: bool) -> int:
+    """Archive the newest version, so that it can be repaired; say so; take the pointer away."""
+    ctx.write_once(keys.archive_key(loaded.pointer.version), loaded.raw)
+    if renew:  # of a drop that was taken back: the grace begins now
+        ctx.store.delete([ctx.key(DROPPED)])
+    written = ctx.write_once(DROPPED, b"This table was dropped; see inlay drop --help.\n")
+    _checked(ctx, ctx.store.delete([ctx.key(keys.POINTER)]))
+    return written.date_us
+
+
+def _objects(ctx: Context) -> tuple[list[ObjectInfo], list[ObjectInfo]]:
+    """The table's objects, and those under its prefix that stay."""
+    ours: list[ObjectInfo] = []
+    kept: list[ObjectInfo] = []
+    root = ctx.key("")
+    for info in ctx.store.list(root):
+        relative = info.key[len(root) :]
+        stays = relative != DROPPED and classify(relative) in _KEPT
+        (kept if stays else ours).append(info)
+    return ours, kept
+
+
+def _delete(ctx: Context, kept: set[str]) -> None:
+    root = ctx.key("")
+    for upload in ctx.store.list_uploads(root):
+        ctx.store.abort_multipart(upload.key, upload.upload_id)
+    marker = ctx.key(DROPPED)
+    gone = ((v.key, v.version_id) for v in ctx.store.list_versions(root) if v.key not in kept)
+    # The marker last: as long as something is left, the same call goes on.
+    last: list[tuple[str, str]] = []
+    for batch in _batches(gone):
+        last += [each for each in batch if each[0] == marker]
+        _checked(ctx, ctx.store.delete_versions([each for each in batch if each[0] != marker]))
+    _checked(ctx, ctx.store.delete_versions(last))
+
+
+def _batches(items: Iterator[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    batch: list[tuple[str, str]] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    yield batch
+
+
+def _checked(ctx: Context, failures: object) -> None:
+    if failures:
+        raise StoreUnavailable(
+            f"objects of {ctx.uri} could not be deleted", next_step="Drop it again", table=ctx.uri
+        )

@@ -1,0 +1,697 @@
+"""Expressions over Arrow batches: functions, arithmetic, comparisons of columns with columns.
+
+Promise: `calculate` gives the values that docs/SQL.md says, or raises `NotCalculable`, which names the
+function and no value: nothing overflows, wraps or is cut. What a CASE does not choose, and what an AND
+has already found FALSE, is not calculated, so `x <> 0 AND 10 % x = 1` never divides by zero.
+
+Whole numbers are calculated in 64 bits as long as they fit and as decimals of up to 76 digits where they
+do not; doubles keep to IEEE 754, but that comparisons take NaN for equal to itself and greater than
+every number, as predicates do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import reduce
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inlay.errors import InvalidPredicate
+from inlay.format.entry import ColumnStats
+from inlay.format.expression import Apply, Column, Constant, Expression, Test, looked_at
+from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Type
+from inlay.format.values import NANOS_PER_UNIT
+from inlay.parquet.arrow.evaluate import COMPARE, Columns, column_at, columns_of, evaluate, like
+from inlay.parquet.arrow.literals import to_array, to_scalar
+from inlay.parquet.arrow.types import arrow_primitive, arrow_type, to_arrow_scalar
+
+_WIDEST_DIGITS = 76
+_ARITHMETIC: dict[str, tuple[Callable[..., pa.Array], Callable[..., pa.Array]]] = {
+    "+": (pc.add, pc.add_checked),
+    "-": (pc.subtract, pc.subtract_checked),
+    "*": (pc.multiply, pc.multiply_checked),
+}
+_STEP = "Leave such rows out first: WHERE … AND, or CASE WHEN … THEN"
+
+
+class NotCalculable(Exception):
+    """A row has a value that a function does not take. Says nothing of the value."""
+
+
+@dataclass(frozen=True)
+class CalculatedFilter:
+    """Rows for which a calculated condition is TRUE."""
+
+    expression: Expression
+
+    @property
+    def of_live_rows(self) -> bool:
+        return True
+
+    @property
+    def fields(self) -> frozenset[int]:
+        return looked_at(self.expression)
+
+    def settle(self, stats: Mapping[int, ColumnStats], rows: int) -> Literal["none", "some", "all"]:
+        return "some"  # what it implies is asked as a predicate
+
+    def may_match(self, parts: Sequence[object]) -> list[bool]:
+        return [True] * len(parts)
+
+    def selected(self, batch: pa.RecordBatch, schema: Schema) -> pa.BooleanArray:
+        try:
+            found = calculate(self.expression, batch, columns_of(schema))
+        except NotCalculable as error:
+            raise InvalidPredicate(f"the condition fails: {error}", next_step=_STEP) from None
+        if pa.types.is_null(found.type):
+            found = found.cast(pa.bool_())
+        return found.fill_null(to_scalar(False, pa.bool_()))
+
+
+def calculate(node: Expression, batch: pa.RecordBatch, columns: Columns) -> pa.Array:
+    """The expression's value for each row. Numbers may come in any type that holds them."""
+    match node:
+        case Column(field_id, kind):
+            return _of_column(field_id, kind, batch, columns)
+        case Constant(value, kind):
+            return pa.repeat(_scalar(value, kind), batch.num_rows)
+        case Test(predicate):
+            return evaluate(predicate, batch, columns)
+        case Apply("and" | "or" as joined, parts):
+            return _joined(joined, parts, batch, columns)
+        case Apply("case", parts):
+            return _case(node, parts, batch, columns)
+        case Apply(function, arguments):
+            values = [calculate(argument, batch, columns) for argument in arguments]
+            try:
+                return _FUNCTIONS[function](node, values)
+            except (pa.ArrowException, OverflowError):
+                raise NotCalculable(
+                    f"a row has a value that {_called(node)} does not take"
+                ) from None
+
+
+def _called(node: Apply) -> str:
+    named = {"cast": f"CAST to {node.type}", "later": "adding an interval"}
+    return named.get(node.function, node.function.upper())
+
+
+def _of_column(field_id: int, kind: Type, batch: pa.RecordBatch, columns: Columns) -> pa.Array:
+    path = columns.get(field_id)
+    if path is None:
+        return pa.nulls(batch.num_rows, arrow_type(kind))
+    array = column_at(path, batch)
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_float32(array.type) or pa.types.is_float16(array.type):
+        return array.cast(pa.float64())
+    return array
+
+
+def _scalar(value: Any, kind: Type | None) -> pa.Scalar:
+    if kind is None:
+        return pa.scalar(None)
+    if isinstance(value, Decimal):
+        return _exact_scalar(value)
+    if not isinstance(kind, Primitive):
+        return pa.scalar(None, arrow_type(kind))
+    if value is None:
+        return pa.scalar(None, arrow_primitive(kind))
+    return to_arrow_scalar(kind, value)
+
+
+def _exact_scalar(value: Decimal) -> pa.Scalar:
+    exponent = int(value.as_tuple().exponent)
+    if exponent >= 0 and abs(value) < 2**63 and not (value == 0 and value.is_signed()):
+        return to_scalar(int(value), pa.int64())
+    digits = max(len(value.as_tuple().digits) + max(exponent, 0), -exponent, 1)
+    if digits > _WIDEST_DIGITS:
+        raise NotCalculable(f"a number has more than {_WIDEST_DIGITS} digits")
+    return to_scalar(value, pa.decimal256(digits, max(-exponent, 0)))
+
+
+# -- AND, OR, CASE: row by row, not further than needed ---------------------------------------------
+
+
+def _joined(
+    joined: str, parts: tuple[Expression, ...], batch: pa.RecordBatch, columns: Columns
+) -> pa.Array:
+    """A part is asked only of the rows that those before have not settled."""
+    combine, settled = (pc.and_kleene, False) if joined == "and" else (pc.or_kleene, True)
+    found = _flags(calculate(parts[0], batch, columns))
+    for part in parts[1:]:
+        is_open = pc.fill_null(pc.not_equal(found, to_scalar(settled, pa.bool_())), True)
+        if is_open.true_count == len(is_open):
+            found = combine(found, _flags(calculate(part, batch, columns)))
+        elif is_open.true_count:
+            rows = _positions(is_open)
+            there = _flags(calculate(part, batch.take(rows), columns))
+            spread = pa.nulls(batch.num_rows, pa.bool_())
+            spread = pc.replace_with_mask(spread, is_open, there)
+            found = pc.if_else(is_open, combine(found, spread), found)
+    return found
+
+
+def _flags(array: pa.Array) -> pa.Array:
+    return array.cast(pa.bool_()) if pa.types.is_null(array.type) else array
+
+
+def _positions(mask: pa.BooleanArray) -> pa.Array:
+    return pc.indices_nonzero(mask).cast(pa.int64())
+
+
+def _case(
+    node: Apply, parts: tuple[Expression, ...], batch: pa.RecordBatch, columns: Columns
+) -> pa.Array:
+    *branches, otherwise = parts
+    pending = pa.arange(0, batch.num_rows)
+    places: list[pa.Array] = []
+    values: list[pa.Array] = []
+    for condition, value in zip(branches[::2], branches[1::2], strict=True):
+        rows = batch.take(pending)
+        hit = _flags(calculate(condition, rows, columns)).fill_null(to_scalar(False, pa.bool_()))
+        chosen = pending.filter(hit)
+        if len(chosen):
+            places.append(chosen)
+            values.append(calculate(value, batch.take(chosen), columns))
+        pending = pending.filter(pc.invert(hit))
+        if not len(pending):
+            break
+    if len(pending) or not places:
+        places.append(pending)
+        values.append(calculate(otherwise, batch.take(pending), columns))
+    whole = pa.concat_arrays(_as_one(values, node.type))
+    return whole.take(pc.sort_indices(pa.concat_arrays(places)))
+
+
+def _as_one(values: list[pa.Array], kind: Type | None) -> list[pa.Array]:
+    """Arrays of one Arrow type, the narrowest that takes all of them."""
+    if isinstance(kind, Primitive) and kind.is_float:
+        return [_doubles(value) for value in values]
+    if isinstance(kind, Primitive) and kind.is_numeric:
+        if all(pa.types.is_integer(v.type) or pa.types.is_null(v.type) for v in values):
+            try:
+                return [value.cast(pa.int64()) for value in values]
+            except pa.ArrowInvalid:
+                pass  # beyond 63 bits: as decimals
+        exact = [_exact(value) for value in values]
+        scale = max(value.type.scale for value in exact)
+        digits = max(value.type.precision - value.type.scale for value in exact) + scale
+        if digits > _WIDEST_DIGITS:
+            raise NotCalculable(f"numbers side by side need more than {_WIDEST_DIGITS} digits")
+        return [value.cast(pa.decimal256(digits, scale)) for value in exact]
+    wanted = pa.null() if kind is None else arrow_type(kind)
+    try:
+        return [value if value.type == wanted else value.cast(wanted) for value in values]
+    except pa.ArrowInvalid:
+        raise NotCalculable("a row has a time that its neighbours' unit does not reach") from None
+
+
+# -- numbers ----------------------------------------------------------------------------------------
+
+
+def _doubles(array: pa.Array) -> pa.Array:
+    return array if pa.types.is_float64(array.type) else array.cast(pa.float64(), safe=False)
+
+
+def _exact(array: pa.Array) -> pa.Array:
+    """Integers and decimals as 256-bit decimals of no more digits than they need."""
+    if pa.types.is_decimal(array.type):
+        return array.cast(pa.decimal256(array.type.precision, array.type.scale))
+    if pa.types.is_null(array.type):
+        return array.cast(pa.decimal256(1, 0))
+    digits = {8: 3, 16: 5, 32: 10, 64: 20}[array.type.bit_width]
+    return array.cast(pa.decimal128(digits, 0)).cast(pa.decimal256(digits, 0))
+
+
+def _arithmetic(node: Apply, values: list[pa.Array]) -> pa.Array:
+    kernel, checked = _ARITHMETIC[node.function]
+    if node.type == Primitive("double"):
+        return kernel(*(_doubles(value) for value in values))
+    if all(pa.types.is_integer(value.type) for value in values):
+        try:
+            return checked(*(value.cast(pa.int64()) for value in values))
+        except pa.ArrowInvalid:
+            pass  # beyond 63 bits: as decimals
+    try:
+        return kernel(*(_exact(value) for value in values))
+    except pa.ArrowException:
+        raise NotCalculable(
+            f"a result of {node.function} has more than {_WIDEST_DIGITS} digits"
+        ) from None
+
+
+def _remainder(node: Apply, values: list[pa.Array]) -> pa.Array:
+    one, other = (value.cast(pa.int64()) for value in values)
+    if pc.any(pc.equal(other, 0), min_count=0).as_py():
+        both = pc.and_(one.is_valid(), pc.fill_null(pc.equal(other, 0), False))
+        if both.true_count:
+            raise NotCalculable("a row divides by zero in %")
+        other = pc.if_else(pc.equal(other, 0), 1, other)
+    # The least number has no opposite: by -1 the remainder is that by 1.
+    other = pc.if_else(pc.equal(other, -1), 1, other)
+    return pc.subtract(one, pc.multiply(pc.divide(one, other), other))
+
+
+def _absolute(node: Apply, values: list[pa.Array]) -> pa.Array:
+    [value] = values
+    if pa.types.is_integer(value.type) and pa.types.is_signed_integer(value.type):
+        try:
+            return pc.abs_checked(value.cast(pa.int64()))
+        except pa.ArrowInvalid:
+            value = _exact(value)
+    return pc.abs(value)
+
+
+def _rounded(node: Apply, values: list[pa.Array]) -> pa.Array:
+    [value], digits = values, node.detail
+    assert isinstance(digits, int)
+    if pa.types.is_null(value.type):
+        return value
+    if pa.types.is_floating(value.type):
+        return pc.round(value, ndigits=digits, round_mode="half_towards_infinity")
+    if pa.types.is_integer(value.type) and digits >= 0:
+        return value
+    value = _exact(value)
+    if digits >= value.type.scale:
+        return value
+    # 9.9 becomes 10: a digit more, which Arrow does not give by itself.
+    wider = pa.decimal256(min(value.type.precision + 1, _WIDEST_DIGITS), value.type.scale)
+    if -digits > wider.precision - wider.scale:
+        return pc.multiply(value, _exact(pa.repeat(to_scalar(0, pa.int64()), len(value)))).cast(
+            wider
+        )
+    return pc.round(value.cast(wider), ndigits=digits, round_mode="half_towards_infinity")
+
+
+def _to_whole(
+    kernel: Callable[[pa.Array], pa.Array],
+) -> Callable[[Apply, list[pa.Array]], pa.Array]:
+    def rounded(node: Apply, values: list[pa.Array]) -> pa.Array:
+        [value] = values
+        if pa.types.is_integer(value.type) or pa.types.is_null(value.type):
+            return value
+        if pa.types.is_decimal(value.type):
+            exact = _exact(value)
+            digits = min(exact.type.precision + 1, _WIDEST_DIGITS)
+            value = exact.cast(pa.decimal256(digits, exact.type.scale))
+        return kernel(value)
+
+    return rounded
+
+
+# -- comparisons ------------------------------------------------------------------------------------
+
+
+def _compared(node: Apply, values: list[pa.Array]) -> pa.Array:
+    left, right = values
+    if pa.types.is_null(left.type) or pa.types.is_null(right.type):
+        return pa.nulls(len(left), pa.bool_())
+    kernel = COMPARE[node.function]
+    if pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
+        return _with_nan(node.function, _doubles(left), _doubles(right))
+    if _is_exact(left) and _is_exact(right):
+        same = left.type == right.type or all(
+            pa.types.is_signed_integer(side.type) for side in values
+        )
+        return kernel(left, right) if same else kernel(*_as_one(values, Primitive("decimal")))
+    if pa.types.is_temporal(left.type) and left.type != right.type:
+        left, right = _same_unit(left, right)
+    elif left.type != right.type:  # fixed beside binary
+        left, right = (side.cast(pa.large_binary()) for side in values)
+    return kernel(left, right)
+
+
+def _is_exact(array: pa.Array) -> bool:
+    return bool(pa.types.is_integer(array.type) or pa.types.is_decimal(array.type))
+
+
+def _with_nan(op: str, left: pa.Array, right: pa.Array) -> pa.Array:
+    found = COMPARE[op](left, right)
+    one, other = pc.is_nan(left), pc.is_nan(right)
+    neither = pc.invert(pc.or_(one, other))
+    match op:
+        case "=":
+            return pc.or_(found, pc.and_(one, other))
+        case "!=":
+            return pc.and_(found, pc.invert(pc.and_(one, other)))
+        case "<":
+            return pc.or_(pc.and_(found, neither), pc.and_(other, pc.invert(one)))
+        case "<=":
+            return pc.or_(pc.and_(found, neither), other)
+        case ">":
+            return pc.or_(pc.and_(found, neither), pc.and_(one, pc.invert(other)))
+        case _:
+            return pc.or_(pc.and_(found, neither), one)
+
+
+def _same_unit(*arrays: pa.Array) -> list[pa.Array]:
+    """Dates, times and timestamps in the finest of their units; zones are all UTC."""
+    kinds = [array.type for array in arrays]
+    if pa.types.is_time(kinds[0]):
+        finest = pa.time64("ns")
+        return [array.cast(finest) for array in arrays]
+    units = [kind.unit for kind in kinds if pa.types.is_timestamp(kind)]
+    finest = pa.timestamp(min(units, key=lambda unit: NANOS_PER_UNIT[unit]))
+    return [_naive(array).cast(finest) for array in arrays]
+
+
+def _naive(array: pa.Array) -> pa.Array:
+    """An instant as the time that clocks of UTC show; no database of zones is asked."""
+    if pa.types.is_timestamp(array.type) and array.type.tz is not None:
+        return array.view(pa.timestamp(array.type.unit))
+    return array
+
+
+def _one_of(node: Apply, values: list[pa.Array]) -> pa.Array:
+    subject, *items = values
+    equal = Apply("=", node.arguments[:2], node.type)
+    each = (_compared(equal, [subject, item]) for item in items)
+    return reduce(pc.or_kleene, each)
+
+
+def _constant_list(node: Apply) -> pa.Array | None:
+    """The listed texts of `x IN ('a', 'b')`, where all are."""
+    listed = node.arguments[1:]
+    texts = [
+        each.value for each in listed if isinstance(each, Constant) and isinstance(each.value, str)
+    ]
+    return pa.array(texts, pa.string()) if len(texts) == len(listed) else None
+
+
+def _in(node: Apply, values: list[pa.Array]) -> pa.Array:
+    texts = _constant_list(node)
+    if texts is None or not pa.types.is_string(values[0].type):
+        return _one_of(node, values)
+    return pc.if_else(values[0].is_valid(), pc.is_in(values[0], texts), to_scalar(None, pa.bool_()))
+
+
+def _matches(node: Apply, values: list[pa.Array]) -> pa.Array:
+    [value] = values
+    if pa.types.is_null(value.type):
+        return _flags(value)
+    pattern = str(node.detail)
+    if node.function == "ilike":
+        value = pc.utf8_lower(value)
+        pattern = pc.utf8_lower(pa.scalar(pattern)).as_py()
+    return like(value, pattern)
+
+
+# -- dates and times --------------------------------------------------------------------------------
+
+
+def _part(kernel: Callable[[pa.Array], pa.Array]) -> Callable[[Apply, list[pa.Array]], pa.Array]:
+    def part(node: Apply, values: list[pa.Array]) -> pa.Array:
+        [value] = values
+        if pa.types.is_null(value.type):
+            return value.cast(pa.int64())
+        return kernel(_naive(value)).cast(pa.int64())
+
+    return part
+
+
+def _truncated(node: Apply, values: list[pa.Array]) -> pa.Array:
+    [value] = values
+    unit = str(node.detail)
+    if pa.types.is_null(value.type):
+        return value
+    if pa.types.is_date(value.type) and unit in (
+        "hour",
+        "minute",
+        "second",
+        "millisecond",
+        "microsecond",
+    ):
+        return value
+    return pc.floor_temporal(_naive(value), unit=unit).cast(_naive(value).type).view(value.type)
+
+
+def _days_later(node: Apply, values: list[pa.Array]) -> pa.Array:
+    days, count = values[0].cast(pa.int32()).cast(pa.int64()), values[1].cast(pa.int64())
+    add = pc.add_checked if node.detail == "+" else pc.subtract_checked
+    return add(days, count).cast(pa.int32()).cast(pa.date32())
+
+
+def _days_between(node: Apply, values: list[pa.Array]) -> pa.Array:
+    one, other = (value.cast(pa.int32()).cast(pa.int64()) for value in values)
+    return pc.subtract(one, other)
+
+
+def _later(node: Apply, values: list[pa.Array]) -> pa.Array:
+    kind = node.type
+    assert isinstance(kind, Primitive) and isinstance(node.detail, int)
+    wanted = arrow_primitive(kind)
+    start = _naive(values[0]).cast(pa.timestamp(kind.unit)).cast(pa.int64())
+    moved = pc.add_checked(start, node.detail // NANOS_PER_UNIT[kind.unit])
+    return moved.view(wanted)
+
+
+# -- texts ------------------------------------------------------------------------------------------
+
+
+def _text(kernel: Callable[..., pa.Array]) -> Callable[[Apply, list[pa.Array]], pa.Array]:
+    """A function of one text, whose detail is the kernel's argument."""
+
+    def applied(node: Apply, values: list[pa.Array]) -> pa.Array:
+        value = values[0].cast(pa.string()) if pa.types.is_null(values[0].type) else values[0]
+        return kernel(value) if node.detail is None else kernel(value, node.detail)
+
+    return applied
+
+
+def _slice(value: pa.Array, bounds: tuple[int, int | None]) -> pa.Array:
+    start, stop = bounds
+    if stop is not None and stop <= start:
+        return pc.if_else(value.is_valid(), "", to_scalar(None, pa.string()))
+    return pc.utf8_slice_codeunits(value, start=start, stop=stop)
+
+
+def _concat(node: Apply, values: list[pa.Array]) -> pa.Array:
+    texts = [value.cast(pa.string()) for value in values]
+    return pc.binary_join_element_wise(*texts, "", null_handling="emit_null")
+
+
+def _length(node: Apply, values: list[pa.Array]) -> pa.Array:
+    [value] = values
+    match node.arguments[0].type:
+        case None:
+            return value.cast(pa.int64())
+        case ListOf() | MapOf():
+            return pc.list_value_length(value).cast(pa.int64())
+        case Primitive("string"):
+            return pc.utf8_length(value).cast(pa.int64())
+        case _:
+            return pc.binary_length(value).cast(pa.int64())
+
+
+# -- lists, maps, structs ---------------------------------------------------------------------------
+
+
+def _element(node: Apply, values: list[pa.Array]) -> pa.Array:
+    """The nth element, from the end if n is negative; NULL where there is none."""
+    [value], at = values, node.detail
+    assert isinstance(at, int)
+    lengths = pc.list_value_length(value).cast(pa.int64())
+    offsets = value.offsets.cast(pa.int64())
+    start = offsets.slice(0, len(value))
+    place = pc.add(start, at - 1) if at > 0 else pc.add(pc.add(start, lengths), at)
+    there = pc.and_(pc.greater_equal(lengths, abs(at)), at != 0)
+    return value.values.take(pc.if_else(there, place, to_scalar(None, pa.int64())))
+
+
+def _lookup(node: Apply, values: list[pa.Array]) -> pa.Array:
+    [value], key = values, node.detail
+    assert isinstance(key, Constant) and isinstance(key.type, Primitive)
+    return pc.map_lookup(value, to_arrow_scalar(key.type, key.value), "first")
+
+
+def _member(node: Apply, values: list[pa.Array]) -> pa.Array:
+    return pc.struct_field(values[0], [node.detail])
+
+
+def _holds(node: Apply, values: list[pa.Array]) -> pa.Array:
+    """Whether a list has a value; NULL for a NULL list, and NULL elements equal nothing."""
+    [value], wanted = values, node.detail
+    if wanted is None:
+        return pc.if_else(value.is_valid(), False, to_scalar(None, pa.bool_()))
+    assert isinstance(wanted, Constant)
+    held = value.values
+    column = Column(0, wanted.type) if wanted.type is not None else Constant(None, None)
+    equal = Apply("=", (column, wanted), Primitive("bool"))
+    hit = _compared(equal, [_plain(held), pa.repeat(_scalar(wanted.value, wanted.type), len(held))])
+    counts = pc.cumulative_sum(hit.fill_null(False).cast(pa.int64()))
+    counts = pa.concat_arrays([to_array([0], pa.int64()), counts])
+    offsets = value.offsets.cast(pa.int64())
+    before = counts.take(offsets.slice(0, len(value)))
+    after = counts.take(offsets.slice(1, len(value)))
+    return pc.if_else(value.is_valid(), pc.greater(after, before), to_scalar(None, pa.bool_()))
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    return array.cast(pa.float64()) if pa.types.is_float32(array.type) else array
+
+
+# -- CAST -------------------------------------------------------------------------------------------
+
+_WHOLE_TEXT = r"^[+-]?[0-9]+$"
+_NUMBER_TEXT = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_DOUBLE_TEXT = r"^[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))$"
+_DATE_TEXT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_MOMENT_TEXT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?)?$"
+_YES, _NO = ("true", "t", "1"), ("false", "f", "0")
+
+
+def _cast(node: Apply, values: list[pa.Array]) -> pa.Array:
+    [value], to = values, node.type
+    given = node.arguments[0].type
+    assert isinstance(to, Primitive) and isinstance(given, Primitive)
+    wanted = arrow_primitive(to)
+    if given.name == "string":
+        return _from_text(value, to)
+    if to.is_float:
+        doubles = _doubles(value.cast(pa.int8()) if pa.types.is_boolean(value.type) else value)
+        return (
+            doubles if to.name == "double" else doubles.cast(wanted, safe=False).cast(pa.float64())
+        )
+    if to.is_integer:
+        return _to_integer(value, wanted)
+    if to.name == "decimal":
+        return _to_decimal(value, wanted)
+    if to.name == "bool":
+        return pc.not_equal(value, to_scalar(0, value.type)) if given.is_integer else value
+    if to.name == "string":
+        return _to_text(value, given)
+    if to.name in ("date", "timestamp", "timestamptz"):
+        naive = _naive(value)
+        if to.name == "date":
+            return naive if pa.types.is_date(naive.type) else _floored(naive, "day").cast(wanted)
+        plain = pa.timestamp(to.unit)
+        coarser = pa.types.is_timestamp(naive.type) and (
+            NANOS_PER_UNIT[naive.type.unit] < NANOS_PER_UNIT[to.unit]
+        )
+        names = {"s": "second", "ms": "millisecond", "us": "microsecond"}
+        naive = _floored(naive, names[to.unit]) if coarser else naive
+        return naive.cast(plain).view(wanted)
+    return value.cast(wanted)
+
+
+def _floored(value: pa.Array, unit: str) -> pa.Array:
+    return pc.floor_temporal(value, unit=unit)
+
+
+def _to_integer(value: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_decimal(value.type):
+        exact = _exact(value)
+        if exact.type.scale > 0:
+            digits = min(exact.type.precision + 1, _WIDEST_DIGITS)
+            exact = exact.cast(pa.decimal256(digits, exact.type.scale))
+            exact = pc.round(exact, ndigits=0, round_mode="half_towards_infinity")
+        return exact.cast(wanted)
+    if pa.types.is_floating(value.type):
+        return pc.round(value, ndigits=0, round_mode="half_to_even").cast(wanted)
+    return value.cast(wanted)
+
+
+def _to_decimal(value: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_floating(value.type):
+        return value.cast(wanted)
+    exact = _exact(value)
+    if exact.type.scale > wanted.scale:
+        digits = min(exact.type.precision + 1, _WIDEST_DIGITS)
+        exact = exact.cast(pa.decimal256(digits, exact.type.scale))
+        exact = pc.round(exact, ndigits=wanted.scale, round_mode="half_towards_infinity")
+    return exact.cast(wanted)
+
+
+def _to_text(value: pa.Array, given: Primitive) -> pa.Array:
+    if given.name == "bool":
+        return pc.if_else(value, "true", "false")
+    return value.cast(pa.string())
+
+
+def _from_text(value: pa.Array, to: Primitive) -> pa.Array:
+    wanted = arrow_primitive(to)
+    if to.name in ("string", "binary"):
+        return value.cast(wanted)
+    value = pc.utf8_trim_whitespace(value)
+    if to.name == "bool":
+        lower = pc.utf8_lower(value)
+        yes = pc.is_in(lower, pa.array(_YES, pa.string()))
+        _all_are(pc.or_(yes, pc.is_in(lower, pa.array(_NO, pa.string()))), lower)
+        return pc.if_else(value.is_valid(), yes, to_scalar(None, pa.bool_()))
+    forms = {"date": _DATE_TEXT, "timestamp": _MOMENT_TEXT, "decimal": _NUMBER_TEXT}
+    form = _WHOLE_TEXT if to.is_integer else _DOUBLE_TEXT if to.is_float else forms[to.name]
+    _all_are(pc.match_substring_regex(value, form), value)
+    if to.is_integer or to.is_float or to.name == "decimal":
+        value = pc.replace_substring_regex(value, r"^\+", "")
+    if to.is_float:
+        doubles = value.cast(pa.float64())
+        return doubles if to.name == "double" else doubles.cast(wanted).cast(pa.float64())
+    if to.name == "decimal":
+        return _to_decimal(value.cast(pa.decimal256(_WIDEST_DIGITS, 38)), wanted)
+    return value.cast(wanted)
+
+
+def _all_are(fine: pa.Array, values: pa.Array) -> None:
+    if pc.any(pc.and_(values.is_valid(), pc.invert(fine)), min_count=0).as_py():
+        raise pa.ArrowInvalid("a text is none")
+
+
+_Function = Callable[[Apply, list[pa.Array]], pa.Array]
+_FUNCTIONS: dict[str, _Function] = {
+    **dict.fromkeys(_ARITHMETIC, _arithmetic),
+    **dict.fromkeys(COMPARE, _compared),
+    "/": lambda node, values: pc.divide(*(_doubles(value) for value in values)),
+    "%": _remainder,
+    "not": lambda node, values: pc.invert(_flags(values[0])),
+    "is null": lambda node, values: values[0].is_null(),
+    "is": lambda node, values: pc.fill_null(
+        pc.equal(_flags(values[0]), to_scalar(node.detail, pa.bool_())), False
+    ),
+    "in": _in,
+    "like": _matches,
+    "ilike": _matches,
+    "abs": _absolute,
+    "round": _rounded,
+    "floor": _to_whole(pc.floor),
+    "ceil": _to_whole(pc.ceil),
+    "lower": _text(pc.utf8_lower),
+    "upper": _text(pc.utf8_upper),
+    "trim": _text(lambda value, characters: pc.utf8_trim(value, characters=characters)),
+    "ltrim": _text(lambda value, characters: pc.utf8_ltrim(value, characters=characters)),
+    "rtrim": _text(lambda value, characters: pc.utf8_rtrim(value, characters=characters)),
+    "starts_with": _text(lambda value, pattern: pc.starts_with(value, pattern=pattern)),
+    "ends_with": _text(lambda value, pattern: pc.ends_with(value, pattern=pattern)),
+    "contains": _text(lambda value, pattern: pc.match_substring(value, pattern=pattern)),
+    "replace": _text(
+        lambda value, texts: pc.replace_substring(value, pattern=texts[0], replacement=texts[1])
+    ),
+    "substr": _text(_slice),
+    "concat": _concat,
+    "length": _length,
+    "year": _part(pc.year),
+    "quarter": _part(pc.quarter),
+    "month": _part(pc.month),
+    "week": _part(pc.iso_week),
+    "day": _part(pc.day),
+    "dayofweek": _part(lambda v: pc.day_of_week(v, count_from_zero=True, week_start=7)),
+    "dayofyear": _part(pc.day_of_year),
+    "hour": _part(pc.hour),
+    "minute": _part(pc.minute),
+    "second": _part(pc.second),
+    "date_trunc": _truncated,
+    "days later": _days_later,
+    "days between": _days_between,
+    "later": _later,
+    "element": _element,
+    "lookup": _lookup,
+    "member": _member,
+    "holds": _holds,
+    "cast": _cast,
+}

@@ -1,0 +1,751 @@
+"""Calculated conditions and values bound to a schema: syntax to expressions.
+
+Promise: an expression has one type, known before a row is read; what types do not allow is refused at its
+place, with what to write instead. Nothing is converted without a word but numbers among numbers, and
+dates and texts beside a timestamp: CAST says the rest.
+
+docs/SQL.md is the reference of the functions; `parquet.arrow.calculate` carries them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from difflib import get_close_matches
+
+from inlay.errors import InvalidPredicate
+from inlay.format.binding import Clock, Day, Flag, Moment, Number, Octets, Text, neighbours
+from inlay.format.expression import (
+    WIDEST_DIGITS,
+    Apply,
+    Column,
+    Condition,
+    Constant,
+    Expression,
+    Test,
+    implied,
+    number,
+)
+from inlay.format.predicate import TRUE, And, Predicate
+from inlay.format.predicate_json import check_bounds
+from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
+from inlay.parse.fold import Folder
+from inlay.parse.grammar import parse_text
+from inlay.parse.names import resolve
+from inlay.parse.syntax import (
+    Between,
+    Calculation,
+    Call,
+    Case,
+    Cast,
+    Compared,
+    Element,
+    Given,
+    Is,
+    Joined,
+    Matches,
+    Member,
+    Name,
+    Negated,
+    OneOf,
+    Span,
+    Syntax,
+)
+from inlay.parse.times import UNITS
+from inlay.parse.where import Binder, is_plain, read_as
+
+BOOL = Primitive("bool")
+WHOLE = Primitive("int64")
+DOUBLE = Primitive("double")
+STRING = Primitive("string")
+DATE = Primitive("date")
+_CALENDAR = ("date", "timestamp", "timestamptz")
+_INSTANTS = ("timestamp", "timestamptz")
+# Digits of the widest decimal.
+_WIDEST = WIDEST_DIGITS
+
+# Parts of a date, and of a time of day.
+_OF_DATES = {
+    "YEAR": "year",
+    "QUARTER": "quarter",
+    "MONTH": "month",
+    "WEEK": "week",
+    "DAY": "day",
+    "DAYOFMONTH": "day",
+    "DAYOFWEEK": "dayofweek",
+    "DOW": "dayofweek",
+    "DAYOFYEAR": "dayofyear",
+    "DOY": "dayofyear",
+}
+_OF_TIMES = {"HOUR": "hour", "MINUTE": "minute", "SECOND": "second"}
+_OF_TEXTS = {"LOWER": "lower", "LCASE": "lower", "UPPER": "upper", "UCASE": "upper"}
+_TRIMS = {"TRIM": "trim", "LTRIM": "ltrim", "RTRIM": "rtrim"}
+_SEARCHES = {
+    "STARTS_WITH": "starts_with",
+    "ENDS_WITH": "ends_with",
+    "CONTAINS": "contains",
+}
+_ROUNDS = {"FLOOR": "floor", "CEIL": "ceil", "CEILING": "ceil"}
+_OTHERS = (
+    *("ABS", "ROUND", "MOD", "LENGTH", "LEN", "SUBSTR", "SUBSTRING", "REPLACE", "CONCAT"),
+    *("COALESCE", "IFNULL", "NULLIF", "DATE_TRUNC", "LIST_CONTAINS", "ARRAY_CONTAINS"),
+    *("CAST", "EXTRACT", "NOW", "TODAY", "CURRENT_DATE", "CURRENT_TIMESTAMP"),
+)
+FUNCTIONS = sorted(
+    {*_OF_DATES, *_OF_TIMES, *_OF_TEXTS, *_TRIMS, *_SEARCHES, *_ROUNDS, *_OTHERS},
+)
+_AGGREGATES = ("SUM", "COUNT", "AVG", "MIN", "MAX")
+
+
+def parse_condition(
+    text: str, schema: Schema, *, now: Callable[[], int] | None = None
+) -> Condition:
+    """A WHERE text as a condition on `schema`; `now` gives microseconds since 1970, and is asked where
+    the text does. Raises InvalidPredicate, pointing at the place."""
+    try:
+        folder = Folder(text, schema, now)
+        root = folder.fold(parse_text(text))
+        binder = Calculator(text, schema)
+        if is_plain(root, schema):
+            predicate = binder.plain.condition(root)
+            return Condition(check_bounds(predicate), None, text, folder.timed)
+        parts = root.parts if isinstance(root, Joined) and root.op == "AND" else (root,)
+        bound = [binder.condition(part) for part in parts]
+        known = [p for part in bound if (p := implied(part)) != TRUE]
+        predicate = known[0] if len(known) == 1 else And(tuple(known)) if known else TRUE
+        # Plain parts are asked first, and what is calculated only of the rows that they leave.
+        bound.sort(key=lambda part: not isinstance(part, Test))
+        whole = bound[0] if len(bound) == 1 else Apply("and", tuple(bound), BOOL)
+        return Condition(check_bounds(predicate), whole, text, folder.timed)
+    except InvalidPredicate as error:
+        error.text = error.text or text
+        raise
+
+
+def parse_predicate(text: str, schema: Schema) -> Predicate:
+    """A WHERE text as a predicate that may be kept. Raises InvalidPredicate, pointing at the place."""
+    found = parse_condition(text, schema)
+    if found.calculated is not None:
+        raise InvalidPredicate(
+            "this condition calculates, and here only columns compared with literals can be asked",
+            text=text,
+            next_step="Name columns and literals alone, or find the rows first and name their keys",
+        )
+    return found.predicate
+
+
+class Calculator:
+    """One text and its schema. Depth is bounded by `parse_text`."""
+
+    def __init__(self, text: str, schema: Schema) -> None:
+        self.source = text
+        self.schema = schema
+        self.plain = Binder(text, schema)
+
+    # -- conditions ---------------------------------------------------------------------------
+
+    def condition(self, node: Syntax) -> Expression:
+        found = self.expression(node)
+        if found.type not in (BOOL, None):
+            raise self.error(node, f"this is a value of type {found.type}, not a condition")
+        return found
+
+    def expression(self, node: Syntax) -> Expression:
+        """What the syntax says, with its type."""
+        match node:
+            case Given(Span()):
+                raise self.error(
+                    node,
+                    "an interval stands only beside a date or timestamp",
+                    "Write at + INTERVAL '1 day'",
+                )
+            case Given(None):
+                return Constant(None, None)
+            case Given():
+                return self.constant(node)
+            case Name():
+                return self.column(node)
+            case Calculation():
+                return self.calculation(node)
+            case Call():
+                return self.call(node)
+            case Cast(operand, to):
+                return self.cast(node, self.expression(operand), to)
+            case Case(branches, otherwise):
+                return self.case(node, branches, otherwise)
+            case Element():
+                return self.element(node)
+            case Member():
+                return self.member(node)
+            case _ if is_plain(node, self.schema):
+                return Test(self.plain.condition(node))
+            case Joined(op, parts):
+                return Apply(op.lower(), tuple(self.condition(part) for part in parts), BOOL)
+            case Negated(part):
+                return Apply("not", (self.condition(part),), BOOL)
+            case Compared(op, left, right):
+                return self.compared(node, op, left, right)
+            case Between(operand, low, high, negated):
+                both = (
+                    self.compared(node, ">=", operand, low),
+                    self.compared(node, "<=", operand, high),
+                )
+                return _negated(Apply("and", both, BOOL), negated)
+            case OneOf():
+                return self.one_of(node)
+            case Matches():
+                return self.matches(node)
+            case Is(operand, what, negated):
+                if what is None:
+                    return _negated(Apply("is null", (self.expression(operand),), BOOL), negated)
+                asked = self.condition(operand)
+                return _negated(Apply("is", (asked,), BOOL, what), negated)
+
+    def compared(self, node: Syntax, op: str, left: Syntax, right: Syntax) -> Expression:
+        one, other = self.together((left, right), node)
+        kind = one.type or other.type
+        if isinstance(kind, Struct | ListOf | MapOf):
+            raise self.error(
+                node,
+                "nested values are not compared as a whole",
+                "Compare their fields or elements",
+            )
+        return Apply(op, (one, other), BOOL)
+
+    def one_of(self, node: OneOf) -> Expression:
+        subject, *items = self.together((node.operand, *node.items), node)
+        return _negated(Apply("in", (subject, *items), BOOL), node.negated)
+
+    def matches(self, node: Matches) -> Expression:
+        subject = self.typed(node.operand, STRING, "LIKE and ILIKE take a string")
+        match node.pattern:
+            case Given(None):
+                return Constant(None, BOOL)
+            case Given(Text(pattern)):
+                quoted = self.plain.pattern(pattern, node)
+            case _:
+                raise self.error(
+                    node.pattern, "a pattern is a text, not a column", "Use CONTAINS, or ="
+                )
+        function = "ilike" if node.any_case else "like"
+        return _negated(Apply(function, (subject,), BOOL, quoted), node.negated)
+
+    # -- values -------------------------------------------------------------------------------
+
+    def constant(self, node: Given) -> Constant:
+        match node.value:
+            case Number(value):
+                return number(value)
+            case Text(text):
+                return Constant(text, STRING)
+            case Flag(flag):
+                return Constant(flag, BOOL)
+            case Octets(data):
+                return Constant(data, Primitive("binary"))
+            case Day(days):
+                return Constant(days, DATE)
+            case Clock(nanos):
+                return _in_unit(nanos, "time")
+            case Moment(nanos, zoned):
+                return _in_unit(nanos, "timestamptz" if zoned else "timestamp")
+            case _:
+                raise self.error(node, "a value is needed here")
+
+    def column(self, node: Name) -> Expression:
+        try:
+            found = resolve(node, self.schema, self.source)
+        except InvalidPredicate as error:
+            if node.parts[0][1]:
+                error.next_step = "Strings are in single quotes; double quotes are for names"
+            raise
+        return Column(found.id, found.type)
+
+    def calculation(self, node: Calculation) -> Expression:
+        if node.op == "||":
+            sides = (node.left, node.right)
+            parts = [self.typed(side, STRING, "|| joins texts: CAST others") for side in sides]
+            return Apply("concat", tuple(parts), STRING)
+        if isinstance(node.right, Given) and isinstance(node.right.value, Span):
+            return self.moved(node, self.expression(node.left), node.right.value)
+        left, right = self.expression(node.left), self.expression(node.right)
+        kinds = [_name(left), _name(right)]
+        if kinds == ["date", "date"] and node.op == "-":
+            return Apply("days between", (left, right), WHOLE)
+        if kinds[0] == "date" and node.op in "+-" and _is_whole(right.type):
+            return Apply("days later", (left, right), DATE, node.op)
+        for side, syntax in ((left, node.left), (right, node.right)):
+            if not (side.type is None or _is_number(side.type)):
+                steps = {
+                    "string": "Join texts with ||",
+                    "timestamp": "Add an interval: at + INTERVAL '1 day'",
+                }
+                steps["timestamptz"] = steps["timestamp"]
+                raise self.error(
+                    syntax,
+                    f"arithmetic takes numbers: this is not a number but {_called(side)}",
+                    steps.get(_name(side), ""),
+                )
+        return self.arithmetic(node, node.op, left, right)
+
+    def arithmetic(self, node: Syntax, op: str, left: Expression, right: Expression) -> Expression:
+        sides = (left, right)
+        kinds = [side.type for side in sides if side.type is not None]
+        floating = op == "/" or any(_is_floating(kind) for kind in kinds)
+        if op == "%":
+            if not all(_is_whole(kind) for kind in kinds):
+                raise self.error(node, "% takes whole numbers", "CAST them, or write floor(x / y)")
+            return Apply(op, sides, WHOLE)
+        if floating:
+            return Apply(op, (_floating(left), _floating(right)), DOUBLE)
+        whole = all(_is_whole(kind) for kind in kinds)
+        return Apply(op, sides, WHOLE if whole else Primitive("decimal", precision=_WIDEST))
+
+    def moved(self, node: Calculation, operand: Expression, span: Span) -> Expression:
+        kind = operand.type
+        if node.op not in "+-" or not (isinstance(kind, Primitive) and kind.name in _CALENDAR):
+            raise self.error(node, "an interval is added to a date or timestamp, or taken from it")
+        if span.months:
+            raise self.error(
+                node,
+                "months and years have no fixed length: they cannot be added to a column",
+                "Move them to the literal: at > now() - INTERVAL '1 month'",
+            )
+        nanos = span.nanos if node.op == "+" else -span.nanos
+        unit = kind.unit if kind.unit in ("us", "ns") and nanos % 1_000 == 0 else "us"
+        unit = "ns" if nanos % 1_000 else unit
+        name = "timestamp" if kind.name == "date" else kind.name
+        return Apply("later", (operand,), Primitive(name, unit=unit), nanos)
+
+    def case(
+        self, node: Syntax, branches: tuple[tuple[Syntax, Syntax], ...], otherwise: Syntax
+    ) -> Expression:
+        values = self.together((*(value for _, value in branches), otherwise), node)
+        parts: list[Expression] = []
+        for (condition, _), value in zip(branches, values[:-1], strict=True):
+            parts += [self.condition(condition), value]
+        kind = next((v.type for v in values if v.type is not None), None)
+        return Apply("case", (*parts, values[-1]), _common(values) or kind)
+
+    def element(self, node: Element) -> Expression:
+        subject = self.expression(node.operand)
+        match subject.type:
+            case ListOf(of):
+                match node.index:
+                    case Given(Number(at)) if at == at.to_integral_value() and abs(at) < 2**31:
+                        return Apply("element", (subject,), of.type, int(at))
+                raise self.error(
+                    node.index, "an element is named by a whole number", "The first is x[1]"
+                )
+            case MapOf(key, value):
+                if not isinstance(node.index, Given) or isinstance(node.index.value, Span | None):
+                    raise self.error(node.index, "a key is a literal", "Write m['key']")
+                assert isinstance(key.type, Primitive)
+                near = neighbours(key.type, node.index.value)
+                if not near.exact or near.below is None:
+                    return Constant(None, value.type)
+                return Apply("lookup", (subject,), value.type, Constant(near.below, key.type))
+            case _:
+                raise self.error(
+                    node, f"only lists and maps have elements: this is {_called(subject)}"
+                )
+
+    def member(self, node: Member) -> Expression:
+        subject = self.expression(node.operand)
+        if not isinstance(subject.type, Struct):
+            raise self.error(node, f"only structs have fields: this is {_called(subject)}")
+        at = next((n for n, f in enumerate(subject.type.fields) if f.name == node.name), None)
+        if at is None:
+            names = ", ".join(f.name for f in subject.type.fields)
+            raise self.error(node, f"there is no field {node.name[:80]!r}", f"Fields are {names}")
+        return Apply("member", (subject,), subject.type.fields[at].type, at)
+
+    def cast(self, node: Cast, operand: Expression, to: Primitive) -> Expression:
+        if operand.type is None:
+            return Constant(None, to)
+        if not _castable(operand.type, to):
+            step = "CAST goes between numbers, from texts, and between dates and timestamps"
+            if to.name == "string":
+                step = "Compare dates with dates and numbers with numbers instead"
+            if _name(operand) == "string" and to.name == "timestamptz":
+                step = "CAST it to timestamp first, which is then taken as UTC"
+            raise self.error(node, f"{_called(operand)} cannot be CAST to {to}", step)
+        return Apply("cast", (operand,), to)
+
+    # -- functions ----------------------------------------------------------------------------
+
+    def call(self, node: Call) -> Expression:
+        name, arguments = node.function, node.arguments
+        if name in _OF_DATES or name in _OF_TIMES:
+            return self.part(node)
+        if name in _OF_TEXTS:
+            self.count(node, 1)
+            operand = self.typed(arguments[0], STRING, f"{name} takes a string")
+            return Apply(_OF_TEXTS[name], (operand,), STRING)
+        if name in _TRIMS:
+            self.count(node, 1, 2)
+            operand = self.typed(arguments[0], STRING, f"{name} takes a string")
+            characters = self.text(arguments[1]) if len(arguments) > 1 else " "
+            return Apply(_TRIMS[name], (operand,), STRING, characters)
+        if name in _SEARCHES:
+            self.count(node, 2)
+            operand = self.typed(arguments[0], STRING, f"{name} takes a string")
+            return Apply(_SEARCHES[name], (operand,), BOOL, self.text(arguments[1]))
+        if name in _ROUNDS:
+            self.count(node, 1)
+            operand = self.numeric(arguments[0], name)
+            return Apply(_ROUNDS[name], (operand,), operand.type)
+        named: dict[str, Callable[[Call], Expression]] = {
+            "ABS": self.absolute,
+            "ROUND": self.rounded,
+            "MOD": self.remainder,
+            "LENGTH": self.length,
+            "LEN": self.length,
+            "SUBSTR": self.substring,
+            "SUBSTRING": self.substring,
+            "REPLACE": self.replaced,
+            "CONCAT": self.concatenated,
+            "COALESCE": self.coalesced,
+            "IFNULL": self.coalesced,
+            "NULLIF": self.null_if,
+            "DATE_TRUNC": self.truncated,
+            "LIST_CONTAINS": self.holds,
+            "ARRAY_CONTAINS": self.holds,
+        }
+        if name in named:
+            return named[name](node)
+        if name in _AGGREGATES:
+            raise self.error(
+                node,
+                f"{name} is over many rows: a condition looks at one",
+                "Read the rows, and count or sum them with DuckDB or Polars",
+            )
+        near = get_close_matches(name, FUNCTIONS, n=1, cutoff=0.75)
+        raise self.error(
+            node,
+            f"there is no function {name[:40]}",
+            f"Did you mean {near[0]}?"
+            if near
+            else "docs/SQL.md has the functions; for others read the rows, and filter them with "
+            "pyarrow, DuckDB or Polars",
+        )
+
+    def part(self, node: Call) -> Expression:
+        self.count(node, 1)
+        operand = self.expression(node.arguments[0])
+        takes = _CALENDAR if node.function in _OF_DATES else ("time", *_INSTANTS)
+        if operand.type is not None and _name(operand) not in takes:
+            raise self.error(
+                node.arguments[0],
+                f"{node.function} takes a {' or '.join(takes)}: this is {_called(operand)}",
+                "CAST a text: CAST(x AS timestamp)" if _name(operand) == "string" else "",
+            )
+        return Apply((_OF_DATES | _OF_TIMES)[node.function], (operand,), WHOLE)
+
+    def absolute(self, node: Call) -> Expression:
+        self.count(node, 1)
+        operand = self.numeric(node.arguments[0], node.function)
+        return Apply("abs", (operand,), operand.type)
+
+    def rounded(self, node: Call) -> Expression:
+        self.count(node, 1, 2)
+        operand = self.numeric(node.arguments[0], node.function)
+        digits = self.whole(node.arguments[1], -_WIDEST, _WIDEST) if len(node.arguments) > 1 else 0
+        return Apply("round", (operand,), operand.type, digits)
+
+    def remainder(self, node: Call) -> Expression:
+        self.count(node, 2)
+        one, other = (self.numeric(each, node.function) for each in node.arguments)
+        return self.arithmetic(node, "%", one, other)
+
+    def length(self, node: Call) -> Expression:
+        self.count(node, 1)
+        operand = self.expression(node.arguments[0])
+        known = isinstance(operand.type, ListOf | MapOf) or _name(operand) in ("string", "binary")
+        if operand.type is not None and not known:
+            raise self.error(node.arguments[0], f"{_called(operand)} has no length")
+        return Apply("length", (operand,), WHOLE)
+
+    def substring(self, node: Call) -> Expression:
+        self.count(node, 2, 3)
+        operand = self.typed(node.arguments[0], STRING, f"{node.function} takes a string")
+        start = self.whole(node.arguments[1], 0, 2**31 - 1)
+        last = None
+        if len(node.arguments) > 2:
+            last = max(start + self.whole(node.arguments[2], 0, 2**31 - 1) - 1, 0)
+        return Apply("substr", (operand,), STRING, (max(start - 1, 0), last))
+
+    def replaced(self, node: Call) -> Expression:
+        self.count(node, 3)
+        operand = self.typed(node.arguments[0], STRING, f"{node.function} takes a string")
+        old, new = self.text(node.arguments[1]), self.text(node.arguments[2])
+        return Apply("replace", (operand,), STRING, (old, new)) if old else operand
+
+    def concatenated(self, node: Call) -> Expression:
+        """As in Postgres and DuckDB, unlike ||: NULL is an empty text."""
+        self.count(node, 1, 100)
+        parts = [self.typed(a, STRING, "CONCAT joins texts: CAST others") for a in node.arguments]
+        empty = Constant("", STRING)
+        filled = (Apply("case", _coalesce([part, empty]), STRING) for part in parts)
+        return Apply("concat", tuple(filled), STRING)
+
+    def coalesced(self, node: Call) -> Expression:
+        self.count(node, 1, 100)
+        values = self.together(node.arguments, node)
+        return Apply("case", _coalesce(values), _common(values))
+
+    def null_if(self, node: Call) -> Expression:
+        self.count(node, 2)
+        one, _ = self.together(node.arguments, node)
+        same = self.compared(node, "=", *node.arguments)
+        return Apply("case", (same, Constant(None, None), one), one.type)
+
+    def truncated(self, node: Call) -> Expression:
+        self.count(node, 2)
+        unit = self.text(node.arguments[0]).lower()
+        if unit not in UNITS:
+            raise self.error(
+                node.arguments[0], "there is no such unit", f"Units: {', '.join(UNITS)}"
+            )
+        operand = self.expression(node.arguments[1])
+        if operand.type is not None and _name(operand) not in _CALENDAR:
+            raise self.error(
+                node.arguments[1], f"DATE_TRUNC takes a date or timestamp, not {_called(operand)}"
+            )
+        return Apply("date_trunc", (operand,), operand.type, unit)
+
+    def holds(self, node: Call) -> Expression:
+        self.count(node, 2)
+        operand = self.expression(node.arguments[0])
+        if not isinstance(operand.type, ListOf) or not isinstance(
+            operand.type.element.type, Primitive
+        ):
+            raise self.error(
+                node.arguments[0],
+                f"{node.function} takes a list of plain values, not {_called(operand)}",
+            )
+        match node.arguments[1]:
+            case Given(None):
+                return Constant(None, BOOL)
+            case Given(value) if value is not None and not isinstance(value, Span):
+                kind = operand.type.element.type
+                near = neighbours(kind, value)
+                if near.exact and near.below is not None:
+                    return Apply("holds", (operand,), BOOL, Constant(near.below, kind))
+                return Apply("holds", (operand,), BOOL, None)
+        raise self.error(node.arguments[1], f"{node.function} looks for a literal")
+
+    # -- helpers ------------------------------------------------------------------------------
+
+    def together(self, nodes: tuple[Syntax, ...], at: Syntax) -> list[Expression]:
+        """Values that stand side by side, in types that compare: texts as dates beside a date."""
+        found: list[Expression | None] = [
+            None if _is_text(node) else self.expression(node) for node in nodes
+        ]
+        known = [each for each in found if each is not None and each.type is not None]
+        calendar = next(
+            (k for k in known if isinstance(k.type, Primitive) and k.type.is_temporal), None
+        )
+        values: list[Expression] = []
+        for node, each in zip(nodes, found, strict=True):
+            if each is not None:
+                values.append(each)
+                continue
+            assert isinstance(node, Given) and isinstance(node.value, Text)
+            if calendar is None:
+                values.append(Constant(node.value.value, STRING))
+                continue
+            assert isinstance(calendar.type, Primitive)
+            try:
+                read = read_as(calendar.type, node.value.value)
+            except ValueError as error:
+                raise self.error(
+                    node, f"this string is not a {calendar.type.name}: {error}"
+                ) from None
+            if isinstance(read, Moment) and calendar.type.name == "timestamptz":
+                read = Moment(read.value, zoned=True)
+            values.append(self.constant(Given(read, node.at)))
+        for first in values:
+            for node, other in zip(nodes, values, strict=True):
+                if not _alike(first.type, other.type):
+                    raise self.error(
+                        node,
+                        f"{_called(first)} and {_called(other)} are not compared or mixed",
+                        _how_to_mix(first, other),
+                    )
+        if any(_is_floating(value.type) for value in values):
+            return [_floating(value) for value in values]
+        return values
+
+    def typed(self, node: Syntax, kind: Primitive, message: str) -> Expression:
+        found = self.expression(node)
+        if found.type not in (kind, None):
+            raise self.error(node, f"{message}: this is {_called(found)}")
+        return found
+
+    def numeric(self, node: Syntax, function: str) -> Expression:
+        found = self.expression(node)
+        if found.type is not None and not _is_number(found.type):
+            raise self.error(node, f"{function} takes a number: this is {_called(found)}")
+        return found
+
+    def text(self, node: Syntax) -> str:
+        if isinstance(node, Given) and isinstance(node.value, Text):
+            return node.value.value
+        raise self.error(node, "a text in single quotes is needed here")
+
+    def whole(self, node: Syntax, least: int, greatest: int) -> int:
+        match node:
+            case Given(Number(value)) if (
+                value == value.to_integral_value() and least <= value <= greatest
+            ):
+                return int(value)
+        raise self.error(node, f"a whole number from {least} to {greatest} is needed here")
+
+    def count(self, node: Call, least: int, most: int | None = None) -> None:
+        most = least if most is None else most
+        if not least <= len(node.arguments) <= most:
+            wanted = str(least) if least == most else f"{least} to {most}"
+            plural = "" if wanted == "1" else "s"
+            raise self.error(
+                node, f"{node.function} takes {wanted} argument{plural}, not {len(node.arguments)}"
+            )
+
+    def error(self, node: Syntax, message: str, next_step: str = "") -> InvalidPredicate:
+        return InvalidPredicate(message, text=self.source, position=node.at, next_step=next_step)
+
+
+def _floating(expression: Expression) -> Expression:
+    """A number as the nearest double, where it stands beside one; -0.0 keeps its sign."""
+    if isinstance(expression, Constant) and isinstance(expression.value, Decimal):
+        return Constant(float(expression.value), DOUBLE)
+    return expression
+
+
+def _negated(found: Expression, negated: bool) -> Expression:
+    return Apply("not", (found,), BOOL) if negated else found
+
+
+def _coalesce(values: list[Expression]) -> tuple[Expression, ...]:
+    """As CASE: what comes after the first that is not NULL is not looked at."""
+    parts: list[Expression] = []
+    for value in values[:-1]:
+        parts += [Apply("not", (Apply("is null", (value,), BOOL),), BOOL), value]
+    return (*parts, values[-1])
+
+
+def _in_unit(nanos: int, name: str) -> Constant:
+    coarse = nanos % 1_000 == 0
+    kind = Primitive(name, unit="us" if coarse else "ns")
+    return Constant(nanos // 1_000 if coarse else nanos, kind)
+
+
+def _is_text(node: Syntax) -> bool:
+    return isinstance(node, Given) and isinstance(node.value, Text)
+
+
+def _name(expression: Expression) -> str:
+    return expression.type.name if isinstance(expression.type, Primitive) else ""
+
+
+def _is_number(kind: Type | None) -> bool:
+    return isinstance(kind, Primitive) and kind.is_numeric
+
+
+def _is_whole(kind: Type | None) -> bool:
+    return isinstance(kind, Primitive) and kind.is_integer
+
+
+def _is_floating(kind: Type | None) -> bool:
+    return isinstance(kind, Primitive) and kind.is_float
+
+
+def _family(kind: Type) -> object:
+    if not isinstance(kind, Primitive):
+        return kind
+    if kind.is_numeric:
+        return "number"
+    return {"fixed": "binary"}.get(kind.name, kind.name)
+
+
+def _alike(one: Type | None, other: Type | None) -> bool:
+    """Whether values of both types compare, and can stand in one column."""
+    if one is None or other is None:
+        return True
+    families = {_family(one), _family(other)} if _hashable(one, other) else {1, 2}
+    return len(families) == 1 or families in ({"date", "timestamp"}, {"date", "timestamptz"})
+
+
+def _hashable(one: Type, other: Type) -> bool:
+    return (isinstance(one, Primitive) and isinstance(other, Primitive)) or one == other
+
+
+def _common(values: list[Expression]) -> Type | None:
+    """The type that takes all of the values, which are alike."""
+    kinds = [value.type for value in values if value.type is not None]
+    if not kinds:
+        return None
+    names = {kind.name for kind in kinds if isinstance(kind, Primitive)}
+    if all(_is_number(kind) for kind in kinds):
+        if any(_is_floating(kind) for kind in kinds):
+            return DOUBLE
+        whole = all(_is_whole(kind) for kind in kinds)
+        return WHOLE if whole else Primitive("decimal", precision=_WIDEST)
+    for name in ("timestamptz", "timestamp", "time"):
+        if name in names:
+            units = [k.unit for k in kinds if isinstance(k, Primitive) and k.unit]
+            return Primitive(name, unit="ns" if "ns" in units else "us")
+    if "fixed" in names and len(set(kinds)) > 1:
+        return Primitive("binary")
+    return kinds[0]
+
+
+def _castable(kind: Type, to: Primitive) -> bool:
+    if not isinstance(kind, Primitive):
+        return False
+    if kind == to:
+        return True
+    if to.is_numeric:
+        return kind.is_numeric or kind.name == "string" or (kind.name == "bool" and to.is_integer)
+    match to.name:
+        case "string":
+            fine = kind.name == "decimal" and 0 <= kind.scale <= 6
+            return fine or kind.is_integer or kind.name in ("bool", "date")
+        case "bool":
+            return kind.is_integer or kind.name == "string"
+        case "binary":
+            return kind.name in ("string", "fixed")
+        case "date":
+            return kind.name in ("string", *_CALENDAR)
+        case "timestamp":
+            return kind.name in ("string", *_CALENDAR)
+        case "timestamptz":
+            return kind.name in _CALENDAR
+        case "time":
+            return kind.name == "time"
+    return False
+
+
+def _called(expression: Expression) -> str:
+    match expression.type:
+        case None:
+            return "NULL"
+        case Primitive("decimal", precision=precision) if precision == _WIDEST:
+            return "a decimal"
+        case Primitive(name):
+            article = "an" if name[0] in "ai" else "a"
+            return f"{article} {name}"
+        case Struct():
+            return "a struct"
+        case ListOf():
+            return "a list"
+        case MapOf():
+            return "a map"
+
+
+def _how_to_mix(one: Expression, other: Expression) -> str:
+    names = {_name(one), _name(other)}
+    if names == {"timestamp", "timestamptz"}:
+        return "CAST(… AS timestamptz) takes a timestamp as UTC"
+    if "string" in names:
+        return "CAST one of them"
+    return "CAST one of them, or compare what is of one kind"

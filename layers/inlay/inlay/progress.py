@@ -1,0 +1,105 @@
+"""Progress of long work as bars: by rich or tqdm, whichever is there, else as lines of the log.
+
+Promise: nothing is drawn before work reports, and a bar goes when its work is done; calls may come from any
+thread. `inlay.open(uri, progress=True)` and the command line draw by this.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from inlay.ops.context import Progress
+
+_LOG = logging.getLogger("inlay.progress")
+
+
+class Bars:
+    """One bar for each kind of work that is reported."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._draw: _Rich | _Tqdm | None = None
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        with self._lock:
+            if self._draw is None:
+                self._draw = _Rich() if find_spec("rich") else _Tqdm()
+            self._draw.update(what, done, total)
+
+    def close(self) -> None:
+        """Take away what is drawn."""
+        with self._lock:
+            if self._draw is not None:
+                self._draw.close()
+                self._draw = None
+
+
+class _Rich:
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Drawn
+
+        self._bars = Drawn(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._tasks: dict[str, Any] = {}
+
+    def update(self, what: str, done: int, total: int | None) -> None:
+        if not self._tasks:
+            self._bars.start()
+        if what not in self._tasks:
+            self._tasks[what] = self._bars.add_task(what, total=total)
+        self._bars.update(self._tasks[what], completed=done, total=total)
+        if total is not None and done >= total:
+            self._bars.remove_task(self._tasks.pop(what))
+            if not self._tasks:
+                self._bars.stop()
+
+    def close(self) -> None:
+        self._tasks.clear()
+        self._bars.stop()
+
+
+class _Tqdm:
+    """Of tqdm, which draws in notebooks as well; without it, lines of the log."""
+
+    def __init__(self) -> None:
+        self._bars: dict[str, Any] = {}
+
+    def update(self, what: str, done: int, total: int | None) -> None:
+        if not find_spec("tqdm"):
+            _LOG.info("%s: %d of %s", what, done, total if total is not None else "?")
+            return
+        from tqdm.auto import tqdm
+
+        bar = self._bars.get(what)
+        if bar is None:
+            bar = self._bars[what] = tqdm(desc=what, total=total, leave=False)
+        bar.total = total
+        bar.update(done - bar.n)
+        if total is not None and done >= total:
+            self._bars.pop(what).close()
+
+    def close(self) -> None:
+        for bar in self._bars.values():
+            bar.close()
+        self._bars.clear()
+
+
+def reporter(progress: bool | Progress) -> Progress:
+    """What `progress=` means: a function that is called, True for bars, False for nothing."""
+    from inlay.ops.context import no_progress
+
+    if progress is True:
+        return Bars()
+    return no_progress if progress is False else progress

@@ -1,0 +1,276 @@
+"""Append by Spark's own Parquet writer, where that writes what the table means; else by the source.
+
+Promise: the rows of a DataFrame are in the table once or not at all, and read back the same whichever way
+they went. Executors write with Spark's writer, so no row crosses from the JVM to Python; the driver looks
+at the footers, has the store copy the files to keys of the table's own, and commits all of them at once.
+Until then they stand under `data/`, where garbage collection and erasures find what a killed job leaves.
+
+The files count as another writer's (`DataFile.is_foreign`): an erasure judges their rows, not their bounds.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from inlay.errors import InvalidRequest, SchemaMismatch
+from inlay.format import keys
+from inlay.format.properties import Properties
+from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
+from inlay.format.snapshot import Snapshot
+from inlay.ops.commit.base import already_applied, check_same_schema
+from inlay.ops.commit.driver import commit_planned
+from inlay.ops.context import Context
+from inlay.ops.metadata.load import LoadedTable, load_pointer, load_version
+from inlay.ops.result import WriteResult, write_result
+from inlay.ops.write.ingest import Source, take_over
+from inlay.ops.write.landing import is_data
+from inlay.parquet.arrow.declared import Declared
+from inlay.plan.change import AddFiles, Change
+from inlay.plan.pruning.partitions import current_spec
+from inlay.spark.conditions import quoted
+from inlay.spark.connect import at_ref, connect
+from inlay.spark.native import hadoop_root
+from inlay.spark.options import WriteOptions
+from inlay.spark.types import named_as_in, spark_schema
+from inlay.spark.writer import WriteJob, plan_write
+from inlay.storage.base import Location
+from inlay.storage.metered import Usage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+Native = Literal["auto", "never"]
+
+_CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "none": "uncompressed"}
+# What the session says of Parquet is for its other files: these decide which values stand in the file.
+_SETTINGS = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    "spark.sql.sources.commitProtocolClass": (
+        "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+    ),
+}
+# Types that Spark writes as the format means them.
+_WRITTEN = frozenset(
+    {
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "float",
+        "double",
+        "decimal",
+        "string",
+        "binary",
+        "date",
+        "timestamp",
+        "timestamptz",
+    }
+)
+_OPTIONS = {
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # The second version moves files of a task one by one: one that dies meanwhile leaves rows twice.
+    "mapreduce.fileoutputcommitter.algorithm.version": "1",
+    "parquet.page.write-checksum.enabled": "true",
+}
+
+
+def append(
+    frame: DataFrame,
+    uri: str,
+    *,
+    ref: str | None = None,
+    request_id: str | None = None,
+    native: Native = "auto",
+) -> WriteResult:
+    """Append a DataFrame's rows in one commit. `ref` is a branch; with a `request_id` it is done once,
+    however often it is asked for.
+
+    Columns are matched by name, in any case; nullable ones may be missing. Spark's own Parquet writer
+    writes, or the source where `why_by_source` says so and with `native="never"`; the rows are the same.
+    Raises `SchemaMismatch`: before anything is written for columns that do not fit, and after it, with
+    nothing committed, for a NULL in a column that the table requires.
+    """
+    if native not in ("auto", "never"):
+        raise InvalidRequest(f"native={str(native)[:50]!r}", next_step='Say "auto" or "never"')
+    uri = at_ref(uri, ref)
+    identity = request_id or str(uuid.uuid4())
+    job = plan_write(WriteOptions(uri=uri, request_id=identity), frame.schema, overwrite=False)
+    ctx = connect(uri)
+    loaded = load_pointer(ctx)
+    if job.done:
+        return WriteResult(operation="append", committed=False, version=loaded.snapshot.version)
+    if native == "never" or why_by_source(frame, uri, loaded.snapshot):
+        frame.write.format("inlay").mode("append").option("requestId", identity).save(uri)
+        return _result(ctx, job)
+    with _written(frame, ctx, uri, loaded) as files:
+
+        def plan(base: LoadedTable) -> Change:
+            check_same_schema(ctx, loaded, base)
+            added = take_over(ctx, files, base, event=job.request.token)
+            return Change(
+                operation="append",
+                request=job.request,
+                uploaded_us=base.date_us,
+                updates=(AddFiles(added),),
+            )
+
+        done = commit_planned(ctx, load_pointer(ctx), plan)
+    return write_result("append", done, Usage({}, 0, 0))
+
+
+def why_by_source(frame: DataFrame, uri: str, snapshot: Snapshot) -> str:
+    """Why Spark's own writer cannot write these rows as this table's, in words; "" where it can."""
+    spark = frame.sparkSession
+    if getattr(spark, "sparkContext", None) is None:
+        return "Spark Connect"
+    if current_spec(snapshot).fields:
+        return "the table is partitioned"
+    if Declared.of(snapshot).is_strict:
+        return "the table has columns whose values are checked one by one"
+    if not _has_same_types(frame.schema, snapshot.schema):
+        return "Spark would write other types than the table's"
+    return (
+        "" if hadoop_root(spark, uri, keys.POINTER) else "Spark has no access to the table's folder"
+    )
+
+
+def _has_same_types(given: StructType, schema: Schema) -> bool:
+    """Whether Spark writes each column as the table's type. Nested values must also be required where the
+    table's are; a NULL in a column itself is looked for when it is written."""
+    if not all(_is_written(field.type) for field in schema.fields):
+        return False
+    columns = {field.name: field for field in spark_schema(schema)}
+    names = named_as_in(schema, given.names)
+    return all(
+        columns[name].dataType == field.dataType
+        for name, field in zip(names, given.fields, strict=True)
+    )
+
+
+def _is_written(kind: Type) -> bool:
+    """Whether Spark's writer has this type, and no other one for the same values."""
+    match kind:
+        case Primitive():
+            return kind.name in _WRITTEN and kind.unit in ("", "us")
+        case Struct(fields):
+            return all(_is_written(field.type) for field in fields)
+        case ListOf(element):
+            return _is_written(element.type)
+        case MapOf(key, value):
+            return _is_written(key.type) and _is_written(value.type)
+
+
+def _result(ctx: Context, job: WriteJob) -> WriteResult:
+    """What the source has committed, found by its request."""
+    loaded = load_pointer(ctx)
+    _, done = already_applied(ctx, loaded, job.request)
+    version = loaded.snapshot.version if done is None else done.version or loaded.snapshot.version
+    commit = load_version(ctx, loaded.pointer, version).commit
+    return WriteResult(
+        operation="append",
+        committed=True,
+        version=version,
+        commit_id=commit.id,
+        added_rows=commit.added_rows or 0,
+        added_files=commit.added_files,
+        added_bytes=commit.added_bytes,
+    )
+
+
+@contextmanager
+def _written(
+    frame: DataFrame, ctx: Context, uri: str, loaded: LoadedTable
+) -> Iterator[Sequence[Source]]:
+    """The files that Spark has written, for as long as it takes to make them the table's own."""
+    spark: Any = frame.sparkSession
+    unfinished = keys.unfinished_prefix(loaded.date_us, ctx.new_id())
+    prefix = ctx.key(unfinished)
+    folder = f"{hadoop_root(spark, uri, keys.POINTER)}/{unfinished}"
+    try:
+        _write(frame, folder, loaded.snapshot)
+        yield [
+            Source(Location(ctx.store.scheme, ctx.store.bucket, found.key), etag=found.etag)
+            for found in ctx.store.list(prefix)
+            if is_data(found.key[len(prefix) :])
+        ]
+    finally:
+        place = spark._jvm.org.apache.hadoop.fs.Path(folder)
+        system = place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        system.delete(place, True)
+
+
+def _write(frame: DataFrame, folder: str, snapshot: Snapshot) -> None:
+    from pyspark.errors import PySparkException
+
+    spark: Any = frame.sparkSession
+    properties = Properties(snapshot.properties)
+    schema = snapshot.schema
+    rows: Any = frame.select(*_columns(frame, schema))
+    if snapshot.sort_by:
+        by_id = {field.id: quoted(field.name) for field in schema.fields}
+        rows = rows.sortWithinPartitions(*(by_id[found] for found in snapshot.sort_by))
+    # A session of its own: the caller's settings stay, for its other threads too.
+    session = spark._jsparkSession.cloneSession()
+    for name, value in _SETTINGS.items():
+        session.conf().set(name, value)
+    plan = rows._jdf.queryExecution().analyzed()
+    writer = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan).write()
+    options = {
+        **_OPTIONS,
+        "compression": _CODECS[properties.text("write.compression")],
+        "parquet.block.size": str(properties.number("write.row_group_bytes")),
+        "parquet.block.row.count.limit": str(properties.number("write.row_group_rows")),
+    }
+    for name, value in options.items():
+        writer = writer.option(name, value)
+    try:
+        writer.mode("append").parquet(folder)
+    except PySparkException as error:
+        if "NOT_NULL_ASSERT_VIOLATION" not in str(error):
+            raise
+        required = [field.name for field in schema.fields if not field.nullable]
+        raise SchemaMismatch(
+            f"the data has a NULL in one of the columns {', '.join(required)[:500]}, which "
+            "the table requires",
+            next_step="Fill it or filter such rows out",
+        ) from error
+
+
+def _columns(frame: DataFrame, schema: Schema) -> Iterator[Any]:
+    """The table's columns out of the frame's, each as required as the table says: a column that Spark knows
+    to have no NULL would be written as a required one, which is another Parquet type."""
+    from pyspark.sql import functions as f
+
+    given = dict(zip(named_as_in(schema, frame.columns), frame.columns, strict=True))
+    for field, wanted in zip(schema.fields, spark_schema(schema), strict=True):
+        found = given.get(field.name)
+        if found is None:
+            column = f.lit(None).cast(wanted.dataType)
+        else:
+            column = _with_nullability(frame, found, nullable=field.nullable)
+        yield column.alias(field.name)
+
+
+def _with_nullability(frame: Any, name: str, *, nullable: bool) -> Any:
+    from pyspark.sql import functions as f
+    from pyspark.sql.classic.column import Column
+
+    jvm = frame.sparkSession._jvm
+    place = frame.columns.index(name)
+    attribute = frame._jdf.queryExecution().analyzed().output().apply(place)
+    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    if nullable:
+        # True of every row, which the optimizer does not know: it finds many a column to have no NULL.
+        return f.when(f.spark_partition_id() >= 0, Column(expressions.column(attribute)))
+    checks = jvm.org.apache.spark.sql.catalyst.expressions.objects
+    return Column(
+        expressions.column(checks.AssertNotNull(attribute, jvm.PythonUtils.toSeq([name])))
+    )

@@ -1,0 +1,235 @@
+"""A store around another one: every request of it passes one place.
+
+Promise: a wrapper answers as the store it wraps, and each HTTP request that S3 would see (each page of a
+listing, each batch of a delete) goes through `_ask` once, which is all that a wrapper overrides: to count
+it (`metered.py`), to let it go wrong (`faults.py`), to watch it.
+
+Verbs: get, head, put, copy, list, delete, create_multipart, upload_part, upload_part_copy,
+complete_multipart, abort_multipart, list_uploads, list_versions.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+from inlay.storage import rules
+from inlay.storage.base import (
+    ByteRange,
+    Condition,
+    DeleteFailure,
+    Got,
+    Head,
+    Location,
+    Missing,
+    ObjectInfo,
+    ObjectStore,
+    ObjectVersion,
+    Part,
+    Refused,
+    Upload,
+    Written,
+)
+
+T = TypeVar("T")
+
+# AWS: a page of ListObjectsV2, ListObjectVersions or ListMultipartUploads has at most 1,000 items.
+LIST_PAGE_ITEMS: Final = 1_000
+READS: Final = frozenset({"get", "head", "list", "list_uploads", "list_versions"})
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request about to be sent. `key` is the prefix of a listing and the first key of a delete's batch;
+    `conditional`: only such a write can be refused."""
+
+    verb: str
+    key: str
+    bytes_up: int = 0
+    conditional: bool = False
+
+
+class WrappedStore:
+    """`inner`, unchanged. A subclass overrides `_ask`, and `at` where it holds more than `inner`."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self.inner: Final = inner
+
+    def _ask(self, asked: Asked, send: Callable[[], T]) -> T:
+        """The answer to one request; `send` sends it, and may be called several times."""
+        return send()
+
+    @property
+    def scheme(self) -> str:
+        return self.inner.scheme
+
+    @property
+    def bucket(self) -> str:
+        return self.inner.bucket
+
+    def at(self, bucket: str) -> ObjectStore:
+        return type(self)(self.inner.at(bucket))
+
+    # -- reads --------------------------------------------------------------------------------
+
+    def get(
+        self,
+        key: str,
+        *,
+        byte_range: ByteRange | None = None,
+        if_match: str | None = None,
+        version_id: str | None = None,
+    ) -> Got | Missing | Refused:
+        return self._ask(
+            Asked("get", key),
+            lambda: self.inner.get(
+                key, byte_range=byte_range, if_match=if_match, version_id=version_id
+            ),
+        )
+
+    def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
+        pin = {} if version_id is None else {"version_id": version_id}
+        return self._ask(Asked("get", key), lambda: self.inner.get_suffix(key, length, **pin))
+
+    def head(self, key: str, *, version_id: str | None = None) -> Head | Missing:
+        return self._ask(Asked("head", key), lambda: self.inner.head(key, version_id=version_id))
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        return self._paged("list", prefix, self.inner.list(prefix, start_after=start_after))
+
+    def list_prefixes(self, prefix: str) -> Iterator[str]:
+        return self._paged("list", prefix, self.inner.list_prefixes(prefix))
+
+    # -- writes -------------------------------------------------------------------------------
+
+    def put(
+        self,
+        key: str,
+        body: bytes | memoryview,
+        *,
+        condition: Condition = None,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Written | Refused:
+        return self._ask(
+            Asked("put", key, _size(body), condition is not None),
+            lambda: self.inner.put(
+                key, body, condition=condition, metadata=metadata, headers=headers
+            ),
+        )
+
+    def copy(
+        self,
+        source: Location,
+        key: str,
+        *,
+        if_source_match: str | None = None,
+        condition: Condition = None,
+        bare: bool = False,
+    ) -> Written | Refused | Missing:
+        return self._ask(
+            Asked("copy", key, conditional=condition is not None),
+            lambda: self.inner.copy(
+                source, key, if_source_match=if_source_match, condition=condition, bare=bare
+            ),
+        )
+
+    def delete(self, keys: Iterable[str]) -> Sequence[DeleteFailure]:
+        failures: list[DeleteFailure] = []
+        for batch in rules.delete_batches(keys):
+            failures += self._ask(Asked("delete", batch[0]), partial(self.inner.delete, batch))
+        return failures
+
+    # -- multipart ----------------------------------------------------------------------------
+
+    def create_multipart(
+        self,
+        key: str,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
+        return self._ask(
+            Asked("create_multipart", key),
+            lambda: self.inner.create_multipart(key, metadata=metadata, headers=headers),
+        )
+
+    def upload_part(self, key: str, upload_id: str, number: int, body: bytes | memoryview) -> Part:
+        return self._ask(
+            Asked("upload_part", key, _size(body)),
+            lambda: self.inner.upload_part(key, upload_id, number, body),
+        )
+
+    def upload_part_copy(
+        self,
+        key: str,
+        upload_id: str,
+        number: int,
+        *,
+        source: Location,
+        byte_range: ByteRange,
+        if_source_match: str,
+    ) -> Part | Refused | Missing:
+        return self._ask(
+            Asked("upload_part_copy", key),
+            lambda: self.inner.upload_part_copy(
+                key,
+                upload_id,
+                number,
+                source=source,
+                byte_range=byte_range,
+                if_source_match=if_source_match,
+            ),
+        )
+
+    def complete_multipart(
+        self, key: str, upload_id: str, parts: Sequence[Part], *, condition: Condition = None
+    ) -> Written | Refused | Missing:
+        return self._ask(
+            Asked("complete_multipart", key, conditional=condition is not None),
+            lambda: self.inner.complete_multipart(key, upload_id, parts, condition=condition),
+        )
+
+    def abort_multipart(self, key: str, upload_id: str) -> None:
+        self._ask(Asked("abort_multipart", key), lambda: self.inner.abort_multipart(key, upload_id))
+
+    def list_uploads(self, prefix: str) -> Iterator[Upload]:
+        return self._paged("list_uploads", prefix, self.inner.list_uploads(prefix))
+
+    # -- versions -----------------------------------------------------------------------------
+
+    def list_versions(self, prefix: str) -> Iterator[ObjectVersion]:
+        return self._paged("list_versions", prefix, self.inner.list_versions(prefix))
+
+    def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
+        failures: list[DeleteFailure] = []
+        for batch in rules.delete_batches(versions):
+            failures += self._ask(
+                Asked("delete", batch[0][0]), partial(self.inner.delete_versions, batch)
+            )
+        return failures
+
+    # -- pages --------------------------------------------------------------------------------
+
+    def _paged(self, verb: str, prefix: str, items: Iterator[T]) -> Iterator[T]:
+        """A listing, page by page; an empty one is a page too."""
+        asked = Asked(verb, prefix)
+        page = self._ask(asked, lambda: list(itertools.islice(items, LIST_PAGE_ITEMS)))
+        while True:  # ends with the listing
+            yield from page
+            more = list(itertools.islice(items, 1)) if len(page) == LIST_PAGE_ITEMS else []
+            if not more:
+                return
+            page = self._ask(
+                asked,
+                partial(
+                    lambda first: [*first, *itertools.islice(items, LIST_PAGE_ITEMS - 1)], more
+                ),
+            )
+
+
+def _size(body: bytes | memoryview) -> int:
+    return body.nbytes if isinstance(body, memoryview) else len(body)

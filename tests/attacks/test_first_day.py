@@ -1,0 +1,227 @@
+"""What somebody does on the first day: look around, name things, watch, clear up."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import logging
+import subprocess
+import sys
+import warnings
+from contextlib import redirect_stderr
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import inlay
+from inlay.errors import InvalidRequest, RefHeld, TableNotFound
+from inlay.ops.verify.repair import repair
+
+PEOPLE = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+@pytest.fixture
+def place(tmp_path):
+    return tmp_path / "tables" / "people"
+
+
+@pytest.fixture
+def people(place):
+    table = inlay.create(place, PEOPLE)
+    table.append(pa.table({"id": [1, 2], "name": ["Ada", "Bob"]}))
+    return table
+
+
+# -- the end of a table -------------------------------------------------------------------------------
+
+
+def test_a_dropped_table_is_hidden_can_be_repaired_and_goes_after_the_grace(people, place):
+    before = people.scan().to_arrow()
+    look = inlay.drop(place, dry_run=True)
+    assert (look.deleted, look.dry_run, inlay.exists(place)) == (False, True, True)
+
+    done = inlay.drop(place)
+    assert not done.deleted and not inlay.exists(place)
+    with pytest.raises(TableNotFound):
+        inlay.open(place)
+    again = inlay.drop(place)
+    assert not again.deleted and again.due_us == done.due_us  # the grace is not begun again
+
+    assert repair(inlay.connect(place), dry_run=False).mends
+    assert inlay.open(place).scan().to_arrow() == before
+
+    inlay.drop(place)
+    gone = inlay.drop(place, grace=dt.timedelta(0))
+    assert gone.deleted and gone.objects > 3
+    assert [each for each in place.rglob("*") if each.is_file()] == []
+    with pytest.raises(TableNotFound):
+        inlay.drop(place)
+    assert inlay.create(place, PEOPLE).count() == 0
+
+
+def test_what_is_not_the_tables_stays(people, place):
+    (place / "notes.txt").write_text("mine")
+    done = inlay.drop(place, grace=dt.timedelta(0))
+    assert done.deleted and len(done.kept) == 1
+    assert [each.name for each in place.rglob("*") if each.is_file()] == ["notes.txt"]
+
+
+def test_holds_and_erasures_refuse_a_drop(people, place):
+    people.tag("case", hold=True)
+    with pytest.raises(RefHeld, match="case"):
+        inlay.drop(place, grace=dt.timedelta(0))
+    people.set_hold("case", False)
+    people.drop_ref("case")
+    people.delete("id = 1", mode="erase")
+    with pytest.raises(InvalidRequest, match="under way"):
+        inlay.drop(place)
+    assert inlay.open(place).count() == 1
+
+
+def test_tables_below_a_prefix_are_listed(people, place, tmp_path):
+    inlay.create(tmp_path / "tables" / "more" / "deep", PEOPLE)
+    found = inlay.tables(tmp_path / "tables")
+    assert [each.rpartition("/tables/")[2] for each in found] == ["more/deep", "people"]
+    assert [inlay.open(each).version for each in found] == [1, 2]
+
+
+# -- columns ------------------------------------------------------------------------------------------
+
+
+def test_a_key_and_comments_come_later(people):
+    people.alter(primary_key="id", comment={"name": "as on the passport"})
+    assert people.schema.field("name").metadata == {b"comment": b"as on the passport"}
+    people.upsert(pa.table({"id": [2, 3], "name": ["Bo", "Cy"]}))
+    rows = people.scan().to_arrow().sort_by("id").to_pylist()
+    assert [row["name"] for row in rows] == ["Ada", "Bo", "Cy"]
+    assert not people.alter(primary_key=["id"]).committed  # as it is
+    assert inlay.open(people.uri, version=2).snapshot.primary_key == ()
+    people.alter(rename={"id": "number"}, comment={"name": ""}, primary_key=["number", "name"])
+    assert people.schema.field("name").metadata is None
+    assert len(people.snapshot.primary_key) == 2
+    with pytest.raises(InvalidRequest, match="no column 'id'"):
+        people.alter(primary_key=["id"])
+
+
+def test_a_range_delete_uses_a_key_that_came_later(people):
+    people.alter(primary_key=["id"])
+    people.delete("id BETWEEN 1 AND 1")
+    assert people.tombstones()["kind"].to_pylist() == ["range"]
+    assert people.count() == 1
+
+
+def test_arrow_metadata_that_is_not_kept_is_named(tmp_path):
+    field = pa.field("id", pa.int64(), metadata={"unit": "kg", "comment": "kept"})
+    with pytest.warns(UserWarning, match=r"owner, id\.unit"):
+        table = inlay.create(tmp_path / "a", pa.schema([field], metadata={"owner": "me"}))
+    assert table.schema.field("id").metadata == {b"comment": b"kept"}
+    frame = pa.Table.from_pandas(pd.DataFrame({"id": [1], "word": ["x"]}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        inlay.create(tmp_path / "b", frame.schema).append(frame)
+
+
+# -- notebooks, logs, progress ------------------------------------------------------------------------
+
+
+def test_a_notebook_shows_the_table_as_text(tmp_path):
+    table = inlay.create(tmp_path / "<b>t", pa.schema([("<i>id", pa.int64())]), primary_key="<i>id")
+    table.append(pa.table({"<i>id": range(5)}))
+    table.delete('"<i>id" = 3')
+    shown = table._repr_html_()
+    assert "<i>id" not in shown and "<b>t" not in shown
+    for said in ("&lt;i&gt;id", "int64", "key", "5 in 1 file", "version <b>3", "deletes <b>1"):
+        assert said in shown
+
+
+def test_the_log_says_what_was_committed(people, caplog):
+    with caplog.at_level(logging.INFO, logger="inlay"):
+        people.append(pa.table({"id": [3], "name": ["Cy"]}))
+    assert "append of" in caplog.text and "version 3" in caplog.text
+    assert "Cy" not in caplog.text
+
+
+def test_progress_is_drawn_or_handed_over(people, monkeypatch):
+    calls = []
+    table = inlay.open(people.uri, progress=lambda *told: calls.append(told))
+    table.verify(depth="pages")
+    assert calls and all(len(each) == 3 for each in calls)
+    for missing in ((), ("rich",), ("rich", "tqdm")):
+        import inlay.progress as module
+
+        found = module.find_spec
+        monkeypatch.setattr(
+            module,
+            "find_spec",
+            lambda name, gone=missing, f=found: None if name in gone else f(name),
+        )
+        with redirect_stderr(io.StringIO()):
+            assert inlay.open(people.uri, progress=True).verify(depth="pages").ok
+
+
+def test_the_package_shows_what_it_has():
+    assert {*inlay.__all__} <= {*dir(inlay)}
+    assert not [
+        name for name in dir(inlay) if not name.startswith("__") and name not in inlay.__all__
+    ]
+    assert all(hasattr(inlay, name) for name in inlay.__all__)
+
+
+# -- odd data -----------------------------------------------------------------------------------------
+
+
+def test_a_text_file_is_not_ingested_and_the_error_says_what_reads_it(people, tmp_path):
+    for name in ("a.csv", "b.jsonl.gz", "c.TSV"):
+        (tmp_path / name).write_text("id,name\n1,x\n")
+        [outcome] = people.ingest([(tmp_path / name).as_uri()]).outcomes
+        assert "is not ingested" in outcome.error.message
+        assert "inlay append" in outcome.error.next_step
+    assert people.count() == 2
+
+
+def test_pandas_frames_with_an_index_categories_and_zones_come_back(tmp_path):
+    frame = pd.DataFrame(
+        {
+            "kind": pd.Categorical(["a", None, "b"]),
+            "at": pd.to_datetime(
+                ["2026-03-29 00:30", "2026-10-25 02:30", None], utc=True
+            ).tz_convert("Europe/Zurich"),
+            "n": pd.array([1, None, 3], dtype="Int64"),
+            "x": [0.5, float("nan"), -0.0],
+            "tags": [["a"], [], None],
+        },
+        index=pd.Index([10, 20, 30], name="key"),
+    )
+    rows = pa.Table.from_pandas(frame)
+    table = inlay.create(tmp_path / "t", rows.schema)
+    table.append(frame)
+    back = table.scan().to_arrow()
+    assert back.equals(rows.replace_schema_metadata(None).cast(back.schema))
+    assert str(back.schema.field("at").type) == "timestamp[ns, tz=Europe/Zurich]"
+    assert pa.types.is_dictionary(back.schema.field("kind").type)
+    assert table.count(where="kind = 'a' AND year(at) = 2026 AND n = 1 AND length(tags) = 1") == 1
+    assert table.count(where="hour(at) = 0") == 1  # UTC
+
+
+def test_the_command_line_lists_drops_and_names_what_is_missing(people, place, tmp_path):
+    def run(*words, code=0):
+        done = subprocess.run(
+            [sys.executable, "-m", "inlay", *words], capture_output=True, text=True, cwd=tmp_path
+        )
+        assert done.returncode == code, done.stderr
+        return done
+
+    assert run("tables", "tables").stdout.split() == ["table", "tables/people"] or (
+        "people" in run("tables", "tables").stdout
+    )
+    assert "TABLE" in run("create", code=2).stderr
+    assert "--yes" in run("drop", str(place), code=2).stderr
+    assert "--where" in run("delete", str(place), code=2).stderr
+    assert inlay.exists(place)
+    run("drop", str(place), "--yes", "--grace", "0d")
+    assert not inlay.exists(place)
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "x.parquet")
+    help_ = run("scan", "--help").stdout
+    assert "<bool>" not in help_ and "<str>" not in help_ and "list[" not in help_

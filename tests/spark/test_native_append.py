@@ -1,0 +1,296 @@
+"""Appends by Spark's own Parquet writer: the rows that the source would have written, once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import inlay
+from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
+from inlay.spark import append, explain, read
+from inlay.spark.native_append import why_by_source
+from inlay.spark.types import arrow_for
+
+from .conftest import sorted_rows
+
+pytestmark = pytest.mark.spark
+
+NewTable = Callable[..., inlay.Table]
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("half", pa.float64())])
+
+# What a session may have been told, each of which would change what stands in the files.
+HABITS = {
+    "spark.sql.parquet.outputTimestampType": "INT96",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
+    "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
+    "spark.sql.parquet.writeLegacyFormat": "true",
+    "spark.sql.parquet.compression.codec": "lz4_raw",
+    "spark.sql.session.timeZone": "America/New_York",
+}
+
+
+@pytest.fixture
+def with_habits(spark: Any) -> Any:
+    before = {name: spark.conf.get(name) for name in HABITS}
+    for name, value in HABITS.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+def halves(spark: Any, start: int, end: int, tasks: int = 2) -> Any:
+    return spark.range(start, end, 1, tasks).selectExpr("id", "id / 2 AS half")
+
+
+def all_types(number: int, seed: int) -> pa.Table:
+    draw = random.Random(seed)
+
+    def column(make: Callable[[], Any], kind: pa.DataType) -> pa.Array:
+        return pa.array([None if draw.random() < 0.2 else make() for _ in range(number)], kind)
+
+    def day() -> dt.date:
+        return dt.date.fromordinal(draw.randrange(1, 3_652_059))
+
+    def moment() -> dt.datetime:
+        at = dt.time(draw.randrange(24), draw.randrange(60), 59, draw.randrange(1_000_000))
+        return dt.datetime.combine(day(), at)
+
+    def zoned() -> dt.datetime:
+        return dt.datetime.fromordinal(draw.randrange(400, 3_600_000)).replace(
+            microsecond=draw.randrange(1_000_000), tzinfo=dt.UTC
+        )
+
+    def real() -> float:
+        return draw.choice([0.0, -0.0, float("nan"), float("inf"), -1e308, draw.random()])
+
+    inner = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])
+    return pa.table(
+        {
+            "id": pa.array(range(number), pa.int64()),
+            "yes": column(lambda: draw.random() < 0.5, pa.bool_()),
+            "tiny": column(lambda: draw.randrange(-128, 128), pa.int8()),
+            "small": column(lambda: draw.randrange(-(2**15), 2**15), pa.int16()),
+            "int": column(lambda: draw.randrange(-(2**31), 2**31), pa.int32()),
+            "real": column(real, pa.float32()).cast(pa.float32()),
+            "double": column(real, pa.float64()),
+            "price": column(
+                lambda: Decimal(draw.randrange(-(10**9), 10**9)) / 100, pa.decimal128(15, 2)
+            ),
+            "great": column(lambda: Decimal(draw.randrange(10**30)), pa.decimal128(38, 0)),
+            "text": column(lambda: draw.choice(["", "é", "x" * 300, "\U0010ffff"]), pa.string()),
+            "bytes": column(lambda: draw.randbytes(draw.randrange(9)), pa.binary()),
+            "day": column(day, pa.date32()),
+            "wall": column(moment, pa.timestamp("us")),
+            "at": column(zoned, pa.timestamp("us", "UTC")),
+            "inner": column(lambda: {"x": 1, "y": ["a", None]}, inner),
+            "map": column(lambda: [("k", 1), ("l", None)], pa.map_(pa.string(), pa.int32())),
+        },
+        schema=pa.schema(
+            [
+                pa.field("id", pa.int64(), nullable=False),
+                ("yes", pa.bool_()),
+                ("tiny", pa.int8()),
+                ("small", pa.int16()),
+                ("int", pa.int32()),
+                ("real", pa.float32()),
+                ("double", pa.float64()),
+                ("price", pa.decimal128(15, 2)),
+                ("great", pa.decimal128(38, 0)),
+                ("text", pa.string()),
+                ("bytes", pa.binary()),
+                ("day", pa.date32()),
+                ("wall", pa.timestamp("us")),
+                ("at", pa.timestamp("us", "UTC")),
+                ("inner", inner),
+                ("map", pa.map_(pa.string(), pa.int32())),
+            ]
+        ),
+    )
+
+
+def objects(table: inlay.Table) -> set[str]:
+    folder = Path(table.uri.removeprefix("file://")) / "data"
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_all_types_are_what_the_source_writes(
+    with_habits: Any, new_table: NewTable, seed: int
+) -> None:
+    spark = with_habits
+    rows = all_types(200, seed)
+    given = new_table(rows)
+    frame = read(spark, given.uri)
+    ours, theirs = new_table(rows.schema), new_table(rows.schema)
+    assert why_by_source(frame, ours.uri, ours.snapshot) == ""
+    assert append(frame, ours.uri).added_rows == 200
+    assert append(frame, theirs.uri, native="never").added_rows == 200
+    expected = repr(sorted_rows(given.scan().to_arrow(), "id"))  # NaN and -0.0 as they are
+    assert repr(sorted_rows(theirs.refresh().scan().to_arrow(), "id")) == expected
+    assert repr(sorted_rows(ours.refresh().scan().to_arrow(), "id")) == expected
+    assert explain(spark, ours.uri).source_files == 0, "Spark's own reader takes them back"
+    assert repr(read(spark, ours.uri).orderBy("id").collect()) == repr(
+        frame.orderBy("id").collect()
+    )
+    assert {name: spark.conf.get(name) for name in HABITS} == HABITS
+
+
+def test_a_frame_without_nulls_is_written_as_the_table_says(
+    spark: Any, new_table: NewTable
+) -> None:
+    table = new_table(SCHEMA)
+    append(spark.range(10).selectExpr("id", "1.5D AS half"), table.uri)
+    assert explain(spark, table.uri).source_files == 0
+    assert table.refresh().scan().to_arrow().column("half").to_pylist() == [1.5] * 10
+
+
+def test_it_is_one_commit_and_leaves_nothing_else_behind(spark: Any, new_table: NewTable) -> None:
+    table = new_table(SCHEMA)
+    result = append(halves(spark, 0, 1000, tasks=3), table.uri)
+    assert (result.version, result.committed, result.added_rows, result.added_files) == (
+        2,
+        True,
+        1000,
+        3,
+    )
+    named = {key.removeprefix("data/") for key in table.refresh().files().column("key").to_pylist()}
+    assert objects(table) == named
+
+
+def test_a_request_is_done_once_whichever_way_it_goes(spark: Any, new_table: NewTable) -> None:
+    table = new_table(SCHEMA)
+    for native in ("auto", "never", "auto"):
+        append(halves(spark, 0, 10), table.uri, request_id="load 1", native=native)
+    halves(spark, 0, 10).write.format("inlay").option("requestId", "load 1").mode("append").save(
+        table.uri
+    )
+    assert table.refresh().scan().count() == 10
+
+
+def test_columns_are_found_by_name_in_any_case_and_may_be_missing(
+    spark: Any, new_table: NewTable
+) -> None:
+    table = new_table(pa.schema([*SCHEMA, ("note", pa.string())]))
+    append(spark.range(5).selectExpr("id / 2 AS HALF", "id AS ID"), table.uri)
+    assert explain(spark, table.uri).source_files == 0
+    found = sorted_rows(table.refresh().scan().to_arrow(), "id")
+    assert found == [{"id": n, "half": n / 2, "note": None} for n in range(5)]
+
+
+def test_a_null_in_a_required_column_commits_nothing(spark: Any, new_table: NewTable) -> None:
+    table = new_table(SCHEMA)
+    for native in ("auto", "never"):
+        with pytest.raises(Exception, match="id") as raised:
+            append(
+                spark.range(9).selectExpr("nullif(id, 7) AS id", "1D AS half"),
+                table.uri,
+                native=native,
+            )
+        if native == "auto":
+            assert isinstance(raised.value, SchemaMismatch)
+    assert table.refresh().version == 1
+    assert objects(table) == set() or table.scan().count() == 0
+
+
+def test_what_does_not_fit_is_refused_before_a_task_runs(spark: Any, new_table: NewTable) -> None:
+    table = new_table(SCHEMA)
+    for wrong in ("id, id AS other", "'x' AS id", "1D AS half"):
+        with pytest.raises(SchemaMismatch):
+            append(spark.range(3).selectExpr(*wrong.split(", ")), table.uri)
+    with pytest.raises(InvalidRequest, match="native"):
+        append(halves(spark, 0, 3), table.uri, native="always")  # type: ignore[arg-type]
+    assert objects(table) == set()
+
+
+def test_rows_are_in_the_tables_order_within_a_file(spark: Any, new_table: NewTable) -> None:
+    table = new_table(SCHEMA, sort_by="half", properties={"write.row_group_rows": 100})
+    append(spark.range(0, 1000, 1, 1).selectExpr("id", "(id * 7919) % 1000 / 2 AS half"), table.uri)
+    [file] = table.refresh().files().to_pylist()
+    assert file["row_groups"] == 10
+    assert table.scan().to_arrow().column("half").to_pylist() == [n / 2 for n in range(1000)]
+
+
+def test_a_branch_gets_them_alone(spark: Any, new_table: NewTable) -> None:
+    table = new_table(SCHEMA)
+    table.branch("night")
+    append(halves(spark, 0, 7), table.uri, ref="night")
+    assert inlay.open(table.uri, ref="night").scan().count() == 7
+    assert table.refresh().scan().count() == 0
+
+
+def test_no_rows_are_no_commit(spark: Any, new_table: NewTable) -> None:
+    table = new_table(SCHEMA)
+    result = append(halves(spark, 0, 0), table.uri)
+    assert (result.added_rows, table.refresh().scan().count()) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("why", "schema", "options"),
+    [
+        ("partitioned", SCHEMA, {"partition_by": "id"}),
+        ("types", pa.schema([("id", pa.uint8())]), {}),
+        ("types", pa.schema([("id", pa.timestamp("ms"))]), {}),
+        ("one by one", pa.schema([("id", pa.list_(pa.float32(), 2))]), {}),
+    ],
+)
+def test_what_sparks_writer_cannot_write_goes_through_the_source(
+    spark: Any, new_table: NewTable, why: str, schema: pa.Schema, options: dict[str, Any]
+) -> None:
+    table = new_table(schema, **options)
+    rows = pa.table({"id": [1, 2], "half": [1.0, 2.0]}, schema=SCHEMA)
+    if schema is not SCHEMA:
+        values = {"types": [1, 2], "one by one": [[1.0, 2.0], [3.0, 4.0]]}[why]
+        rows = pa.table([pa.array(values, schema.field(0).type)], schema=schema)
+    given = new_table(schema)
+    given.append(rows)
+    frame = read(spark, given.uri)
+    assert why in why_by_source(frame, table.uri, table.snapshot)
+    assert append(frame, table.uri).added_rows == 2
+    assert sorted(map(str, table.refresh().scan().to_arrow().to_pylist())) == sorted(
+        map(str, rows.to_pylist())
+    )
+
+
+def test_another_schema_meanwhile_is_a_conflict(spark: Any, new_table: NewTable) -> None:
+    """Spark has written by names, which mean other columns by the time of the commit."""
+    table = new_table(SCHEMA)
+    seen = spark.range(
+        3
+    ).rdd  # the frame is evaluated when it is written: the alter comes in between
+
+    def rename(part: Any) -> Any:
+        inlay.open(table.uri).alter(rename={"half": "whole"})
+        return part
+
+    frame = spark.createDataFrame(
+        seen.coalesce(1).mapPartitions(rename).map(lambda row: (row[0], 1.0)),
+        "id bigint, half double",
+    )
+    with pytest.raises((ConcurrentChange, SchemaMismatch)):
+        append(frame, table.uri)
+    assert table.refresh().scan().count() == 0
+
+
+def test_the_files_are_another_writers(spark: Any, new_table: NewTable) -> None:
+    """An erasure judges their rows."""
+    table = new_table(SCHEMA)
+    append(halves(spark, 0, 100), table.uri)
+    assert all(file.is_foreign for file in table.refresh()._loaded.state.files())
+    table.delete("id = 7", mode="erase")
+    assert table.refresh().scan(where="id = 7").count() == 0
+
+
+def test_arrow_for_is_what_a_table_made_of_a_frame_has(spark: Any, new_table: NewTable) -> None:
+    frame = spark.sql("SELECT 1 AS id, array(1) AS l, named_struct('x', 1) AS s")
+    table = new_table(arrow_for(frame.schema))
+    append(frame, table.uri)
+    assert table.refresh().scan().to_arrow().to_pylist() == [{"id": 1, "l": [1], "s": {"x": 1}}]

@@ -1,0 +1,42 @@
+"""Every option of a maintenance operation is an option of the table's method, with the same default."""
+
+import inspect
+
+import pytest
+
+from inlay import Table
+from inlay.ops.collect_garbage import collect_garbage
+from inlay.ops.maintain.compact import compact
+from inlay.ops.maintain.expire import expire
+from inlay.ops.maintain.rewrite import rewrite
+from inlay.ops.verify.table import verify
+
+# What the table itself supplies, and the executors that only Spark replaces.
+INTERNAL = {"ctx", "base", "hands"}
+RENAMED = {"grace_seconds": "grace"}
+
+
+@pytest.mark.parametrize(
+    "operation", [collect_garbage, compact, expire, rewrite, verify], ids=lambda op: op.__name__
+)
+def test_a_method_has_every_option_of_its_operation(operation):
+    offered = inspect.signature(getattr(Table, operation.__name__)).parameters
+    taken = inspect.signature(operation).parameters
+    expected = {
+        RENAMED.get(name, name): option.default
+        for name, option in taken.items()
+        if name not in INTERNAL
+    }
+    assert {n: o.default for n, o in offered.items() if n != "self"} == expected
+
+
+@pytest.mark.parametrize("name", [n for n in vars(Table) if not n.startswith("_")])
+def test_no_public_method_takes_untyped_options(name):
+    method = inspect.unwrap(getattr(Table, name))
+    if not callable(method):
+        return
+    for option in inspect.signature(method).parameters.values():
+        if option.name == "properties":  # any value that a table property can have
+            continue
+        assert option.kind is not option.VAR_KEYWORD, option
+        assert option.name == "self" or option.annotation is not option.empty, option
