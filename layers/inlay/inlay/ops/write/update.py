@@ -68,7 +68,7 @@ def update(
 
     def plan(loaded: LoadedTable) -> Planned | None:
         _check_bound(ctx, assignments, bound_to, loaded)
-        # The marker of a tombstone hits what a scan shows; positions are told by the rows.
+        # The marker of a tombstone hits what a scan shows; positions are decided by the rows.
         by_rows = chosen != "tombstone"
         state = load_matching(ctx, loaded.state, predicate, by_rows=by_rows)
         loaded = replace(loaded, state=state)

@@ -6,7 +6,7 @@ of one long text, is some KB for a GB.
 
 What a footer says: the bytes of encoded pages; the number of values, so their width where that is fixed;
 and, of writers since 2024 (`SizeStatistics`), the bytes of all texts. Texts under a dictionary of a writer
-that leaves this out are counted as references alone: the pages tell more (`parquet.read.page_sizes`).
+that leaves this out are counted as references alone: pages say more (`parquet.read.page_sizes`).
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ class Pages:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What page headers tell: `fixed` bytes, and at most `texts` more of those that pages hold only once or
+class _Claims:
+    """What page headers claim: `fixed` bytes, and at most `texts` more of those that pages hold only once or
     by prefixes, none of which is longer than `longest`."""
 
     pages: Pages
@@ -63,27 +63,27 @@ class _Told:
 def check_pages_fit(footer: Footer, rows: int, chunks: Iterable[Pages]) -> None:
     """Raises `UnsupportedFile` where chunks of one row group take more than this process may hold. Pages
     that cannot be followed to their end are the decoder's to judge."""
-    found = [_told(footer, each) for each in chunks]
+    found = [_claims_of(footer, each) for each in chunks]
     limit = memory_limit()
-    total = sum(told.fixed + told.texts for told in found)
-    check_memory(sum(told.fixed for told in found))
-    for told in sorted(found, key=lambda told: -told.texts):
-        if total <= limit or not told.texts:
+    total = sum(claims.fixed + claims.texts for claims in found)
+    check_memory(sum(claims.fixed for claims in found))
+    for claims in sorted(found, key=lambda claims: -claims.texts):
+        if total <= limit or not claims.texts:
             break
-        total += _count_texts(footer, told, rows, limit) - told.texts
+        total += _count_texts(footer, claims, rows, limit) - claims.texts
     check_memory(total)
 
 
 def read_distinct(footer: Footer, rows: int, pages: Pages) -> pa.Array:
     """The distinct values of a chunk, without NULL; of a column within lists those of all `rows` together.
     Takes the memory of the distinct ones. Raises as `check_pages_fit` does."""
-    told = _told(footer, pages)
-    check_memory(told.fixed)
+    claims = _claims_of(footer, pages)
+    check_memory(claims.fixed)
     body = MAGIC + bytes(pages.body)
-    if told.fixed + told.texts <= memory_limit():
+    if claims.fixed + claims.texts <= memory_limit():
         return read_chunk(footer, pages.leaf, pages.chunk, rows, body).unique().drop_null()
     distinct: pa.Array | None = None
-    for batch in _batches(footer, told, rows, body):
+    for batch in _batches(footer, claims, rows, body):
         more = batch.unique()
         distinct = more if distinct is None else pa.concat_arrays([distinct, more]).unique()
         check_memory(distinct.get_total_buffer_size())
@@ -91,7 +91,7 @@ def read_distinct(footer: Footer, rows: int, pages: Pages) -> pa.Array:
     return distinct.drop_null()
 
 
-def _told(footer: Footer, pages: Pages) -> _Told:
+def _claims_of(footer: Footer, pages: Pages) -> _Claims:
     chunk, body = pages.chunk, pages.body
     dictionary: tuple[Struct, memoryview] | None = None
     at = values = claimed = longest = texts = 0
@@ -124,7 +124,7 @@ def _told(footer: Footer, pages: Pages) -> _Told:
             entry = _longest(footer, pages.leaf, chunk, header, bytes(body))
         texts += values * entry
         longest = max(longest, entry)
-    return _Told(pages, fixed, texts, longest)
+    return _Claims(pages, fixed, texts, longest)
 
 
 def check_dictionary(header: Struct, chunk: ColumnChunk) -> None:
@@ -163,19 +163,19 @@ def _longest(footer: Footer, leaf: Leaf, chunk: ColumnChunk, header: Struct, bod
     return pc.max(pc.binary_length(entries)).as_py() or 0
 
 
-def _batches(footer: Footer, told: _Told, rows: int, body: bytes) -> Iterator[pa.Array]:
+def _batches(footer: Footer, claims: _Claims, rows: int, body: bytes) -> Iterator[pa.Array]:
     """The values of a chunk, as many rows at a time as surely fit."""
-    leaf, chunk = told.pages.leaf, told.pages.chunk
+    leaf, chunk = claims.pages.leaf, claims.pages.chunk
     if leaf.repetition_level:  # how many values a row has is not known
-        check_memory(told.fixed + told.texts)
-    batch_rows = max(1, memory_limit() // _COUNT_SHARE // max(told.longest, 1))
+        check_memory(claims.fixed + claims.texts)
+    batch_rows = max(1, memory_limit() // _COUNT_SHARE // max(claims.longest, 1))
     return in_batches(footer, leaf, chunk, rows, body, batch_rows=min(batch_rows, max(rows, 1)))
 
 
-def _count_texts(footer: Footer, told: _Told, rows: int, limit: int) -> int:
+def _count_texts(footer: Footer, claims: _Claims, rows: int, limit: int) -> int:
     """The bytes of all texts of a chunk; more than `limit` where they are not counted on."""
     total = 0
-    for batch in _batches(footer, told, rows, MAGIC + bytes(told.pages.body)):
+    for batch in _batches(footer, claims, rows, MAGIC + bytes(claims.pages.body)):
         total += batch.get_total_buffer_size()
         if total > limit:
             break

@@ -59,8 +59,8 @@ def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
         filters.append(wanted.where)
     only = (file.only or NO_DELETES).fields
     fields = file.deletes.fields.union(only, *(f.fields for f in filters))
-    told = leaves_of(file.metadata, file.columns, wanted.schema, fields)
-    leaves = Leaves({} if task.by_rows else told, {} if task.decides_by_rows else told)
+    known = leaves_of(file.metadata, file.columns, wanted.schema, fields)
+    leaves = Leaves({} if task.by_rows else known, {} if task.decides_by_rows else known)
     absent = absent_fields(file.columns, wanted.schema, fields)
     chosen = None if task.row_groups is None else frozenset(task.row_groups)
     first_row = 0
