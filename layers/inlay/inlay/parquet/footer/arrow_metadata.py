@@ -1,15 +1,14 @@
 """Footers as pyarrow sees them, without what would end the process, and without what is known to be wrong.
 
 Promise: of metadata from `parse_metadata` every statistic can be asked for, and none is of the deprecated
-kind for decimals stored as bytes: parquet-mr before 1.10 compared those byte by byte, so that 1.00 is above
-2.00 (`fixed_length_decimal.parquet` of apache/parquet-testing); readers are to ignore them, and pyarrow
-goes by them. pyarrow 26 decodes a chunk's
-bounds when it is asked whether there are any, and where they are shorter than a value it does not raise but
-aborts. DataFusion cuts the bounds of fixed-width binary columns short (at 64 bytes, unless told otherwise):
-of such chunks the statistics are left out. Bounds of other types are never cut, so a footer with such is
-damaged. It aborts, too, when it is asked for a chunk whose type is not its column's, or whose histograms of
-levels have another length than the column has levels. `check_chunks` refuses these when a file comes into
-the table.
+kind for decimals stored as bytes: parquet-mr before 1.10 compared those byte by byte, so that 1.00 is
+above 2.00 (`fixed_length_decimal.parquet` of apache/parquet-testing); readers are to ignore them, and
+pyarrow goes by them. pyarrow 26 decodes a chunk's bounds when it is asked whether there are any, and where
+they are shorter than a value it does not raise but aborts. DataFusion cuts the bounds of fixed-width
+binary columns short (at 64 bytes, unless told otherwise): of such chunks the statistics are left out.
+Bounds of other types are never cut, so a footer with such is damaged. It aborts, too, when it is asked for
+a chunk whose type is not its column's, or whose histograms of levels have another length than the column
+has levels. `check_chunks` refuses these when a file comes into the table.
 """
 
 from __future__ import annotations

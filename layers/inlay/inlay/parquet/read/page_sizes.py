@@ -51,8 +51,8 @@ class Pages:
 
 @dataclass(frozen=True, slots=True)
 class _Claims:
-    """What page headers claim: `fixed` bytes, and at most `texts` more of those that pages hold only once or
-    by prefixes, none of which is longer than `longest`."""
+    """What page headers claim: `fixed` bytes, and at most `texts` more of those that pages hold only once
+    or by prefixes, none of which is longer than `longest`."""
 
     pages: Pages
     fixed: int
