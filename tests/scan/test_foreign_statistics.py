@@ -153,7 +153,7 @@ def test_what_is_under_a_reference_is_sure_only_where_this_library_wrote_all_of_
     evidence = Evidence.of_snapshot(people.snapshot)
 
     def sure(*entries: DataFile) -> bool:
-        schema_id, stats = evidence.together(entries, [1])
+        schema_id, stats = evidence.of_files(entries, [1])
         return bool(trusted_under(SimpleNamespace(schema_id=schema_id, stats=stats)))  # type: ignore[arg-type]
 
     assert (sure(own), sure(foreign), sure(own, foreign)) == (True, False, False)

@@ -136,7 +136,7 @@ class Evidence:
 
 
 def trusted_under(reference: Segment) -> Stats:
-    """What is known of all files under a reference without believing another writer's footer: `together`
+    """What is known of all files under a reference without believing another writer's footer: `of_files`
     calls bounds that such a file has a part in inexact."""
     return {field_id: column for field_id, column in reference.stats.items() if column.exact}
 
