@@ -116,6 +116,13 @@ mutations: $(READY) ## break the protocol rule by rule and see the simulator cat
 bench-metadata: $(READY) ## measure metadata at up to FILES="1000 … 1000000" files, held to its budgets
 	$(BIN)/python benchmarks/metadata.py --files $(FILES)
 
+bench: $(READY) ## measure requests, bytes, CPU, memory; beside other libraries: PEERS=1 (docs/benchmarks)
+	$(BIN)/python benchmarks/bench.py --write $(if $(PEERS),--peers) $(BENCH)
+
+bench-counts: $(READY) ## write the counts that a test compares with again
+	$(BIN)/python benchmarks/bench.py --rows 20000 --latency-ms 0 --planning-files 2000 --counts \
+		> docs/benchmarks/counts.json
+
 format: $(READY) ## format the code and sort its imports
 	$(BIN)/ruff check --select I --fix
 	$(BIN)/ruff format
@@ -237,5 +244,5 @@ $(ENGINES): .ci/engines-requirements.txt | $(UV)
 		.ci/engines-requirements.txt
 	@touch $@
 
-.PHONY: demo up pipeline simulate interleavings model soak soak-commits mutations test test-python test-least test-spark test-all lint types bench-metadata format docs build deploy sam-local setup tools \
+.PHONY: demo up pipeline simulate interleavings model soak soak-commits mutations test test-python test-least test-spark test-all lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
 	engines engines-lock sam-lock security-lock layer-lock sbom audit security clean distclean help

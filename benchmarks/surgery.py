@@ -118,7 +118,9 @@ class RecordingStore:
         self.requests = self.down = self.up = 0
         self.parts: dict[int, memoryview] = {}
 
-    def get(self, key: str, *, byte_range: ByteRange, if_match: str) -> Got:
+    def get(
+        self, key: str, *, byte_range: ByteRange, if_match: str, version_id: str | None = None
+    ) -> Got:
         self.requests += 1
         self.down += byte_range.length
         body = self.data[byte_range.start : byte_range.end]

@@ -391,7 +391,7 @@ class Model:
         if s.pointer is not None:
             now = s.pointer
             own = dict(s.archives).get(now.version)
-            if version <= now.version:
+            if version < now.version or newest == now:
                 return None
             follows = newest.table == now.table and newest.lineage[: now.version] == now.lineage
             if not follows or own not in (None, now):

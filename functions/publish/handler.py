@@ -1,9 +1,9 @@
 """Shows tables to engines that read Apache Iceberg, soon after each commit (docs/INTEROP.md).
 
-The bucket tells a queue of every pointer that is swapped; the schedule finds what such an event missed.
-Either says only where to look: many commits become one publication. A table that is not to be published
-takes one request. One that cannot be published keeps its last publication; the log and the metric
-`Unpublishable` say so, and no message is kept for that: the next commit or schedule looks again.
+The bucket sends a queue a notification of every pointer swap; the schedule finds what such an event missed.
+Either only names the table: many commits become one publication. A table that is not published takes one
+request. One that cannot be published keeps its last publication; the log and the metric `Unpublishable`
+report it, and no message is kept for that: the next commit or schedule tries again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 
 
 def tables_of(text: str) -> Sequence[str]:
-    """The tables that a message is about: those whose pointers were swapped, or one of a round."""
+    """The tables that a message names: those whose pointers were swapped, or one of a round."""
     said = parse_json(text)
     if isinstance(said, dict) and "table" in said:
         return [read_round(text).table]
@@ -62,7 +62,7 @@ def has_work(table: str) -> bool:
 
 
 def publish_table(table: str) -> Mapping[str, Any]:
-    """Publish a table if it is to be; what became of it."""
+    """Publishes a table if it is to be published; returns the result."""
     ctx = table_context(table)
     if not is_published(load_pointer(ctx).snapshot.properties):
         return {}

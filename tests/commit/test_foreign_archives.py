@@ -23,6 +23,7 @@ from inlay.errors import (
     StoreUnavailable,
     TableNotFound,
     TableReplaced,
+    VersionNotFound,
 )
 from inlay.format import keys
 from inlay.format.codec import decode_snapshot, encode_snapshot
@@ -269,6 +270,28 @@ def test_a_swap_fits_a_pointer_whose_bytes_came_back_and_the_next_commit_finds_i
     mended(world)
     assert world.files() == ["a", "s"]  # acknowledged, and there
     assert world.append("e").snapshot.version == 6
+    assert not broken(world)
+
+
+def test_a_repair_writes_no_version_over_another_of_its_number(world):
+    """The one archive of the other history is of the pointer's own number: version 3 was acknowledged with
+    other rows than the pointer has, and must not come to read these."""
+    world.append("a")
+
+    def others_and_an_operator():
+        world.append("b")  # version 3
+        world.append("c")  # version 4, in the pointer alone
+        go_back_to(world, 2)
+
+    stalled_at_its_swap(world, others_and_an_operator, "s")
+    other = world.store.get(archive(3)).body
+    assert [m.kind for m in repair(world.ctx).mends] == ["pointer_behind"]
+    mended(world)
+    assert world.files() == ["a", "s"]
+    assert world.store.get(archive(3)).body == other
+    with pytest.raises(VersionNotFound):
+        files_at(world, 3)
+    world.append("d")
     assert not broken(world)
 
 

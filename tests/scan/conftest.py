@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +28,9 @@ from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.scan import ScanPlan, plan_scan
 from inlay.storage.base import ByteRange, Got
 from inlay.storage.memory import MemoryStore
+
+# The model of rows is imported by other tests, by name.
+sys.path.insert(0, str(Path(__file__).parent))
 
 ROOT = "tables/t"
 

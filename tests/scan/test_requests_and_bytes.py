@@ -12,16 +12,17 @@ import pytest
 
 from inlay.errors import SnapshotGone, SourceChanged, UnreadableFile
 from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Rows, Vector, Where
-from inlay.format.predicate import And, Comparison, In, Literal
+from inlay.format.predicate import And, Comparison, In, Literal, Predicate
 from inlay.format.schema import Primitive, Schema
 from inlay.ops.cache import ObjectCache
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.fields import OffsetIndex, PageLocation
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.footer.thrift import decode_struct
-from inlay.parquet.read.data_file import chunk_range
+from inlay.parquet.read.data_file import chunk_range, tail_bytes
 from inlay.parquet.read.ranges import GAP_BYTES, SMALL_OBJECT_BYTES, Objects
 from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import Location
 
 LONG = Primitive("int64")
@@ -50,7 +51,8 @@ ID, FLAG = 1, 5
 
 @pytest.fixture
 def file(lake: Any) -> DataFile:
-    [entry] = lake.write(TABLE, row_group_rows=GROUP, row_group_bytes=1 << 30)
+    layout = {"row_group_rows": GROUP, "row_group_bytes": 1 << 30}
+    [entry] = lake.write(TABLE, compression="none", **layout)
     assert entry.row_groups == 3 and entry.size > SMALL_OBJECT_BYTES
     lake.store.reads.clear()
     return entry  # type: ignore[no-any-return]
@@ -94,6 +96,12 @@ def test_neighbouring_columns_share_a_request(lake: Any, file: DataFile) -> None
     assert [r.bytes for r in lake.store.reads] == [file.footer_size, *wanted]
 
 
+def tail(file: DataFile, predicate: Predicate) -> int:
+    """What is fetched first of a file of which few rows may be wanted: footer and page index."""
+    wanted = Wanted(schema=SCHEMA, columns=())
+    return tail_bytes(FileTask(file=file, schema=SCHEMA, predicate=predicate), wanted)
+
+
 def first_page(lake: Any, file: DataFile, column: str, group: int) -> int:
     """Bytes of a chunk's dictionary and first page, which lie together, from its offset index."""
     body = lake.body(file.key)
@@ -106,26 +114,17 @@ def first_page(lake: Any, file: DataFile, column: str, group: int) -> int:
     return int(tree[OffsetIndex.PAGES][1][PageLocation.OFFSET]) - chunk.start
 
 
-def index_bytes(lake: Any, file: DataFile, column: str, group: int) -> int:
-    chunk = (
-        decode_footer(lake.body(file.key), file_size=file.size)
-        .row_groups[group]
-        .column(TABLE.column_names.index(column))
-    )
-    start, end = chunk.offset_index
-    return int(end - start)
-
-
-def test_a_point_lookup_reads_one_column_of_one_row_group_and_one_page_of_the_others(
+def test_a_point_lookup_reads_one_page_of_each_column_in_two_round_trips(
     lake: Any, file: DataFile
 ) -> None:
     table = lake.read([file], SCHEMA, columns=["id", "b"], predicate=equals(GROUP + 7))
     assert table.to_pylist() == [{"id": GROUP + 7, "b": TABLE["b"][GROUP + 7].as_py()}]
-    size = chunks(lake, file, ["id", "b"], [1])
     read = [r.bytes for r in lake.store.reads]
-    page = first_page(lake, file, "b", 1)
-    assert read == [file.footer_size, size["id1"], index_bytes(lake, file, "b", 1), page]
-    assert page < size["b1"] / 4
+    pages = [first_page(lake, file, name, 1) for name in ("id", "b")]
+    assert read == [tail(file, equals(GROUP + 7)), *pages]
+    assert tail(file, equals(GROUP + 7)) < 4 * file.footer_size
+    size = chunks(lake, file, ["id", "b"], [1])
+    assert sum(pages) < sum(size.values()) / 4
 
 
 def test_where_many_rows_survive_whole_columns_are_read(lake: Any, file: DataFile) -> None:
@@ -147,27 +146,46 @@ def test_other_columns_are_read_only_where_rows_survive(lake: Any, file: DataFil
     far_apart = In(ID, LONG, (3, 2 * GROUP + 3))  # `id` bounds rule the middle group out
     lake.read([file], SCHEMA, columns=["b"], predicate=far_apart)
     read = [r.bytes for r in lake.store.reads]
-    size = chunks(lake, file, ["id"], [0, 2])
-    pages = [first_page(lake, file, "b", group) for group in (0, 2)]
-    assert (read[0], read[1], read[2], read[-2:]) == (
-        file.footer_size,
-        size["id0"],
-        size["id2"],
-        pages,
-    )
+    pages = [first_page(lake, file, name, group) for group in (0, 2) for name in ("id", "b")]
+    assert read == [tail(file, far_apart), *pages]
     lake.store.reads.clear()
     nothing = Comparison(FLAG, "=", Literal(LONG, 1))
     below = Comparison(ID, "<", Literal(LONG, 1))
     lake.read([file], SCHEMA, columns=["b"], predicate=And((nothing, below)))
-    size = chunks(lake, file, ["id", "flag"], [0])
-    # Row 0 has flag 0: nothing survives, `b` is never asked for (but where its pages are).
-    index = index_bytes(lake, file, "b", 0)
+    # Row 0 has flag 0: nothing survives. `b` comes along all the same, it is but a page.
+    flag = chunks(lake, file, ["flag"], [0])["flag0"]
     assert [r.bytes for r in lake.store.reads] == [
-        file.footer_size,
-        size["id0"],
-        size["flag0"],
-        index,
+        tail(file, And((nothing, below))),
+        first_page(lake, file, "id", 0),
+        first_page(lake, file, "b", 0),
+        flag,
     ]
+
+
+def test_columns_too_long_to_come_along_are_read_only_where_rows_survive(
+    lake: Any, file: DataFile, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("inlay.parquet.read.decode.ALONG_BYTES", 1000)
+    nothing = Comparison(FLAG, "=", Literal(LONG, 1))
+    below = Comparison(ID, "<", Literal(LONG, 1))
+    lake.read([file], SCHEMA, columns=["b"], predicate=And((nothing, below)))
+    assert len(lake.store.reads) == 3
+    lake.store.reads.clear()
+    lake.read([file], SCHEMA, columns=["b"], predicate=below)
+    assert [r.bytes for r in lake.store.reads][1:] == [
+        first_page(lake, file, "id", 0),
+        first_page(lake, file, "b", 0),
+    ]
+
+
+def test_a_limit_reads_the_first_pages(lake: Any, file: DataFile) -> None:
+    plan = lake.plan([file], SCHEMA)
+    wanted = Wanted(schema=SCHEMA, columns=(ID, 3), limit=5)
+    first = next(iter(read_tasks(lake.objects, plan.tasks, wanted, lake.executor)))
+    assert first.slice(0, 5).to_pylist() == TABLE.select(["id", "b"]).slice(0, 5).to_pylist()
+    [task] = plan.tasks
+    pages = [first_page(lake, file, name, 0) for name in ("id", "b")]
+    assert [r.bytes for r in lake.store.reads][:3] == [tail_bytes(task, wanted), *pages]
 
 
 def test_a_filter_that_statistics_settle_costs_no_look(lake: Any, file: DataFile) -> None:
@@ -175,7 +193,7 @@ def test_a_filter_that_statistics_settle_costs_no_look(lake: Any, file: DataFile
     table = lake.read([file], SCHEMA, columns=["b"], predicate=from_second_group)
     assert table.num_rows == ROWS - GROUP
     size = chunks(lake, file, ["b"], [1, 2])
-    assert lake.store.bytes_read == file.footer_size + sum(size.values())
+    assert lake.store.bytes_read == tail(file, from_second_group) + sum(size.values())
 
 
 def test_deleted_row_groups_are_not_read(lake: Any, file: DataFile) -> None:

@@ -192,6 +192,9 @@ def test_a_count_costs_nothing_without_deletes_and_filters(scan: NewScan, lake: 
 def test_a_count_reads_only_where_it_must(scan: NewScan, files: Any, lake: Any) -> None:
     gone = Marker(id="m", body=Rows((0, 1, 2)), file=files[4].key, sequence=4)
     assert scan([gone]).count() == FILES * ROWS - 3
+    assert lake.store.reads == []  # metadata knows how many rows it deletes
+    again = Marker(id="n", body=Rows((2, 3)), file=files[4].key, sequence=4)
+    assert scan([gone, again]).count() == FILES * ROWS - 4
     assert {r.key for r in lake.store.reads} == {f"tables/t/{files[4].key}"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -56,13 +57,49 @@ def test_files_have_ids_page_index_and_checksums(lake: Any) -> None:
     assert chunk.compression == "ZSTD" and chunk.has_offset_index and chunk.has_column_index
 
 
-def test_row_groups_are_bounded_by_bytes(lake: Any) -> None:
-    [entry] = lake.write(TABLE, row_group_bytes=40_000)
+def stored_groups(lake: Any, entry: Any) -> list[int]:
     metadata = parquet(lake, entry).metadata
-    groups = [metadata.row_group(n).num_rows for n in range(entry.row_groups)]
-    width = TABLE.nbytes / TABLE.num_rows
-    assert all(rows * width <= 41_000 for rows in groups)
-    assert all(rows * width >= 30_000 for rows in groups[:-1])
+    chunks = [
+        [metadata.row_group(g).column(c) for c in range(metadata.num_columns)]
+        for g in range(entry.row_groups)
+    ]
+    return [sum(chunk.total_compressed_size for chunk in group) for group in chunks]
+
+
+@pytest.mark.parametrize("sort_by", [(), (1,)])
+@pytest.mark.parametrize("slice_rows", [77, 10_000])
+def test_row_groups_are_bounded_by_stored_bytes(lake: Any, sort_by: Any, slice_rows: int) -> None:
+    batches = TABLE.to_batches(max_chunksize=slice_rows)
+    layout = Layout(row_group_bytes=8_000, sort_by=sort_by)
+    [entry] = write_files(lake.target(), batches, SCHEMA, layout)
+    stored = stored_groups(lake, entry)
+    assert all(size <= 1.2 * 8_000 for size in stored), stored
+    # No remnant at the end.
+    assert all(size >= 0.4 * 8_000 for size in stored), stored
+    assert len(stored) <= sum(stored) / (0.6 * 8_000) + 1
+
+
+def test_rows_that_store_small_are_bounded_in_memory(lake: Any) -> None:
+    table = pa.table({"k": pa.array([7] * 200_000, pa.int64())})
+    [entry] = lake.write(table, row_group_bytes=100_000)
+    metadata = parquet(lake, entry).metadata
+    rows = [metadata.row_group(n).num_rows for n in range(entry.row_groups)]
+    assert all(8 * n <= 400_000 for n in rows)
+    assert len(rows) == 4
+
+
+def test_three_hundred_thousand_order_lines_are_one_row_group(lake: Any) -> None:
+    """16 columns as TPC-H's lineitem has them, 8 MB stored and 48 in memory: a column is one request."""
+    dice = random.Random(5)
+    rows = 300_000
+    columns: dict[str, pa.Array] = {"orderkey": pa.array([n // 4 for n in range(rows)], pa.int64())}
+    for n in range(10):
+        columns[f"n{n}"] = pa.array(dice.choices(range(20_000), k=rows), pa.int64())
+    words = [f"{a} {b} {c}" for a in "abcdefgh" for b in "klmnop" for c in "rstuvw"]
+    for n in range(5):
+        columns[f"s{n}"] = pa.array(dice.choices(words, k=rows))
+    [entry] = lake.write(pa.table(columns))
+    assert entry.row_groups == 1
 
 
 def test_small_batches_become_whole_row_groups(lake: Any) -> None:

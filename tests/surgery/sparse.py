@@ -54,7 +54,9 @@ class SparseStore:
     parts: dict[int, tuple[int, list[tuple[int, bytes]]]] = field(default_factory=dict)
     copied: list[int] = field(default_factory=list)
 
-    def get(self, key: str, *, byte_range: ByteRange, if_match: str) -> Got:
+    def get(
+        self, key: str, *, byte_range: ByteRange, if_match: str, version_id: str | None = None
+    ) -> Got:
         body = self.objects[key].read(byte_range.start, byte_range.end)
         return Got(body, self.objects[key].size, if_match, 0, 0)
 

@@ -13,12 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 import surgeon
 
-from inlay.errors import ObjectGone, SourceChanged, StoreUnavailable
+from inlay.errors import SnapshotGone, SourceChanged, StoreUnavailable
 from inlay.ops.context import InlineExecutor
 from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.read.ranges import RangeFile, Source
 from inlay.parquet.surgery.assemble import Assembly
-from inlay.parquet.surgery.source import MAX_TAIL_BYTES, Source, Traffic
-from inlay.parquet.surgery.surgery import Outcome, Rewritten, plan_edit, rewrite_object
+from inlay.parquet.surgery.surgery import (
+    MAX_TAIL_BYTES,
+    Outcome,
+    Rewritten,
+    plan_edit,
+    rewrite_object,
+)
 from inlay.storage.base import Head, IfMatch, Location, Missing, ObjectStore
 from inlay.storage.faults import Fate, FaultyStore, Killed, Plan, Sent, once
 from inlay.storage.memory import MemoryStore
@@ -108,9 +114,6 @@ def test_editing_one_group_moves_little_more_than_that_group(
     assert usage.total <= 9, usage
     assert usage.bytes_down <= budget
     assert usage.bytes_up <= budget
-    assert outcome.traffic.requests == usage.total
-    assert outcome.traffic.downloaded == usage.bytes_down
-    assert outcome.traffic.uploaded == usage.bytes_up
     planned = plan_edit(footer, touched=[group])
     assert planned.requests == usage.total
     assert planned.read_bytes == usage.bytes_down
@@ -238,7 +241,7 @@ def test_an_object_that_changes_meanwhile_stops_the_rewrite(
 def test_an_object_that_vanished_stops_the_rewrite(large: bytes, pool: ThreadPoolExecutor) -> None:
     store, etag = put(large)
     store.delete(["old"])
-    with pytest.raises(ObjectGone):
+    with pytest.raises(SnapshotGone):
         run(store, large, etag, {2: most()}, pool)
     nothing_is_left(store)
 
@@ -325,7 +328,7 @@ def test_pieces_of_any_kind_make_the_object_they_describe() -> None:
         for _ in range(4):
             store = MemoryStore("b")
             etag = store.put("old", old).etag
-            source = Source(store, Location("memory", "b", "old"), len(old), etag, Traffic())
+            source = RangeFile(Source(store, "old", "old", len(old), etag), len(old))
             with Assembly(
                 store, source, "new", InlineExecutor(), lambda: ({}, {}), window_bytes=window
             ) as new:
@@ -347,7 +350,7 @@ def test_pieces_of_any_kind_make_the_object_they_describe() -> None:
 def test_a_range_beyond_the_object_is_refused_before_the_store_is_asked() -> None:
     store = MemoryStore("b")
     etag = store.put("old", b"x" * 100).etag
-    source = Source(store, Location("memory", "b", "old"), 100, etag, Traffic())
+    source = RangeFile(Source(store, "old", "old", 100, etag), 100)
     new = Assembly(store, source, "new", InlineExecutor(), lambda: ({}, {}))
     with pytest.raises(ValueError, match="range"):
         new.copy(50, 101)
@@ -359,7 +362,7 @@ def test_no_range_is_copied_from_an_object_that_s3_would_refuse() -> None:
     old = b"x" * (5 * MIB)
     etag = store.put("old", old).etag
     metered = MeteredStore(store)
-    source = Source(metered, Location("memory", "b", "old"), len(old), etag, Traffic())
+    source = RangeFile(Source(metered, "old", "old", len(old), etag), len(old))
     with Assembly(
         metered, source, "new", InlineExecutor(), lambda: ({}, {}), window_bytes=6 * MIB
     ) as new:

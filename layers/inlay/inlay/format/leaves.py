@@ -18,19 +18,16 @@ from inlay.errors import NewerFormat
 from inlay.format import columns
 from inlay.format.entry import ColumnStats, DataFile, Marker
 from inlay.format.entry_json import (
-    ADOPTED,
-    NO_DATA_CHANGE,
-    OWN,
     Types,
     file_flags,
     flags_of,
     marker_from_json,
     marker_to_json,
-    stats_of,
 )
+from inlay.format.file_entries import FileEntries, StatsColumn, packed
 from inlay.format.frame import decode_frame, encode_frame, guarded
 from inlay.format.plain import as_count, bytes_from_text, bytes_to_text, optional, pad
-from inlay.format.schema import Primitive, Value, parse_primitive
+from inlay.format.schema import Primitive, parse_primitive
 from inlay.format.snapshot import NO_DEAD, LedgerRecord, Segment
 
 T = TypeVar("T")
@@ -82,72 +79,37 @@ def encode_files(entries: Sequence[DataFile], types: Types) -> bytes:
     return _encode("files", len(entries), body)
 
 
-def decode_files(data: bytes, *, key: str) -> tuple[DataFile, ...]:
+def decode_files(data: bytes, *, key: str) -> FileEntries:
     return _decode("files", data, key, _FILES, _files_from_json)
 
 
-def _files_from_json(body: Mapping[str, Any], count: int) -> tuple[DataFile, ...]:
+def _files_from_json(body: Mapping[str, Any], count: int) -> FileEntries:
     def counts(name: str) -> Sequence[int]:
-        return columns.read_all(columns.read_counts(body.get(name), count))
+        return columns.read_all(maybe(name))
 
     def maybe(name: str) -> Sequence[int | None]:
-        return columns.read_counts(body.get(name), count)
+        return packed(columns.read_counts(body.get(name), count))
 
     def texts(name: str) -> Sequence[str | None]:
         return columns.read_texts(body.get(name), count)
 
-    rows = zip(
-        columns.read_all(texts("key")),
-        counts("size"),
-        counts("footer"),
-        counts("rows"),
-        counts("groups"),
-        counts("schema"),
-        maybe("sequence"),
-        maybe("spec"),
-        [_partition(p) for p in columns.read_column(body.get("partition"), count)],
-        _stats_from_json(body.get("stats"), count),
-        texts("etag"),
-        maybe("flags"),
-        texts("event"),
-        texts("origin"),
-        maybe("arrived"),
-        maybe("cluster"),
-        strict=True,
-    )
-    return tuple(
-        DataFile(
-            key=key,
-            size=size,
-            footer_size=footer,
-            rows=rows_,
-            row_groups=groups,
-            schema_id=schema,
-            sequence=sequence,
-            spec_id=spec or 0,
-            partition=partition,
-            stats=stats,
-            etag=etag,
-            adopted=bool((flags or 0) & ADOPTED),
-            event=event,
-            data_change=not (flags or 0) & NO_DATA_CHANGE,
-            own=bool((flags or 0) & OWN),
-            origin=origin,
-            arrived=arrived,
-            cluster=cluster,
-        )
-        for (
-            key, size, footer, rows_, groups, schema, sequence, spec, partition, stats, etag, flags,
-            event, origin, arrived, cluster,
-        ) in rows
-    )  # fmt: skip
+    partitions = columns.read_column(body.get("partition"), count)
+    for values in partitions:
+        _check_partition(values)
+    found: dict[str, Sequence[Any]] = {
+        "key": columns.read_all(texts("key")),
+        "partition": partitions,
+        **{name: counts(name) for name in ("size", "footer", "rows", "groups", "schema")},
+        **{name: maybe(name) for name in ("sequence", "spec", "flags", "arrived", "cluster")},
+        **{name: texts(name) for name in ("etag", "event", "origin")},
+    }
+    return FileEntries(found, _stats_columns(body.get("stats"), count), count)
 
 
-def _partition(found: Any) -> tuple[Value | None, ...]:
-    values = found or ()
-    if any(v is not None and not isinstance(v, int | float | str) for v in values):
-        raise TypeError("a partition value must be a number, text or null")
-    return tuple(values)
+def _check_partition(found: Any) -> None:
+    for value in found or ():
+        if value is not None and not isinstance(value, int | float | str):
+            raise TypeError("a partition value must be a number, text or null")
 
 
 # -- markers --------------------------------------------------------------------------------------
@@ -348,19 +310,33 @@ def _stats_to_json(
     return made or None
 
 
-def _stats_from_json(found: Any, count: int) -> Sequence[Mapping[int, ColumnStats]]:
-    made: list[dict[int, ColumnStats]] = [{} for _ in range(count)]
+def _stats_columns(found: Any, count: int) -> list[StatsColumn]:
+    made: list[StatsColumn] = []
     for field_id, kind_text, lower, upper, null_counts, flag_column in found or ():
-        as_count(field_id)
         kind = parse_primitive(kind_text)
         lowers, uppers = columns.read_bounds(kind, lower, upper, count)
         nulls = columns.read_counts(null_counts, count)
         flags = columns.read_counts(flag_column, count)
-        for into, low, high, null_count, flag in zip(
-            made, lowers, uppers, nulls, flags, strict=True
-        ):
-            if flag is not None:
-                into[field_id] = stats_of(low, high, null_count, flag, kind)
+        made.append(
+            StatsColumn(
+                as_count(field_id),
+                kind,
+                packed(lowers) if kind.is_integer or kind.is_temporal else lowers,
+                packed(uppers) if kind.is_integer or kind.is_temporal else uppers,
+                packed(nulls),
+                packed(flags),
+            )
+        )
+    return made
+
+
+def _stats_from_json(found: Any, count: int) -> Sequence[Mapping[int, ColumnStats]]:
+    made: list[dict[int, ColumnStats]] = [{} for _ in range(count)]
+    for column in _stats_columns(found, count):
+        for n, into in enumerate(made):
+            stats = column.of(n)
+            if stats is not None:
+                into[column.field_id] = stats
     return made
 
 
@@ -377,14 +353,14 @@ def _decode(
     data: bytes,
     key: str,
     known: frozenset[str],
-    read: Callable[[Mapping[str, Any], int], tuple[T, ...]],
-) -> tuple[T, ...]:
+    read: Callable[[Mapping[str, Any], int], T],
+) -> T:
     body = decode_frame(kind, data, key=key)
     unknown = body.keys() - known
     if unknown:
         raise NewerFormat(f"{key} has parts this library does not know: {sorted(unknown)}", key=key)
 
-    def decode() -> tuple[T, ...]:
+    def decode() -> T:
         count = as_count(body["count"])
         if count > MAX_ENTRIES:
             raise ValueError(f"{count} entries exceed what an object may hold")

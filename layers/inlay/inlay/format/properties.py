@@ -61,8 +61,15 @@ PROPERTIES = {
         Property(
             "write.row_group_bytes",
             str(16 * 2**20),
-            "uncompressed bytes of a row group: the least that one surgery rewrites",
+            "stored bytes of a row group, what one surgery has to rewrite; in memory its rows take at most "
+            "four times as much",
             minimum=1024,
+        ),
+        Property(
+            "write.bloom_filters",
+            "key",
+            "columns of texts, bytes or integers of which files say, by a Bloom filter, what values they "
+            "lack: names with commas between; key: those of the primary key; none",
         ),
         Property(
             "write.compression", "zstd", "of column chunks", ("zstd", "snappy", "gzip", "none")

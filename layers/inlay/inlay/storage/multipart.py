@@ -1,8 +1,8 @@
 """One new object, sent in parts: the only writer of multipart uploads.
 
-Promise: after `finish` the object is whole at its key, which nobody wrote before; after `abort` nothing of
-it is visible, and no part arrives any more. The upload begins with its first part. Parts are sent by
-`executor`, so this is not for use from within a task of it: parts wait for free threads there.
+Promise: after `finish` the object is whole at its key, which was never written before; after `abort`
+nothing of it is visible, and no part arrives any more. The upload begins with its first part. `executor`
+sends the parts, so this is not for use inside one of its tasks: parts wait for free threads there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, wait
-from typing import Final, Protocol
+from typing import Final
 
 from inlay.errors import InlayError, ObjectGone, SourceChanged, UnsupportedFile
 from inlay.storage.base import (
@@ -25,24 +25,14 @@ from inlay.storage.base import (
 from inlay.storage.write_once import Stored, complete_once
 
 
-class Count(Protocol):
-    """Called before each request, with the bytes that it sends or has copied."""
-
-    def __call__(self, *, uploaded: int = 0, copied: int = 0) -> None: ...
-
-
-def uncounted(*, uploaded: int = 0, copied: int = 0) -> None:
-    """Nobody wants to know."""
-
-
 def plain() -> tuple[Mapping[str, str], Mapping[str, str]]:
     """An object without metadata and headers."""
     return {}, {}
 
 
 class Multipart:
-    """`describe` is asked for metadata and headers when the upload begins. With `in_flight`, a part waits
-    until fewer than that many are on their way."""
+    """`describe` is called for metadata and headers when the upload begins. With `in_flight`, a part waits
+    until fewer than that many are in flight."""
 
     def __init__(
         self,
@@ -53,7 +43,6 @@ class Multipart:
         describe: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] = plain,
         in_flight: int | None = None,
         limit: int = MAX_PARTS,
-        count: Count = uncounted,
     ) -> None:
         self._store: Final = store
         self._key: Final = key
@@ -61,7 +50,6 @@ class Multipart:
         self._describe: Final = describe
         self._in_flight: Final = in_flight
         self._limit: Final = limit
-        self._count: Final = count
         self._upload_id: str | None = None
         self._parts: list[Part] = []
         self._flying: deque[Future[Part]] = deque()
@@ -72,16 +60,14 @@ class Multipart:
 
     @property
     def flying(self) -> int:
-        """Parts that are on their way, with their bytes."""
+        """Parts that are in flight, with their bytes."""
         return len(self._flying)
 
     def send(self, body: Callable[[], bytes | memoryview]) -> None:
         """The next part; `body` is called where it is sent. All but the last have 5 MiB and more."""
 
         def send(upload_id: str, number: int) -> Part:
-            found = body()
-            self._count(uploaded=len(found))
-            return self._store.upload_part(self._key, upload_id, number, found)
+            return self._store.upload_part(self._key, upload_id, number, body())
 
         self._submit(send)
 
@@ -90,7 +76,6 @@ class Multipart:
         `finish`, or by a later part."""
 
         def copy(upload_id: str, number: int) -> Part:
-            self._count(copied=byte_range.length)
             answer = self._store.upload_part_copy(
                 self._key,
                 upload_id,
@@ -111,7 +96,6 @@ class Multipart:
     def _submit(self, part: Callable[[str, int], Part]) -> None:
         if self._upload_id is None:
             metadata, headers = self._describe()
-            self._count()
             self._upload_id = self._store.create_multipart(
                 self._key, metadata=metadata, headers=headers
             )
@@ -127,30 +111,28 @@ class Multipart:
         self._flying.append(self._executor.submit(part, self._upload_id, number))
 
     def settle(self) -> None:
-        """Wait until all parts so far have arrived: their bytes are not held any more."""
+        """Waits until all parts so far have arrived: their bytes are no longer held."""
         wait(self._flying)
         while self._flying:
             self._parts.append(self._flying.popleft().result())
 
     def finish(self, size: int) -> Stored:
-        """Make the object of `size` bytes appear. Raises as `complete_once`, and what a part raised."""
+        """Makes the object of `size` bytes appear. Raises as `complete_once`, and what a part raised."""
         self.settle()
         assert self._upload_id is not None, "an upload has at least one part"
-        self._count()
         return complete_once(
             self._store,
             self._key,
             self._upload_id,
             self._parts,
             size=size,
-            before_retry=lambda tried: self._count(),
         )
 
     def abort(self) -> None:
-        """Drop what was sent. Raises nothing of the store's: what is left over is garbage collection's."""
+        """Drops what was sent. Raises no error of the store: garbage collection deletes what is left."""
         for future in self._flying:
             future.cancel()
-        # A part that arrives after the abort would stay, unseen and paid for.
+        # A part that arrives after the abort would stay, invisible and billed.
         wait(self._flying)
         self._flying.clear()
         if self._upload_id is not None:

@@ -63,6 +63,17 @@ class Auditor:
         self.landed_us: dict[str, int] = {}  # by event
         self.seen_us: dict[int, int] = {}  # when a version came
         self.refs = RefModel(model)
+        # Where an operator moves the pointer: every commit's state, and in which commit each request was
+        # acknowledged.
+        self.operated = False
+        self.states: dict[str, Auditor] = {}
+        self.told: dict[str, str] = {}
+        self.who: Callable[[], str] = lambda: (
+            ""
+        )  # sends a request; "": somebody who has given it up
+        self._deeds = 0
+        self._is_behind = False  # the pointer, and archives of what followed are there
+        self._archived: dict[str, tuple[int, str]] = {}  # by whom: after which deed, and what
         self._reached: dict[int, frozenset[str]] = {}
         self._reached_by_refs: dict[int, frozenset[str]] = {}
         self._busy = False
@@ -78,6 +89,100 @@ class Auditor:
         self._reached_by_refs = dict(other._reached_by_refs)
         self._reached, self._rows = dict(other._reached), dict(other._rows)
 
+    # -- a pointer that is moved by hand --------------------------------------------------------
+
+    def expect_operators(self, who: Callable[[], str]) -> None:
+        """From here on the pointer may be moved by hand. `who` sends the request that is applied."""
+        self.operated, self.who = True, who
+        self._remember(self.snapshots[self.newest])
+
+    def acknowledge(self, request: str, version: int, commit_id: str | None) -> None:
+        """A caller was told that its request is part of this version, by this commit."""
+        if self.operated:
+            there = self.snapshots.get(version)
+            if (
+                commit_id is None
+                and there is not None
+                and self.model.applied.get(request) == version
+            ):
+                commit_id = there.commit.id  # by the ledger
+            if commit_id is not None:
+                self.told.setdefault(request, commit_id)
+            if there is None or there.commit.id != commit_id:
+                return  # the pointer was moved before the caller came to hear of it
+        self.model.acknowledge(request, version)
+
+    def rewind(self, commit_id: str) -> None:
+        """The pointer is again, or a repair goes on from, what this commit had made of the table."""
+        landed_us, rows, then = self.landed_us, self._rows, self.states[commit_id]
+        self.go_on_from(then)
+        self.landed_us, self._rows = landed_us, rows
+        # Numbers that a repair has passed over stand for what was before them.
+        versions = {s.commit.id: s.version for s in self.snapshots.values()}
+        told = {request: versions[c] for request, c in self.told.items() if c in versions}
+        self.model.go_on_from(then.model, told)
+
+    def moved(self, commit_id: str | None) -> None:
+        """An operator has put the pointer of this commit back, or has deleted it."""
+        self._deeds += 1
+        if commit_id is not None:
+            self.rewind(commit_id)
+            after = self.ctx.key(keys.archive_key(self.newest + 1))
+            self._is_behind = isinstance(self.ctx.store.get(after), Got)
+
+    def _check_not_behind(self, snapshot: Snapshot) -> None:
+        """Who has archived its base after the last deed could see that the pointer went back."""
+        base = keys.archive_key(snapshot.version - 1)
+        if self._is_behind and self._archived.get(self.who()) == (self._deeds, self.ctx.key(base)):
+            raise Violation(f"version {snapshot.version} was committed on a pointer that went back")
+
+    def _is_new(self, snapshot: Snapshot, raw: bytes) -> bool:
+        """Whether the pointer is a commit of its own; what it was made on is then what is known here."""
+        if snapshot.commit.id in self.states:
+            self.rewind(snapshot.commit.id)
+            return False
+        if snapshot.commit.operation == "repair":
+            own = self.ctx.store.get(self.ctx.key(keys.archive_key(snapshot.version)))
+            if not isinstance(own, Got) or own.body != raw:
+                raise Violation(
+                    f"the repair {snapshot.version} is not archived before it is written"
+                )
+            self._go_to_base_of(snapshot)
+            self._is_behind = False
+        else:
+            self._check_not_behind(snapshot)
+        return True
+
+    def _go_to_base_of(self, mended: Snapshot) -> None:
+        """Where a repair goes on from: the newest archive, or the pointer past the numbers that are taken.
+        An archive that never was the pointer is that of a repair which ended there."""
+        between: list[tuple[Snapshot, bytes]] = []
+        at = mended
+        while not skips(at):
+            archive = self.ctx.store.get(self.ctx.key(keys.archive_key(at.version - 1)))
+            if not isinstance(archive, Got):
+                raise Violation(f"the repair {at.version} goes on from no archive")
+            at = decode_snapshot(archive.body, key="", apart=schemas_of(self.ctx))
+            if at.commit.id in self.states:
+                self.rewind(at.commit.id)
+                break
+            if at.commit.operation != "repair":
+                raise Violation(f"version {at.version}, which is repaired, never was")
+            between.append((at, archive.body))
+        last = self.newest
+        for version in range(last + 1, mended.version):
+            self.snapshots[version] = self.snapshots[last]
+            self.bytes_of[version] = self.bytes_of[last]
+            self.model.rows_at[version] = self.model.rows_at[last]
+        for each, raw in between:
+            self.snapshots[each.version], self.bytes_of[each.version] = each, raw
+        self.newest = mended.version - 1
+
+    def _remember(self, snapshot: Snapshot) -> None:
+        then = Auditor(self.ctx, self.model.copy(), self.now_us, self.grace_us, self.life_us)
+        then.go_on_from(self)
+        self.states[snapshot.commit.id] = then
+
     # -- hooks --------------------------------------------------------------------------------
 
     def after_write(self, verb: str, key: str) -> None:
@@ -87,6 +192,8 @@ class Auditor:
         try:
             if verb == "put" and key == self.ctx.key(keys.POINTER):
                 self._pointer_written()
+            elif verb == "put" and self.operated and "/manifest/v" in key:
+                self._archived[self.who()] = (self._deeds, key)
             elif verb == "delete":
                 self.check_reachable()
         except InlayError as error:
@@ -100,11 +207,15 @@ class Auditor:
     def _pointer_written(self) -> None:
         got = self.ctx.store.get(self.ctx.key(keys.POINTER))
         if not isinstance(got, Got):
+            if self.operated:
+                return
             raise Violation("the pointer is gone")
         snapshot = decode_snapshot(got.body, key=keys.POINTER, apart=schemas_of(self.ctx))
         version = snapshot.version
         if version == self.newest and got.body == self.bytes_of.get(version):
             return  # the same swap, answered twice
+        if self.operated and not self._is_new(snapshot, got.body):
+            return
         if version != self.newest + 1:
             raise Violation(f"version {version} follows version {self.newest}")
         if version > 1:
@@ -115,6 +226,8 @@ class Auditor:
         self.bytes_of[version] = got.body
         self._note_expiry(snapshot)
         self._check_content(snapshot)
+        if self.operated:
+            self._remember(snapshot)
 
     def _check_succession(self, snapshot: Snapshot) -> None:
         before = self.snapshots[snapshot.version - 1]
@@ -125,7 +238,8 @@ class Auditor:
         if snapshot.commit.id in {s.commit.id for s in self.snapshots.values()}:
             raise Violation(f"commit id of version {snapshot.version} was used before")
         archive = self.ctx.store.get(self.ctx.key(keys.archive_key(before.version)))
-        if not isinstance(archive, Got) or archive.body != self.bytes_of[before.version]:
+        archived = isinstance(archive, Got) and archive.body == self.bytes_of[before.version]
+        if not archived and not (self.operated and skips(snapshot)):
             raise Violation(
                 f"version {before.version} was superseded and is not archived as it was"
             )
@@ -313,6 +427,11 @@ class Auditor:
             for o in self.ctx.store.list(root)
             if keys.classify(o.key[len(root) :]) in kinds and o.key not in needed
         }
+
+
+def skips(snapshot: Snapshot) -> bool:
+    """Whether it is a repair that goes on past the numbers of another history."""
+    return snapshot.commit.operation == "repair" and snapshot.oldest_version == snapshot.version
 
 
 def find_bytes(objects: Iterable[tuple[str, bytes]], token: str) -> list[str]:

@@ -86,6 +86,7 @@ class World:
     counts: dict[str, int] = field(default_factory=dict)
     # What each of them could meet.
     possible: dict[tuple[str, int], tuple[Fate, ...]] = field(default_factory=dict)
+    landing: bool = False  # what is applied was sent by somebody who has given it up
     # Actors whose requests meet no fate.
     spared: set[str] = field(default_factory=set)
 
@@ -137,4 +138,6 @@ class World:
         if self.in_flight:
             sent_us, request = self.in_flight.pop(self.rng.randrange(len(self.in_flight)))
             if self.scheduler.now_us - sent_us <= MAX_FLIGHT_US:
+                self.landing = True
                 request()
+                self.landing = False

@@ -40,7 +40,16 @@ class SnapshotDelete:
 
 # Operations that may not change a single row.
 MAINTENANCE = frozenset(
-    ("create", "rewrite", "compact", "expire", "collect_garbage", "set_properties", "erase")
+    (
+        "create",
+        "rewrite",
+        "compact",
+        "expire",
+        "collect_garbage",
+        "set_properties",
+        "erase",
+        "repair",
+    )
 ) | frozenset(("alter", "tag", "branch", "drop_ref", "set_hold"))
 
 
@@ -70,6 +79,11 @@ class Model:
             dict(self.acknowledged),
             dict(self.erasing),
         )
+
+    def go_on_from(self, other: Model, acknowledged: dict[str, int]) -> None:
+        """The table is as another model has it; what was asked of it stays."""
+        self.unnamed, self.rows_at = dict(other.unnamed), dict(other.rows_at)
+        self.applied, self.acknowledged = dict(other.applied), acknowledged
 
     def intend(self, request: str, intent: Intent | SnapshotDelete) -> None:
         self.intents.setdefault(request, intent)

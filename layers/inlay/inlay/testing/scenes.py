@@ -47,6 +47,7 @@ from inlay.testing.fates import DAY_SECONDS, Odds
 from inlay.testing.groups import group_appender, group_cast
 from inlay.testing.historians import alterer, partitioner, restorer, tagger, work_on_branch
 from inlay.testing.model import Row
+from inlay.testing.operators import operators_cast
 from inlay.testing.stage import LIFE_SECONDS, Simulation
 
 Cast = Callable[[Simulation], None]
@@ -77,6 +78,7 @@ HASTY_REWRITER = tidier(rewrite, times=8, pause=1)
 HASTY_COMPACTOR = tidier(compact, times=8, pause=1)
 
 CROWD = Scene(full_cast)
+OPERATED = Scene(operators_cast, Odds(slow=0.1, lost=0.05))
 
 # Nothing but the look after the swap keeps their rows from coming twice, or from being lost.
 UNNAMED = Scene(of({"unnamed": 5}), Odds(lost=0.2, twice=0.1, slow=0.25))

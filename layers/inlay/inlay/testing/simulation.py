@@ -29,6 +29,7 @@ from inlay.testing.cast import full_cast
 from inlay.testing.fates import Odds
 from inlay.testing.historians import historians_cast
 from inlay.testing.model import Violation
+from inlay.testing.operators import operators_cast
 from inlay.testing.remembered import remembered
 from inlay.testing.scheduler import Stuck
 from inlay.testing.stage import Simulation
@@ -87,7 +88,10 @@ def run_schedule(
 
 
 def _cast_of(seed: int) -> Callable[[Simulation], None]:
-    """The crowd of every fourth seed works on tags, branches, versions and columns as well."""
+    """The crowd of every fourth seed works on tags, branches, versions and columns as well; in that of
+    every eighth an operator moves the pointer by hand."""
+    if seed % 8 == 4:
+        return operators_cast
     return historians_cast if seed % 4 == 2 else full_cast
 
 

@@ -14,7 +14,14 @@ from dataclasses import InitVar, dataclass, field
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from inlay.errors import InlayError, Kind, OutcomeUnknown
+from inlay.errors import (
+    ForeignArchives,
+    InlayError,
+    Kind,
+    OutcomeUnknown,
+    TableNotFound,
+    TableReplaced,
+)
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.commit.driver import Committed, Skipped
 from inlay.ops.context import Context, InlineExecutor
@@ -41,6 +48,8 @@ ERASURE_ROUNDS = 12
 SCHEMA = pa.schema([("id", pa.int64()), ("owner", pa.string()), ("balance", pa.int64())])
 ROOT = "tables/bank"
 BUCKET = "sim"
+# What everybody meets while an operator has the pointer in hand.
+BY_HAND = (ForeignArchives, TableNotFound, TableReplaced)
 # An actor's own tries of one request, each after whatever error allowed it.
 TRIES = 25
 
@@ -63,6 +72,7 @@ class Simulation:
     serializable: bool = field(init=False)
     erased: list[str] = field(default_factory=list)  # tokens that must be nowhere at the end
     landed: dict[str, Source] = field(default_factory=dict)  # whose events were sent
+    before_settling: Callable[[], None] = lambda: None
     next_id: int = 0
     # To go on from another simulation, under another scheduler (`testing.interleavings`).
     start_from: InitVar[Simulation | None] = None
@@ -165,7 +175,9 @@ class Simulation:
                 if request is None:
                     return
             except InlayError as error:
-                if error.kind in (Kind.RETRY, Kind.REBASE):
+                if self.auditor.operated and isinstance(error, BY_HAND):
+                    ctx.clock.sleep(self.rng.uniform(0.5, 5))
+                elif error.kind in (Kind.RETRY, Kind.REBASE):
                     ctx.clock.sleep(self.rng.uniform(0.1, 2))
                 elif error.kind is Kind.INPUT:
                     return
@@ -178,9 +190,10 @@ class Simulation:
 
     def _acknowledge(self, request: str, outcome: object) -> None:
         if isinstance(outcome, Committed):
-            self.model.acknowledge(request, outcome.loaded.snapshot.version)
+            made = outcome.loaded.snapshot
+            self.auditor.acknowledge(request, made.version, made.commit.id)
         elif isinstance(outcome, Skipped) and outcome.version is not None:
-            self.model.acknowledge(request, outcome.version)
+            self.auditor.acknowledge(request, outcome.version, None)
 
     def _pass_time(self) -> None:
         draw = self.rng.random()
@@ -196,6 +209,7 @@ class Simulation:
         self.world.odds = CALM
         while self.world.in_flight:
             self.world.land_one()
+        self.before_settling()
         self.model.check_acknowledged()
         self._check_soundness()
         ctx = self.actor_context("janitor")

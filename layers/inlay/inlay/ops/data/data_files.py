@@ -1,7 +1,7 @@
-"""Write: rows into data files the way the table's properties say.
+"""Data files: rows written in the layout that the table's properties define.
 
-Promise: every operation that makes data files makes them here, so that an appended, an updated and a
-compacted file differ in their rows only.
+Promise: every operation writes data files through this module, so appended, updated and compacted files
+differ only in their rows.
 """
 
 from __future__ import annotations
@@ -31,14 +31,24 @@ def layout_of(snapshot: Snapshot) -> Layout:
     return Layout(
         target_file_bytes=target,
         row_group_rows=properties.number("write.row_group_rows"),
-        # A file ends with a row group, so none may be far larger than a file. Rows encode to about a
-        # third of what they take in memory.
-        row_group_bytes=min(properties.number("write.row_group_bytes"), 3 * target),
+        # A file ends with a row group, so none may be larger than a file.
+        row_group_bytes=min(properties.number("write.row_group_bytes"), target),
         compression=properties.text("write.compression"),
         sort_by=snapshot.sort_by,
         stats_columns=snapshot.stats_columns,
+        bloom_columns=_bloom_columns(snapshot, properties),
         spec=current_spec(snapshot),
     )
+
+
+def _bloom_columns(snapshot: Snapshot, properties: Properties) -> tuple[int, ...]:
+    """The columns of `write.bloom_filters`. Of a key the column that files are sorted by first needs none:
+    bounds find its values."""
+    wanted = properties.text("write.bloom_filters")
+    if wanted == "key":
+        return tuple(i for i in snapshot.primary_key if i not in snapshot.sort_by[:1])
+    names = {name.strip() for name in wanted.split(",")}
+    return tuple(field.id for field in snapshot.schema.fields if field.name in names)
 
 
 def target_of(ctx: Context, time_us: int) -> Target:
@@ -54,23 +64,23 @@ def write_batches(
 
 
 def write_data(ctx: Context, snapshot: Snapshot, data: Any, *, time_us: int) -> Iterator[DataFile]:
-    """Data files of whatever speaks Arrow. Raises `SchemaMismatch` before the first is written when
-    the data's schema does not fit."""
+    """Data files of any Arrow data. Raises `SchemaMismatch` before the first is written when the data's
+    schema does not fit."""
     reader = reader_of(data)
     rows = Declared.of(snapshot).checked(fitted(reader, snapshot.schema))
     return write_batches(ctx, snapshot, rows, time_us=time_us)
 
 
 def fitted(reader: pa.RecordBatchReader, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """The reader's batches as rows of `schema`, matched by name; values that would be changed by the
-    column's type are refused."""
+    """The reader's batches as rows of `schema`, matched by name; values that the column's type would change
+    are refused."""
     recorded = recorded_as(reader.schema, schema)
     return (conform(batch, recorded, schema, by_value=True) for batch in reader)
 
 
 def recorded_as(arrow: pa.Schema, schema: Schema) -> Schema:
-    """The schema under which data given by name is read: the table's own. Raises `SchemaMismatch` for
-    columns and nested fields the table does not have, which would be dropped without a word."""
+    """The schema for data given by name: the table's own. Raises `SchemaMismatch` for columns and nested
+    fields that the table does not have, which would otherwise be dropped silently."""
     check_names(arrow, schema)
     return schema
 

@@ -1,9 +1,9 @@
-"""Sweep: the deleting half of erasures, and their end (docs/ERASURE.md).
+"""Finishing erasures: deletion, and the receipt (docs/ERASURE.md).
 
 Promise: each step can be repeated after a crash at any request. Phases change by commits that name the
-phase they leave; what is deleted was unreachable before; the receipt is written once and last, when a
-look after the deletions found nothing. Erasures in one phase take its step together: one listing, one look
-at the files, one commit, however many they are.
+phase they leave; what is deleted was unreachable before; the receipt is written once and last, when a check
+after the deletions found nothing. Erasures in one phase take a step together: one listing, one pass over
+the files, one commit, however many they are.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ from inlay.storage.base import DeleteFailure, Got, ObjectVersion, Upload
 
 # Steps of one run: three phases for as many erasures as a pointer can hold, and lost races.
 MAX_STEPS = 400
-# With a life below this the waits are waited out, a second for the store's clock and the clock margin.
+# With a life below this the run waits itself, a second for the store's clock and the clock margin.
 SHORT_WAIT_SECONDS = 2.0
-# How long deletes that come after phase `rewrite` are waited for, in lives and at least in seconds: a table
-# in which there is always a delete that is not carried out yet must end its erasures all the same.
+# How long deletes committed after phase `rewrite` are waited for, in lives and at least in seconds: a table
+# with a constant stream of pending deletes must end its erasures, too.
 PATIENCE_LIVES = 4
 PATIENCE_SECONDS = 3_600
-# Names of files that an erasure waits for; their number is no news.
+# Names of files that an erasure waits for; all are counted.
 MAX_WAITING = 100
 
 Waits = dict[str, list[Waiting]]
@@ -85,7 +85,7 @@ Waits = dict[str, list[Waiting]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepResult:
-    """`receipts` are keys of erasures that ended; `waiting` says what keeps the others open."""
+    """`receipts` are keys of erasures that ended; `waiting` is what keeps the others open."""
 
     deleted: int = 0
     receipts: tuple[str, ...] = ()
@@ -95,7 +95,8 @@ class SweepResult:
 
 @dataclass(slots=True)
 class _Sweeper:
-    """One run over all open erasures. `look` is the last that was begun, for the erasures `looked_for`."""
+    """One run over all open erasures. `look` is the last check that was begun, for the erasures
+    `looked_for`."""
 
     ctx: Context
     life_us: int
@@ -108,13 +109,13 @@ class _Sweeper:
     receipts: list[str] = field(default_factory=list)
     look: LastLook | None = None
     looked_for: tuple[str, ...] = ()
-    left_us: int = 0  # what is left of the time that it waits for, at most
+    left_us: int = 0  # the longest remaining time that it waits for
 
     # -- one step -----------------------------------------------------------------------------
 
     def step(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
-        """Take erasures of one phase a step further: what those wait for that did not move. None of them
-        is in it when there is more to do at once."""
+        """Takes erasures of one phase a step further; returns what those wait for that did not move,
+        without those for which more can be done at once."""
         match erasures[0].phase:
             case phase if phase == REWRITE:
                 return self._purge(loaded, erasures)
@@ -125,8 +126,8 @@ class _Sweeper:
     # -- to purge -----------------------------------------------------------------------------
 
     def _purge(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
-        """No file and no landing object holds a row any more: forget the predicates, every marker as
-        old, every older version, and every segment that a dead entry's statistics are in."""
+        """No file and no landing object holds a row any more: the predicates are forgotten, with every
+        marker as old, every older version, and every segment with statistics of a dead entry."""
         refs, held = loaded.snapshot.refs, legal_holds(loaded.snapshot)
         contents = [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
         reason = "the rewrite function has to rewrite it"
@@ -177,7 +178,8 @@ class _Sweeper:
             ),
             requires=(AllClean(), OnlyRefs(refs), OnlyFiles(frozenset(searched.files))),
         )
-        # A conflict is no failure: a file or a hold came, or another process was faster. Look again.
+        # A conflict is not a failure: a file or a hold was added, or another process was faster. Read
+        # again.
         commit(self.ctx, change, base=loaded)
         return waits
 
@@ -187,7 +189,7 @@ class _Sweeper:
         contents: Sequence[tuple[str | None, LoadedTable]],
         ready: Sequence[Erasure],
     ) -> LastLook:
-        """Every file that is left is searched for what the erasures name."""
+        """Searches every remaining file for what the erasures name."""
         names = tuple(e.id for e in ready)
         if self.look is None or self.looked_for != names:
             self.look, self.looked_for = begin_look(ready), names
@@ -201,8 +203,8 @@ class _Sweeper:
         ready: Sequence[Erasure],
         look: LastLook,
     ) -> bool:
-        """Mark files that still name what was erased, beside rows that are all older: whoever rewrites
-        writes them anew. No row of theirs is hit by the mark."""
+        """Marks files that still name erased values, beside rows that are all older: the next rewrite then
+        writes them again. The marker hits none of their rows."""
         doomed = {f.key for f in look.to_write_anew()}
         marked = False
         for name, each in contents if doomed else ():
@@ -220,7 +222,7 @@ class _Sweeper:
         return marked
 
     def _purge_ref(self, name: str, loaded: LoadedTable, erasures: Iterable[Erasure]) -> None:
-        """What a branch or tag holds in a head of its own, which tells nothing of the erasures."""
+        """The content of a branch or tag, stored in a head of its own that says nothing of the erasures."""
         old = tuple(m.id for m in loaded.state.markers() if any(concerns(m, e) for e in erasures))
         change = Change(
             operation="erase",
@@ -232,7 +234,7 @@ class _Sweeper:
         try:
             commit(replace(self.ctx, branch=name), change, base=loaded)
         except RefNotFound:
-            return  # dropped meanwhile: look again
+            return  # dropped meanwhile: read again
 
     # -- to sweep -----------------------------------------------------------------------------
 
@@ -243,18 +245,18 @@ class _Sweeper:
         waits: Waits = {}
         since: dict[str, int] = {}
         for erasure in erasures:
-            # The expiry of this erasure, not a later one: each later one would begin the wait anew.
+            # The expiry of this erasure, not a later one, with which the wait would start over.
             through = erasure.phase_version - 1
             expired = [e for e in loaded.snapshot.expired if e.through >= through]
             since[erasure.id] = min((e.time_us or 0 for e in expired), default=0)
-            reason = "readers of old versions may still be at work"
+            reason = "readers of old versions may still be running"
             wait = self._wait(loaded, since[erasure.id], reason)
             if wait is not None:
                 waits[erasure.id] = [wait]
         due = [e for e in erasures if e.id not in waits]
         if not due:
             if loaded.has_open_times:
-                # The wait begins when a commit writes down that the expiry was seen.
+                # The wait begins when a commit records that the expiry was seen.
                 self._move_boundary(loaded)
             return waits
         contents = self._contents(loaded)
@@ -264,9 +266,9 @@ class _Sweeper:
         due = [e for e in due if e.id not in waits]
         if not due:
             return waits
-        # What came since the purge may name the person: its versions go, and what they say of it.
+        # Deletes committed since the purge may name the person: their versions are expired, too.
         names_more = bool(self._deletes_since(loaded, min(e.phase_version for e in due)))
-        # If not all of it was carried out, it is not waited for any more.
+        # What was not applied is no longer waited for.
         if names_more and not late and self._purge_refs(loaded, contents, due):
             return {}
         self._delete_all(self._move_boundary(loaded), due)
@@ -275,7 +277,7 @@ class _Sweeper:
         swept = tuple(
             replace(e, phase=SWEEP, swept_us=0, deleted=e.deleted + self.deleted) for e in due
         )
-        # What came late and was not carried out is not waited for any more.
+        # Late deletes that were not applied are no longer waited for.
         requires = () if late else (AllClean(),)
         self._step(loaded, due, MoveErasures(swept, leaves=PURGE), requires, forgets=names_more)
         return waits
@@ -328,8 +330,8 @@ class _Sweeper:
         commit(self.ctx, Change(operation="erase", updates=tuple(updates), requires=requires))
 
     def _deletes_since(self, loaded: LoadedTable, since_version: int) -> list[tuple[int, str]]:
-        """(version, operation) of deletes that came with `since_version` or later, and of those that were
-        not carried out by then. One GET for each version since."""
+        """(version, operation) of deletes committed in `since_version` or later, and of those not applied
+        by then. One GET for each version since."""
         current = loaded.snapshot
         found: list[tuple[int, str]] = []
         versions = range(max(since_version, current.oldest_version), current.version)
@@ -342,11 +344,11 @@ class _Sweeper:
     # -- to the end ---------------------------------------------------------------------------
 
     def _last_sweep(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
-        reason = "a writer from before the opening may still be at work"
+        reason = "a writer from before the opening may still be running"
         waits: Waits = {}
         for erasure in erasures:
             # What such a writer uploaded may look younger than it is, by the margin; what looks younger
-            # than that is from after its life.
+            # than that was uploaded after the writer's life.
             wait = self._wait(loaded, (erasure.swept_us or 0) + self.margin_us, reason)
             if wait is not None:
                 waits[erasure.id] = [wait]
@@ -375,7 +377,7 @@ class _Sweeper:
         stale = publication_waits(self.ctx, loaded.snapshot.oldest_version)
         if stale is not None:
             return waits | {e.id: [stale] for e in due}
-        # Look again, rather than trust what was just done.
+        # List again, rather than trust the deletions.
         versions, doomed, uploads = self._doomed(loaded)
         left = [*(v.key for v in doomed), *(u.key for u in uploads)]
         if left:
@@ -422,7 +424,7 @@ class _Sweeper:
         return [Waiting("object", f.key, f.reason) for f in self.failures]
 
     def _wait(self, loaded: LoadedTable, since_us: int, reason: str) -> Waiting | None:
-        """Whether `life` has passed since a time: strictly, because times are cut to seconds."""
+        """Whether `life` has passed since a time: strictly, because times are truncated to seconds."""
         left_us = since_us + self.life_us - loaded.date_us
         if left_us < 0:
             return None
@@ -432,7 +434,7 @@ class _Sweeper:
     # -- deleting -----------------------------------------------------------------------------
 
     def _move_boundary(self, loaded: LoadedTable) -> LoadedTable:
-        """No commit may add what was uploaded before now."""
+        """No commit may add anything uploaded before now."""
         change = Change(operation="erase", updates=(MoveBoundary(loaded.date_us),))
         return expect_committed(self.ctx, commit(self.ctx, change, base=loaded)).loaded
 
@@ -440,7 +442,7 @@ class _Sweeper:
         _, versions, uploads = self._doomed(loaded)
         if not versions and not uploads:
             return
-        # First what will have gone: a crash in between must not leave it untold.
+        # First record what will be deleted: a crash in between must not leave it unrecorded.
         names = [e.id for e in due]
         write_gone(self.ctx, loaded.snapshot.version, names, versions, len(uploads))
         named = [(v.key, v.version_id) for v in versions]
@@ -453,9 +455,8 @@ class _Sweeper:
     def _doomed(
         self, loaded: LoadedTable
     ) -> tuple[list[ObjectVersion], list[ObjectVersion], list[Upload]]:
-        """All that is there; and of it everything that may hold an erased byte and that nothing needs:
-        unreachable objects, whatever they hold, what took their place in a bucket with versioning, and
-        unfinished uploads."""
+        """Everything that exists; and of it everything that may hold an erased byte and that nothing needs:
+        unreachable objects, whatever they hold, noncurrent object versions, and unfinished uploads."""
         ctx = self.ctx
         before_us = cutoff_with_margin(loaded.snapshot.boundary.time_us or 0, self.margin_us)
         prefix = ctx.key("")
@@ -488,8 +489,8 @@ class _Sweeper:
         try:
             self.ctx.write_once(key, body)
         except KeyTaken:
-            # An earlier run, or one beside this, wrote it and has not closed the erasure yet: what it
-            # says about the table at that moment, and its counts, are its own.
+            # Another run wrote it and has not closed the erasure yet: what it says about the table at that
+            # moment, and its counts, are its own.
             there = self.ctx.store.get(self.ctx.key(key))
             if not isinstance(there, Got) or not _of_one_erasure(there.body, body, key):
                 raise
@@ -518,8 +519,8 @@ def _plain_markers(loaded: LoadedTable, erasures: Sequence[Erasure]) -> tuple[st
 
 
 def _names_rows(snapshot: Snapshot, *, first: bool) -> bool:
-    """Whether a version, or the commit that made it, may say of a row what a delete asked for. Of the
-    `first` only what it has: its commit was the step itself."""
+    """Whether a version, or the commit that made it, may contain values that a delete named. Of the `first`
+    only its content counts: its commit was the step itself."""
     markers = snapshot.markers
     holds_some = any(m.erasure is None for m in markers.inline) or any(
         s.live for s in markers.segments
@@ -555,9 +556,9 @@ def finish_erasures(
     landing: str | None = None,
     retention_days: Mapping[str, float] | None = None,
 ) -> SweepResult:
-    """Take every open erasure as far as it goes without rewriting files. `retention_days`: how long what no
-    table can delete lasts, by the names of `receipt.OUT_OF_REACH`; `margin_us`: how far an object's
-    LastModified may be behind the `Date` of answers."""
+    """Takes every open erasure as far as possible without rewriting files. `retention_days`: how long
+    places outside the table keep data, by the names of `receipt.OUT_OF_REACH`; `margin_us`: how far an
+    object's LastModified may be behind the `Date` of answers."""
     waiting: Waits = {}
     contents: Contents | None = None
     days = check_retention(retention_days or {})

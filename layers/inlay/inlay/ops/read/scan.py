@@ -1,9 +1,9 @@
 """Scan: the rows of one snapshot, as Arrow.
 
 Promise: a scan is of the snapshot it was made from, however often it is read and whatever is committed
-meanwhile; rows come in the order of files and, in them, of rows. Nothing is fetched before rows are
-asked for, and no more is read ahead than `read_ahead_bytes` (or one row group). Whatever takes an Arrow
-stream takes a scan: DuckDB, Polars, pandas, `pa.table`.
+meanwhile; rows come in the order of files and, within them, of rows. Nothing is read before rows are
+requested, and at most `read_ahead_bytes` (or one row group) is read ahead. Anything that accepts an Arrow
+stream accepts a scan: DuckDB, Polars, pandas, `pa.table`.
 """
 
 from __future__ import annotations
@@ -36,22 +36,24 @@ from inlay.parquet.read.reader import (
     READ_AHEAD_BYTES,
     Ahead,
     Wanted,
+    count_rows,
     read_tasks,
 )
+from inlay.parquet.read.selection import subschema
 from inlay.parse import format_predicate, parse_condition
 from inlay.plan.change import NeedSegments
-from inlay.plan.metadata.state import State, live_files
+from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.scan import FileTask, ScanPlan, plan_scan, segment_may_match
+from inlay.plan.scan.scan import FileTask, ScanPlan, leaf_candidates, plan_scan, segment_may_match
 
 _HIDDEN = (POSITION_COLUMN, FILE_COLUMN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """What a scan will read: of `files` live ones, `pruned` cannot match and `deleted` are deleted
-    whole; from the others (`files_read`) at most `rows` rows and `bytes` bytes are read, under
-    `markers` deletes."""
+    """What a scan will read: of `files` live ones, `pruned` cannot match and `deleted` are deleted as a
+    whole; from the others (`files_read`) at most `rows` rows and `bytes` bytes are read, under `markers`
+    deletes."""
 
     files: int
     pruned: int
@@ -81,11 +83,11 @@ class Explained:
 
 
 class Scan(ArrowStream):
-    """Rows of one snapshot, to be read once or many times.
+    """Rows of one snapshot; can be read any number of times.
 
-    `state` is the snapshot; segments of it that are not loaded are, as far as they can match.
-    `columns` are names (None: all of the table's), or paths of structs' fields (`address.zip`, which is
-    then the column's name), with `_file` and `_pos` for where a row is stored.
+    `state` is the snapshot; segments that are not loaded are loaded as far as they can match.
+    `columns` are names (None: all of the table's), or paths of fields of structs (`address.zip`, which
+    is then the column's name), with `_file` and `_pos` for the place of a row.
     `where` is SQL text, a bound predicate or a pyarrow expression. Raises InvalidRequest for a column
     the table does not have and InvalidPredicate for a filter that does not fit.
     """
@@ -109,14 +111,14 @@ class Scan(ArrowStream):
         self._ctx = ctx
         self._state = state
         self._schema = state.snapshot.schema
-        self._declared = Declared.of(state.snapshot)
         self._evidence = Evidence.of_snapshot(state.snapshot)
         self._columns = checked_columns(columns, self._schema, hidden=_HIDDEN, paths=True)
         self._limit = limit
         self._read_ahead_bytes = read_ahead_bytes
-        self._eager = eager  # False: who reads may stop early, so reading ahead starts small
+        self._eager = eager  # False: the reader may stop early, so reading ahead starts small
         self._where = row_filter(where, self._schema, ctx.clock.now_us)
         self._predicate, self._filter = self._where.predicate, self._where.filter
+        self._declared = Declared.of(state.snapshot, subschema(self._schema, self._wanted.columns))
         self._plan: ScanPlan | None = None
         self._pinned = pinned
 
@@ -135,9 +137,9 @@ class Scan(ArrowStream):
 
     @property
     def plan(self) -> ScanPlan:
-        """Which files are read, under which deletes. Loads the segments that are needed for it, once."""
-        # Not a cached_property: Python 3.11's holds one lock for all instances while it computes, and
-        # this one makes requests.
+        """Which files are read, under which deletes. Loads the segments needed for it, once."""
+        # Not a cached_property: Python 3.11's holds one lock for all instances while it computes, and this
+        # one makes requests.
         if self._plan is None:
             self._plan = self._make_plan()
         return self._plan
@@ -159,7 +161,7 @@ class Scan(ArrowStream):
         return replace(found, tasks=tasks, pruned=found.pruned + may.count(False))
 
     def _entries(self) -> tuple[list[DataFile], int, list[Marker]]:
-        """The live files of all segments that can match, how many the others have, the deletes."""
+        """The live files of all segments that can match, the number of the others, the deletes."""
         state = self._state
         while True:  # twice at most: nodes, then leaves
             need = NeedSegments(state.missing_files(self._may_match), state.missing_markers())
@@ -168,8 +170,13 @@ class Scan(ArrowStream):
             state = load_segments(self._ctx, state, need)
         opened = state.open_files(self._may_match)
         loaded = state.contents.files
-        files = [f for leaf in opened.leaves for _, f in live_files(leaf, loaded[leaf.id])]
-        return [*files, *state.snapshot.files.inline], opened.left_out, list(state.markers())
+        files: list[DataFile] = []
+        left_out = opened.left_out
+        for leaf in opened.leaves:
+            found, others = leaf_candidates(leaf, loaded[leaf.id], self._predicate)
+            files += found
+            left_out += others
+        return [*files, *state.snapshot.files.inline], left_out, list(state.markers())
 
     def _may_match(self, segments: Sequence[Segment]) -> Sequence[bool]:
         if isinstance(self._filter, ExpressionFilter):
@@ -275,14 +282,15 @@ class Scan(ArrowStream):
     def _read(self, wanted: Wanted) -> Any:
         ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel)
         if self._limit is not None:
-            # Who wants few rows shall not pay for many: start with one row group, double from there.
+            # A reader of few rows must not pay for many: start with one row group, and double.
             ahead = replace(ahead, first=1, unit_bytes=0)
+            wanted = replace(wanted, limit=self._limit)
         elif not self._eager:
             ahead = replace(ahead, first=1)
         return read_tasks(self._ctx.objects, self._tasks(), wanted, self._ctx.executor, ahead=ahead)
 
     def _tasks(self) -> Sequence[FileTask]:
-        """The plan's tasks, cut where whole files alone give as many rows as are wanted."""
+        """The plan's tasks, cut where whole files alone give the requested number of rows."""
         if self._limit is None or self._filter is not None:
             return self.plan.tasks
         sure = 0
@@ -295,17 +303,16 @@ class Scan(ArrowStream):
     def count(self) -> int:
         """How many rows there are: by metadata where no delete and no filter is in the way, else by
         reading only the columns these look at."""
-        tasks = self.plan.tasks
-        judged: Sequence[FileTask]
-        if self._filter is not None:
-            judged = tasks
-        else:
-            judged = [task for task in tasks if not task.whole]
-        sure = sum(task.file.rows for task in tasks) - sum(task.file.rows for task in judged)
-        wanted = replace(self._wanted, columns=(), position=False, file=False)
+        judged, found = [], 0
+        for task in self.plan.tasks:
+            rows = task.live_rows if self._filter is None else None
+            found += rows or 0
+            if rows is None:
+                judged.append(task)
         ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel)
-        read = read_tasks(self._ctx.objects, judged, wanted, self._ctx.executor, ahead=ahead)
-        found: int = sure + sum(batch.num_rows for batch in read)
+        ctx = self._ctx
+        counts = count_rows(ctx.objects, judged, self._wanted, ctx.executor, ahead=ahead)
+        found += sum(rows for _, rows in counts)
         return found if self._limit is None else min(found, self._limit)
 
     def __repr__(self) -> str:
@@ -334,7 +341,7 @@ def row_filter(
     schema: Schema,
     now: Callable[[], int],
 ) -> Where:
-    """What `where` asks of rows; `now` is the clock of `now()`."""
+    """The filter `where`, checked and bound; `now` is the clock of `now()`."""
     if where is None:
         return Where(TRUE, None, TRUE)
     if isinstance(where, str):
@@ -372,8 +379,8 @@ def checked_columns(
     hidden: Sequence[str] = (),
     paths: bool = False,
 ) -> tuple[str, ...]:
-    """The columns asked for, by name (None: all of the table's); `hidden` ones can be asked for too, and
-    fields of structs where `paths` says so."""
+    """The requested columns by name (None: all of the table's); `hidden` ones can be requested too, and
+    with `paths` fields of structs."""
     if columns is None:
         return schema.names
     if isinstance(columns, str):
@@ -386,8 +393,8 @@ def checked_columns(
         unknown = [name for name in unknown if not _is_field(name, schema)]
     if unknown and _is_field(unknown[0], schema):
         raise InvalidRequest(
-            f"{unknown[0][:100]!r} is a field of a struct: whole columns can be asked for",
-            next_step=f"Ask for {unknown[0].partition('.')[0]!r}, and take the field from it",
+            f"{unknown[0][:100]!r} is a field of a struct: only whole columns can be requested",
+            next_step=f"Request {unknown[0].partition('.')[0]!r}, and take the field from it",
         )
     if unknown:
         raise InvalidRequest(
@@ -396,8 +403,8 @@ def checked_columns(
         )
     if not asked:
         raise InvalidRequest(
-            "no column is asked for", next_step="Name at least one, or use count()"
+            "no column is requested", next_step="Name at least one, or use count()"
         )
     if len(set(asked)) < len(asked):
-        raise InvalidRequest("a column is asked for twice", next_step="Name each column once")
+        raise InvalidRequest("a column is requested twice", next_step="Name each column once")
     return asked

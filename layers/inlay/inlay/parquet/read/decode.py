@@ -1,8 +1,8 @@
-"""Reading the row groups of one unit: first what they are judged by, then the rest of what is left.
+"""Reading the row groups of one unit: first the columns that select rows, then the rest.
 
-Promise: of a row group, the columns that filters and deletes look at are fetched first; the others only
-if a row is left, and of those, where only few rows are, only the pages that hold them. Rows come out
-in file order as columns of the snapshot's schema.
+Promise: of a row group, the columns that filters and deletes need are fetched first, of those only the
+pages that may hold a selected row; the others only if a row is left, and if only few are, only the pages
+that hold them. Rows come out in file order as columns of the snapshot's schema.
 """
 
 from __future__ import annotations
@@ -17,22 +17,45 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from inlay.errors import UnreadableFile, UnsupportedFile
-from inlay.format.schema import Schema
+from inlay.format.schema import Primitive, Schema, Value
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.literals import to_array, to_scalar
+from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.parquet.footer.footer import Footer
 from inlay.parquet.read.data_file import OpenFile, chunk_range, reading
 from inlay.parquet.read.deleted_rows import GroupDeletes
+from inlay.parquet.read.page_pruning import (
+    Block,
+    ColumnPages,
+    Interval,
+    bloom_block,
+    candidates,
+    column_pages,
+    surely_false,
+)
 from inlay.parquet.read.page_sizes import Pages, check_pages_fit
 from inlay.parquet.read.ranges import RangeFile
 from inlay.parquet.read.read_ahead import Steps
 from inlay.parquet.read.row_groups import Group
-from inlay.parquet.read.selection import RowFilter, Wanted, subschema, top_columns
+from inlay.parquet.read.selection import (
+    PredicateFilter,
+    RowFilter,
+    Wanted,
+    subschema,
+    top_columns,
+)
 from inlay.parquet.read.single_pages import SparseColumn, index_range, sparse_column
+from inlay.parquet.read.statistics import Leaf
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import ByteRange
 
 # Rows of a batch: the best in docs/design/measurements.md, "Spark 4.3 Python data source".
 BATCH_ROWS = 131_072
+# Pages of the other columns come with the filters' own up to this size: they spare a round trip.
+ALONG_BYTES = 512 * 1024
+# Below this, the pages that filters look at are fetched without asking a Bloom filter first.
+BLOOM_WORTH_BYTES = 128 * 1024
+_FALSE, _TRUE = to_scalar(False, pa.bool_()), to_scalar(True, pa.bool_())
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +72,22 @@ class Survivors:
 def read_groups(
     file: OpenFile, groups: Sequence[Group], wanted: Wanted
 ) -> Steps[tuple[FileTask, list[pa.RecordBatch]]]:
-    """The wanted rows of neighbouring groups of one file."""
+    """The selected rows of adjacent groups of one file."""
     reader = _GroupReader(file, wanted)
-    reader.held.add((yield reader.held.jobs(reader.first_ranges(groups))))
-    [survivors] = yield [partial(reader.judge, groups)]
-    reader.held.add((yield reader.held.jobs(reader.rest_ranges(survivors))))
-    [batches] = yield [partial(reader.assemble, survivors)]
+    if wanted.limit is not None or any(group.filters for group in groups):
+        [groups] = yield [partial(reader.narrow, groups)]
+        blocks = reader.bloom_ranges(groups)
+        if blocks:
+            reader.held.add((yield reader.held.jobs(blocks)))
+            groups = reader.without_absent(groups)
+    # Each turn costs a switch of threads: small files, which are all there, take one.
+    jobs = reader.held.jobs(reader.first_ranges(groups))
+    if jobs:
+        reader.held.add((yield jobs))
+    [(survivors, batches)] = yield [partial(reader.read, groups)]
+    if batches is None:
+        reader.held.add((yield reader.held.jobs(reader.rest_ranges(survivors))))
+        [batches] = yield [partial(reader.assemble, survivors)]
     return file.task, batches
 
 
@@ -65,12 +98,113 @@ class _GroupReader:
         self.file = file
         self.wanted = wanted
         self.held = RangeFile(file.source, file.task.file.size)
-        if file.body is not None:
-            self.held.add([(0, file.body)])
+        self.held.add([(file.task.file.size - len(file.tail), file.tail)])
         self._parquet: Any = None
-        # (row group, leaf) → where its offset index is; then, of what is left, its wanted pages.
-        self._indexes: dict[tuple[int, int], ByteRange] = {}
+        # Row group → the rows that may be wanted, where these are not all of them.
+        self._among: dict[int, pa.BooleanArray] = {}
+        # (row group, column) → its pages with rows that are looked at.
         self._sparse: dict[tuple[int, int], SparseColumn] = {}
+        self._blocks: dict[tuple[int, int, Value], Block] = {}
+
+    # -- what need not be looked at -----------------------------------------------------------
+
+    def narrow(self, groups: Sequence[Group]) -> list[Group]:
+        """The groups that may have a wanted row by their page indexes, and which rows of them that is."""
+        left = []
+        for group in groups:
+            rows = self._candidates(group)
+            if rows is not None:
+                if not rows:
+                    continue
+                if rows != [(0, group.rows)]:
+                    self._among[group.ordinal] = _mask(rows, group.rows)
+            left.append(group)
+        return left
+
+    def _candidates(self, group: Group) -> list[Interval] | None:
+        """The rows that may be wanted; None for all."""
+        if self.wanted.limit is not None and not group.fields and group.only is None:
+            deleted = group.deletes.positions
+            most = self.wanted.limit + (0 if deleted is None else len(deleted))
+            return [(0, min(most, group.rows))] if most else None
+        filters = [found for found in group.filters if isinstance(found, PredicateFilter)]
+        footer = self._own_footer() if filters and self._reads_pages() else None
+        if footer is None:
+            return None
+        columns = {}
+        for field_id in frozenset[int]().union(*(f.fields for f in filters)):
+            leaf = group.leaves.get(field_id)
+            pages = None if leaf is None else self._column_pages(footer, group.ordinal, leaf)
+            if pages is not None:
+                columns[field_id] = pages
+        return candidates(filters, columns, group.stats, rows=group.rows) if columns else None
+
+    def _reads_pages(self) -> bool:
+        return self.file.body is None
+
+    def _own_footer(self) -> Footer | None:
+        """The footer, if what it says beyond Arrow's can be relied on."""
+        return None if self.file.task.file.is_foreign else self.file.footer
+
+    def _column_pages(self, footer: Footer, group: int, leaf: Leaf) -> ColumnPages | None:
+        places = index_range(footer, group, leaf.ordinal)
+        bounds = footer.row_groups[group].column(leaf.ordinal).column_index
+        if places is None or bounds is None or not self.held.holds(ByteRange(*bounds)):
+            return None
+        if not self.held.holds(places):
+            return None
+        bodies = (self.held.content(place) for place in (ByteRange(*bounds), places))
+        return column_pages(footer, group, leaf, *bodies)
+
+    def bloom_ranges(self, groups: Sequence[Group]) -> list[ByteRange]:
+        """What says of the values that filters ask for whether a group has them, where the columns
+        themselves are more to read."""
+        found: list[ByteRange] = []
+        for group in groups:
+            predicates = [f.predicate for f in group.filters if isinstance(f, PredicateFilter)]
+            footer = self._own_footer() if predicates and self._reads_pages() else None
+            if footer is None or self._first_bytes(group) < BLOOM_WORTH_BYTES:
+                continue
+            asked: list[Block] = []
+
+            def ask(field_id: int, kind: Primitive, value: Value) -> bool:
+                leaf = group.leaves.get(field_id)  # noqa: B023 - called in this turn
+                block = (
+                    None
+                    if leaf is None
+                    else bloom_block(footer, group.ordinal, leaf.ordinal, kind, value)  # noqa: B023
+                )
+                if block is not None:
+                    self._blocks[group.ordinal, field_id, value] = block  # noqa: B023
+                    asked.append(block)  # noqa: B023
+                return block is not None
+
+            # Only if the answers could rule the group out.
+            if any(surely_false(predicate, ask) for predicate in predicates):
+                found += [block.place for block in asked]
+        return found
+
+    def _first_bytes(self, group: Group) -> int:
+        return sum(place.length for place in self.first_ranges([group]))
+
+    def without_absent(self, groups: Sequence[Group]) -> list[Group]:
+        """The groups whose Bloom filters do not say that no row can be selected."""
+
+        def is_left(group: Group) -> bool:
+            def absent(field_id: int, kind: Primitive, value: Value) -> bool:
+                block = self._blocks.get((group.ordinal, field_id, value))
+                held = block is not None and self.held.holds(block.place)
+                return (
+                    held and block is not None and block.is_absent(self.held.content(block.place))
+                )
+
+            return not any(
+                surely_false(f.predicate, absent)
+                for f in group.filters
+                if isinstance(f, PredicateFilter)
+            )
+
+        return [group for group in groups if is_left(group)]
 
     # -- what is fetched ----------------------------------------------------------------------
 
@@ -78,14 +212,21 @@ class _GroupReader:
         """A group that needs no look is fetched at once; of the others the columns they are judged
         by, and with them, in the same round trip, what finds single pages afterwards."""
         found: list[ByteRange] = []
+        along = 0
         for group in groups:
+            among = self._among.get(group.ordinal)
             if not group.fields and group.only is None:
-                found += self._chunk_ranges(group, self.wanted.columns)
+                found += self._ranges(group, self.wanted.columns, among)
                 continue
-            found += self._chunk_ranges(group, self._judged_by(group))
+            found += self._ranges(group, self._judged_by(group), among)
+            rest = self._rest(group)
+            if among is not None:
+                others = self._ranges(group, rest, among)
+                along += sum(place.length for place in others)
+                found += others if along <= ALONG_BYTES else []
             # Deletes alone leave most rows: then every page is needed.
             if group.is_picked and self.file.body is None:
-                found += self._index_ranges(group)
+                found += self._index_ranges(group, rest)
         return found
 
     def rest_ranges(self, survivors: Sequence[Survivors]) -> list[ByteRange]:
@@ -93,12 +234,18 @@ class _GroupReader:
         spares much, else all of them."""
         found: list[ByteRange] = []
         for one in survivors:
-            rest = self._rest(one.group)
-            self._plan_pages(one, rest)
-            sparse, whole = self._split(one.group, rest)
-            found += [place for column in sparse.values() for place in column.ranges]
-            found += self._chunk_ranges(one.group, whole)
+            found += self._ranges(one.group, self._rest(one.group), one.keep)
         return found
+
+    def _ranges(
+        self, group: Group, tops: Iterable[int], keep: pa.BooleanArray | None
+    ) -> list[ByteRange]:
+        """The pages that hold the rows of `keep`, of columns where that spares much, and the others."""
+        tops = tuple(tops)
+        self._plan_pages(group.ordinal, tops, keep)
+        sparse, whole = self._split(group, tops)
+        pages = [place for column in sparse.values() for place in column.ranges]
+        return pages + self._chunk_ranges(group, whole)
 
     def _judged_by(self, group: Group) -> tuple[int, ...]:
         return top_columns(self.wanted.schema, group.fields)
@@ -114,29 +261,27 @@ class _GroupReader:
         size = self.file.task.file.size
         return [r for r in found if r is not None and r.end <= size]
 
-    def _index_ranges(self, group: Group) -> list[ByteRange]:
-        footer = self.file.footer
-        leaves = [] if footer is None else self.file.leaves(self._rest(group))
-        for leaf in leaves:
-            place = index_range(footer, group.ordinal, leaf) if footer is not None else None
-            if place is not None:
-                self._indexes[group.ordinal, leaf] = place
-        return [self._indexes[at] for at in self._indexes if at[0] == group.ordinal]
-
-    def _plan_pages(self, survivors: Survivors, rest: Iterable[int]) -> None:
-        keep, ordinal = survivors.keep, survivors.group.ordinal
-        if keep is None or not self._indexes:
-            return  # before the footer is looked at: Inlay's own decoder takes its time
+    def _index_ranges(self, group: Group, tops: Iterable[int]) -> list[ByteRange]:
         footer = self.file.footer
         if footer is None:
+            return []
+        places = (index_range(footer, group.ordinal, leaf) for leaf in self.file.leaves(tops))
+        return [place for place in places if place is not None]
+
+    def _plan_pages(self, ordinal: int, tops: Iterable[int], keep: pa.BooleanArray | None) -> None:
+        for top in tops:
+            self._sparse.pop((ordinal, top), None)
+        # Before the footer is looked at: Inlay's own decoder takes its time.
+        footer = None if keep is None or self.file.body is not None else self.file.footer
+        if footer is None:
             return
-        for top in rest:
+        for top in tops:
             for leaf in self.file.leaves([top]):
-                place = self._indexes.get((ordinal, leaf))
-                if place is None:
+                place = index_range(footer, ordinal, leaf)
+                if place is None or not self.held.holds(place):
                     continue
                 field = self.file.arrow.field(self.file.columns.tops[top].ordinal)
-                index = bytes(memoryview(self.held.slice(place)))
+                index = self.held.content(place)
                 column = sparse_column(footer, ordinal, leaf, field, index, keep)
                 if column is not None:
                     self._sparse[ordinal, top] = column
@@ -144,7 +289,7 @@ class _GroupReader:
     def _split(
         self, group: Group, tops: Iterable[int]
     ) -> tuple[dict[int, SparseColumn], tuple[int, ...]]:
-        """Columns to be read by pages, and those to be read whole."""
+        """The columns to read by pages, and those to read whole."""
         sparse = {
             top: self._sparse[group.ordinal, top]
             for top in tops
@@ -154,19 +299,31 @@ class _GroupReader:
 
     # -- which rows are left ------------------------------------------------------------------
 
+    def read(self, groups: Sequence[Group]) -> tuple[list[Survivors], list[pa.RecordBatch] | None]:
+        """What is left of each group, and its rows; None where more must be fetched for these."""
+        survivors = self.judge(groups)
+        if self.held.missing(self.rest_ranges(survivors)):
+            return survivors, None
+        return survivors, self.assemble(survivors)
+
     def judge(self, groups: Sequence[Group]) -> list[Survivors]:
         """What is left of each group; groups without a row left are left out."""
         found = (self._judge(group) for group in groups)
         return [survivors for survivors in found if survivors.rows]
 
     def _judge(self, group: Group) -> Survivors:
-        keep = group.deletes.keep_positions(group.rows)
-        spared = None if group.only is None else group.only.keep_positions(group.rows)
+        among = self._among.get(group.ordinal)
+
+        def at(mask: pa.BooleanArray | None) -> pa.BooleanArray | None:
+            return mask if mask is None or among is None else mask.filter(among)
+
+        keep = at(group.deletes.keep_positions(group.rows))
+        spared = None if group.only is None else at(group.only.keep_positions(group.rows))
         table: pa.Table | None = None
         tops = self._judged_by(group)
         if group.fields:
             schema = subschema(self.wanted.schema, tops)
-            batches = self._decode(group, schema)
+            batches = self._batches_at(group, tops, among)
             first, by_value = 0, []
             for batch in batches:
                 live = None if keep is None else keep.slice(first, batch.num_rows)
@@ -178,13 +335,27 @@ class _GroupReader:
             table = pa.Table.from_batches(batches)
         if spared is not None:
             keep = _both(keep, pc.invert(spared))
-        rows = group.rows if keep is None else keep.true_count
-        if rows == group.rows:
+        asked = group.rows if among is None else among.true_count
+        rows = asked if keep is None else keep.true_count
+        if rows == asked:
             keep = None
-        if table is None or not rows:
-            return Survivors(group, rows, keep, {})
-        kept = table if keep is None else table.filter(keep)
-        return Survivors(group, rows, keep, dict(zip(tops, kept.columns, strict=True)))
+        found: dict[int, pa.ChunkedArray] = {}
+        if table is not None and rows:
+            kept = table if keep is None else table.filter(keep)
+            found = dict(zip(tops, kept.columns, strict=True))
+        return Survivors(group, rows, _over_group(among, keep), found)
+
+    def _batches_at(
+        self, group: Group, tops: Sequence[int], among: pa.BooleanArray | None
+    ) -> list[pa.RecordBatch]:
+        """Columns of the rows of `among` (None: all), as the snapshot's; at least one batch."""
+        schema = subschema(self.wanted.schema, tops)
+        if among is None or not tops:
+            return self._decode(group, schema)
+        columns = self._columns(group, tops, among)
+        arrays = [columns[top] for top in tops]
+        arrow = schema_to_arrow(schema, with_ids=False)
+        return list(pa.Table.from_arrays(arrays, schema=arrow).to_batches(BATCH_ROWS))
 
     # -- what comes out -----------------------------------------------------------------------
 
@@ -196,7 +367,8 @@ class _GroupReader:
         return found
 
     def _assemble(self, survivors: Survivors) -> Iterator[pa.RecordBatch]:
-        columns = {**survivors.looked_at, **self._read_rest(survivors)}
+        group, keep = survivors.group, survivors.keep
+        columns = {**survivors.looked_at, **self._columns(group, self._rest(group), keep)}
         arrays: list[pa.ChunkedArray] = [columns[c] for c in self.wanted.columns]
         if self.wanted.position:
             arrays.append(pa.chunked_array([_positions(survivors)]))
@@ -207,9 +379,11 @@ class _GroupReader:
             return
         yield from pa.Table.from_arrays(arrays, schema=self.wanted.result).to_batches(BATCH_ROWS)
 
-    def _read_rest(self, survivors: Survivors) -> dict[int, pa.ChunkedArray]:
-        group, keep = survivors.group, survivors.keep
-        sparse, whole = self._split(group, self._rest(group))
+    def _columns(
+        self, group: Group, tops: Sequence[int], keep: pa.BooleanArray | None
+    ) -> dict[int, pa.ChunkedArray]:
+        """Columns at the rows of `keep` (None: all), from the pages that `_ranges` has planned for it."""
+        sparse, whole = self._split(group, tops)
         columns: dict[int, pa.ChunkedArray] = {}
         for top, column in sparse.items():
             try:
@@ -310,6 +484,26 @@ def _spared_by_value(
     """Which rows no predicate and no key of `only` hits; None is all."""
     spared = [only.keep_values(batch, schema) for batch in batches]
     return None if spared[0] is None else pa.concat_arrays(spared)
+
+
+def _mask(intervals: Iterable[Interval], rows: int) -> pa.BooleanArray:
+    """Over `rows` rows, which of them lie in an interval."""
+    parts, at = [], 0
+    for start, end in (*intervals, (rows, rows)):
+        parts += [pa.repeat(_FALSE, start - at), pa.repeat(_TRUE, end - start)]
+        at = end
+    return pa.concat_arrays(parts)
+
+
+def _over_group(
+    among: pa.BooleanArray | None, keep: pa.BooleanArray | None
+) -> pa.BooleanArray | None:
+    """`keep`, which is over the rows of `among`, over the rows that `among` is over."""
+    if among is None or keep is None:
+        return among if keep is None else keep
+    places = pc.indices_nonzero(among).filter(keep).cast(pa.int64())
+    marks = pa.repeat(_TRUE, len(places))
+    return pc.scatter(marks, places, max_index=len(among) - 1).is_valid()
 
 
 def _both(left: pa.BooleanArray | None, right: pa.BooleanArray | None) -> pa.BooleanArray | None:

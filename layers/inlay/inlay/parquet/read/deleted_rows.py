@@ -3,15 +3,16 @@
 Promise: a row is masked exactly when a marker of the task deletes it, whatever the kind:
 
 * `RowGroups`, `Rows`, `Vector` by its position in the file,
-* `KeyRange`, `Where` where the predicate it stands for is TRUE,
+* `KeyRange`, `Where` where their predicate is TRUE,
 * `Keys` where its columns equal those of a key: NULL equals nothing, NaN equals NaN, -0.0 equals 0.0.
 
-Statistics of a row group settle what they can before a row is read: a marker that cannot hit it drops
-out, one that hits all of it leaves nothing to read (in a file of another writer that takes a look).
+Statistics of a row group decide what they can before a row is read: a marker that cannot hit it is dropped,
+one that hits all of it leaves nothing to read (except in a file of another writer).
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
@@ -39,12 +40,16 @@ from inlay.parquet.arrow.evaluate import cast_or_null, columns_of, selected
 from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.arrow.types import arrow_primitive
 from inlay.parquet.read.deleted_ranges import DeletedRanges, merge_predicates
-from inlay.parquet.read.ranges import Objects, fetch
+from inlay.parquet.read.ranges import Cache, Objects, fetch
 from inlay.parquet.read.read_ahead import Job
 from inlay.plan.pruning.prune import all_match, may_match
 from inlay.plan.scan.marker_scope import marker_predicate
 from inlay.storage.base import ByteRange
 
+# From so many deletes by value on, what they say together is remembered.
+MANY_MARKERS = 32
+# A delete by value in memory, merged with others.
+_MARKER_BYTES = 256
 # A bitmap in memory, measured against its blob.
 _BITMAP_FACTOR = 2
 _FALSE = to_scalar(False, pa.bool_())
@@ -60,8 +65,8 @@ class KeySet:
     def within(self, stats: Mapping[int, ColumnStats]) -> KeySet | None:
         """The keys that rows with these statistics can equal; None if there is none.
 
-        Besides sparing a look at the rows, this keeps a lookup's hash table as small as the row
-        group's own range, however many keys there are.
+        Besides avoiding comparisons, this keeps a lookup's hash table as small as the row group's own
+        range, however many keys there are.
         """
         if not len(self.columns[0]):
             return None
@@ -141,7 +146,7 @@ class GroupDeletes:
 
     @property
     def fields(self) -> frozenset[int]:
-        """Fields one must look at to tell which rows are deleted."""
+        """The fields needed to decide which rows are deleted."""
         found = frozenset[int]().union(*(field_ids(p) for p in self.predicates))
         found |= {each.field_id for each in self.ranges}
         return found.union(*(keys.fields for keys in self.keys))
@@ -258,12 +263,16 @@ def marker_jobs(
 
 
 def combine_markers(
-    markers: Sequence[Marker], loaded: Sequence[BitMap64 | KeySet], schema: Schema
+    markers: Sequence[Marker],
+    loaded: Sequence[BitMap64 | KeySet],
+    schema: Schema,
+    cache: Cache,
 ) -> FileDeletes:
-    """All markers of one file as one value."""
+    """All markers of one file as one value. What many say together is remembered in `cache`: mostly it is
+    the same of many files."""
     groups: set[int] = set()
     bitmaps = [found for found in loaded if isinstance(found, BitMap64)]
-    predicates: list[Predicate] = []
+    by_value: list[Marker] = []
     for marker in markers:
         match marker.body:
             case RowGroups(ordinals):
@@ -271,15 +280,10 @@ def combine_markers(
             case Rows(positions):
                 bitmaps.append(BitMap64(positions))
             case KeyRange() | Where():
-                predicate = marker_predicate(marker, schema)
-                if predicate is None:
-                    raise CorruptTable(
-                        f"delete {marker.id} names a field that the table does not have"
-                    )
-                predicates.append(predicate)
+                by_value.append(marker)
             case _:
                 pass
-    ranges, left = merge_predicates(predicates, schema)
+    ranges, left = _merged(by_value, schema, cache)
     return FileDeletes(
         frozenset(groups),
         BitMap64.union(*bitmaps) if len(bitmaps) > 1 else next(iter(bitmaps), None),
@@ -287,6 +291,28 @@ def combine_markers(
         ranges,
         tuple(found for found in loaded if isinstance(found, KeySet)),
     )
+
+
+def _merged(
+    markers: Sequence[Marker], schema: Schema, cache: Cache
+) -> tuple[tuple[DeletedRanges, ...], tuple[Predicate, ...]]:
+    name = ""
+    if len(markers) >= MANY_MARKERS:
+        ids = repr((schema.id, [marker.id for marker in markers]))
+        name = f"#deletes {hashlib.blake2b(ids.encode(), digest_size=16).hexdigest()}"
+        known: tuple[tuple[DeletedRanges, ...], tuple[Predicate, ...]] | None = cache.get(name)
+        if known is not None:
+            return known
+    predicates = []
+    for marker in markers:
+        predicate = marker_predicate(marker, schema)
+        if predicate is None:
+            raise CorruptTable(f"delete {marker.id} names a field that the table does not have")
+        predicates.append(predicate)
+    found = merge_predicates(predicates, schema)
+    if name:
+        cache.put(name, found, _MARKER_BYTES * len(markers))
+    return found
 
 
 def load_vector(objects: Objects, vector: Vector, file_rows: int) -> BitMap64:
@@ -348,5 +374,7 @@ def key_set(fields: tuple[int, ...], columns: Sequence[pa.Array]) -> KeySet:
 def _arrow_type_of(schema: Schema, field_id: int) -> pa.DataType:
     found = schema.by_id(field_id)
     if found is None or not isinstance(found.type, Primitive):
-        raise CorruptTable(f"a delete by keys names field {field_id}, which is no column of values")
+        raise CorruptTable(
+            f"a delete by keys names field {field_id}, which is not a primitive column"
+        )
     return arrow_primitive(found.type)

@@ -1,18 +1,18 @@
-"""Byte ranges of one object as a file: what is read is planned, fetched together and pinned.
+"""Byte ranges of one object as a file: reads are planned, fetched together and pinned.
 
-Promise: every byte handed out comes from one and the same content of the object. The first answer
-fixes its ETag, every later request carries it as `If-Match`, and a different content raises
-`SourceChanged`. A read outside of what was fetched still works, by a GET of its own, and is counted
-in `RangeFile.unplanned`: a planned read has none.
+Promise: all returned bytes come from the same content of the object. The first answer fixes its ETag, every
+later request carries it as `If-Match`, and a different content raises `SourceChanged`. A read outside what
+was fetched still works, with a GET of its own, and is counted in `RangeFile.unplanned`: a planned read has
+none.
 
-Relies on the store's ranged GETs. Holds exactly the bytes that were added; whoever plans the
-ranges bounds them.
+Relies on the store's ranged GETs. Holds exactly the bytes that were added; the planner of the ranges bounds
+them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from inlay.errors import NotGranted, ObjectGone, SnapshotGone, SourceChanged, UnreadableFile
-from inlay.storage.base import ByteRange, Got, Missing, ObjectStore, Refused
+from inlay.storage.base import ByteRange, Got, Location, Missing, ObjectStore, Refused
 
 # Two ranges this near are fetched by one request: the bytes between cost less than a second one.
 # At S3's 20 ms to the first byte and some 50 MB/s a connection, 1 MB would break even on time; the
@@ -37,10 +37,10 @@ SMALL_OBJECT_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One object to read: `name` is how the table's metadata names it, `key` where the store has it.
+    """One object to read: `name` is its name in the table's metadata, `key` its key in the store.
 
-    `size` and `etag` None mean not known; what is known is checked against every answer. `version_id`
-    None means the object's current version.
+    `size` and `etag` None mean unknown; known ones are checked against every answer. `version_id` None
+    means the object's current version.
     """
 
     store: ObjectStore
@@ -50,14 +50,20 @@ class Source:
     etag: str | None = None
     version_id: str | None = None
 
+    @property
+    def location(self) -> Location:
+        return Location(self.store.scheme, self.store.bucket, self.key, self.version_id)
+
     def pinned(self, etag: str) -> Source:
-        """This source, held to the content with that ETag."""
+        """This source, pinned to the content with that ETag."""
         if self.etag not in (None, etag):
             raise self.changed()
         return replace(self, etag=etag)
 
     def changed(self) -> SourceChanged:
-        return SourceChanged("an object is not what the table's metadata says", key=self.name)
+        return SourceChanged(
+            "an object differs from its entry in the table's metadata", key=self.name
+        )
 
     def gone(self) -> SnapshotGone:
         return SnapshotGone("an object that this version of the table needs is gone", key=self.name)
@@ -81,20 +87,20 @@ class NoCache:
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """The objects of one table: where its entries' names lead. `cache` is for this table alone: what
-    it holds is found by the name an entry uses."""
+    """The objects of one table, by the names in its entries. `cache` is for this table alone: its keys are
+    the names in entries."""
 
     store: ObjectStore
     root: str
     cache: Cache = field(default_factory=NoCache)
-    # Names of objects that are read at one version, overwritten or not, to that version.
+    # Names of objects that are read at one version, even if overwritten, to that version.
     versions: Mapping[str, str] = field(default_factory=dict)
-    # Patterns of `bucket/key` that adopted files may be read from; None means wherever they are.
+    # Patterns of `bucket/key` that adopted files may be read from; None means any location.
     adopt_from: tuple[str, ...] | None = None
 
     def source(self, name: str, size: int | None = None, etag: str | None = None) -> Source:
-        """The object an entry names: relative to the table root, or, when it was adopted in place, by
-        its whole URI. Raises `NotGranted` for an adopted one in no place of `adopt_from`."""
+        """The object that an entry names: relative to the table root or, when it was adopted in place, by
+        its full URI. Raises `NotGranted` for an adopted one outside `adopt_from`."""
         scheme, separator, rest = name.partition("://")
         if not separator:
             key = f"{self.root}/{name}" if self.root else name
@@ -108,7 +114,9 @@ class Objects:
             )
         granted = self.adopt_from is None or any(fnmatchcase(rest, p) for p in self.adopt_from)
         if not granted:
-            raise NotGranted("an adopted file lies where this deployment may not read", key=name)
+            raise NotGranted(
+                "an adopted file is in a location this deployment may not read", key=name
+            )
         store = self.store if bucket == self.store.bucket else self.store.at(bucket)
         return Source(store, key, name, size, etag, self.versions.get(name))
 
@@ -150,9 +158,10 @@ def fetch_tail(source: Source, length: int, size: int) -> tuple[bytes, Source]:
 
 
 def merge_ranges(
-    ranges: Iterable[ByteRange], *, gap: int = GAP_BYTES, most: int = GET_BYTES
+    ranges: Iterable[ByteRange], *, gap: int = GAP_BYTES, most: int | None = GET_BYTES
 ) -> tuple[ByteRange, ...]:
-    """The fewest requests for `ranges`: near ones joined, long ones cut into even pieces.
+    """The fewest requests for `ranges`, ascending: near ones joined, and those above `most` (None: none)
+    cut into even pieces.
 
     >>> merge_ranges([ByteRange(0, 10), ByteRange(12, 20), ByteRange(99, 100)], gap=2)
     (ByteRange(start=0, end=20), ByteRange(start=99, end=100))
@@ -166,17 +175,18 @@ def merge_ranges(
             joined.append(found)
     cut: list[ByteRange] = []
     for whole in joined:
-        pieces = -(-whole.length // most)
+        pieces = 1 if most is None else -(-whole.length // most)
         bounds = [whole.start + whole.length * n // pieces for n in range(pieces + 1)]
         cut.extend(ByteRange(a, b) for a, b in pairwise(bounds))
     return tuple(cut)
 
 
 class RangeFile:
-    """A read-only file over the fetched ranges of one object, as Arrow takes it.
+    """A read-only file over the fetched ranges of one object, for Arrow.
 
-    Not shared between threads: a file has a position. Reads are copies of nothing: they are slices of
-    the bytes that came from the store.
+    Not shared between threads as a file, for that has a position; `slice` and `content` may be called by
+    several while nothing is added. Slices are copies of nothing: they are parts of the bytes that came
+    from the store.
     """
 
     def __init__(self, source: Source, size: int) -> None:
@@ -199,13 +209,13 @@ class RangeFile:
         return [partial(_fetch_at, self.source, r) for r in self.missing(ranges)]
 
     def prefetch(self, ranges: Iterable[ByteRange], executor: Executor) -> None:
-        """Fetch what is still needed for `ranges`, side by side, and wait for all of it."""
+        """Fetches what is still needed for `ranges`, in parallel, and waits for all of it."""
         futures = [executor.submit(job) for job in self.jobs(ranges)]
         self.add(future.result() for future in futures)
 
     def add(self, pieces: Iterable[tuple[int, bytes]]) -> None:
-        """Hold bytes of the object, each piece with where it starts. Pieces that touch become one:
-        a column chunk may lie across the cut of a long range."""
+        """Holds bytes of the object, each piece with its start. Adjacent pieces are joined: a column chunk
+        may span the cut of a long range."""
         run: list[bytes] = []
         begin = end = -1
         for start, body in sorted(pieces, key=lambda piece: piece[0]):
@@ -236,10 +246,32 @@ class RangeFile:
         body = self._bodies[first]
         return body.slice(start - first, end - start) if end <= first + body.size else None
 
+    def holds(self, place: ByteRange) -> bool:
+        return self._held(place.start, place.end) is not None
+
     def slice(self, place: ByteRange) -> pa.Buffer:
-        """The bytes of one range."""
-        self.seek(place.start)
-        return self.read_buffer(place.length)
+        """The bytes of one range, by a GET of its own where they are not held; they are not kept."""
+        held = self._held(place.start, place.end)
+        if held is None:
+            self.unplanned += 1
+            held = pa.py_buffer(fetch(self.source, place))
+        return held
+
+    def content(self, place: ByteRange) -> bytes:
+        """The same as an object of Python's; copied only from what is held."""
+        held = self._held(place.start, place.end)
+        return fetch(self.source, place) if held is None else bytes(memoryview(held))
+
+    def contents(self, places: Iterable[ByteRange]) -> Iterator[tuple[ByteRange, bytes]]:
+        """Each place, ascending, with its bytes, near ones by one request; nothing of it is kept."""
+        wanted = sorted(places, key=lambda place: (place.start, place.end))
+        at = 0
+        for span in merge_ranges(wanted, most=None):
+            body = self.content(span)
+            while at < len(wanted) and wanted[at].end <= span.end:
+                place = wanted[at]
+                yield place, body[place.start - span.start : place.end - span.start]
+                at += 1
 
     # -- the file that Arrow sees -------------------------------------------------------------
 
@@ -247,10 +279,7 @@ class RangeFile:
         end = self.size if length < 0 else min(self._position + length, self.size)
         if end <= self._position:
             return pa.py_buffer(b"")
-        held = self._held(self._position, end)
-        if held is None:
-            self.unplanned += 1
-            held = pa.py_buffer(fetch(self.source, ByteRange(self._position, end)))
+        held = self.slice(ByteRange(self._position, end))
         self._position = end
         return held
 

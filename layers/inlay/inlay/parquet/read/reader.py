@@ -1,29 +1,30 @@
 """Reading data files at one snapshot: only the bytes needed, only the rows that are live.
 
-Promise: the batches of a task hold each row of its file, in file order, that no marker deletes and
-every filter selects, as columns of the snapshot's schema. Bytes are fetched for the footer, for the
-filter columns of the row groups that statistics leave, and for the other columns of those row groups
-that have a row to give (of few rows: for their pages), and for nothing else but gaps
-(`ranges.GAP_BYTES`).
+Promise: the batches of a task hold each row of its file, in file order, that no marker deletes and every
+filter selects, as columns of the snapshot's schema. Bytes are fetched for the footer, for the filter
+columns of the row groups that statistics do not exclude, and for the other columns of those row groups with
+a selected row (if few rows: for their pages), and for nothing else but gaps (`ranges.GAP_BYTES`).
 
 How a file is read, each line a round trip for all row groups of a unit together:
 
     open      the footer in one suffix GET, with it the marker objects not in the cache   (`opened`)
-    judge     the columns that filters and deletes look at, and where the others' pages are (`decode`)
+    judge     the columns that filters and deletes need, and the page indexes of the others (`decode`)
     rest      the other columns, where rows are left                                        (`decode`)
 
-Units of neighbouring row groups run ahead of the consumer within a budget of bytes (`pipeline`).
+Units of adjacent row groups run ahead of the consumer within a budget of bytes (`read_ahead`).
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from inlay.format.entry import Marker, RowGroups, Rows, Vector
 from inlay.format.schema import Schema
 from inlay.parquet.read import data_file as opened
 from inlay.parquet.read.data_file import OpenFile
@@ -51,6 +52,7 @@ __all__ = [
     "PredicateFilter",
     "RowFilter",
     "Wanted",
+    "count_rows",
     "open_file",
     "read_file",
     "read_positions",
@@ -61,14 +63,16 @@ __all__ = [
 READ_AHEAD_BYTES = 128 * 1024 * 1024
 # Row groups are fetched together up to this many bytes, so that small ones share requests.
 UNIT_BYTES = 8 * 1024 * 1024
+# What a remembered count takes, its name included.
+_COUNT_BYTES = 256
 # Files whose footers are fetched ahead of the one being read.
-OPEN_AHEAD = 16
+OPEN_AHEAD = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahead:
-    """How far reading may run ahead. `first` starts with that many units and doubles, `unit_bytes` 0
-    makes each row group a unit: for a consumer that may stop early."""
+    """How far reading may run ahead. `first` starts with that many units and doubles, `unit_bytes` 0 makes
+    each row group a unit: for a consumer that may stop early."""
 
     budget_bytes: int = READ_AHEAD_BYTES
     parallel: int = OPEN_AHEAD
@@ -113,8 +117,8 @@ def read_positions(
     where: RowFilter | None = None,
     ahead: Ahead = AHEAD,
 ) -> Iterator[tuple[FileTask, BitMap64]]:
-    """For each task with any, the positions in its file of the live rows that its predicate and
-    `where` select."""
+    """For each task with any, the positions in its file of the live rows that its predicate and `where`
+    select."""
     wanted = Wanted(schema=schema, columns=(), where=where, position=True)
     current: FileTask | None = None
     found = BitMap64()
@@ -127,6 +131,53 @@ def read_positions(
             found.update(batch.column(0).to_pylist())
     if current is not None and found:
         yield current, found
+
+
+def count_rows(
+    objects: Objects,
+    tasks: Iterable[FileTask],
+    wanted: Wanted,
+    executor: Executor,
+    *,
+    ahead: Ahead = AHEAD,
+) -> Iterator[tuple[FileTask, int]]:
+    """For each task how many rows it has to give, by reading only what judges them. Counts of tasks by
+    predicates and markers, which never change, are remembered in the cache of `objects`."""
+    wanted = replace(wanted, columns=(), position=False, file=False, limit=None)
+    unknown: dict[str, FileTask] = {}
+    for task in tasks:
+        name = _count_name(task, wanted)
+        known = objects.cache.get(name)
+        if known is None:
+            unknown[name] = task
+        else:
+            yield task, known
+    counts = dict.fromkeys(unknown, 0)
+    names = {id(task): name for name, task in unknown.items()}
+    for task, batches in _read(objects, unknown.values(), wanted, executor, ahead):
+        counts[names[id(task)]] += sum(batch.num_rows for batch in batches)
+    for name, rows in counts.items():
+        if wanted.where is None:
+            objects.cache.put(name, rows, _COUNT_BYTES)
+        yield unknown[name], rows
+
+
+def _count_name(task: FileTask, wanted: Wanted) -> str:
+    """A name of what is counted. Keys of files and of marker objects are never used again; nor are ids, but
+    a rewrite moves positions under the marker's own id."""
+    markers, only = ([_named(m) for m in found] for found in (task.markers, task.only))
+    asked = repr((wanted.schema.id, markers, only, task.predicate, task.row_groups, task.by_rows))
+    return f"{task.file.key}#count {hashlib.blake2b(asked.encode(), digest_size=16).hexdigest()}"
+
+
+def _named(marker: Marker) -> tuple[object, ...]:
+    match marker.body:
+        case Vector(key, offset):
+            return marker.id, key, offset
+        case Rows() | RowGroups():
+            return marker.id, marker.body
+        case _:
+            return (marker.id,)
 
 
 def open_file(objects: Objects, task: FileTask, wanted: Wanted, executor: Executor) -> OpenFile:

@@ -1,8 +1,8 @@
-"""One column by itself: a column chunk, or values in PLAIN encoding, as one Arrow array.
+"""One column as an Arrow array: from a column chunk, or from values in PLAIN encoding.
 
-Promise: values come in the types that the Parquet annotations give the column, the same for a chunk's rows,
-its dictionary and its bounds, so that they can be compared with each other. pyarrow decodes them, as a file
-of one column and one row group. Nothing here looks at how large they are once decoded: `page_sizes` does.
+Promise: values have the types of the column's Parquet annotations, the same for a chunk's rows, its
+dictionary and its bounds, so that they can be compared. pyarrow decodes them, as a file of one column and
+one row group. Nothing here checks how large they are once decoded: `page_sizes` does.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from inlay.parquet.footer.thrift import BINARY, I32, STRUCT, Items, Struct, enco
 
 
 def read_chunk(footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: bytes) -> pa.Array:
-    """The values of a chunk; of a column within lists those of all `rows` together. `body` holds the chunk
-    behind 4 other bytes: readers take offset 0 for "none"."""
+    """The values of a chunk; for a column within lists those of all `rows` together. `body` holds the chunk
+    after 4 other bytes: readers take offset 0 for "none"."""
     return _read(body, footer, *_whole(footer, leaf, chunk), rows)
 
 
@@ -73,7 +73,7 @@ def _whole(footer: Footer, leaf: Leaf, chunk: ColumnChunk) -> tuple[list[Struct]
 def read_plain(
     footer: Footer, leaf: Leaf, body: bytes, count: int, codec: Codec, uncompressed: int
 ) -> pa.Array:
-    """`count` PLAIN values of the column (a dictionary page's body, or bounds): to a reader, the page of a
+    """`count` PLAIN values of the column (a dictionary page's body, or bounds), read as the page of a
     required column of one level. `body` is compressed by `codec`, `uncompressed` bytes before."""
     element = {**footer.schema[leaf.element], Element.REPETITION: Repetition.REQUIRED}
     inner = {

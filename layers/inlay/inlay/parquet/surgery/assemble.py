@@ -1,14 +1,14 @@
-"""One new object made of ranges of an old one and of bytes of our own.
+"""Assembles a new object from ranges of an old one and new bytes.
 
-Promise: an `Assembly` writes the pieces it is given, in order, into a fresh key; the store copies what
-it holds already, we send the rest, and download only what S3's part rules force us to borrow. The
-object appears whole or not at all: any failure aborts the upload. Every read and copy is pinned to the
-source's ETag.
+Promise: an `Assembly` writes the given pieces, in order, to a new key; the store copies what it already
+holds, this process sends the rest, and downloads only what S3's part rules force it to borrow. The object
+appears whole or not at all: any failure aborts the upload. Every read and copy is pinned to the source's
+ETag.
 
-Memory: at most `WINDOW_BYTES` of our own bytes wait before the parts planned so far are sent, so an
-object whose every piece is new passes through without being held.
+Memory: at most `WINDOW_BYTES` of new bytes wait before the parts planned so far are sent, so an object
+whose every piece is new passes through without being held.
 
-Not for use from within a task of `executor` itself: parts wait for free threads there.
+Not for use inside a task of `executor` itself: parts wait for free threads there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from inlay.errors import UnsupportedFile
-from inlay.parquet.surgery.source import Source
+from inlay.parquet.read.ranges import RangeFile
 from inlay.plan.surgery.multipart import (
     MIB,
     S3_LIMITS,
@@ -64,12 +64,12 @@ class _Ours:
 class Assembly:
     """A new object under construction. Use as a context manager: leaving it by an exception aborts.
 
-    `describe` is asked once, before anything is written, for the metadata and headers that go with
-    the new object. `size` counts what was added so far.
+    `describe` is called once, before anything is written, for the metadata and headers of the new object.
+    `size` counts what was added so far.
     """
 
     store: ObjectStore
-    source: Source
+    old: RangeFile
     key: str
     executor: Executor
     describe: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]]
@@ -87,7 +87,6 @@ class Assembly:
             self.executor,
             describe=self.describe,
             limit=self.limits.count,
-            count=self.source.traffic.add,
         )
 
     def __enter__(self) -> Self:
@@ -103,15 +102,15 @@ class Assembly:
             self._upload.abort()
 
     def copy(self, start: int, end: int) -> None:
-        """Append bytes `start` … `end - 1` of the source."""
+        """Appends bytes `start` … `end - 1` of the source."""
         if start == end:
             return
-        if not 0 <= start < end <= self.source.size:
+        if not 0 <= start < end <= self.old.size:
             # S3 refuses such a range, but other stores clamp it and write a shorter object.
-            raise ValueError(f"range {start}..{end} of an object of {self.source.size} bytes")
-        if self.source.size <= SMALL_OBJECT_BYTES:
+            raise ValueError(f"range {start}..{end} of an object of {self.old.size} bytes")
+        if self.old.size <= SMALL_OBJECT_BYTES:
             # S3 copies ranges only from objects over 5 MiB, and these are at hand anyway.
-            self.add(self.source.read(start, end))
+            self.add(self.old.content(ByteRange(start, end)))
             return
         last = self._pieces[-1] if self._pieces else None
         if isinstance(last, _Copied) and last.end == start:
@@ -121,7 +120,7 @@ class Assembly:
         self.size += end - start
 
     def add(self, body: bytes | bytearray | memoryview) -> None:
-        """Append bytes of our own."""
+        """Appends new bytes."""
         if not len(body):
             return
         self._pieces.append(_Ours(memoryview(body)))
@@ -131,7 +130,7 @@ class Assembly:
             self._send_window()
 
     def finish(self) -> Written:
-        """Write what is left and make the object appear."""
+        """Writes what is left and makes the object appear."""
         parts = self._plan(final=True)
         assert parts is not None
         small = self.size <= SMALL_OBJECT_BYTES
@@ -150,7 +149,7 @@ class Assembly:
             ) from None
 
     def _send_window(self) -> None:
-        """Send all that waits, though more will come; unless it is too little to be a part."""
+        """Sends everything that waits, though more will follow; unless it is too little for a part."""
         parts = self._plan(final=False)
         if parts is not None:
             self._send(parts)
@@ -166,7 +165,9 @@ class Assembly:
                 (only,) = covered
                 assert isinstance(only, _Copied)
                 copied = ByteRange(only.start, only.end)
-                self._upload.copy(self.source.location, copied, self.source.etag)
+                source = self.old.source
+                assert source.etag is not None  # a rewrite is of one content
+                self._upload.copy(source.location, copied, source.etag)
             else:
                 self._upload.send(partial(self._gather, covered))
 
@@ -174,20 +175,14 @@ class Assembly:
         if len(pieces) == 1 and isinstance(pieces[0], _Ours):
             return pieces[0].body
         return b"".join(
-            self.source.read(p.start, p.end) if isinstance(p, _Copied) else p.body for p in pieces
+            self.old.content(ByteRange(p.start, p.end)) if isinstance(p, _Copied) else p.body
+            for p in pieces
         )
 
     def _put(self) -> Written:
         metadata, headers = self.describe()
         body = self._gather(self._pieces)
-
-        def count(tried: int) -> None:
-            self.source.traffic.add(uploaded=len(body))
-
-        count(0)
-        return write_once(
-            self.store, self.key, body, metadata=metadata, headers=headers, before_retry=count
-        )
+        return write_once(self.store, self.key, body, metadata=metadata, headers=headers)
 
 
 def _slice(pieces: list[_Copied | _Ours], part: PlannedPart) -> list[_Copied | _Ours]:

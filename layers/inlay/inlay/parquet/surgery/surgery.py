@@ -1,12 +1,12 @@
-"""Row-group surgery: a Parquet object without some of its rows, at the price of those row groups.
+"""Row-group surgery: a Parquet object without some of its rows, at the cost of the affected row groups.
 
 Promise: `rewrite_object` writes a new object that holds the kept rows of every row group, in order;
-groups it need not touch are byte for byte what they were, copied by the store itself. Schema, field
-ids, key-values, `created_by` and unknown footer fields stay verbatim; every absolute offset, ordinal
-and total is right. With `erase`, no byte of the new object comes from a removed row or from bytes that
-nothing points at, and key-values known to hold bounds of rows lose them. A file it cannot do this for
-is refused (`UnsupportedFile`: rewrite it whole; `UnreadableFile`: it is damaged), nothing is written,
-and the old object is never changed.
+unaffected groups are byte for byte the same, copied by the store itself. Schema, field ids, key-values,
+`created_by` and unknown footer fields stay verbatim; every absolute offset, ordinal and total is correct.
+With `erase`, no byte of the new object comes from a removed row or from bytes that nothing points at, and
+key-values known to hold bounds of rows lose them. A file that this is not possible for is refused
+(`UnsupportedFile`: rewrite it whole; `UnreadableFile`: it is damaged), nothing is written, and the old
+object is never changed.
 
 The steps:
 
@@ -25,9 +25,16 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 
-from inlay.errors import InlayError, ObjectGone, SourceChanged, UnsupportedFile
+from inlay.errors import InlayError, UnsupportedFile
 from inlay.parquet.footer.fields import File
-from inlay.parquet.footer.footer import MAGIC, TRAILER_BYTES, Footer, trailer
+from inlay.parquet.footer.footer import (
+    MAGIC,
+    TRAILER_BYTES,
+    Footer,
+    decode_footer,
+    footer_length,
+    trailer,
+)
 from inlay.parquet.footer.layout import (
     Fate,
     Kept,
@@ -39,16 +46,22 @@ from inlay.parquet.footer.layout import (
 )
 from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES, bloom_length
 from inlay.parquet.footer.thrift import encode_struct
+from inlay.parquet.read.ranges import RangeFile, Source, merge_ranges
 from inlay.parquet.surgery.assemble import SMALL_OBJECT_BYTES, Assembly
 from inlay.parquet.surgery.key_values import naming
 from inlay.parquet.surgery.new_footer import must_be_sound, new_tree, write_index
-from inlay.parquet.surgery.source import Source, Traffic, load_footer, merge_ranges, read_spans
 from inlay.parquet.surgery.surviving_rows import Judge, KeepRows, Progress
 from inlay.plan.surgery.multipart import PartsError, Segment, borrowed_bytes, plan_parts
 from inlay.plan.surgery.positions import PositionMap
 from inlay.plan.surgery.strategy import Cost
-from inlay.storage.base import Location, Missing, ObjectStore
+from inlay.storage.base import ByteRange, Location, Missing, ObjectStore, version_of
 from inlay.storage.rules import KEEPING_HEADERS
+
+# How much of the object's end is fetched when the footer is not at hand: a footer of a few hundred KB
+# and the page index before it arrive in one request, and it is little beside any row group.
+MIN_TAIL_BYTES = 64 * 1024
+MAX_TAIL_BYTES = 1024 * 1024
+TAIL_SHARE = 512
 
 
 def _silent(what: str, done: int, total: int | None) -> None:
@@ -61,8 +74,8 @@ def _always() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """A new object. `positions` says where each old row went; `footer_size` has the trailer in it;
-    `unfinished` that row groups were left as they were because `goes_on` said no."""
+    """A new object. `positions` maps the old rows; `footer_size` includes the trailer; `unfinished`: row
+    groups were left unchanged because `goes_on` returned false."""
 
     key: str
     etag: str
@@ -71,7 +84,6 @@ class Rewritten:
     rows: int
     row_groups: int
     positions: PositionMap
-    traffic: Traffic
     date_us: int
     footer: Footer
     unfinished: bool = False
@@ -82,15 +94,13 @@ class Emptied:
     """No row is left: nothing was written, the file may leave the table."""
 
     positions: PositionMap
-    traffic: Traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Untouched:
-    """No row had to go: nothing was written, the old object stands."""
+    """No row had to be removed: nothing was written, the old object stays."""
 
     positions: PositionMap
-    traffic: Traffic
 
 
 Outcome = Rewritten | Emptied | Untouched
@@ -127,25 +137,27 @@ def rewrite_object(
     what is in their dictionaries, bounds and filters and in no row. With `erase`, key-values that name
     one of `texts` lose it (`parquet.keyvalues`), though no row has to go.
 
-    Raises `UnsupportedFile`, `UnreadableFile`, `SourceChanged`, `ObjectGone`, and what `keep` raises;
+    Raises `UnsupportedFile`, `UnreadableFile`, `SourceChanged`, `SnapshotGone`, and what `keep` raises;
     then no object was written. One of the at most nine requests that editing one group takes is a
     HEAD, for the metadata and headers that go with the new object. `executor` runs the parts: do not
     call this from one of its own tasks.
     """
     location = Location(store.scheme, store.bucket, source) if isinstance(source, str) else source
     reader = store if location.bucket == store.bucket else store.at(location.bucket)
-    opened = Source(reader, location, size, etag, Traffic())
+    old = RangeFile(
+        Source(reader, location.key, location.uri, size, etag, location.version_id), size
+    )
     wanted, dropped = set(groups), set(drop_groups)
     try:
-        if size <= SMALL_OBJECT_BYTES:
-            opened.hold(0, opened.read(0, size))
-        footer = footer or load_footer(opened)
-        layout = _load_layout(opened, footer, sure=erase)
+        if 0 < size <= SMALL_OBJECT_BYTES:
+            _hold(old, ByteRange(0, size))
+        footer = footer or _load_footer(old)
+        layout = _load_layout(old, footer, sure=erase)
         for ordinal in wanted | dropped:
             if not 0 <= ordinal < footer.num_row_groups:
                 raise ValueError(f"row group {ordinal} of {footer.num_row_groups}")
         judge = Judge(
-            opened,
+            old,
             footer,
             layout,
             keep,
@@ -159,14 +171,14 @@ def rewrite_object(
         )
         pairs = footer.tree.get(File.KEY_VALUES, ())
         names = erase and any(True for _ in naming(pairs, texts))
-        describe = partial(_description, opened, erase=erase)
-        with Assembly(store, opened, key, executor, describe) as new:
+        describe = partial(_description, old.source, erase=erase)
+        with Assembly(store, old, key, executor, describe) as new:
             kept, places = _write_body(new, judge, erase=erase)
             positions = judge.positions()
             if positions.new_rows == 0:
-                return Emptied(positions=positions, traffic=opened.traffic)
+                return Emptied(positions=positions)
             if not judge.kept and not names:
-                return Untouched(positions=positions, traffic=opened.traffic)
+                return Untouched(positions=positions)
             rebuilt = write_index(new, judge, OffsetMap.of(kept), places)
             tree = new_tree(footer, rebuilt, judge, positions.new_rows, texts, erase=erase)
             thrift = encode_struct(tree)
@@ -185,7 +197,6 @@ def rewrite_object(
         rows=result.num_rows,
         row_groups=result.num_row_groups,
         positions=positions,
-        traffic=opened.traffic,
         date_us=written.date_us,
         footer=result,
         unfinished=judge.is_over,
@@ -195,27 +206,41 @@ def rewrite_object(
 # -- reading --------------------------------------------------------------------------------------
 
 
-def _load_layout(source: Source, footer: Footer, *, sure: bool) -> Layout:
+def _load_layout(old: RangeFile, footer: Footer, *, sure: bool) -> Layout:
     """The layout; with `sure`, bloom filters whose length is not told are asked for it."""
     layout = read_layout(footer)
     if not sure or not layout.unsure:
         return layout
-    heads = [(at, min(at + BLOOM_HEADER_BYTES, footer.start)) for at in sorted(layout.unsure)]
-    lengths = {}
-    for (start, end), body in read_spans(source, heads):
-        lengths[start] = sum(bloom_length(body[: end - start]))
+    heads = (ByteRange(at, min(at + BLOOM_HEADER_BYTES, footer.start)) for at in layout.unsure)
+    lengths = {place.start: sum(bloom_length(body)) for place, body in old.contents(heads)}
     return read_layout(footer, lengths)
+
+
+def _load_footer(old: RangeFile) -> Footer:
+    """The footer by one request, or by two where it is longer than `MAX_TAIL_BYTES`."""
+    size = old.size
+    wanted = min(max(MIN_TAIL_BYTES, size // TAIL_SHARE), MAX_TAIL_BYTES, size)
+    tail = _hold(old, ByteRange(size - wanted, size)) if size else b""
+    length = footer_length(tail)
+    if wanted < length <= size:
+        tail = _hold(old, ByteRange(size - length, size))
+    return decode_footer(tail, file_size=size)
+
+
+def _hold(old: RangeFile, place: ByteRange) -> bytes:
+    body = old.content(place)
+    old.add([(place.start, body)])
+    return body
 
 
 def _description(source: Source, *, erase: bool) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """The old object's metadata and headers, if it is still the one that was planned for; when erasing
     only what says how the store is to keep it, since the rest may name rows."""
-    source.traffic.add()
-    head = source.store.head(source.location.key)
+    head = source.store.head(source.key, **version_of(source.location))
     if isinstance(head, Missing):
-        raise ObjectGone("the object to rewrite is gone", key=source.location.key)
+        raise source.gone()
     if head.info.etag != source.etag:
-        raise SourceChanged("the object to rewrite has changed", key=source.location.key)
+        raise source.changed()
     headers = head.info.headers
     if erase:
         return {}, {name: value for name, value in headers.items() if name in KEEPING_HEADERS}
@@ -228,8 +253,8 @@ def _description(source: Source, *, erase: bool) -> tuple[Mapping[str, str], Map
 def _write_body(
     new: Assembly, judge: Judge, *, erase: bool
 ) -> tuple[list[tuple[Kept, int]], dict[int, int]]:
-    """Append everything before the index. Returns the kept ranges and the edited groups, each with
-    the offset where it begins in the new file."""
+    """Appends everything before the index. Returns the kept ranges and the edited groups, each with its
+    offset in the new file."""
     kept: list[tuple[Kept, int]] = []
     places: dict[int, int] = {}
     for piece in keep_pieces(judge.layout, judge.fate, erase=erase):
@@ -239,7 +264,7 @@ def _write_body(
         else:
             places[piece.group] = new.size
             group = judge.edited[piece.group]
-            # From here on the assembly alone holds the bytes, until it has sent them.
+            # From here on only the assembly holds the bytes, until it has sent them.
             judge.edited[piece.group] = replace(group, data=memoryview(b""))
             new.add(group.data)
     return kept, places
@@ -255,9 +280,9 @@ def plan_edit(
     dropped: Collection[int] = (),
     erase: bool = False,
 ) -> Cost:
-    """The cost of `rewrite_object` with these `groups` and `drop_groups`, footer in hand. Raises what
-    it would raise for a layout it cannot work on. New groups are taken to be as large as the old ones,
-    so that bytes written are an upper bound for most files."""
+    """The cost of `rewrite_object` with these `groups` and `drop_groups`, given the footer. Raises what
+    that would raise for an unsupported layout. New groups are assumed to be as large as the old ones, so
+    bytes written are an upper bound for most files."""
     layout = read_layout(footer)
 
     def fate(ordinal: int) -> Fate:
@@ -273,7 +298,7 @@ def plan_edit(
         if region.part in (Part.COLUMN_INDEX, Part.OFFSET_INDEX)
         and fate(region.group) is not Fate.DROPPED
     ]
-    stays = [(r.start, r.end) for r in indexes if fate(r.group) is Fate.STAYS]
+    stays = [ByteRange(r.start, r.end) for r in indexes if fate(r.group) is Fate.STAYS]
     segments = [
         Segment(piece.end - piece.start, copy=True)
         if isinstance(piece, Kept)
@@ -291,8 +316,8 @@ def plan_edit(
         raise UnsupportedFile(str(error)) from None
     assert parts is not None
     borrowed = borrowed_bytes(segments, parts)
-    spans = merge_ranges(stays)
-    index = sum(end - start for start, end in spans)
+    spans = merge_ranges(stays, most=None)
+    index = sum(span.length for span in spans)
     return Cost(
         requests=3 + len(sizes) + len(spans) + len(parts) + (borrowed > 0),
         read_bytes=edited + len(sizes) * len(MAGIC) + index + borrowed,

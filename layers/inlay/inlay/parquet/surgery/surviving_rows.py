@@ -1,9 +1,9 @@
-"""Which rows of a row group stay, and the group written anew if some do not.
+"""Which rows of a row group stay, and the rewritten group if some do not.
 
-Promise: a `Judge` reads a row group when its fate is first asked for, holds its pages to the footer,
-asks the caller which rows stay, and keeps what an edited group became until it is placed. A group of
-`recode` is written anew even if all of its rows stay: what lies beside them is then made from them. One
-group is in memory at a time, besides the new bytes that wait to be placed.
+Promise: a `Judge` reads a row group when its fate is first requested, checks its pages against the footer,
+asks the caller which rows stay, and keeps the edited group until it is placed. A group of `recode` is
+rewritten even if all of its rows stay: its other parts are then made from the rows. One group is in memory
+at a time, besides the new bytes that wait to be placed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from inlay.errors import UnsupportedFile
 from inlay.parquet.arrow.literals import to_scalar
 from inlay.parquet.footer.footer import MAGIC, RECODE, Footer
 from inlay.parquet.footer.layout import Fate, Layout
+from inlay.parquet.read.ranges import RangeFile, merge_ranges
 from inlay.parquet.surgery.physical_view import read_logical
 from inlay.parquet.surgery.row_group import NewGroup, edit_group, profile_group
-from inlay.parquet.surgery.source import Source, merge_ranges
 from inlay.plan.surgery.multipart import MIB
 from inlay.plan.surgery.positions import PositionMap
+from inlay.storage.base import ByteRange
 
 # One group is held whole: its bytes, its values and its new bytes.
 MAX_GROUP_BYTES = 1024 * MIB
@@ -36,11 +37,11 @@ Progress = Callable[[str, int, int | None], None]
 
 @dataclass(slots=True)
 class Judge:
-    """Decides the fate of row groups, one at a time, when asked; holds what edited groups became
-    until they are placed. `kept` has the rows that stay of each group that is not what it was; `is_over`
-    says that groups were left as they are for want of time."""
+    """Decides the fate of row groups, one at a time, on demand; holds edited groups until they are placed.
+    `kept` has the remaining rows of each group that changed. `is_over`: groups were left unchanged for lack
+    of time."""
 
-    source: Source
+    old: RangeFile
     footer: Footer
     layout: Layout
     keep: KeepRows
@@ -108,10 +109,11 @@ class Judge:
         return Fate.EDITED
 
     def _fetch(self, ordinal: int) -> tuple[bytes, list[int]]:
-        """The group's chunks behind 4 bytes of whatever, and how far each one moved for that."""
+        """The group's chunks after 4 arbitrary bytes, and the resulting shift of each."""
         chunks = self.footer.row_groups[ordinal].columns
-        spans = merge_ranges((chunk.start, chunk.end) for chunk in chunks if chunk.compressed_size)
-        total = sum(end - start for start, end in spans)
+        stored = (ByteRange(c.start, c.end) for c in chunks if c.compressed_size)
+        spans = merge_ranges(stored, most=None)
+        total = sum(span.length for span in spans)
         values = sum(chunk.uncompressed_size for chunk in chunks)
         if total > MAX_GROUP_BYTES or values > MAX_GROUP_VALUE_BYTES:
             raise UnsupportedFile(
@@ -123,26 +125,24 @@ class Judge:
             return MAGIC, [0] * len(chunks)
         # Readers take offset 0 for "none". So the four bytes before come along, for the first chunk to
         # lie behind; putting four of our own there would copy the whole group.
-        (first, until), *others = spans
-        first -= len(MAGIC)
-        parts = [self.source.read(first, until)]
-        shifts, size = [(first, until, -first)], until - first
-        for start, end in others:
-            parts.append(self.source.read(start, end))
-            shifts.append((start, end, size - start))
-            size += end - start
+        spans = (ByteRange(spans[0].start - len(MAGIC), spans[0].end), *spans[1:])
+        parts = [self.old.content(span) for span in spans]
+        shifts, size = [], 0
+        for span in spans:
+            shifts.append((span, size - span.start))
+            size += span.length
         moved = [
-            next((s for start, end, s in shifts if start <= chunk.start < end), 0)
+            next((s for span, s in shifts if span.start <= chunk.start < span.end), 0)
             for chunk in chunks
         ]
         return parts[0] if len(parts) == 1 else b"".join(parts), moved
 
 
 def _must_be_mask(mask: pa.BooleanArray | pa.ChunkedArray, rows: int) -> None:
-    # A null would have to mean something. SQL's NULL is not TRUE, so the row stays; a keep-mask made by
-    # negating a predicate says the opposite. Whoever makes the mask must decide.
+    # A null would be ambiguous. SQL's NULL is not TRUE, so the row stays; a keep-mask made by negating a
+    # predicate means the opposite. The maker of the mask must decide.
     if not pa.types.is_boolean(mask.type) or len(mask) != rows or mask.null_count:
-        raise ValueError(f"keep must answer {rows} booleans without nulls, not {mask.type}")
+        raise ValueError(f"keep must return {rows} booleans without nulls, not {mask.type}")
 
 
 def positions_of(mask: pa.BooleanArray | pa.ChunkedArray) -> BitMap:

@@ -185,8 +185,8 @@ class _Side(Generic[T]):
 
     tier: Tier[T]
     nodes: Nodes
-    loaded: Mapping[str, tuple[T, ...]]
-    resolve: Callable[[Segment, tuple[T, ...]], Iterator[tuple[int, T]]]
+    loaded: Mapping[str, Sequence[T]]
+    resolve: Callable[[Segment, Sequence[T]], Iterator[tuple[int, T]]]
 
     def apart(self, shared: set[str]) -> tuple[Segment, ...]:
         """Its leaves, and nodes not loaded, except the segments that both states have."""

@@ -7,11 +7,12 @@ inside the object does not help: it is correct for whatever object this is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from inlay.format.content import Content
 from inlay.format.entry import DataFile
+from inlay.format.file_entries import FileEntries
 from inlay.format.snapshot import HeadObject, Segment, Snapshot
 from inlay.plan.change import Kind
 
@@ -28,7 +29,7 @@ def segment_fault(
     if kind == "nodes" and any(leaf.level >= segment.level for leaf in entries):
         return "refers to nodes like itself"
     if kind == "files":
-        sums = sum(f.rows for f in entries), sum(f.size for f in entries)
+        sums = sum(_column(entries, "rows")), sum(_column(entries, "size"))
     elif kind == "nodes":
         sums = sum(s.rows for s in entries), sum(s.bytes for s in entries)
     else:
@@ -51,8 +52,18 @@ def head_fault(table: Snapshot, head: HeadObject, content: Content, size: int) -
     return _unknown(table, content.files.inline)
 
 
-def _unknown(table: Snapshot, entries: Iterable[DataFile]) -> str:
+def _column(entries: Sequence[DataFile], name: str) -> Sequence[int]:
+    if isinstance(entries, FileEntries):
+        return entries.column(name)
+    return [getattr(entry, name) for entry in entries]
+
+
+def _unknown(table: Snapshot, entries: Sequence[DataFile]) -> str:
     schemas, specs = {s.id for s in table.schemas}, {s.id for s in table.specs}
+    if isinstance(entries, FileEntries):
+        named = set(entries.column("schema")), {spec or 0 for spec in entries.column("spec")}
+        if named[0] <= schemas and named[1] <= specs:
+            return ""
     for entry in entries:
         if entry.schema_id not in schemas:
             return f"names schema {entry.schema_id} for {entry.key}, which the table does not have"

@@ -7,11 +7,12 @@ and live (dead ordinals left out), in commit order: segments oldest first, then 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from inlay.format.entry import DataFile, Marker
+from inlay.format.file_entries import FileEntries
 from inlay.format.snapshot import LedgerRecord, Segment, Snapshot, Totals
 from inlay.plan.metadata.tree import Nodes, Opened, Wanted, open_tree
 
@@ -22,7 +23,7 @@ T = TypeVar("T")
 class Contents:
     """Decoded leaves by segment id, and nodes. They never change, so this may be shared and kept."""
 
-    files: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
+    files: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
     markers: Mapping[str, tuple[Marker, ...]] = field(default_factory=dict)
     ledger: Mapping[str, tuple[LedgerRecord, ...]] = field(default_factory=dict)
     nodes: Nodes = field(default_factory=dict)
@@ -71,7 +72,11 @@ class State:
         found = {f.key for f in self.snapshot.files.inline}
         for leaf in self.open_files().leaves:
             entries = self.contents.files.get(leaf.id, ())
-            found.update(f.key for n, f in enumerate(entries) if n not in leaf.dead)
+            if isinstance(entries, FileEntries):
+                keys: Iterable[str] = entries.column("key")
+            else:
+                keys = (entry.key for entry in entries)
+            found.update(key for n, key in enumerate(keys) if n not in leaf.dead)
         return found
 
     def loaded_markers(self) -> Iterator[Marker]:
@@ -91,7 +96,7 @@ def _missing(opened: Opened, loaded: Mapping[str, object]) -> tuple[Segment, ...
     return (*opened.closed, *(leaf for leaf in opened.leaves if leaf.id not in loaded))
 
 
-def live_files(segment: Segment, entries: tuple[DataFile, ...]) -> Iterator[tuple[int, DataFile]]:
+def live_files(segment: Segment, entries: Sequence[DataFile]) -> Iterator[tuple[int, DataFile]]:
     """(ordinal, entry) of the live entries of a segment, sequences filled in."""
     for ordinal, entry in enumerate(entries):
         if ordinal not in segment.dead:
@@ -103,7 +108,7 @@ def live_files(segment: Segment, entries: tuple[DataFile, ...]) -> Iterator[tupl
             )
 
 
-def live_markers(segment: Segment, entries: tuple[Marker, ...]) -> Iterator[tuple[int, Marker]]:
+def live_markers(segment: Segment, entries: Sequence[Marker]) -> Iterator[tuple[int, Marker]]:
     for ordinal, entry in enumerate(entries):
         if ordinal not in segment.dead:
             yield (

@@ -11,10 +11,12 @@ it.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Literal
 
 from inlay.format.entry import (
     DataFile,
@@ -26,11 +28,14 @@ from inlay.format.entry import (
     Vector,
     Where,
 )
+from inlay.format.file_entries import FileEntries, StatsColumn
 from inlay.format.predicate import TRUE, And, Comparison, In, Predicate
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.format.snapshot import Segment
 from inlay.format.values import is_nan
+from inlay.plan.metadata.state import live_files
 from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.partitions import PartitionedStats
 from inlay.plan.pruning.prune import Stats, all_match, may_match
 from inlay.plan.scan.marker_scope import marker_hits_all, marker_may_hit
 
@@ -59,6 +64,21 @@ class FileTask:
         statistics."""
         markers = (*self.markers, *self.only)
         return self.file.is_foreign and any(marker.erasure is not None for marker in markers)
+
+    @property
+    def live_rows(self) -> int | None:
+        """How many rows the task has, where metadata says it."""
+        if self.whole:
+            return self.file.rows
+        if self.only or self.predicate != TRUE or self.row_groups is not None:
+            return None
+        match [marker.body for marker in self.markers]:
+            case [Vector(rows=deleted)]:
+                return self.file.rows - deleted
+            case [Rows(positions)]:
+                return self.file.rows - len(set(positions))
+            case _:
+                return None
 
     @property
     def whole(self) -> bool:
@@ -121,21 +141,30 @@ def plan_scan(
         if not entry.rows or not may_match(predicate, believed, entry.rows):
             pruned += 1
             continue
-        hits = tuple(
-            marker
-            for marker in (
-                *(
-                    found.marker
-                    for found in of_table
-                    if found.marker.erasure is not None or found.may_touch(stats)
-                ),
-                *of_file.get(entry.key, ()),
+        close = [
+            (found, relation) for found in of_table if (relation := found.compare(stats)) != "apart"
+        ]
+        hitting = [
+            (found.marker, relation)
+            for found, relation in close
+            if (
+                (entry.sequence or 0) < (found.marker.sequence or math.inf)
+                if relation in ("overlaps", "covers")
+                else marker_may_hit(found.marker, entry, evidence)
             )
+        ]
+        hitting += [
+            (marker, "unknown")
+            for marker in of_file.get(entry.key, ())
             if marker_may_hit(marker, entry, evidence)
-        )
-        if any(_deletes_all(marker, entry, evidence) for marker in hits):
+        ]
+        if any(
+            relation != "overlaps" and _deletes_all(marker, entry, evidence)
+            for marker, relation in hitting
+        ):
             deleted += 1
             continue
+        hits = tuple(marker for marker, _ in hitting)
         tasks.append(
             FileTask(
                 file=entry,
@@ -146,6 +175,42 @@ def plan_scan(
             )
         )
     return ScanPlan(tasks=tuple(tasks), files=total, pruned=pruned, deleted=deleted)
+
+
+def leaf_candidates(
+    leaf: Segment, entries: Sequence[DataFile], predicate: Predicate
+) -> tuple[list[DataFile], int]:
+    """The live entries of a leaf that may match, by whole columns of bounds, and the number of the
+    others. `plan_scan` checks those that are left one by one, by everything known."""
+    if not isinstance(entries, FileEntries) or predicate == TRUE:
+        return [entry for _, entry in live_files(leaf, entries)], 0
+    left = set(range(len(entries))).difference(leaf.dead)
+    live = len(left)
+    for field_id, lower, upper, kind in _all_bounds(predicate):
+        for column in entries.stats:
+            if column.field_id == field_id and column.kind == kind:
+                left.difference_update(_outside(column, lower, upper))
+    picked = sorted(left)
+    found = [_resolved(entries[n], leaf) for n in picked]
+    return found, live - len(found)
+
+
+def _resolved(entry: DataFile, leaf: Segment) -> DataFile:
+    return entry if entry.sequence is not None else replace(entry, sequence=leaf.sequence)
+
+
+def _outside(column: StatsColumn, lower: Value | None, upper: Value | None) -> Iterator[int]:
+    """Ordinals of entries whose values are certainly all below `lower` or above `upper`."""
+    if column.kind.is_float:
+        return  # NaN lies outside of the bounds, and above every number
+    if lower is not None:
+        for n, most in enumerate(column.upper):
+            if most is not None and most < lower and column.flags[n] is not None:  # type: ignore[operator]
+                yield n
+    if upper is not None:
+        for n, least in enumerate(column.lower):
+            if least is not None and least > upper and column.flags[n] is not None:  # type: ignore[operator]
+                yield n
 
 
 def segment_may_match(segment: Segment, predicate: Predicate) -> bool:
@@ -174,6 +239,9 @@ def split_task(task: FileTask, pieces: int) -> tuple[FileTask, ...]:
     return tuple(replace(task, row_groups=groups[a:b]) for a, b in pairwise(bounds))
 
 
+_Relation = Literal["apart", "overlaps", "covers", "unknown"]
+
+
 @dataclass(frozen=True, slots=True)
 class _Bounded:
     """A table-wide marker with bounds on every row it hits: `field_id` None for none.
@@ -188,17 +256,33 @@ class _Bounded:
     upper: Value | None = None
     kind: Primitive | None = None
 
-    def may_touch(self, known: Stats) -> bool:
+    def compare(self, known: Stats) -> _Relation:
+        """How the bounds relate to those of a file. Only a delete by range "overlaps" (it hits a row, as
+        far as bounds can tell) or "covers" the file; others, and those that share a bound with it, are
+        "unknown"."""
+        marker = self.marker
         stats = None if self.field_id is None else known.get(self.field_id)
-        if stats is None or stats.lower is None or stats.upper is None:
-            return True
+        if marker.erasure is not None or stats is None:
+            return "unknown"
+        least, most = stats.lower, stats.upper
+        if least is None or most is None:
+            return "unknown"
         if stats.kind is not None and stats.kind.is_temporal and stats.kind != self.kind:
-            return True  # widened since: the exact check compares them
-        if isinstance(stats.lower, float) and stats.has_nan is not False:
-            return True  # NaN is outside the file's bounds and above every number
-        above = self.lower is not None and stats.upper < self.lower  # type: ignore[operator]
-        below = self.upper is not None and stats.lower > self.upper  # type: ignore[operator]
-        return not (above or below)
+            return "unknown"  # widened since: the exact check compares them
+        if isinstance(least, float) and stats.has_nan is not False:
+            return "unknown"  # NaN is outside the file's bounds and above every number
+        lower, upper = self.lower, self.upper
+        if lower is not None and most < lower:  # type: ignore[operator]
+            return "apart"
+        if upper is not None and least > upper:  # type: ignore[operator]
+            return "apart"
+        if not isinstance(marker.body, KeyRange) or isinstance(stats, PartitionedStats):
+            return "unknown"
+        if lower in (least, most) or upper in (least, most):
+            return "unknown"
+        inside = lower is not None and lower > least  # type: ignore[operator]
+        inside = inside or (upper is not None and upper < most)  # type: ignore[operator]
+        return "overlaps" if inside else "covers"
 
 
 def _bounded(marker: Marker) -> _Bounded:
@@ -236,6 +320,17 @@ def _bounds(
             return next((found for part in parts if (found := _bounds(part))), None)
         case _:
             return None
+
+
+def _all_bounds(
+    predicate: Predicate,
+) -> Iterator[tuple[int, Value | None, Value | None, Primitive | None]]:
+    """All such fields and bounds, of every part that must be TRUE."""
+    parts = predicate.parts if isinstance(predicate, And) else (predicate,)
+    for part in parts:
+        found = _bounds(part)
+        if found is not None and not is_nan(found[1]) and not is_nan(found[2]):
+            yield found
 
 
 def _deletes_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:

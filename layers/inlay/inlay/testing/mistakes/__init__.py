@@ -1,6 +1,6 @@
 """Mistakes: the protocol broken on purpose, one rule at a time (`testing.mutations` runs them)."""
 
-from inlay.testing.mistakes import commits, deletes, garbage, history, maintenance
+from inlay.testing.mistakes import commits, deletes, garbage, history, maintenance, operators
 from inlay.testing.mistakes.registry import MUTATIONS, RARE_SEEDS, SEEDS, Mutation, applied
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "garbage",
     "history",
     "maintenance",
+    "operators",
 ]

@@ -1,0 +1,51 @@
+"""Operators' deeds believed: what is beside a pointer that was moved by hand."""
+
+from __future__ import annotations
+
+import contextlib
+from contextlib import ExitStack
+from typing import Any
+
+from inlay.errors import KeyTaken
+from inlay.format import keys
+from inlay.format.keys import archive_version
+from inlay.ops.commit import driver as commit_module
+from inlay.ops.verify import repair as repair_module
+from inlay.testing import scenes
+from inlay.testing.mistakes.registry import mutation, swap_in
+
+
+@mutation(scenes.OPERATED)
+def believe_any_archive(stack: ExitStack) -> None:
+    """An archive that is there is taken for that of the base."""
+
+    def archive(ctx: Any, loaded: Any, wait: Any) -> int:
+        with contextlib.suppress(KeyTaken):
+            ctx.write_once(keys.archive_key(loaded.snapshot.version), loaded.raw)
+        return int(loaded.date_us)
+
+    swap_in(stack, commit_module, "archive", archive)
+
+
+@mutation(scenes.OPERATED)
+def look_for_no_successor(stack: ExitStack) -> None:
+    """The archive of the base is compared; nobody asks whether there is one after it."""
+
+    def archive(ctx: Any, loaded: Any, wait: Any) -> Any:
+        try:
+            return ctx.write_once(keys.archive_key(loaded.snapshot.version), loaded.raw).date_us
+        except KeyTaken:
+            return original(ctx, loaded, wait)
+
+    original = swap_in(stack, commit_module, "archive", archive)
+
+
+@mutation(scenes.OPERATED)
+def repair_without_an_archive_of_its_own(stack: ExitStack) -> None:
+    """A writer who has read the lost version then stores the archive of that number."""
+
+    def put(ctx: Any, relative: str, body: bytes, etag: str | None) -> None:
+        if archive_version(relative) is None:
+            original(ctx, relative, body, etag)
+
+    original = swap_in(stack, repair_module, "_put", put)

@@ -1,0 +1,214 @@
+"""Pages and row groups that are not read: by page index, by Bloom filter, by both."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inlay.format.entry import ColumnStats
+from inlay.format.predicate import And, Comparison, In, Literal, Or
+from inlay.format.schema import Primitive
+from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.footer.footer import decode_footer
+from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES, bloom_length
+from inlay.parquet.read.page_pruning import (
+    ColumnPages,
+    bloom_block,
+    candidates,
+    surely_false,
+)
+from inlay.parquet.read.selection import PredicateFilter
+from inlay.parquet.read.single_pages import Page
+from inlay.storage.base import ByteRange
+
+LONG, TEXT = Primitive("int64"), Primitive("string")
+ROWS = 60_000
+DICE = random.Random(9)
+TABLE = pa.table(
+    {
+        "id": pa.array(range(ROWS), pa.int64()),
+        "word": [f"{DICE.randrange(10**9):09d}-{n}" for n in range(ROWS)],
+        "number": pa.array([DICE.randrange(10**12) for _ in range(ROWS)], pa.int64()),
+        "far": [DICE.randbytes(8).hex() for _ in range(ROWS)],
+    }
+)
+SCHEMA = schema_from_arrow(TABLE.schema)
+ID, WORD, NUMBER = 1, 2, 3
+
+
+@pytest.fixture
+def file(lake: Any) -> Any:
+    [entry] = lake.write(TABLE, bloom_columns=(WORD, NUMBER), row_group_rows=ROWS // 2)
+    lake.store.reads.clear()
+    return entry
+
+
+def word(text: str) -> Comparison:
+    return Comparison(WORD, "=", Literal(TEXT, text))
+
+
+def test_a_filter_has_the_form_that_is_relied_on(lake: Any, file: Any) -> None:
+    """A header, then a power of two of bytes; and it holds every value."""
+    body = lake.body(file.key)
+    footer = decode_footer(body, file_size=file.size)
+    for group in range(2):
+        rows = TABLE.slice(group * ROWS // 2, ROWS // 2)
+        for ordinal, name, kind in ((1, "word", TEXT), (2, "number", LONG)):
+            chunk = footer.row_groups[group].column(ordinal)
+            at = chunk.bloom_offset
+            header, bits = bloom_length(body[at : at + BLOOM_HEADER_BYTES])
+            assert header + bits == chunk.bloom_length
+            assert bits & (bits - 1) == 0
+            for value in rows[name].slice(0, 500).to_pylist():
+                block = bloom_block(footer, group, ordinal, kind, value)
+                assert at + header <= block.place.start < at + header + bits
+                assert not block.is_absent(body[block.place.start : block.place.end])
+        assert footer.row_groups[group].column(0).bloom_offset is None
+
+
+def test_an_absent_value_costs_a_block_of_each_filter(lake: Any, file: Any) -> None:
+    found = lake.read([file], SCHEMA, predicate=word("500000000-no"))
+    assert found.num_rows == 0
+    tail, *blocks = lake.store.reads
+    assert [r.bytes for r in blocks] == [32, 32]
+    assert tail.bytes < 20 * file.footer_size
+    present = TABLE["word"][7].as_py()
+    lake.store.reads.clear()
+    assert lake.read([file], SCHEMA, columns=["id"], predicate=word(present)).to_pylist() == [
+        {"id": 7}
+    ]
+    both = Or((word(present), Comparison(NUMBER, "=", Literal(LONG, -1))))
+    assert lake.read([file], SCHEMA, columns=["id"], predicate=both).to_pylist() == [{"id": 7}]
+    many = In(NUMBER, LONG, tuple(sorted(TABLE["number"].slice(3, 3).to_pylist())))
+    assert lake.read([file], SCHEMA, columns=["id"], predicate=many).num_rows == 3
+
+
+def test_a_foreign_file_is_not_taken_at_its_word(lake: Any, file: Any) -> None:
+    from dataclasses import replace
+
+    landed = replace(file, event="landed")
+    found = lake.read([landed], SCHEMA, columns=["id"], predicate=word("500000000-no"))
+    assert found.num_rows == 0
+    assert all(r.bytes != 32 for r in lake.store.reads)
+
+
+def test_filters_and_dictionaries_are_as_large_as_their_values(lake: Any) -> None:
+    table = pa.table(
+        {
+            "few": [("a", "b", "c")[n % 3] for n in range(ROWS)],
+            "many": TABLE["word"],
+            "runs": pa.array([n // 40 for n in range(ROWS)], pa.int64()),
+        }
+    )
+    [entry] = lake.write(table, bloom_columns=(1, 2, 3))
+    footer = decode_footer(lake.body(entry.key), file_size=entry.size)
+    few, many, runs = (footer.row_groups[0].column(n) for n in range(3))
+    assert few.bloom_length < 100
+    assert ROWS // 2 < many.bloom_length < 2 * ROWS
+    # 1,500 values: a byte each would do, four are forgiven.
+    assert 1_000 < runs.bloom_length < 6_000
+    # A dictionary is written where it holds.
+    assert [bool(c.meta.get(11 << 4 | 6)) for c in (few, many, runs)] == [True, False, True]
+
+
+# -- which rows may be selected -------------------------------------------------------------------
+
+VALUE = st.none() | st.integers(0, 9)
+
+
+@settings(deadline=None, max_examples=300)
+@given(data=st.data())
+def test_no_row_that_is_selected_is_left_out(data: Any) -> None:
+    """Pages of two columns, cut differently, with what is known of each of them and of the whole."""
+    rows = data.draw(st.lists(st.tuples(VALUE, VALUE), min_size=1, max_size=12))
+    columns = {}
+    for at, field_id in enumerate((1, 2)):
+        if data.draw(st.booleans()):
+            columns[field_id] = pages_of(data, [row[at] for row in rows])
+    whole = {i: known([row[i - 1] for row in rows]) for i in (1, 2) if data.draw(st.booleans())}
+    conditions = [
+        Comparison(i, data.draw(st.sampled_from(["=", "<", ">", "!="])), Literal(LONG, value))
+        for i, value in zip(
+            (1, 2), data.draw(st.tuples(st.integers(0, 9), st.integers(0, 9))), strict=True
+        )
+    ]
+    both = data.draw(st.sampled_from([And, Or]))(tuple(conditions))
+    found = candidates([PredicateFilter(both)], columns, whole, rows=len(rows))
+    inside = {n for start, end in found for n in range(start, end)}
+    assert found == sorted(found) and all(a[1] < b[0] for a, b in pairwise(found))
+    for n, row in enumerate(rows):
+        hits = [holds(c, row[c.field_id - 1]) for c in conditions]
+        if any(hits) if isinstance(both, Or) else all(hits):
+            assert n in inside
+
+
+def holds(condition: Comparison, value: int | None) -> bool:
+    if value is None:
+        return False
+    literal: Any = condition.literal.value
+    return {
+        "=": value == literal,
+        "!=": value != literal,
+        "<": value < literal,
+        ">": value > literal,
+    }[condition.op]
+
+
+def known(values: list[Any]) -> ColumnStats:
+    there = [v for v in values if v is not None]
+    return ColumnStats(
+        min(there, default=None),
+        max(there, default=None),
+        values.count(None),
+        has_nan=False,
+        kind=LONG,
+    )
+
+
+def pages_of(data: Any, values: list[Any]) -> ColumnPages:
+    cuts = data.draw(st.sets(st.integers(1, len(values)), max_size=4))
+    bounds = sorted({0, len(values), *cuts})
+    pairs = list(pairwise(bounds))
+    pages = [Page(ByteRange(4, 9), start, end - start) for start, end in pairs]
+    return ColumnPages(pages, [known(values[start:end]) for start, end in pairs])
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    held=st.sets(st.integers(0, 3)),
+    rows=st.lists(st.integers(0, 3), max_size=5),
+    predicate=st.recursive(
+        st.builds(lambda v: Comparison(1, "=", Literal(LONG, v)), st.integers(0, 3))
+        | st.builds(lambda v: Comparison(1, "<", Literal(LONG, v)), st.integers(0, 3))
+        | st.sets(st.integers(0, 3), min_size=1).map(lambda v: In(1, LONG, tuple(sorted(v)))),
+        lambda inner: (
+            st.lists(inner, min_size=2, max_size=3).map(lambda p: And(tuple(p)))
+            | st.lists(inner, min_size=2, max_size=3).map(lambda p: Or(tuple(p)))
+        ),
+        max_leaves=4,
+    ),
+)
+def test_a_group_is_ruled_out_only_if_it_has_no_such_row(
+    held: set[int], rows: list[int], predicate: Any
+) -> None:
+    held |= set(rows)  # a filter may claim values that no row has
+    if surely_false(predicate, lambda field_id, kind, value: value not in held):
+        assert not any(selects(predicate, row) for row in rows)
+
+
+def selects(predicate: Any, value: int) -> bool:
+    match predicate:
+        case And(parts):
+            return all(selects(part, value) for part in parts)
+        case Or(parts):
+            return any(selects(part, value) for part in parts)
+        case In(_, _, values):
+            return value in values
+        case _:
+            return holds(predicate, value)
