@@ -179,7 +179,7 @@ def test_it_says_what_is_out_of_reach_and_until_when(people: People) -> None:
     # Nobody has said so of queues, but SQS keeps nothing longer.
     assert until.pop("messages in queues") == body["ended_us"] + 14 * 86_400_000_000
     assert set(until.values()) == {None}
-    with pytest.raises(InvalidRequest, match="says nothing of 'moon'"):
+    with pytest.raises(InvalidRequest, match="does not cover 'moon'"):
         people.erase(is_who(3), "case-2")
         people.collect(retention_days={"moon": 1})
 

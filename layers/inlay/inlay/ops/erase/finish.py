@@ -294,7 +294,7 @@ class _Sweeper:
         self, contents: Iterable[tuple[str | None, LoadedTable]], due: Sequence[Erasure]
     ) -> Waits:
         """Files that deletes which came since may still hit, of those erasures that there are any for."""
-        reason = "a delete that came since has to be carried out"
+        reason = "a delete committed since has to be applied"
         return {n: w for n, w in _waits_for_files(contents, due, reason).items() if w}
 
     def _purge_refs(
