@@ -2,7 +2,7 @@
 
     make soak-commits MINUTES=10
     make soak-commits MINUTES=3 CONTROL=1        # a store that ignores If-Match: must be found out
-    python benchmarks/soak_commits.py --minutes 10 --seed 1
+    python benchmarks/soak_commits.py --minutes 10 --seed 1 --endpoint-url http://127.0.0.1:4566
 
 Processes, half of them forked and half spawned, append, delete, update, erase, merge branches, restore,
 compact, expire and collect garbage on a few tables, over HTTP through a fault proxy, and are killed by
@@ -34,8 +34,10 @@ import sys
 import tempfile
 import time
 import traceback
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -250,7 +252,7 @@ class Operator:
         if not isinstance(put, Written):
             return  # somebody has committed meanwhile
         self.deeds["put back"] += 1
-        if ctx.store.bucket != VERSIONED:
+        if not ctx.store.bucket.endswith(VERSIONED):
             self.lost.add(there.commit.id)
         time.sleep(self.rng.uniform(0, 2))
         self.mend(uri)
@@ -444,11 +446,24 @@ def difference(found: Counter[Row], expected: Counter[Row]) -> str:
 VERSIONED = "versioned"
 
 
+@contextmanager
+def server(endpoint_url: str | None) -> Iterator[dict[str, str]]:
+    """The environment in which an SDK finds the embedded S3, or another (credentials are the caller's)."""
+    if endpoint_url is not None:
+        yield {"AWS_ENDPOINT_URL_S3": endpoint_url, "AWS_ENDPOINT_URL": endpoint_url}
+        return
+    with AwsProcess(["s3"]) as aws:
+        yield dict(aws.env())
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--control", action="store_true", help="a store that ignores If-Match")
+    parser.add_argument(
+        "--endpoint-url", help="another S3; http:// only. Its buckets are left behind"
+    )
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the processes it has started
     rng = random.Random(options.seed)
@@ -462,17 +477,21 @@ def main(arguments: list[str] | None = None) -> int:
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        AwsProcess(["s3"]) as aws,
+        server(options.endpoint_url) as direct,
         FaultProxy(
-            aws.endpoint_url, plan, dropped=("if-match",) if options.control else ()
+            direct["AWS_ENDPOINT_URL_S3"],
+            plan,
+            dropped=("if-match",) if options.control else (),
         ) as proxy,
     ):
-        os.environ.update(aws.env())
+        os.environ.update(direct)
         uris = []
-        for bucket in ("plain", VERSIONED):
+        run = uuid.uuid4().hex[:8]
+        for kind in ("plain", VERSIONED):
+            bucket = f"soak-{run}-{kind}"
             store = S3Store(bucket)
             store.client.create_bucket(Bucket=bucket)
-            if bucket == VERSIONED:
+            if kind == VERSIONED:
                 store.client.put_bucket_versioning(
                     Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
                 )
@@ -499,7 +518,7 @@ def main(arguments: list[str] | None = None) -> int:
                 target=work, args=(process, life, uris, folder, options.seed), daemon=True
             )
             alive[process].start()
-            os.environ.update(aws.env())
+            os.environ.update(direct)
 
         for process in range(PROCESSES):
             start(process)

@@ -91,7 +91,7 @@ def test_with_json_the_error_is_json_on_stderr(inlay: Run, people: str) -> None:
         (("delete", "people"), "where"),
         (("delete", "people", "--where", "id = 1", "--mode", "slowly"), "slowly"),
         (("delete", "people", "--keys", "people.csv", "--explain"), "--where"),
-        (("create", "people", "--schema", "id int"), "there is a table"),
+        (("create", "people", "--schema", "id int"), "there already is a table"),
         (("create", "more"), "--schema"),
         (("create", "more", "--like", "people.xyz"), "people.xyz"),
         (("gc", "people", "--grace", "soon"), "soon"),

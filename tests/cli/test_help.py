@@ -14,7 +14,7 @@ from tests.cli.conftest import Run
 
 from inlay.cli.app import app
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "CLI.md"
 COMMANDS = dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 EXAMPLE = re.compile(r"^\s*(inlay .*)$", re.MULTILINE)
 
@@ -40,14 +40,14 @@ def test_every_command_has_an_example_that_parses(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(n for n, c in COMMANDS.items() if not c.hidden))
-def test_every_command_is_documented_in_the_readme(name: str) -> None:
-    assert re.search(rf"`inlay {name}\b|^inlay {name}\b", README.read_text(), re.MULTILINE), (
-        f"README.md does not mention `inlay {name}`"
+def test_every_command_is_documented(name: str) -> None:
+    assert re.search(rf"`inlay {name}\b|^inlay {name}\b", PAGE.read_text(), re.MULTILINE), (
+        f"docs/CLI.md does not mention `inlay {name}`"
     )
 
 
-def test_every_command_line_in_the_readme_parses() -> None:
-    blocks = re.findall(r"```(?:sh|bash)\n(.*?)```", README.read_text(), re.DOTALL)
+def test_every_documented_command_line_parses() -> None:
+    blocks = re.findall(r"```(?:sh|bash)\n(.*?)```", PAGE.read_text(), re.DOTALL)
     lines = [line for block in blocks for line in examples(block.replace("\\\n", " "))]
     assert lines
     for line in lines:

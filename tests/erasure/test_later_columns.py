@@ -121,7 +121,7 @@ def test_a_version_that_had_dropped_the_column_is_not_gone_back_to_meanwhile() -
     people.erase(_conditions(alias)["equal"])
     t.refresh()
     for go_back in (lambda: t.restore(version=without), lambda: t.tag("then", without)):
-        with pytest.raises(InvalidRequest, match="lacks a column that an open erasure asks for"):
+        with pytest.raises(InvalidRequest, match="lacks a column that an open erasure needs"):
             go_back()
     assert people.finish().receipts
     assert people.found() == []

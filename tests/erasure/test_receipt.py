@@ -49,7 +49,7 @@ def test_a_delete_that_names_her_after_the_purge_is_held_to_the_erasure(any_peop
     people.append(*ids_with(start=60))
     people.time.sleep(1000)
     [(_, waiting)] = people.collect().waiting
-    assert (waiting.what, "came since" in waiting.reason) == ("file", True)
+    assert (waiting.what, "committed since" in waiting.reason) == ("file", True)
     people.advance()
     assert people.finish().receipts
     assert people.found() == []
@@ -168,7 +168,7 @@ def test_what_contradicts_a_receipt_is_told(any_people: People) -> None:
     for version in before[gone[0]]:
         bucket.add(gone[0], version)
     [problem] = verify_receipt(people.ctx, "case-1").problems
-    assert problem == f"{gone[0].removeprefix('tables/people/')} was deleted and is there again"
+    assert problem == f"{gone[0].removeprefix('tables/people/')} was deleted and exists again"
     people.store.delete_versions([(gone[0], v.version_id) for v in _versions(people, gone[0])])
 
     [kept] = [f.key for f in people.snapshot.files.inline if f.key.startswith("data/")][:1]

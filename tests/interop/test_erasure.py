@@ -111,5 +111,5 @@ def test_an_unfinished_erasure_is_not_published(tmp_path: Path) -> None:
     t = person(tmp_path)
     t.publish()
     t.delete(f"s = '{SECRET}'", mode="erase")
-    with pytest.raises(Unpublishable, match="being carried out"):
+    with pytest.raises(Unpublishable, match="in progress"):
         t.publish()

@@ -200,8 +200,8 @@ def test_a_partitioning_is_written_as_in_sql() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("nothing", "not a plain column"),
-        ("s", "not a plain column"),
+        ("nothing", "not a primitive column"),
+        ("s", "not a primitive column"),
         ("hour(id)", "does not take"),
         ("bucket(16, day(ts))", "does not take"),
         ("truncate(4, ts)", "does not take"),
@@ -210,7 +210,7 @@ def test_a_partitioning_is_written_as_in_sql() -> None:
         ("bucket(99999999999, id)", "cannot partition"),
         ("day(4, ts)", "cannot partition"),
         ("week(ts)", "cannot partition"),
-        ("", "not a plain column"),
+        ("", "not a primitive column"),
     ],
 )
 def test_what_is_no_partitioning_is_refused(text: str, says: str) -> None:

@@ -63,3 +63,19 @@ def test_memory_buckets_are_shared_within_the_process() -> None:
 
 def test_names_of_hadoop_mean_s3():
     assert parse_location("s3a://lake/tables/t") == parse_location("s3://lake/tables/t")
+
+
+@pytest.mark.parametrize(
+    ("uri", "name"),
+    [
+        ("gs://lake/t", "Google Cloud Storage"),
+        ("gcs://lake/t", "Google Cloud Storage"),
+        ("az://lake/t", "Azure"),
+        ("abfss://lake@account/t", "Azure"),
+        ("hdfs://host/t", "HDFS"),
+    ],
+)
+def test_stores_that_are_not_supported_are_refused_by_name(uri: str, name: str) -> None:
+    with pytest.raises(InvalidRequest, match=name) as caught:
+        parse_location(uri)
+    assert "docs/STORES.md" in caught.value.next_step

@@ -30,7 +30,12 @@ def tree_of(report: Report) -> Tree:
     facts = report.table
     root = Tree(_line((_text(facts["uri"]), "bold"), (f"  version {facts['version']}", "")))
     for finding in report.findings:
-        root.add(_line(("› ", "cyan"), (_text(finding), "")))
+        line = root.add(_line(("› ", "cyan"), (_text(finding.what), "bold")))
+        if finding.why:
+            line.add(_line((_text(finding.why), "")))
+        if finding.command:
+            command = finding.command.replace("TABLE", str(facts["uri"]))
+            line.add(_line(("next: ", "dim"), (_text(command), "cyan")))
     _versions(root, report)
     _columns(root, report)
     _files(root, report)

@@ -1,8 +1,8 @@
-"""A cache of what was read from immutable objects: footers and marker objects.
+"""A cache of data from immutable objects: footers and marker objects.
 
-Promise: holds at most `limit_bytes` (by the sizes it was told), the least recently used go first; a
-value larger than the limit is not kept. Entries never go stale, because objects never change under
-their name. Safe from several threads; a forked process begins with an empty one.
+Promise: holds at most `limit_bytes` (by the given sizes); the least recently used entries are evicted
+first; a value larger than the limit is not kept. Entries never go stale, because objects never change under
+their name. Thread-safe; a forked process starts with an empty cache.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from inlay.storage.process import PerProcess
 
-# Footers are some KB, deletion vectors some MB: this holds those of a table of thousands of files.
+# Footers take some KB, deletion vectors some MB: this holds those of a table of thousands of files.
 CACHE_BYTES = 64 * 1024 * 1024
 
 

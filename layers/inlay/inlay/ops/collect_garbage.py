@@ -1,23 +1,23 @@
-"""Collect garbage: delete the objects that no version anyone may read still needs.
+"""Garbage collection: deletes the objects that no readable version needs.
 
-Promise: no object that a current, retained, referenced or recently expired version needs is deleted,
-and none that a writer under way could still commit. The order makes it so:
+Promise: no object that a current, retained, referenced or recently expired version needs is deleted, and
+none that a writer in progress could still commit. The order of steps ensures this:
 
-1. look      list the table, find what nothing needs; when there is nothing, stop: no commit
+1. look      list the table and find what nothing needs; if there is nothing, stop without a commit
 2. boundary  commit that no object uploaded before it may be added any more (`plan.commit.apply`, Stale)
-3. roots     what is needed *after* that commit: whatever was committed before it is now seen, whatever
-             comes later cannot name an object from before the boundary unless a root does
+3. roots     what is needed *after* that commit: it includes everything committed before, and later commits
+             cannot name an object from before the boundary unless a root does
 4. delete    what nothing needs and is older than the boundary by more than the clock margin, 1,000 objects
-             a request; then abort uploads that were started before that: nobody could commit them
+             a request; then abort uploads started before that, which nobody could commit
 
-Were 2 and 3 swapped, a writer could commit an old orphan between the look and the delete.
+If 2 and 3 were swapped, a writer could commit an old orphan between the listing and the delete.
 
-Time is the store's throughout, and the store has two clocks: the boundary, and what writers hold against
-it, is the `Date` of answers; what is deleted is judged by LastModified. The margin is how far the second
-may be behind the first. Where a run sees that it is further, it deletes nothing (`ClocksDisagree`).
+All times are the store's, which has two clocks: the boundary, and what writers compare with it, is the
+`Date` of answers; what is deleted is decided by LastModified. The margin is how far the second may be
+behind the first. A run that observes a larger difference deletes nothing (`ClocksDisagree`).
 
-Receipts, the pointer, adopted files and objects of unknown kinds are
-never deleted; the latter are reported.
+Receipts, the pointer, adopted files and objects of unknown kinds are never deleted; unknown objects are
+reported.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ from inlay.plan.maintain.roots import (
 )
 from inlay.storage.base import DeleteFailure, Upload
 
-# Keys a dry run and a report carry; the counts are always whole.
+# Keys that a dry run and a report carry; the counts are always complete.
 MAX_NAMES = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectResult:
-    """`objects` and `bytes` were deleted (in a dry run: would be), by `kinds`; `young` objects nobody
-    needs wait for their grace. `unknown` objects are none of this library's; at most 100 are named.
-    `keys` names up to 1,000 of what was deleted. `erased_objects` were deleted for erasures, `receipts`
-    written for those that ended, `waiting` is (erasure, what it waits for)."""
+    """`objects` and `bytes` were deleted (in a dry run: would be), by `kinds`; `young` unneeded objects are
+    within their grace. `unknown` objects are not of this library; at most 100 are named. `keys` names up to
+    1,000 of the deleted objects. `erased_objects` were deleted for erasures, `receipts` written for those
+    that ended, `waiting` is (erasure, what it waits for)."""
 
     version: int
     commit_id: str | None = None
@@ -84,7 +84,7 @@ class CollectResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Garbage: counts are whole, `keys` names up to 1,000 of it, `unknown` up to 100 objects of others.
+    """Garbage: counts are complete, `keys` names up to 1,000 of it, `unknown` up to 100 unknown objects.
     `failures` could not be deleted."""
 
     objects: int = 0
@@ -113,19 +113,19 @@ class Found:
 
 
 class Hands(Protocol):
-    """Who lists the table's objects and deletes them, by the rules of the roots it is given."""
+    """Lists the table's objects and deletes them, by the rules of the given roots."""
 
     def look(self, roots: Roots, before_us: int) -> Found:
-        """What is garbage. Deletes nothing."""
+        """The garbage. Deletes nothing."""
         ...
 
     def delete(self, roots: Roots, before_us: int) -> Found:
-        """What was garbage, and is deleted."""
+        """Deletes the garbage, and reports it."""
         ...
 
 
 class Here:
-    """This process: it remembers what it has seen between the look and the deletion."""
+    """This process, which keeps the listing between the look and the deletion."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -154,23 +154,22 @@ def collect_garbage(
     landing: str | None = None,
     retention_days: Mapping[str, float] | None = None,
 ) -> CollectResult:
-    """Delete what has been unneeded for `grace_seconds` (property `gc.grace_days` unless given).
+    """Deletes what has been unneeded for `grace_seconds` (property `gc.grace_days` unless given).
 
-    Open erasures are taken as far as they go (`ops.erase.finish`): `hmac_key` signs their receipts,
-    `life_seconds` is the longest that one read or write may take, `landing` where objects land (by
-    default `ingest/<table>/` beside `tables/<table>`; "": nowhere), `retention_days` how long queues, logs
-    and the like last, for the receipts (`ops.erase.receipt.OUT_OF_REACH`). `hands` list and delete (this
-    process).
-    `clock_margin_seconds` is how far LastModified may be behind `Date` (docs/FORMAT.md, section 2): what is
-    younger by that is not deleted, whatever the grace, and the last sweep of an erasure waits for it. 0 is
-    right only for a store that takes both from one clock.
+    Open erasures are advanced as far as possible (`ops.erase.finish`): `hmac_key` signs their receipts,
+    `life_seconds` is the longest time that one read or write may take, `landing` is the landing prefix (by
+    default `ingest/<table>/` beside `tables/<table>`; "": none), `retention_days` is how long queues, logs
+    and the like keep data, for the receipts (`ops.erase.receipt.OUT_OF_REACH`). `hands` list and delete
+    (default: this process). `clock_margin_seconds` is how far LastModified may be behind `Date`
+    (docs/FORMAT.md, section 2): younger objects are not deleted, whatever the grace, and the last sweep of
+    an erasure waits for it. 0 is only correct for a store that takes both from one clock.
 
-    The grace must be longer than the longest read and the longest upload: a reader of an expired
-    version keeps its files that long, a writer slower than that must upload again.
+    The grace must be longer than the longest read and the longest upload: it is how long readers of an
+    expired version keep its files; a writer slower than that must upload again.
     """
     if grace_seconds is not None and not grace_seconds >= 0:
         raise InvalidRequest(
-            f"a grace of {grace_seconds} seconds would take objects that are being written",
+            f"a grace of {grace_seconds} seconds would delete objects that are being written",
             next_step="Give 0 or more",
             table=ctx.uri,
         )
@@ -212,7 +211,7 @@ def _collect(
     margin_us: int,
     dry_run: bool,
 ) -> CollectResult:
-    # Commits within one second of the store's clock bear times a little ahead of it.
+    # Commits within one second of the store's clock have times a little ahead of it.
     now_us = max(loaded.date_us, loaded.snapshot.commit.time_us)
     if grace_seconds is None:
         grace_us = Properties(loaded.snapshot.properties).number("gc.grace_days") * DAY_US
@@ -226,7 +225,7 @@ def _collect(
     found = hands.look(roots, before_us)
     check_deletable(ctx, loaded.snapshot, found.seen, margin_us)
     uploads = _stale_uploads(ctx, before_us)
-    # An expiry's grace begins when a commit writes down that it was seen (`snapshot.with_open_times`).
+    # An expiry's grace begins when a commit records that it was seen (`snapshot.with_open_times`).
     due = found.objects or uploads or loaded.has_open_times
     if dry_run or not due:
         return _result(loaded, found, roots, boundary_us, uploads=len(uploads), dry_run=dry_run)
@@ -241,7 +240,7 @@ def _collect(
     base, loaded = loaded, expect_committed(ctx, commit(ctx, change, base=loaded)).loaded
     check_clocks(ctx, base.snapshot, found.seen, margin_us, now_us=loaded.date_us)
     roots.add(loaded.state)
-    # What is young and what is none of ours was told by the look.
+    # Young and unknown objects were counted by the first listing.
     found = replace(
         hands.delete(roots, before_us),
         young=found.young,

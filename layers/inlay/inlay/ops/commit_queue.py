@@ -1,10 +1,10 @@
-"""Turns: of many threads that want the same kind of work done, one does it for all who wait.
+"""Commit queue: of many threads with the same kind of work, one does it for all that wait.
 
-Promise: a thread that meets nobody works at once, alone and without delay. Whoever comes while another
-works waits; when the turn is over, the first who waits takes the next one, for itself and for those
-behind it whose items fit. Each thread works in at most one turn, so nobody is kept by others' work, and
-they are served in the order in which they came. A forked process has turns of its own: the threads that
-wait or work here are not in it.
+Promise: a thread that finds nobody working starts at once, alone and without delay. Threads that arrive
+while another works wait; when it has finished, the first of them takes the next turn, for itself and for
+those behind it whose items fit. Each thread works in at most one turn, so no thread is delayed by the work
+of later ones, and they are served in order of arrival. A forked process has its own queue: the threads that
+wait or work here do not exist in it.
 
 ::
 
@@ -30,20 +30,20 @@ I = TypeVar("I")  # noqa: E741 - an item of work
 A = TypeVar("A")  # an answer
 K = TypeVar("K")  # what one turn keeps for the next
 
-# Items of one turn: more than a process has threads that write, few enough that a commit of all of
-# them stays small.
+# Items of one turn: more than a process has writing threads, few enough that a commit of all of them stays
+# small.
 MOST = 64
 
 
 class Abandoned(Exception):
-    """The thread that worked for this one was stopped by `__cause__`: what became of it is unknown."""
+    """The thread that worked for this one was stopped by `__cause__`: the outcome is unknown."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting(Generic[I, A]):
     item: I
     woken: threading.Event = field(default_factory=threading.Event)
-    answer: list[A] = field(default_factory=list)  # one, once there is one
+    answer: list[A] = field(default_factory=list)  # one item, once there is an answer
     stopped_by: BaseException | None = None
 
 
@@ -66,10 +66,10 @@ class Turns(Generic[I, A, K]):
         work: Callable[[Sequence[I], K | None], tuple[Sequence[A], K | None]],
         fits: Callable[[Sequence[I], I], bool],
     ) -> A:
-        """The answer to `item`. `work` gets the items of the turn, this thread's first, and what the
-        turn before kept; it answers each, in order. `fits`: may an item join those?
+        """The answer to `item`. `work` gets the items of the turn, this thread's first, and what the turn
+        before kept; it answers each, in order. `fits`: may an item join those?
 
-        Raises what `work` raises, and `Abandoned` in the threads that it worked for.
+        Raises what `work` raises, and `Abandoned` in the other threads of the turn.
         """
         mine = _Waiting[I, A](item)
         queue = self._queue.get()
@@ -80,7 +80,7 @@ class Turns(Generic[I, A, K]):
                 mine.woken.set()
         try:
             mine.woken.wait()
-        except BaseException:  # this thread is interrupted: it must not keep the others waiting
+        except BaseException:  # this thread is interrupted: the others must not wait for it
             _leave(queue, mine)
             raise
         if mine.stopped_by is not None:
@@ -146,7 +146,7 @@ def _leave(queue: _Queue[I, A, K], mine: _Waiting[I, A]) -> None:
 
 
 class _Shared:
-    """The turns of one process."""
+    """The queues of one process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -157,9 +157,9 @@ _shared = PerProcess(_Shared)
 
 
 def shared_turns(store: ObjectStore, root: str) -> Turns[Any, Any, Any]:
-    """The turns of everybody in this process who opened the table at `root` of this store."""
-    # Stores of one scheme share what is behind them; S3's has a client for each environment, process
-    # and set of credentials. Two tables never share a commit all the same: their ids differ.
+    """The queue of all contexts in this process for the table at `root` of this store."""
+    # Stores of one scheme may share their backend; S3's has a client for each environment, process and set
+    # of credentials. Two tables still never share a commit: their ids differ.
     place = (store.scheme, getattr(store, "client", None), store.bucket, root)
     shared = _shared.get()
     with shared.lock:

@@ -1,10 +1,10 @@
-"""What an operation is given: its store, its table, and every source of non-determinism.
+"""The context of an operation: its store, its table, and every source of non-determinism.
 
-Promise: ops take time, randomness, ids and concurrency from here and nowhere else, so that a
-simulator can run the real code with its own. One pool of threads and one set of connections serve all
-tables of a process, so a thousand open ones take no more than one; a process forked from this one has its
-own. Pickled, a context is its place and its settings: whoever reads the pickle takes credentials from its
-own environment.
+Promise: operations take time, randomness, ids and concurrency from here and nowhere else, so that a
+simulator can run the real code with its own. All tables of a process share one thread pool and one set of
+connections, so a thousand open tables need no more than one; a forked process has its own. Pickled, a
+context is its location and its settings: the process that unpickles it uses the credentials of its own
+environment.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ R = TypeVar("R")
 # connection pool busy and bound memory.
 THREADS = 32
 
-# Full jitter within a window that doubles from this with each try of a write-once object: 0.6 s at the
+# Full jitter within a window that doubles from this with each try of a write-once object: 0.6 s for the
 # last, about a second in all.
 RETRY_SECONDS = 0.02
 
 
 class Clock(Protocol):
-    """Durations; and what `now()` is in a condition. The time of commits is the store's business."""
+    """Durations, and the time that `now()` has in a condition. The time of commits is the store's."""
 
     def monotonic(self) -> float: ...
 
@@ -75,10 +75,10 @@ class InlineExecutor(Executor):
 
 
 class Workers(Executor):
-    """Threads that may be asked for more by their own tasks: a task that submits tasks runs them itself.
-    With a plain pool it would wait for a thread of the pool it is part of, which may never be free.
+    """Threads whose tasks may submit tasks: those run in the submitting thread. In a plain pool they would
+    wait for a thread of the same pool, which may never be free.
 
-    A forked process has none of its parent's threads: it starts its own."""
+    A forked process has none of its parent's threads and starts its own."""
 
     def __init__(self, threads: int) -> None:
         self._pool = PerProcess(lambda: ThreadPoolExecutor(threads, thread_name_prefix="inlay"))
@@ -101,7 +101,7 @@ class Workers(Executor):
 
 
 class OfThisProcess(Executor):
-    """A caller's executor, which is not asked for anything in a process forked from his."""
+    """A caller's executor, which is not used in a process forked from the caller's."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -113,7 +113,7 @@ class OfThisProcess(Executor):
 
 
 class Progress(Protocol):
-    """Told as long work goes on; `total` None while unknown."""
+    """Called as long work progresses; `total` is None while unknown."""
 
     def __call__(self, what: str, done: int, total: int | None) -> None: ...
 
@@ -139,15 +139,15 @@ class Context:
     progress: Progress = no_progress
     parallel: int = 32
     cache: ObjectCache = field(default_factory=ObjectCache)
-    # Whose content is read and written: a branch's (inside an erasure also a tag's); None is main.
+    # The branch whose content is read and written (inside an erasure also a tag); None is main.
     branch: str | None = None
-    # Contexts of one process on one table share it (`ops.commit.group`): their commits go in turns.
+    # Shared by the contexts of one process on one table (`ops.commit.group`): their commits are queued.
     turns: Turns[Any, Any, Any] = field(default_factory=Turns)
-    # Patterns of `bucket/key` that adopted files may be read from; None means wherever they are.
+    # Patterns of `bucket/key` that adopted files may be read from; None means any location.
     adopt_from: tuple[str, ...] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickled it is where the table is, never what a process has of it."""
+        """Pickles the location of the table, but nothing that belongs to a process."""
         return reconnect, (self.store, self.root, self.uri, self.parallel, self.branch)
 
     @property
@@ -170,18 +170,18 @@ class Context:
         self.clock.sleep(self.random.uniform(0, RETRY_SECONDS * 2**tried))
 
     def location(self, name: str) -> str:
-        """The whole URI of what metadata names: relative to the table root, or whole already."""
+        """The full URI of a name in metadata, which is relative to the table root or already full."""
         if "://" in name:
             return name
         return f"{self.store.scheme}://{self.store.bucket}/{self.key(name)}"
 
     def new_id(self) -> str:
-        """A fresh random id (UUID version 4), from this context's randomness."""
+        """A new random id (UUID version 4), from this context's randomness."""
         return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
 
     def map(self, fn: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """`fn` over `items` in parallel, at most `parallel` ahead, results in order. The first error
-        is raised after the tasks already started have ended, so none outlives the call."""
+        """`fn` over `items` in parallel, at most `parallel` ahead, results in order. The first error is
+        raised after the tasks already started have ended, so none outlives the call."""
         began = process.current()
         pending: list[Future[R]] = []
         try:
@@ -192,7 +192,7 @@ class Context:
             while pending:
                 yield pending.pop(0).result()
         finally:
-            # In a process forked meanwhile these never end: their threads are the parent's.
+            # In a process forked meanwhile these never end: their threads belong to the parent.
             if process.current() == began:
                 for future in pending:
                     future.cancel()
@@ -219,8 +219,8 @@ def connect(
 def reconnect(
     store: ObjectStore, root: str, uri: str, parallel: int, branch: str | None
 ) -> Context:
-    """A context as another process has pickled it. An executor or `progress` that was given there is of
-    that process."""
+    """A context that another process has pickled. An executor or `progress` given there does not come with
+    it."""
     shared = store.inner if isinstance(store, MeteredStore) else store
     return Context(
         store=store,

@@ -1,6 +1,6 @@
-"""Results: what a write tells its caller.
+"""Results: what a write reports to its caller.
 
-Promise: a result says what was committed, and what it cost as the store was asked, not as planned.
+Promise: a result states what was committed, and the measured cost: requests that were sent, not planned.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from inlay.storage.metered import Usage
 class WriteResult:
     """One write.
 
-    `committed` False means nothing had to be done: applied before under the same request id (then
-    `version` is where), or nothing matched. `deleted_rows` None: a constant-time delete does not know.
-    `requests` and `bytes_*` count what this call sent to the store and got from it. `note` says in words
-    what was done otherwise than by default, and why.
+    `committed` False means that nothing had to be done: applied before under the same request id (then
+    `version` is that commit), or nothing matched. `deleted_rows` None: a constant-time delete does not
+    know. `requests` and `bytes_*` count what this call sent to the store and received. `note` states in
+    words what was done otherwise than by default, and why.
     """
 
     operation: str

@@ -60,7 +60,7 @@ def _field(text: str, schema: Schema) -> PartitionField:
     column = schema.column(name)
     if column is None or not isinstance(column.type, Primitive):
         raise InvalidRequest(
-            f"the table cannot be partitioned by {name[:100]!r}, which is not a plain column",
+            f"the table cannot be partitioned by {name[:100]!r}, which is not a primitive column",
             next_step=f"The columns are: {', '.join(schema.names)[:500]}",
         )
     if result_type(transform, column.type) is None:

@@ -1,10 +1,10 @@
-"""Changes: what a writer wants, as a value that can be planned again on any base.
+"""Changes: what a writer wants to commit, as a value that can be planned again on any base.
 
-Promise: a change holds no state of the base it was first planned on but what it *read*, so a loser of
-the race applies the same value to the new base. It is made of *requirements*, which
-`plan.commit.conflicts` holds against that base, and *updates*, of which `plan.commit.draft` makes the next
-snapshot. Both unions are closed: the type checker names every function that a new member concerns.
-`plan.commit.apply` decides what becomes of a change.
+Promise: a change holds no state of the base it was first planned on except what it *read*, so a writer that
+lost the race applies the same value to the new base. It consists of *requirements*, which
+`plan.commit.conflicts` checks against that base, and *updates*, from which `plan.commit.draft` builds the
+next snapshot. Both unions are closed: the type checker names every function that a new member concerns.
+`plan.commit.apply` decides the outcome.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ BODY_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An event or request as the ledger knows it. `time_us` is when it was made, by the clock of
-    whoever sent it (S3's eventTime, the queue's sent time); None when unknown."""
+    """An event or request as stored in the ledger. `time_us` is when it was made, by the sender's clock
+    (S3's eventTime, the queue's sent time); None when unknown."""
 
     id: bytes
     body: bytes | None = None
@@ -55,7 +55,7 @@ class Request:
 
     @property
     def token(self) -> str:
-        """The id as text: what a data file's entry says of the event it came from."""
+        """The id as text: a data file's entry names the event that added it."""
         return urlsafe_b64encode(self.id).decode("ascii")
 
 
@@ -64,7 +64,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """The rows that this change was derived from are as they were.
+    """The rows that this change was derived from have not changed.
 
     `predicate` selected the rows that were read (None: every row), as of `version`; `files` are the
     keys of the files they were found in.
@@ -98,7 +98,7 @@ class Retained:
 
 @dataclass(frozen=True, slots=True)
 class OnlyRefs:
-    """These are all refs there are, and none is under a legal hold: each was searched for what an erasure
+    """There are no other refs, and none is under a legal hold: each was searched for what an erasure
     names."""
 
     refs: Mapping[str, Ref]
@@ -106,14 +106,14 @@ class OnlyRefs:
 
 @dataclass(frozen=True, slots=True)
 class OnlyFiles:
-    """No file is live but these: each was searched for what an erasure names."""
+    """No other file is live: each was searched for what an erasure names."""
 
     keys: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class AllClean:
-    """No file holds rows, or rows that deletes hide, of the erasures that the change moves on."""
+    """No file holds rows, or rows hidden by deletes, of the erasures that the change advances."""
 
 
 Requirement = Reads | SameContent | SameMain | Retained | OnlyRefs | OnlyFiles | AllClean
@@ -124,11 +124,11 @@ Requirement = Reads | SameContent | SameMain | Retained | OnlyRefs | OnlyFiles |
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A piece of maintenance: `inputs` become `outputs`, same rows but for the deletes applied.
+    """A piece of maintenance: `inputs` become `outputs`, with the same rows except those deletes remove.
 
-    Planned on `version`, having applied every marker that could hit an input then (`applied_all`) or
-    only some. With `positions` (1:1 rewrites) row markers that landed meanwhile are remapped; without,
-    the unit is given up when an input gained markers. Units fail one by one.
+    Planned on `version`, having applied every marker that could hit an input then (`applied_all`) or only
+    some. With `positions` (1:1 rewrites) row markers committed meanwhile are remapped; without, the unit is
+    given up when an input gained markers. Units fail one by one.
     """
 
     inputs: tuple[str, ...]
@@ -136,7 +136,7 @@ class Unit:
     version: int
     positions: PositionMap | None = None
     applied: frozenset[str] = frozenset()  # ids of the file markers that are now absent rows
-    # Markers re-created for output rows that the rewrite did not reach, in the place of those in `applied`.
+    # Markers re-created for output rows that the rewrite did not reach; they replace those in `applied`.
     carried: tuple[Marker, ...] = ()
     # (erasure, objects that lost the last row of it here, rows of it that were removed here)
     erased: tuple[tuple[str, int, int], ...] = ()
@@ -144,8 +144,8 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class AddFiles:
-    """`sources_us`: when the objects were uploaded that files were made from, by key of the file. An open
-    erasure looks at it."""
+    """`sources_us`: when the objects that files were made from were uploaded, by key of the file, for open
+    erasures."""
 
     files: tuple[DataFile, ...]
     sources_us: Mapping[str, int] = field(default_factory=dict)
@@ -153,21 +153,21 @@ class AddFiles:
 
 @dataclass(frozen=True, slots=True)
 class AddMarkers:
-    """Those of a file require that it is live, unless the same change adds it."""
+    """A marker of a file requires that the file is live, unless the same change adds it."""
 
     markers: tuple[Marker, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveFiles:
-    """Files whose every live row is deleted; they must be live."""
+    """Files without a live row; they must be live entries."""
 
     keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaceFiles:
-    """`whole`: all units or none, for a delete is never half done."""
+    """`whole`: all units or none, because a delete is never half done."""
 
     units: tuple[Unit, ...]
     whole: bool = False
@@ -175,14 +175,14 @@ class ReplaceFiles:
 
 @dataclass(frozen=True, slots=True)
 class DropMarkers:
-    """Markers that hit nothing any more. Those that may, stay."""
+    """Markers that hit nothing any more. Those that still may are kept."""
 
     ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PackMetadata:
-    """Leaves that are not full, or hold dead entries, are written again."""
+    """Leaves that are not full, or hold dead entries, are rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +207,8 @@ class SetProperties:
 
 @dataclass(frozen=True, slots=True)
 class AlterSchema:
-    """`evolution` of the schema with id `planned_on`, which must be the current one. Its result and the ids
-    of new fields come from the base. `proven` are files that were read to see that they fit."""
+    """`evolution` of the schema with id `planned_on`, which must be current. Its result and the ids of new
+    fields come from the base. `proven` are files that were read to check that they fit."""
 
     planned_on: int
     evolution: Evolution
@@ -237,27 +237,27 @@ class ExpireThrough:
 
 @dataclass(frozen=True, slots=True)
 class ExpireAll:
-    """Every version before this commit; branches lose what they came from."""
+    """Every version before this commit; branches lose their common version."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetExpirations:
-    """Those seen before `before_us` need not be kept in mind any more."""
+    """Those seen before `before_us` are no longer needed."""
 
     before_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class OpenErasure:
-    """There must be none of its id."""
+    """No erasure with its id may be open."""
 
     erasure: Erasure
 
 
 @dataclass(frozen=True, slots=True)
 class MoveErasures:
-    """Erasures move on to the phase that they have here; in the base they must be in `leaves`. The markers
-    of one that has no predicate any more go with it."""
+    """Erasures advance to the phase that they have here; in the base they must be in `leaves`. The markers
+    of one without a predicate are removed."""
 
     erasures: tuple[Erasure, ...]
     leaves: str
@@ -265,7 +265,7 @@ class MoveErasures:
 
 @dataclass(frozen=True, slots=True)
 class CloseErasures:
-    """They must be in phase `leaves`, and are forgotten, markers and all."""
+    """They must be in phase `leaves`, and are removed with their markers."""
 
     ids: tuple[str, ...]
     leaves: str
@@ -273,12 +273,13 @@ class CloseErasures:
 
 @dataclass(frozen=True, slots=True)
 class ForgetContents:
-    """No digest identifies the contents of past requests any more."""
+    """Digests no longer identify the contents of past requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetRefs:
-    """Refs by name, None to drop; `were` is what they were when this was planned, and must be still."""
+    """Refs by name, None to drop; `were` is their state when this was planned, which must not have
+    changed."""
 
     refs: Mapping[str, Ref | None]
     were: Mapping[str, Ref | None]
@@ -286,7 +287,7 @@ class SetRefs:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceContent:
-    """`content` instead of that of the base."""
+    """`content` in place of the base's."""
 
     content: Content
 
@@ -300,7 +301,7 @@ class TakeLayout:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceStream:
-    """The batch up to which a streaming query is in the table."""
+    """The last batch of a streaming query that is in the table."""
 
     query: str
     batch: int
@@ -336,11 +337,11 @@ R = TypeVar("R", bound=Requirement)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One proposed commit: who asks for it (`request`, `events`), what must hold (`requires`), what it does
-    (`updates`, in any order).
+    """One proposed commit: who requested it (`request`, `events`), what must hold (`requires`), what it
+    does (`updates`, in any order).
 
     `uploaded_us` is the store's time *before* the first upload of any object this change adds: a commit
-    holding objects from before the GC boundary is stale. `deleted_rows` is what the history says: exact
+    with objects from before the GC boundary is stale. `deleted_rows` is the count for the history: exact
     when the operation counted them, None when unknown.
     """
 
@@ -382,7 +383,7 @@ class Change:
 
     @property
     def forgotten(self) -> tuple[str, ...]:
-        """Erasures whose markers go with this: they have no predicate any more."""
+        """Erasures without a predicate, whose markers are removed by this change."""
         moved = (e for u in self.of(MoveErasures) for e in u.erasures)
         closed = (i for u in self.of(CloseErasures) for i in u.ids)
         return (*(e.id for e in moved if e.predicate is None), *closed)
@@ -407,13 +408,13 @@ class Proposal:
 
     snapshot: Snapshot
     segments: tuple[NewSegment, ...]
-    duplicates: frozenset[bytes] = frozenset()  # events that had been applied before
-    skipped: tuple[Unit, ...] = ()  # units another commit got in the way of
+    duplicates: frozenset[bytes] = frozenset()  # events that were applied before
+    skipped: tuple[Unit, ...] = ()  # units that conflict with another commit
 
 
 @dataclass(frozen=True, slots=True)
 class NeedSegments:
-    """The plan depends on the content of these segments: load them and ask again."""
+    """The plan depends on the content of these segments: load them and plan again."""
 
     files: tuple[Segment, ...] = ()
     markers: tuple[Segment, ...] = ()
@@ -422,7 +423,7 @@ class NeedSegments:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyApplied:
-    """Everything asked for was applied before; `version` is where, when the ledger says."""
+    """Everything requested was applied before; `version` applied it, if the ledger has it."""
 
     version: int | None
     duplicates: frozenset[bytes] = frozenset()
@@ -437,8 +438,8 @@ class Unchanged:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Cannot be applied to this base. `gone` names files that were read or marked and are no longer
-    live: whoever planned may plan again for what replaced them."""
+    """Cannot be applied to this base. `gone` names files that were read or marked and are no longer live:
+    plan again for the files that replaced them."""
 
     reason: str
     gone: frozenset[str] = frozenset()
@@ -446,14 +447,14 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """Holds objects that GC may delete: they must be uploaded anew."""
+    """Holds objects that GC may delete: they must be uploaded again."""
 
     boundary_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The request can never be applied: too old for the ledger, or its id came with another body."""
+    """The request can never be applied: too old for the ledger, or its id was used with another body."""
 
     reason: str
     kind: str  # "too_old" | "reused"

@@ -17,6 +17,17 @@ from inlay.storage.base import Location, ObjectStore
 
 SCHEMES: Final = ("s3", "file", "memory")
 _EXPECTED: Final = "Use s3://bucket/key, file:///path, memory://name/key or a local path"
+# What people ask for, refused by its name.
+_NOT_YET: Final = {
+    "gs": "Google Cloud Storage",
+    "gcs": "Google Cloud Storage",
+    "az": "Azure Blob Storage",
+    "abfs": "Azure Blob Storage",
+    "abfss": "Azure Blob Storage",
+    "wasbs": "Azure Blob Storage",
+    "hdfs": "HDFS",
+    "https": "a web server",
+}
 # RFC 3986, a scheme: at least two characters here, so that "C:\\data" is not taken for one.
 _URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>/.*|)", re.DOTALL)
 # Names of buckets: what botocore takes for one, access point ARNs aside; one of ours in memory.
@@ -42,6 +53,12 @@ def parse_location(uri: str) -> Location:
     scheme, rest = match["scheme"], match["rest"]
     if scheme in ("s3a", "s3n"):  # what Hadoop calls S3
         scheme = "s3"
+    if scheme in _NOT_YET:
+        raise InvalidRequest(
+            f"tables on {_NOT_YET[scheme]} ({scheme}://) are not supported",
+            next_step="Keep the table at s3://…, and publish it as Iceberg for engines elsewhere: "
+            "docs/STORES.md has the reasons",
+        )
     if scheme not in SCHEMES or not rest.startswith("//"):
         raise InvalidRequest(f"{uri[:200]!r} is not a location Inlay knows", next_step=_EXPECTED)
     bucket, _, key = rest[2:].partition("/")

@@ -4,8 +4,6 @@
   const report = JSON.parse(document.getElementById("report").textContent);
   const page = document.getElementById("page");
   const tip = document.getElementById("tip");
-  page.textContent = "";
-
   // -- building -----------------------------------------------------------------------------------
 
   const SVG = "http://www.w3.org/2000/svg";
@@ -31,11 +29,51 @@
       tip.style.top = Math.max(6, Math.min(event.clientY + 14, innerHeight - height - 8)) + "px";
     });
     node.addEventListener("pointerleave", () => { tip.hidden = true; });
+    node.told = text;
     return node;
+  };
+  // Arrow keys walk through what a drawing tells, from left to right.
+  const walked = (drawing) => {
+    const hot = [...drawing.querySelectorAll(".hot")];
+    if (!hot.length) return drawing;
+    let at = -1;
+    drawing.setAttribute("tabindex", "0");
+    const show = (next) => {
+      if (at >= 0) hot[at].classList.remove("at");
+      at = Math.max(0, Math.min(hot.length - 1, next));
+      const node = hot[at], place = node.getBoundingClientRect();
+      node.classList.add("at");
+      tip.textContent = typeof node.told === "function" ? node.told() : node.told;
+      tip.hidden = false;
+      const { width, height } = tip.getBoundingClientRect();
+      tip.style.left = Math.max(6, Math.min(place.left, innerWidth - width - 8)) + "px";
+      tip.style.top = Math.max(6, Math.min(place.bottom + 6, innerHeight - height - 8)) + "px";
+    };
+    drawing.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      if (step) { event.preventDefault(); show(at + step); }
+      else if (event.key === "Home") { event.preventDefault(); show(0); }
+      else if (event.key === "End") { event.preventDefault(); show(hot.length - 1); }
+      else if (event.key === "Escape") tip.hidden = true;
+    });
+    drawing.addEventListener("blur", () => { tip.hidden = true; if (at >= 0) hot[at].classList.remove("at"); });
+    return drawing;
   };
 
   const section = (title, about, ...children) =>
     page.append(el("section", {}, el("h2", {}, title), about && el("p", {}, about), ...children));
+
+  // A command, to be copied by a click or by Enter.
+  const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+  const command = (text) => {
+    const button = el("button", { type: "button", title: "Copy" }, "copy");
+    button.addEventListener("click", () => {
+      (navigator.clipboard ? navigator.clipboard.writeText(text) : Promise.reject()).then(
+        () => { button.textContent = "copied"; }, () => { button.textContent = "select it"; });
+    });
+    return el("div", { class: "command" }, el("code", {}, text), button);
+  };
+  const scrolled = (...children) => el("div", { class: "scrolled", tabindex: 0 }, ...children);
 
   // -- figures as text ----------------------------------------------------------------------------
 
@@ -59,6 +97,13 @@
   const micros = (us) => time(new Date(us / 1000).toISOString());
   const seconds = (s) => (s < 90 ? `${Math.ceil(s)} s` : s < 5400 ? `${Math.round(s / 60)} min` : `${(s / 3600).toFixed(1)} h`);
   const cut = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+
+  const draw = () => {
+  page.textContent = "";
+  tip.hidden = true;
+  // Drawings are as wide as their card, so that text in them keeps its size on a phone.
+  const WIDTH = Math.max(300, Math.min(1080, page.clientWidth - 90));
+  const narrow = WIDTH < 640;
 
   // -- the head -----------------------------------------------------------------------------------
 
@@ -84,7 +129,8 @@
       ].map(([figure, about]) => el("div", {}, el("b", {}, figure), el("span", {}, about))))));
 
   if (report.findings.length) {
-    section("At first sight", null, el("ul", { class: "findings" }, report.findings.map((f) => el("li", {}, f))));
+    section("Why is it slow?", null, el("ol", { class: "findings" }, report.findings.map((f) => el("li", {},
+      el("b", {}, f.what), f.why && el("p", {}, f.why), f.command && command(f.command.replace("TABLE", quoted(table.uri)))))));
   }
 
   // -- the query ----------------------------------------------------------------------------------
@@ -101,13 +147,13 @@
         told(el("div", { style: `flex:${n} 1 0;background:${color}` }), `${count(n, "file")} ${what}`))),
       el("div", { class: "legend" }, parts.map(([what, n, color]) =>
         el("span", {}, el("i", { style: `background:${color}` }), `${whole(n)} ${what}`))),
-      el("table", {},
+      scrolled(el("table", {},
         el("tr", {}, el("th", {}, "condition"), el("th", { class: "num" }, "files it spares"), el("th", { class: "bar-cell" }), el("th", {}, "why not more")),
         query.conditions.map((c) => el("tr", {},
           el("td", { class: "mono wide" }, c.text),
           el("td", { class: "num" }, `${whole(c.spares)} of ${whole(query.files)}`),
           el("td", { class: "bar-cell" }, el("div", { class: "bar", style: `width:${(100 * c.spares) / Math.max(1, query.files)}%` })),
-          el("td", {}, c.why)))),
+          el("td", {}, c.why))))),
       el("p", { class: "note" },
         `Reads at most ${whole(query.rows)} rows and ${bytes(query.bytes)}, less what row groups, pages and columns spare; `,
         `${count(query.deletes, "delete")} to apply on the way.`));
@@ -132,7 +178,7 @@
   const drawVersions = () => {
     const versions = [...report.versions].reverse();
     if (!versions.length) return;
-    const W = 1080, left = 46, right = 10, mid = 92, up = 76, down = 46, below = 168, high = 52;
+    const W = WIDTH, left = 46, right = 10, mid = 92, up = 76, down = 46, below = 168, high = 52;
     const step = (W - left - right) / versions.length;
     const x = (at) => left + at * step;
     const most = Math.max(1, ...versions.map((v) => Math.max(v.added_rows || 0, v.deleted_rows || 0)));
@@ -152,7 +198,7 @@
       svg("path", { d: stairs((v) => v.files, peakFiles), fill: "none", stroke: "var(--blue)", "stroke-width": 1.5 }),
       svg("text", { x: left - 8, y: below + 8, "text-anchor": "end" }, short(peakFiles)),
       svg("text", { x: left - 8, y: below + high, "text-anchor": "end" }, "files"));
-    const every = Math.ceil(versions.length / 9);
+    const every = Math.ceil(versions.length / (narrow ? 3 : 9));
     versions.forEach((v, at) => {
       const cx = x(at) + step / 2;
       const plus = tall(v.added_rows, up), minus = v.deleted_rows === null ? 0 : tall(v.deleted_rows, down);
@@ -174,18 +220,26 @@
         [["--blue", "rows added"], ["--red", "rows deleted (dashed: not counted)"], ["--amber", "rows updated"], ["--file", "maintenance: no row changed"], ["--green", "tag or branch"]].map(([color, text]) =>
           el("span", {}, el("i", { style: `background:var(${color})` }), text)),
         el("span", {}, "below: files (line) and bytes (area)")),
-      drawing);
+      walked(drawing));
   };
   drawVersions();
 
   // -- files --------------------------------------------------------------------------------------
 
   const share = (mark) => (mark.rows ? mark.deleted_rows / mark.rows : 0);
-  const shade = (mark) => {
-    if (share(mark) >= 0.5) return "var(--red)";
-    if (share(mark) > 0) return "color-mix(in srgb, var(--red) 60%, var(--file))";
-    return mark.deletes ? "var(--amber)" : "var(--file)";
-  };
+  // What a file's colour says, in the order of the legend; the last that holds counts.
+  const DELETED = [
+    ["var(--file)", "no deletes", () => true],
+    ["var(--amber-soft)", "deletes to evaluate, rows not counted", (m) => m.deletes > 0],
+    ["var(--amber)", "some rows deleted", (m) => share(m) > 0],
+    ["var(--orange)", "a tenth or more", (m) => share(m) >= 0.1],
+    ["var(--red)", "half or more", (m) => share(m) >= 0.5],
+  ];
+  const READ = [
+    ["var(--spared)", "spared by the query", () => true],
+    ["var(--blue)", "read by the query", (m) => m.read > 0],
+  ];
+  const colourOf = (scale, mark) => scale.filter(([, , holds]) => holds(mark)).pop()[0];
   const markText = (mark, axis, at) => {
     const place = mark.places[at];
     return [
@@ -200,9 +254,9 @@
     ].filter(Boolean).join("\n");
   };
 
-  const drawFiles = (at) => {
+  const drawFiles = (at, scale) => {
     const axis = report.axes[at];
-    const W = 1080, left = 58, plot = 800, gap = 26, top = 84, H = 250, depthHigh = 54;
+    const W = WIDTH, left = 58, gap = narrow ? 0 : 26, plot = narrow ? W - left : Math.round((W - left - gap) * 0.8), top = 84, H = 250, depthHigh = 54;
     const sizes = report.sizes;
     const low = Math.log2(sizes[0].least), high = Math.log2(sizes[sizes.length - 1].least) + 1;
     const y = (size) => top + H - (H * (Math.log2(Math.max(size, 1)) - low)) / Math.max(1, high - low);
@@ -244,35 +298,40 @@
     }
     // Files: where they lie, how large they are, how much of them is deleted.
     const marks = axis ? report.marks.filter((m) => m.places[at]) : [];
-    const clean = (m) => (m.deletes || m.deleted_rows ? 1 : 0) + (m.read ? 2 : 0);
-    [...marks].sort((a, b) => clean(a) - clean(b)).forEach((mark) => {
+    const rank = (m) => scale.findIndex(([colour]) => colour === colourOf(scale, m));
+    const inOrder = [...marks].sort((a, b) => rank(a) - rank(b) || a.places[at][0] - b.places[at][0]);
+    inOrder.forEach((mark) => {
       const [from, to] = mark.places[at];
-      const wide = Math.max(2.5, x(to) - x(from));
-      const spared = query && !mark.read;
+      const wide = Math.max(6, x(to) - x(from));
       drawing.append(told(svg("rect", {
-        x: Math.min(x(from), left + plot - wide), y: y(mark.bytes / mark.files) - 2, width: wide, height: 4, rx: 1.5,
-        fill: shade(mark), "fill-opacity": spared ? 0.22 : marks.length > 400 ? 0.55 : 0.85,
+        x: Math.min(x(from), left + plot - wide), y: y(mark.bytes / mark.files) - 3, width: wide, height: 6, rx: 2,
+        fill: colourOf(scale, mark), "fill-opacity": marks.length > 400 ? 0.7 : 0.95,
       }), () => markText(mark, axis, at)));
     });
     if (!axis) drawing.append(svg("text", { x: left + plot / 2, y: top + H / 2, "text-anchor": "middle" }, "no column has statistics"));
     // How many there are of each size.
-    const from = left + plot + gap, room = W - from, most = Math.max(1, ...sizes.map((s) => s.files));
-    sizes.forEach((bin) => {
-      const y1 = y(2 * bin.least) + 1, tall = Math.max(1, y(bin.least) - y1 - 1);
-      const bar = (n, color) => n > 0 && svg("rect", { x: from, y: y1, width: Math.max(1.5, (room * n) / most), height: tall, rx: 1, fill: color });
-      drawing.append(bar(bin.files, "var(--file)"), bar(bin.with_deletes, "var(--amber)"), query && bar(bin.read, "var(--blue)"),
-        told(svg("rect", { x: from, y: y1, width: room, height: tall, fill: "transparent" }),
-          `${count(bin.files, "file")} from ${bytes(bin.least)} to ${bytes(2 * bin.least)}, ${bytes(bin.bytes)} together\n${whole(bin.with_deletes)} with deletes` + (query ? `\n${whole(bin.read)} read by the query` : "")));
-    });
-    drawing.append(svg("text", { x: from, y: top + H + 18 }, `files by size (most ${short(most)})`));
+    if (!narrow) {
+      const from = left + plot + gap, room = W - from, most = Math.max(1, ...sizes.map((s) => s.files));
+      sizes.forEach((bin) => {
+        const y1 = y(2 * bin.least) + 1, tall = Math.max(1, y(bin.least) - y1 - 1);
+        const bar = (n, color) => n > 0 && svg("rect", { x: from, y: y1, width: Math.max(1.5, (room * n) / most), height: tall, rx: 1, fill: color });
+        const shown = scale === READ ? bar(bin.read, "var(--blue)") : bar(bin.with_deletes, "var(--amber)");
+        drawing.append(bar(bin.files, scale === READ ? "var(--spared)" : "var(--file)"), shown || "",
+          told(svg("rect", { x: from, y: y1, width: room, height: tall, fill: "transparent" }),
+            `${count(bin.files, "file")} from ${bytes(bin.least)} to ${bytes(2 * bin.least)}, ${bytes(bin.bytes)} together\n${whole(bin.with_deletes)} with deletes` + (query ? `\n${whole(bin.read)} read by the query` : "")));
+      });
+      drawing.append(svg("text", { x: from, y: top + H + 18 }, `by size (most ${short(most)})`));
+    }
     return drawing;
   };
 
   const filesSection = () => {
     if (!report.sizes.length) return;
-    const drawing = el("div", {}, drawFiles(0));
-    const note = el("p", { class: "note" });
-    const write = (at) => {
+    const drawing = el("div", {}), note = el("p", { class: "note" }), legend = el("span", { class: "legend" });
+    let at = 0, scale = query ? READ : DELETED;
+    const write = () => {
+      drawing.replaceChildren(walked(drawFiles(at, scale)));
+      legend.replaceChildren(...scale.map(([colour, text]) => el("span", {}, el("i", { style: `background:${colour}` }), text)));
       const axis = report.axes[at];
       const mean = axis ? axis.depth.reduce((a, b) => a + b, 0) / axis.depth.length : 0;
       note.textContent = axis
@@ -280,28 +339,31 @@
           (axis.by_rank ? " Values are spread evenly by rank." : "") + (axis.unknown ? ` ${count(axis.unknown, "file")} without bounds not drawn.` : "")
         : "";
     };
-    const choose = report.axes.length > 1 && el("select", { "aria-label": "column" }, report.axes.map((axis, at) => el("option", { value: at }, `${axis.column} (${axis.type})`)));
-    if (choose) choose.addEventListener("change", () => { drawing.replaceChildren(drawFiles(Number(choose.value))); write(Number(choose.value)); });
-    write(0);
+    const chosen = (label, options, change) => {
+      const choose = el("select", { "aria-label": label }, options.map((text, i) => el("option", { value: i }, text)));
+      choose.addEventListener("change", () => { change(Number(choose.value)); write(); });
+      return choose;
+    };
+    const axes = report.axes.length > 1
+      ? chosen("column", report.axes.map((axis) => `${axis.column} (${axis.type})`), (i) => { at = i; })
+      : report.axes[0] ? report.axes[0].column : "no column";
+    const colours = query && chosen("colours", ["what the query reads", "deletes"], (i) => { scale = i ? DELETED : READ; });
+    write();
     const grouped = report.marks.some((m) => m.files > 1);
     section("Data files",
-      "Each bar is " + (grouped ? `about ${Math.round(table.files / report.marks.length)} neighbouring files` : "one file") + ": from its least to its greatest value, as high as it is large.",
-      el("div", { class: "legend" },
-        el("span", {}, "along ", choose || (report.axes[0] ? report.axes[0].column : "no column")),
-        [["--file", "no deletes"], ["--amber", "deletes to evaluate"], ["--red", "half of it or more surely deleted"]].map(([color, text]) =>
-          el("span", {}, el("i", { style: `background:var(${color})` }), text)),
-        query && el("span", {}, el("i", { style: "background:var(--blue)" }), "read by the query; what it spares is pale")),
+      "Each bar is " + (grouped ? `about ${Math.round(table.files / report.marks.length)} neighbouring files` : "one file") + ": from its least to its greatest value, as high as it is large. Bars above each other are files that one lookup opens.",
+      el("div", { class: "legend" }, el("span", {}, "along ", axes), colours && el("span", {}, "colour: ", colours), legend),
       drawing, note);
   };
   filesSection();
 
   const bars = (rows, columns, size) => {
     const most = Math.max(1, ...rows.map(size));
-    return el("table", {},
+    return scrolled(el("table", {},
       el("tr", {}, columns.map(([title, , kind]) => el("th", { class: kind === "num" ? kind : null }, title)), el("th", { class: "bar-cell" })),
       rows.map((row) => el("tr", {},
         columns.map(([, text, kind]) => el("td", { class: kind || null }, text(row))),
-        el("td", { class: "bar-cell" }, el("div", { class: "bar", style: `width:${(100 * size(row)) / most}%` })))));
+        el("td", { class: "bar-cell" }, el("div", { class: "bar", style: `width:${(100 * size(row)) / most}%` }))))));
   };
 
   if (report.partitions.length) {
@@ -328,7 +390,7 @@
   // -- segments -----------------------------------------------------------------------------------
 
   const drawSegments = () => {
-    const W = 1080, left = 70, H = 22, row = 34;
+    const W = WIDTH, left = 70, H = 22, row = 34;
     const tiers = ["files", "markers", "ledger"].filter((t) => report.segments.some((s) => s.tier === t && s.entries));
     if (!tiers.length) return;
     const drawing = svg("svg", { role: "img", "aria-label": "segments" });
@@ -368,7 +430,7 @@
       el("div", { class: "legend" },
         [["--blue-soft", "segment, as wide as it has entries"], ["--blue", "node over segments"], ["--green", "inline in the snapshot"], ["--red", "dead entries"]].map(([color, text]) =>
           el("span", {}, el("i", { style: `background:var(${color})` }), text))),
-      drawing);
+      walked(drawing));
   };
   drawSegments();
 
@@ -384,15 +446,15 @@
         el("div", { class: "bar", style: `width:${(100 * then) / most}%;background:var(--green);margin-top:2px` })));
   };
   section("What maintenance would gain", care.works.length ? `inlay compact would read ${bytes(care.works.reduce((s, w) => s + w.bytes, 0))}, about ${seconds(care.seconds)} of one worker.` : "Compaction finds no file worth rewriting.",
-    care.works.length > 0 && el("table", {},
+    care.works.length > 0 && scrolled(el("table", {},
       el("tr", {}, el("th", {}, "work"), el("th", { class: "num" }, "units"), el("th", { class: "num" }, "files"), el("th", { class: "num" }, "files after"), el("th", { class: "num" }, "rows"), el("th", { class: "num" }, "reads")),
       care.works.map((w) => el("tr", {}, el("td", {}, WHAT[w.kind] || w.kind), el("td", { class: "num" }, whole(w.units)), el("td", { class: "num" }, whole(w.files)),
-        el("td", { class: "num" }, whole(w.files_after)), el("td", { class: "num" }, whole(w.rows)), el("td", { class: "num" }, bytes(w.bytes))))),
-    el("table", { style: "margin-top:14px" },
+        el("td", { class: "num" }, whole(w.files_after)), el("td", { class: "num" }, whole(w.rows)), el("td", { class: "num" }, bytes(w.bytes)))))),
+    scrolled(el("table", { style: "margin-top:14px" },
       el("tr", {}, el("th", {}, "then"), el("th", { class: "num" }, "now"), el("th", { class: "num" }, "after"), el("th", { class: "bar-cell" })),
       after("data files", care.files, care.files_after),
       care.query_files && after("files the query reads", care.query_files[0], care.query_files[1]),
-      care.idle_markers > 0 && after("delete markers", table.markers, table.markers - care.idle_markers)),
+      care.idle_markers > 0 && after("delete markers", table.markers, table.markers - care.idle_markers))),
     care.merges_metadata && el("p", { class: "note" }, "It would also merge metadata segments."));
 
   // -- the rest -----------------------------------------------------------------------------------
@@ -402,4 +464,13 @@
       el("table", {}, table.columns.map((c) => el("tr", {}, el("td", { class: "mono" }, c.name), el("td", { class: "dim" }, c.type)))),
       Object.keys(table.properties).length > 0 && el("table", {}, Object.entries(table.properties).map(([key, value]) => el("tr", {}, el("td", { class: "mono" }, key), el("td", {}, value)))),
       table.refs.length > 0 && el("table", {}, table.refs.map((r) => el("tr", {}, el("td", {}, r.name), el("td", { class: "dim" }, r.kind), el("td", { class: "num" }, whole(r.version)))))));
+  };
+  let drawn = 0;
+  const fit = () => {
+    if (page.clientWidth === drawn) return;
+    drawn = page.clientWidth;
+    draw();
+  };
+  addEventListener("resize", fit);
+  fit();
 })();

@@ -1,1 +1,1 @@
-"""The one way a table changes: read, plan, write, swap, look."""
+"""The one way a table changes: read, plan, write, swap, and check the outcome."""

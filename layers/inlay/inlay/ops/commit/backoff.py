@@ -1,8 +1,8 @@
 """Backoff: how long a writer waits before its next try.
 
-Full jitter (AWS Architecture Blog, "Exponential Backoff And Jitter"), but for its unfairness: a newcomer
-waits least and overtakes whoever has lost often. So the window shrinks again with the time a commit has
-been waiting, to a tenth after BACKOFF_PATIENCE. By benchmarks/backoff.py, 4 to 40 writers at 20 ms a
+Full jitter (AWS Architecture Blog, "Exponential Backoff And Jitter"), without its unfairness: a newcomer
+waits least and overtakes writers that have lost often. So the window shrinks again with the time a commit
+has been waiting, to a tenth after BACKOFF_PATIENCE. By benchmarks/backoff.py, 4 to 40 writers at 20 ms a
 request make 0.84 to 0.99 of the commits of a bare loop that never waits (1.35 where 40 saturate the
 server); the worst wait is up to a third above the loop's with 8 and 16, and below it with 4 and with 40.
 benchmarks/contention.py measures it with processes.
@@ -22,7 +22,7 @@ BACKOFF_PATIENCE = 4.0
 
 
 def back_off(ctx: Context, attempt: int, since: float | None = None) -> None:
-    """Wait before the next try; `since`: when the first began."""
+    """Waits before the next try; `since`: when the first began."""
     waited = 0.0 if since is None else ctx.clock.monotonic() - since
     patience = max(0.1, 1 - waited / BACKOFF_PATIENCE)
     window = min(BACKOFF_CAP, BACKOFF_BASE * 2 ** min(attempt - 1, 10)) * patience

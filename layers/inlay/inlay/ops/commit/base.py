@@ -1,8 +1,8 @@
-"""The base that an operation begins on.
+"""The base that an operation starts from.
 
-Promise: a base is never so old that the GC boundary may have passed what is uploaded on it, nor another
-table's; what was said in names is never taken for the columns of another schema; and work that a duplicate
-would throw away is not begun. That last is only a saving: what counts is asked again, on the base that is
+Promise: a base is never so old that the GC boundary may have passed what is uploaded on it, and never
+another table's; names are never applied to the columns of another schema; and work that a duplicate would
+discard is not started. The last is only an optimisation: the ledger is checked again on the base that is
 swapped out (`plan.metadata.ledger`).
 """
 
@@ -23,7 +23,7 @@ RECENT_SECONDS = 3600.0
 
 
 def recent_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:
-    """`base`, or the pointer as it is now when there is none or it is old."""
+    """`base`, or the current pointer when there is none or it is old."""
     if base is None or not base.etag:
         return load_pointer(ctx, carried=None if base is None else base.state.contents)
     if ctx.clock.monotonic() - base.read_at > RECENT_SECONDS:
@@ -32,8 +32,8 @@ def recent_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:
 
 
 def current_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:
-    """The pointer as it is now. For changes that look at rows or files: a table object that was opened
-    an hour ago would not see what arrived since, and leave it there without a word."""
+    """The current pointer, for changes that read rows or files: an old base would not contain what was
+    added since, and the operation would silently skip it."""
     loaded = load_pointer(ctx, carried=None if base is None else base.state.contents)
     if base is not None and loaded.snapshot.table_id != base.snapshot.table_id:
         raise TableReplaced(f"{ctx.uri} is another table now", table=ctx.uri)
@@ -46,7 +46,7 @@ def check_same_schema(ctx: Context, planned_on: LoadedTable, now: LoadedTable) -
     if now.snapshot.schema_id != planned_on.snapshot.schema_id:
         raise ConcurrentChange(
             "the schema was changed by another commit since this table was read",
-            next_step="Call refresh(), look at the schema, and do it again",
+            next_step="Call refresh(), check the schema, and repeat the operation",
             table=ctx.uri,
             version=now.snapshot.version,
         )
@@ -56,7 +56,7 @@ def known_requests(
     ctx: Context, loaded: LoadedTable, requests: Sequence[Request]
 ) -> tuple[LoadedTable, frozenset[bytes]]:
     """Which of these events the ledger has, and `loaded` with the ledger segments that were read."""
-    # Too old ones are the caller's to report one by one: times are for the segments to look in only.
+    # The caller reports requests that are too old; here times only select the segments to search.
     horizon = loaded.snapshot.ledger.horizon_us
     asked = [
         r if r.time_us is None or r.time_us >= horizon else replace(r, time_us=None)

@@ -1,26 +1,26 @@
 """The driver: the one way a table changes.
 
-Promise: a change is committed exactly once or not at all, and the caller learns which, or that it cannot be
-known (`OutcomeUnknown`). Every operation uses it: those of `ops`, functions and Spark alike.
+Promise: a change is committed exactly once or not at all, and the caller learns which, or that it is
+unknown (`OutcomeUnknown`). Every operation uses it: those of `ops`, functions and Spark alike.
 
 `commit` takes a change that is the same on any base. `commit_planned` takes a function that plans one, and
-calls it again when the last does not hold any more. `ops.commit.group` puts the appends of several threads
-into one change. All go through the same steps::
+calls it again when the last plan no longer holds. `ops.commit.group` combines the appends of several
+threads into one change. All take the same steps::
 
     plan     the caller's: reads the base, uploads data                       → a change
     propose  `plan.commit.apply`, pure; segments it asks for are loaded       → a proposal, or why none
     write    new segments and the archive of the base, If-None-Match: *, in parallel
     swap     `ops.commit.register`                                            → won, lost or unknown
 
-What can go wrong, and what is done about it::
+Failures, and how they are handled::
 
-    the swap is lost            propose again on what won; segments already written serve again
-    an answer is lost, or 409   the register looks, and sends the same swap again if nothing happened
-    nobody can tell             `OutcomeUnknown`: the same request id may be sent again
+    the swap is lost            propose again on the winner's version; written segments are used again
+    an answer is lost, or 409   the register reads, and repeats the swap if nothing happened
+    the outcome is unknown      `OutcomeUnknown`: the same request id may be sent again
     others win every race       `CommitContention`, after MAX_ATTEMPTS and MAX_SECONDS
     a conflict                  plan again on the new base, MAX_PLANS times, then `ConcurrentChange`
     GC overtook the upload      plan, and so upload, again after a second, then `StaleUpload`
-    applied before              `Skipped`: the ledger is asked on every base (`plan.metadata.ledger`)
+    applied before              `Skipped`: the ledger is checked on every base (`plan.metadata.ledger`)
     an archive of other bytes   `ForeignArchives`: nothing was swapped
     another table, or none      `TableReplaced`
 """
@@ -84,11 +84,11 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 Name = Callable[[bytes], str]
 
-# A writer gives up after this many lost races or this long, whichever is later to come: with 40 writers
-# at S3's 15 swaps a second a fair share is one win in three seconds.
+# A writer gives up after this many lost races or this long, whichever comes later: with 40 writers at S3's
+# 15 swaps a second a fair share is one win in three seconds.
 MAX_ATTEMPTS = 100
 MAX_SECONDS = 120.0
-# Plans of one operation, each on a newer base, when others keep getting in the way.
+# Plans of one operation, each on a newer base, when others keep conflicting.
 MAX_PLANS = 20
 # Uploads of one plan that garbage collection overtakes.
 MAX_UPLOADS = 2
@@ -96,8 +96,8 @@ MAX_UPLOADS = 2
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """This change is now part of the table, in exactly `loaded.snapshot.version`. `share` is what of
-    that version's commit is this change's, when others were committed with it (`ops.commit.group`)."""
+    """This change is now part of the table, in exactly `loaded.snapshot.version`. `share` is this change's
+    part of that version's commit, when others were committed with it (`ops.commit.group`)."""
 
     loaded: LoadedTable
     duplicates: frozenset[bytes] = frozenset()
@@ -108,8 +108,8 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Nothing was committed, and nothing had to be: `version` is where it was applied before, None when
-    there was nothing to do."""
+    """Nothing was committed, and nothing had to be: `version` applied it before, None when there was
+    nothing to do."""
 
     loaded: LoadedTable
     version: int | None = None
@@ -119,7 +119,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Conflicted:
-    """Does not hold on the table as it is now; `loaded` is what it has to be planned on again."""
+    """Does not hold on the current table; plan it again on `loaded`."""
 
     loaded: LoadedTable
     conflict: Conflict
@@ -131,7 +131,7 @@ NotProposed = AlreadyApplied | Unchanged | Conflict | Stale | Refused
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A change with the base as it was loaded for it, so that the commit need not look for the files it
+    """A change with the base as loaded for it, so that the commit need not search for the files it
     names."""
 
     change: Change
@@ -151,14 +151,14 @@ def commit_planned(
     uploads: int = MAX_UPLOADS,
     submit: Submit | None = None,
 ) -> Committed | Skipped:
-    """Commit what `plan` says of `base`, or of what the table has become since; None is nothing to do.
+    """Commits the change that `plan` returns for `base`, or for a later version; None is nothing to do.
 
     `plans` is 1 where a conflict is final, `uploads` where the data can be read only once. `submit` commits
     each change (default: `commit`). Raises `ConcurrentChange`, `StaleUpload`, and what `commit` raises.
     """
     started = ctx.clock.monotonic()
     loaded, planned, uploaded = base, 0, 0
-    while True:  # ends: plans and uploads are bounded
+    while True:  # terminates: plans and uploads are bounded
         found = plan(loaded)
         if found is None:
             return Skipped(loaded)
@@ -178,7 +178,7 @@ def commit_planned(
         loaded, planned = outcome.loaded, planned + 1
         if planned >= plans:
             raise ConcurrentChange(
-                f"others got in the way{'' if plans == 1 else f' {plans} times'}: "
+                f"others conflicted{'' if plans == 1 else f' {plans} times'}: "
                 f"{outcome.conflict.reason}",
                 table=ctx.uri,
                 version=loaded.snapshot.version,
@@ -187,13 +187,13 @@ def commit_planned(
 
 
 def commit_or_skip(ctx: Context, change: Change, *, base: LoadedTable) -> Committed | Skipped:
-    """As `commit`, for one of many pieces of work: where GC overtook its objects, or all that it does was
-    given up, it is skipped, and its caller plans again on `loaded`."""
+    """As `commit`, for one of many pieces of work: if GC overtook its objects, or all its work was given
+    up, it is skipped, and its caller plans again on `loaded`."""
     return commit_planned(ctx, base, lambda now: change if now is base else None, plans=1)
 
 
 def commit(ctx: Context, change: Change, *, base: LoadedTable | None = None) -> CommitResult:
-    """Commit `change`, rebasing as often as others win. See the module's head.
+    """Commits `change`, rebasing as often as others win. See the module's head.
 
     Raises `CommitContention` when others won too often, `OutcomeUnknown`, `StaleUpload` when the
     change's objects are older than the GC boundary, `RequestReused`, `RequestTooOld`, `TableReplaced`.
@@ -207,7 +207,7 @@ def commit(ctx: Context, change: Change, *, base: LoadedTable | None = None) -> 
 
 
 def not_committed(ctx: Context, loaded: LoadedTable, outcome: NotProposed) -> Skipped | Conflicted:
-    """What the caller learns of a change that was not proposed; raises where it can never be."""
+    """The result for a change that was not proposed; raises if it can never be."""
     match outcome:
         case AlreadyApplied(version, duplicates):
             return Skipped(loaded, version, duplicates)
@@ -233,7 +233,7 @@ def refusal(ctx: Context, refused: Refused) -> InlayError:
 
 
 def expect_committed(ctx: Context, result: CommitResult) -> Committed | Skipped:
-    """For changes that conflict with nothing."""
+    """For changes that cannot conflict."""
     if isinstance(result, Conflicted):
         raise ConcurrentChange(
             result.conflict.reason, table=ctx.uri, version=result.loaded.snapshot.version
@@ -246,8 +246,8 @@ def expect_committed(ctx: Context, result: CommitResult) -> Committed | Skipped:
 
 @dataclass(slots=True)
 class WrittenSegments:
-    """What this commit has written so far. Segments of earlier attempts serve the next ones, which give the
-    same bytes the same id: id → store time before the upload."""
+    """The segments that this commit has written. Segments of earlier attempts serve later ones, which give
+    the same bytes the same id: id → store time before the upload."""
 
     salt: str
     dates_us: dict[str, int] = field(default_factory=dict)
@@ -258,7 +258,7 @@ class WrittenSegments:
         return str(UUID(bytes=digest, version=4))
 
     def forget_stale(self, ctx: Context, boundary_us: int) -> None:
-        """Objects that GC may take are named, and written, again."""
+        """Objects that GC may delete get new names and are written again."""
         if any(date_us < boundary_us for date_us in self.dates_us.values()):
             self.salt = ctx.new_id()
             self.dates_us.clear()
@@ -266,7 +266,7 @@ class WrittenSegments:
 
 class Propose(Protocol[T_co]):
     """A pure function of a base. `commit_id` and `name`, which gives ids to segments, are for the snapshot;
-    `resolved` is a version for whose base all that the function asked for was loaded."""
+    `resolved` is a version for whose base everything that the function asked for was loaded."""
 
     def __call__(
         self, state: State, *, commit_id: str, name: Name, resolved: int
@@ -276,9 +276,9 @@ class Propose(Protocol[T_co]):
 def commit_proposed(
     ctx: Context, base: LoadedTable, propose: Propose[T]
 ) -> tuple[LoadedTable, T, int]:
-    """Propose on the base, write, swap; when another wins, again on what it left. Ends with the proposal
-    that is now in the table, and the table as it left it, or with the first answer that is none; and the
-    number of attempts."""
+    """Proposes on the base, writes, swaps; if another writer wins, again on its version. Returns the
+    committed proposal with the table after it, or the first answer that is not a proposal; and the number
+    of attempts."""
     loaded, attempts, resolved = base, 0, 0
     started = ctx.clock.monotonic()
     written = WrittenSegments(ctx.new_id())
@@ -298,7 +298,7 @@ def commit_proposed(
                 break
             loaded = replace(loaded, state=load_segments(ctx, loaded.state, outcome))
         else:
-            raise CorruptTable("planning asks for ever more segments", table=ctx.uri)
+            raise CorruptTable("planning keeps requesting more segments", table=ctx.uri)
         if not isinstance(outcome, Proposal):
             return loaded, outcome, attempts
         resolved = loaded.snapshot.version
@@ -316,7 +316,7 @@ def commit_proposed(
                         table=ctx.uri,
                         version=loaded.snapshot.version,
                     )
-                # The look that found the loss has read what to go on from.
+                # The read that found the loss has loaded the base to continue from.
                 loaded = on_branch(ctx, current, carried=loaded.state.contents)
             case _:
                 assert_never(ended)
@@ -329,17 +329,17 @@ def _write_and_swap(
     written: WrittenSegments,
     wait: Callable[[int], None],
 ) -> LoadedTable | Lost | Unknown:
-    """Write what the proposal needs, then swap it in; the table as it is then."""
+    """Writes what the proposal needs, then swaps it in; the table after it."""
     base = loaded.snapshot
     to_write = [s for s in proposal.segments if s.id not in written.dates_us]
 
-    # The archive before the swap, never after: a crash in between would leave a version that nobody
-    # can read again, and a writer who lost its answer could not find its commit.
+    # The archive before the swap, never after: a crash in between would leave a version that nobody can
+    # read again, and a writer that lost its answer could not find its commit.
     writes: list[Callable[[], int | Lost]] = [partial(archive, ctx, loaded, wait)]
     writes += [partial(write_segment, ctx, s.id, s.data) for s in to_write]
     head: HeadObject | None = None
     if ctx.branch is not None:
-        # It bears the version it is for: a rebase makes another.
+        # It contains the version it is for: a rebase makes another.
         content = content_of(proposal.snapshot)
         data = encode_head(content, Types(proposal.snapshot.schemas))
         head = HeadObject(ctx.new_id(), len(data))
@@ -358,7 +358,7 @@ def _write_and_swap(
 
     date_us = max([loaded.date_us, *dates])
     snapshot = seal(proposal, date_us=date_us, previous_us=base.commit.time_us)
-    stored: Snapshot | None = None  # what the pointer says, where this writer sees a branch
+    stored: Snapshot | None = None  # the pointer's snapshot, where this writer sees a branch
     if head is not None and ctx.branch is not None:
         ctx.cache.put(keys.segment_key(head.id), content_of(snapshot), CONTENT_BYTES * head.size)
         stored = with_head(snapshot, loaded.pointer, ctx.branch, head)
@@ -380,14 +380,13 @@ def write_segment(ctx: Context, segment_id: str, data: bytes) -> int:
 
 
 def archive(ctx: Context, loaded: LoadedTable, wait: Callable[[int], None]) -> int | Lost:
-    """Store the base byte for byte as it was read; the store's date, or that the base is superseded.
+    """Stores the base byte for byte as it was read; the store's date, or that the base is superseded.
 
-    An archive that is there already is most often a racer's who has read the same pointer. It may also
-    be of another history: of a table that was here before, or of this one before somebody put an older
-    pointer back. Committing beside it would leave two versions of one number, and every later reader
-    would take one for the other. So what is there is compared with what was meant, and the archive after
-    it must not be there while the pointer is still the base: only who has read a pointer beyond it can
-    have written that.
+    An existing archive is usually that of a racing writer that has read the same pointer. It may also
+    belong to another history: of an earlier table, or of this one before an older pointer was put back.
+    Committing beside it would leave two versions with one number, and later readers would confuse them. So
+    an existing archive is compared with the intended bytes, and the archive after it must not exist while
+    the pointer is still the base: only a writer that has read a later pointer can have written that.
 
     Raises `ForeignArchives`; nothing was swapped then.
     """
@@ -399,23 +398,23 @@ def archive(ctx: Context, loaded: LoadedTable, wait: Callable[[int], None]) -> i
         date_us: int | None = stored.date_us
     except KeyTaken:
         date_us = None
-    # Whoever archived it first is about to swap, or has done so: with that, the attempt is over for the
-    # price of a swap that loses.
+    # Another writer archived it first and is about to swap, or has done so: in the latter case the attempt
+    # ends at the cost of a lost swap.
     wait(0)
     current = read_after(ctx, base)
     if current.etag != loaded.etag:
         return superseded_by(ctx, base, current)
     if date_us is None:
         raise ForeignArchives(
-            f"the archive of version {base.version}, at which the pointer is, has other bytes than it",
+            f"the archive of version {base.version}, which is the pointer's version, has other bytes",
             table=ctx.uri,
             key=ctx.key(keys.archive_key(base.version)),
             version=base.version,
         )
     after = keys.archive_key(base.version + 1)
     if isinstance(ctx.store.head(ctx.key(after)), Head):
-        # Read after that archive, the pointer would be beyond the base if it had never gone back: but
-        # here it was read before. Look again.
+        # If that archive were read before the pointer, the pointer would be beyond the base unless it went
+        # back; but here the pointer was read first. Read it again.
         current = read_after(ctx, base)
         if current.etag != loaded.etag:
             return superseded_by(ctx, base, current)

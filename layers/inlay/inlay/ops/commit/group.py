@@ -1,15 +1,15 @@
 """Group commit: threads of one process that append to one table share a swap.
 
-Promise: each caller is told the outcome of its own change, as `commit` would tell it, and a caller that
-is alone pays nothing: no request and no wait more. Appends that arrive while another commit is under
-way become one commit: one archive, one swap, one version, whose ledger remembers the request of each.
+Promise: each caller gets the outcome of its own change, as from `commit`, and a caller that is alone pays
+nothing: no extra request and no wait. Appends that arrive during another commit become one commit: one
+archive, one swap, one version, whose ledger remembers the request of each.
 
-Only appends are merged, into *one* version. A version for each, with only the last
-swapped in, is tempting and wrong: the versions between would have to be archived before the swap, where
-a loser's archive would stand in the place of the winner's.
+Only appends are merged, into *one* version. A version for each, with only the last swapped in, would be
+wrong: the versions in between would have to be archived before the swap, and a loser's archive would take
+the place of the winner's.
 
-Whether a change may be applied is asked for each by itself, on every base again: a duplicate, or a change
-whose upload is too old, takes itself out and nobody else.
+Whether a change may be applied is checked for each on its own, on every base again: a duplicate, or a
+change whose upload is too old, drops out without affecting the others.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from inlay.plan.change import AddFiles, Change, NeedSegments, Proposal
 from inlay.plan.commit.apply import Admitted, admit, apply
 from inlay.plan.metadata.state import State
 
-# Data files of one merged commit: what a pointer takes without rolling many segments at once.
+# Data files of one merged commit: what a pointer holds without rolling many segments at once.
 MAX_FILES = 256
 
 Answer = CommitResult | InlayError
@@ -44,7 +44,7 @@ Answer = CommitResult | InlayError
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """One caller's change, as it waits for its turn."""
+    """One caller's change, waiting in the queue."""
 
     ctx: Context
     change: Change
@@ -72,13 +72,13 @@ def _fits(members: Sequence[_Member], member: _Member) -> bool:
     return same_table and same_branch and may_join([m.change for m in members], member.change)
 
 
-_Kept = tuple[str | None, LoadedTable]  # a branch, and how a turn left the table seen from it
+_Kept = tuple[str | None, LoadedTable]  # a branch, and the table seen from it after a turn
 
 
 def _take_turn(
     members: Sequence[_Member], kept: _Kept | None
 ) -> tuple[Sequence[Answer], _Kept | None]:
-    """Commit for all of them, on the newest base any of them knows."""
+    """Commits for all of them, on the newest base that any of them knows."""
     ctx = members[0].ctx
     known = kept[1] if kept is not None and kept[0] == ctx.branch else None
     base = _newest([m.base for m in members], known)
@@ -97,8 +97,8 @@ def _take_turn(
 
 
 def _newest(bases: Sequence[LoadedTable], kept: LoadedTable | None) -> LoadedTable:
-    """What the turn before left is as good as a fresh read, unless a caller has read later: a table may
-    have been replaced or rolled back in between."""
+    """The base left by the turn before is as good as a new read, unless a caller has read later: a table
+    may have been replaced or rolled back in between."""
     newest = max(bases, key=lambda base: base.snapshot.version)
     if (
         kept is not None
@@ -111,9 +111,9 @@ def _newest(bases: Sequence[LoadedTable], kept: LoadedTable | None) -> LoadedTab
 
 
 def commit_all(ctx: Context, changes: Sequence[Change], *, base: LoadedTable) -> Sequence[Answer]:
-    """Commit changes that `may_join` one another in one version, and answer each.
+    """Commits changes that `may_join` one another in one version, and answers each.
 
-    Raises as `commit` does, where it is about all of them.
+    Raises like `commit`, for what concerns all of them.
     """
     admitted: dict[int, Admitted] = {}
     declined: dict[int, NotProposed] = {}
@@ -153,7 +153,7 @@ def commit_all(ctx: Context, changes: Sequence[Change], *, base: LoadedTable) ->
             share = _share(loaded.snapshot.commit, each.change)
             answers[position] = Committed(loaded, each.duplicates, (), attempts, share)
     elif outcome is not None:
-        # What may be applied by itself may be applied together; were it not so, each goes alone.
+        # Changes that may be applied alone may be applied together; if not, each is committed alone.
         for position in admitted:
             answers[position] = commit(ctx, changes[position], base=loaded)
     return [answers[n] for n in range(len(changes))]
@@ -178,8 +178,8 @@ def only_appends(change: Change) -> bool:
 
 
 def may_join(changes: Sequence[Change], change: Change) -> bool:
-    """Whether `change` can be merged with those (all `only_appends`). One with a request of theirs
-    cannot: it is a duplicate as soon as they are committed."""
+    """Whether `change` can be merged with those (all `only_appends`). One that shares a request with them
+    cannot: it is a duplicate once they are committed."""
     same_operation = change.operation == changes[0].operation
     fits = sum(len(c.added) for c in (*changes, change)) <= MAX_FILES
     taken = {i for c in changes for i in _requests(c)}
@@ -187,8 +187,8 @@ def may_join(changes: Sequence[Change], change: Change) -> bool:
 
 
 def merge(changes: Sequence[Change]) -> Change:
-    """One change of several, each of which may be applied. The ledger remembers requests and events
-    alike; the commit names a request only where it has one."""
+    """One change made of several that may all be applied. The ledger remembers requests and events alike;
+    the commit names a request only where there is exactly one."""
     if len(changes) == 1:
         return changes[0]
     uploads = [c.uploaded_us for c in changes if c.uploaded_us is not None]

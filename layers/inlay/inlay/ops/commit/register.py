@@ -1,24 +1,24 @@
 """The pointer as a register: it can be read, and swapped for what was read.
 
-Promise: `swap` says `Won` only when the snapshot is in the table, `Lost` only when it never will be, and
-`Unknown` otherwise. No answer of the store but a clear success is believed: after any other the register is
-read again, and says itself what happened (docs/FORMAT.md, "Commit")::
+Promise: `swap` returns `Won` only when the snapshot is in the table, `Lost` only when it never will be, and
+`Unknown` otherwise. Only a clear success of the store is trusted: after any other answer the register is
+read again, which shows what happened (docs/FORMAT.md, "Commit")::
 
-    target version bears my commit id  → Won (by an answer that was lost)
+    target version has my commit id    → Won (by an answer that was lost)
     pointer unchanged                  → the same swap again
-    moved on without me                → Lost, with the pointer to go on from
+    moved on without me                → Lost, with the pointer to continue from
     gone, or another table             → TableReplaced
 
-Why read at all, when S3 said 412? The SDK, a proxy or the network may have sent a PUT that landed twice;
-the second answer is a 412 for our own success::
+Why read at all after a 412? The SDK, a proxy or the network may have sent a PUT twice; the second answer is
+a 412 caused by our own success::
 
     writer          S3
       PUT v8  ───▶  stored, answer lost
       PUT v8  ───▶  412: the ETag is that of v8 now
       rebase, append again: the rows are there twice
 
-Whatever else the reading meets is `Unknown` with the failure as its cause: a reader who may not read, or
-cannot decode, what is there knows no more of the swap than one who was not answered.
+Any other failure of the read is `Unknown`, with the failure as its cause: a reader without permission, or
+one that cannot decode, knows no more about the swap than one without an answer.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from inlay.ops.metadata.load import LoadedTable, find_version, read_main
 from inlay.plan.metadata.state import State
 from inlay.storage.base import IfMatch, Written
 
-# The same swap on an unchanged pointer, after answers that said nothing.
+# The same swap on an unchanged pointer, after answers that leave its outcome open.
 MAX_SWAPS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Won:
     """The snapshot is in the table. `etag` is empty when others have committed since: the next swap on it
-    then fails and rebases, which is right."""
+    then fails and rebases, as it should."""
 
     etag: str
     date_us: int
@@ -58,20 +58,20 @@ class Won:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Another commit has the version this swap was for; `current` is the pointer as it was then read."""
+    """Another commit has the version of this swap; `current` is the pointer read after it."""
 
     current: LoadedTable
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Whether the snapshot is in the table cannot be found out."""
+    """Whether the snapshot is in the table cannot be determined."""
 
     error: OutcomeUnknown
 
 
 def create(ctx: Context, snapshot: Snapshot) -> LoadedTable | None:
-    """Write a first snapshot where nothing is; None when a table is there already."""
+    """Writes a first snapshot where there is none; None when a table exists already."""
     data = encode_snapshot(snapshot)
     try:
         done = ctx.write_once(keys.POINTER, data)
@@ -98,7 +98,7 @@ def read_after(ctx: Context, base: Snapshot) -> LoadedTable:
 def superseded_by(ctx: Context, base: Snapshot, current: LoadedTable) -> Lost:
     """What is planned on `base` is lost to `current`, if that can have followed on it."""
     found = current.snapshot
-    # The same commit under another ETag: somebody has written the pointer's own bytes over it.
+    # The same commit under another ETag: the pointer's own bytes were written over it.
     same = found.version == base.version and found.commit.id == base.commit.id
     if found.version > base.version or same:
         return Lost(current)
@@ -117,10 +117,10 @@ def superseded_by(ctx: Context, base: Snapshot, current: LoadedTable) -> Lost:
 def swap(
     ctx: Context, base: LoadedTable, mine: Snapshot, data: bytes, *, wait: Callable[[int], None]
 ) -> Won | Lost | Unknown:
-    """Put `data`, the bytes of `mine`, in the place of `base`. `wait` is called with the number of this
-    try, from 0, before the register is read and before the same swap is sent again.
+    """Puts `data`, the bytes of `mine`, in place of `base`. `wait` is called with the number of this try,
+    from 0, before the register is read and before the same swap is sent again.
 
-    Raises `TableReplaced`, `ForeignArchives`, and what the store refuses outright: nothing was done then.
+    Raises `TableReplaced`, `ForeignArchives`, and what the store refuses: nothing was done then.
     """
     unanswered: StoreUnavailable | None = None
     for tried in range(MAX_SWAPS):
@@ -130,20 +130,22 @@ def swap(
             unanswered = error
         except InlayError as error:
             if unanswered is None:
-                raise  # this answer is the only one: nothing was done
-            return _unknown(ctx, mine, "an earlier try was not answered, the next met", error)
+                raise  # the only answer: nothing was done
+            return _unknown(
+                ctx, mine, "an earlier try was not answered, and the next failed:", error
+            )
         else:
             if isinstance(answer, Written):
                 return Won(answer.etag, answer.date_us)
-            # Wait before the reading, not after it: what it finds is then as new as it can be, and is the
-            # base of the next attempt.
+            # Wait before the read, not after it: its result is then as recent as possible, and is the base
+            # of the next attempt.
             wait(tried)
         try:
             outcome = read_outcome(ctx, base, mine)
         except TableReplaced as error:
             if unanswered is None:
                 raise
-            return _unknown(ctx, mine, "the swap was not answered, and then", error)
+            return _unknown(ctx, mine, "the swap was not answered, and then came", error)
         if outcome is not None:
             return outcome
         wait(tried)
@@ -157,7 +159,7 @@ def swap(
 
 
 def read_outcome(ctx: Context, base: LoadedTable, mine: Snapshot) -> Won | Lost | Unknown | None:
-    """What became of a swap of `base` for `mine`; None when the pointer is still the base. Raises
+    """The outcome of a swap of `base` for `mine`; None when the pointer is still the base. Raises
     `TableReplaced` and `ForeignArchives` when the pointer cannot have followed on the base."""
     archived: Snapshot | None = None
     try:
@@ -168,7 +170,7 @@ def read_outcome(ctx: Context, base: LoadedTable, mine: Snapshot) -> Won | Lost 
     except TableReplaced:
         raise
     except Exception as error:
-        return _unknown(ctx, mine, "the look after the swap met", error)
+        return _unknown(ctx, mine, "the read after the swap failed:", error)
     if found.version == mine.version:
         if found.commit.id == mine.commit.id:
             return Won(current.etag, current.date_us)
@@ -178,7 +180,7 @@ def read_outcome(ctx: Context, base: LoadedTable, mine: Snapshot) -> Won | Lost 
     if archived is None:
         return Unknown(
             OutcomeUnknown(
-                f"version {mine.version} has expired before this writer could look at it",
+                f"version {mine.version} has expired before this writer could read it",
                 table=ctx.uri,
                 version=mine.version,
             )
@@ -186,7 +188,7 @@ def read_outcome(ctx: Context, base: LoadedTable, mine: Snapshot) -> Won | Lost 
     if archived.table_id != mine.table_id:
         return Unknown(
             OutcomeUnknown(
-                f"the archive of version {mine.version}, which would tell, is another table's",
+                f"the archive of version {mine.version}, which would show it, is another table's",
                 table=ctx.uri,
                 key=ctx.key(keys.archive_key(mine.version)),
                 version=mine.version,
@@ -194,14 +196,14 @@ def read_outcome(ctx: Context, base: LoadedTable, mine: Snapshot) -> Won | Lost 
         )
     if archived.commit.id != mine.commit.id:
         return Lost(current)
-    # Mine landed, and others on top of it: the swap is done, the base to go on from is not.
+    # Mine landed, and others on top of it: the swap is done; the next base is a later version.
     return Won("", current.date_us)
 
 
 def _read_archive(
     ctx: Context, version: int, current: LoadedTable
 ) -> tuple[Snapshot | None, LoadedTable]:
-    """The archive of a version that others have committed on top of, and the pointer as it is by then.
+    """The archive of a version that others have committed on top of, and the current pointer.
 
     Both at once: a base that is one request older than the winner's loses to it every time.
     """
@@ -213,7 +215,7 @@ def _read_archive(
         try:
             found = read_main(ctx)
         except InlayError:
-            return current  # whatever became of it, the next swap finds out
+            return current  # whatever happened, the next swap will show it
         return found if found.snapshot.table_id == current.snapshot.table_id else current
 
     archived, now = ctx.map(read, ("archive", "pointer"))

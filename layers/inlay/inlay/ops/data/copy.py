@@ -1,7 +1,7 @@
-"""Copy: an object from one place to another without its bytes passing through here.
+"""Copy: copies an object on the server, without downloading it.
 
-Promise: the copy has exactly the bytes that were looked at (pinned by ETag) or is not made; and nothing but
-the bytes: user metadata and tags of the original may name rows, and no rewrite would look for them there.
+Promise: the copy has exactly the bytes that were checked (pinned by ETag) or is not made; and nothing but
+the bytes: user metadata and tags of the original may name rows, and no rewrite would search them.
 """
 
 from __future__ import annotations

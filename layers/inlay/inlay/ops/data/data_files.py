@@ -1,7 +1,7 @@
-"""Write: rows into data files the way the table's properties say.
+"""Data files: rows written in the layout that the table's properties define.
 
-Promise: every operation that makes data files makes them here, so that an appended, an updated and a
-compacted file differ in their rows only.
+Promise: every operation writes data files through this module, so appended, updated and compacted files
+differ only in their rows.
 """
 
 from __future__ import annotations
@@ -64,23 +64,23 @@ def write_batches(
 
 
 def write_data(ctx: Context, snapshot: Snapshot, data: Any, *, time_us: int) -> Iterator[DataFile]:
-    """Data files of whatever speaks Arrow. Raises `SchemaMismatch` before the first is written when
-    the data's schema does not fit."""
+    """Data files of any Arrow data. Raises `SchemaMismatch` before the first is written when the data's
+    schema does not fit."""
     reader = reader_of(data)
     rows = Declared.of(snapshot).checked(fitted(reader, snapshot.schema))
     return write_batches(ctx, snapshot, rows, time_us=time_us)
 
 
 def fitted(reader: pa.RecordBatchReader, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """The reader's batches as rows of `schema`, matched by name; values that would be changed by the
-    column's type are refused."""
+    """The reader's batches as rows of `schema`, matched by name; values that the column's type would change
+    are refused."""
     recorded = recorded_as(reader.schema, schema)
     return (conform(batch, recorded, schema, by_value=True) for batch in reader)
 
 
 def recorded_as(arrow: pa.Schema, schema: Schema) -> Schema:
-    """The schema under which data given by name is read: the table's own. Raises `SchemaMismatch` for
-    columns and nested fields the table does not have, which would be dropped without a word."""
+    """The schema for data given by name: the table's own. Raises `SchemaMismatch` for columns and nested
+    fields that the table does not have, which would otherwise be dropped silently."""
     check_names(arrow, schema)
     return schema
 

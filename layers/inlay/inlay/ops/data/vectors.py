@@ -1,9 +1,9 @@
-"""Vectors: row markers, written down where they are cheapest.
+"""Vectors: row markers, stored where they are cheapest.
 
-Promise: the markers name exactly the positions given, in the marker itself when they are few, else in one
-new Puffin object for all files. Its footer names each data file by its whole URI, as Iceberg's readers
-compare it: pyiceberg passes over a vector of a relative name without a word. (Inlay's own readers go by the
-offset in the marker, so a table may be moved.)
+Promise: the markers name exactly the given positions, in the marker itself when they are few, else in one
+new Puffin object for all files. Its footer names each data file by its full URI, because Iceberg's readers
+compare it: pyiceberg silently skips a vector with a relative name. (Inlay's own readers use the offset in
+the marker, so a table may be moved.)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def vector_markers(
     ctx: Context, loaded: LoadedTable, positions: Mapping[str, BitMap64]
 ) -> Iterator[Marker]:
     """Row markers: in the marker itself when few, else one Puffin object for all files. Other engines read
-    Puffin objects alone, so for a published table all go there."""
+    only Puffin objects, so a published table has all of them there."""
     few = 0 if is_published(loaded.snapshot.properties) else INLINE_POSITIONS
     large = {k: p for k, p in positions.items() if len(p) > few}
     for file, rows in positions.items():
@@ -39,9 +39,8 @@ def vector_markers(
 def puffin_markers(
     ctx: Context, loaded: LoadedTable, positions: Mapping[str, BitMap64]
 ) -> Iterator[Marker]:
-    """Vectors in one new Puffin object for all files; of a published table, one for each: DuckDB 1.5 takes
-    the vector of one file for that of another where they share an object (duckdb-iceberg, pull request
-    1182)."""
+    """Vectors in one new Puffin object for all files; for a published table, one object each: DuckDB 1.5
+    mixes up the vectors of files that share an object (duckdb-iceberg, pull request 1182)."""
     if is_published(loaded.snapshot.properties):
         alone = [{file: rows} for file, rows in positions.items()]
         for written in ctx.map(lambda one: _write(ctx, loaded, one), alone):

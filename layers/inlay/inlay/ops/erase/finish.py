@@ -1,9 +1,9 @@
-"""Sweep: the deleting half of erasures, and their end (docs/ERASURE.md).
+"""Finishing erasures: deletion, and the receipt (docs/ERASURE.md).
 
 Promise: each step can be repeated after a crash at any request. Phases change by commits that name the
-phase they leave; what is deleted was unreachable before; the receipt is written once and last, when a
-look after the deletions found nothing. Erasures in one phase take its step together: one listing, one look
-at the files, one commit, however many they are.
+phase they leave; what is deleted was unreachable before; the receipt is written once and last, when a check
+after the deletions found nothing. Erasures in one phase take a step together: one listing, one pass over
+the files, one commit, however many they are.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ from inlay.storage.base import DeleteFailure, Got, ObjectVersion, Upload
 
 # Steps of one run: three phases for as many erasures as a pointer can hold, and lost races.
 MAX_STEPS = 400
-# With a life below this the waits are waited out, a second for the store's clock and the clock margin.
+# With a life below this the run waits itself, a second for the store's clock and the clock margin.
 SHORT_WAIT_SECONDS = 2.0
-# How long deletes that come in phase `purge` are waited for, in lives and at least in seconds: a table in
-# which there is always a delete that is not carried out yet must end its erasures all the same.
+# How long deletes committed in phase `purge` are waited for, in lives and at least in seconds: a table with
+# a constant stream of pending deletes must end its erasures, too.
 PATIENCE_LIVES = 4
 PATIENCE_SECONDS = 3_600
-# Names of files that an erasure waits for; their number is no news.
+# Names of files that an erasure waits for; all are counted.
 MAX_WAITING = 100
 
 Waits = dict[str, list[Waiting]]
@@ -84,7 +84,7 @@ Waits = dict[str, list[Waiting]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepResult:
-    """`receipts` are keys of erasures that ended; `waiting` says what keeps the others open."""
+    """`receipts` are keys of erasures that ended; `waiting` is what keeps the others open."""
 
     deleted: int = 0
     receipts: tuple[str, ...] = ()
@@ -94,7 +94,8 @@ class SweepResult:
 
 @dataclass(slots=True)
 class _Sweeper:
-    """One run over all open erasures. `look` is the last that was begun, for the erasures `looked_for`."""
+    """One run over all open erasures. `look` is the last check that was begun, for the erasures
+    `looked_for`."""
 
     ctx: Context
     life_us: int
@@ -107,13 +108,13 @@ class _Sweeper:
     receipts: list[str] = field(default_factory=list)
     look: LastLook | None = None
     looked_for: tuple[str, ...] = ()
-    left_us: int = 0  # what is left of the time that it waits for, at most
+    left_us: int = 0  # the longest remaining time that it waits for
 
     # -- one step -----------------------------------------------------------------------------
 
     def step(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
-        """Take erasures of one phase a step further: what those wait for that did not move. None of them
-        is in it when there is more to do at once."""
+        """Takes erasures of one phase a step further; returns what those wait for that did not move,
+        without those for which more can be done at once."""
         match erasures[0].phase:
             case phase if phase == REWRITE:
                 return self._purge(loaded, erasures)
@@ -124,8 +125,8 @@ class _Sweeper:
     # -- to purge -----------------------------------------------------------------------------
 
     def _purge(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
-        """No file and no landing object holds a row any more: forget the predicates, every marker as
-        old, every older version, and every segment that a dead entry's statistics are in."""
+        """No file and no landing object holds a row any more: the predicates are forgotten, with every
+        marker as old, every older version, and every segment with statistics of a dead entry."""
         refs, held = loaded.snapshot.refs, legal_holds(loaded.snapshot)
         contents = [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
         reason = "the rewrite function has to rewrite it"
@@ -180,7 +181,8 @@ class _Sweeper:
             ),
             requires=(AllClean(), OnlyRefs(refs), OnlyFiles(frozenset(searched.files))),
         )
-        # A conflict is no failure: a file or a hold came, or another process was faster. Look again.
+        # A conflict is not a failure: a file or a hold was added, or another process was faster. Read
+        # again.
         commit(self.ctx, change, base=loaded)
         return waits
 
@@ -190,7 +192,7 @@ class _Sweeper:
         contents: Sequence[tuple[str | None, LoadedTable]],
         ready: Sequence[Erasure],
     ) -> LastLook:
-        """Every file that is left is searched for what the erasures name."""
+        """Searches every remaining file for what the erasures name."""
         names = tuple(e.id for e in ready)
         if self.look is None or self.looked_for != names:
             self.look, self.looked_for = begin_look(ready), names
@@ -204,8 +206,8 @@ class _Sweeper:
         ready: Sequence[Erasure],
         look: LastLook,
     ) -> bool:
-        """Mark files that still name what was erased, beside rows that are all older: whoever rewrites
-        writes them anew. No row of theirs is hit by the mark."""
+        """Marks files that still name erased values, beside rows that are all older: the next rewrite then
+        writes them again. The marker hits none of their rows."""
         doomed = {f.key for f in look.to_write_anew()}
         marked = False
         for name, each in contents if doomed else ():
@@ -223,7 +225,7 @@ class _Sweeper:
         return marked
 
     def _purge_ref(self, name: str, loaded: LoadedTable, erasures: Iterable[Erasure]) -> None:
-        """What a branch or tag holds in a head of its own, which tells nothing of the erasures."""
+        """The content of a branch or tag, stored in a head of its own that says nothing of the erasures."""
         old = tuple(m.id for m in loaded.state.markers() if any(concerns(m, e) for e in erasures))
         change = Change(
             operation="erase",
@@ -235,7 +237,7 @@ class _Sweeper:
         try:
             commit(replace(self.ctx, branch=name), change, base=loaded)
         except RefNotFound:
-            return  # dropped meanwhile: look again
+            return  # dropped meanwhile: read again
 
     # -- to sweep -----------------------------------------------------------------------------
 
@@ -246,23 +248,23 @@ class _Sweeper:
         waits: Waits = {}
         since: dict[str, int] = {}
         for erasure in erasures:
-            # The expiry of this erasure, not a later one: each later one would begin the wait anew.
+            # The expiry of this erasure, not a later one, with which the wait would start over.
             through = erasure.phase_version - 1
             expired = [e for e in loaded.snapshot.expired if e.through >= through]
             since[erasure.id] = min((e.time_us or 0 for e in expired), default=0)
-            reason = "readers of old versions may still be at work"
+            reason = "readers of old versions may still be running"
             wait = self._wait(loaded, since[erasure.id], reason)
             if wait is not None:
                 waits[erasure.id] = [wait]
         due = [e for e in erasures if e.id not in waits]
         if not due:
             if loaded.has_open_times:
-                # The wait begins when a commit writes down that the expiry was seen.
+                # The wait begins when a commit records that the expiry was seen.
                 self._move_boundary(loaded)
             return waits
         refs, held = loaded.snapshot.refs, legal_holds(loaded.snapshot)
         contents = [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
-        reason = "a delete that came since has to be carried out"
+        reason = "a delete committed since has to be applied"
         late = {n: w for n, w in _waits_for_files(contents, due, reason).items() if w}
         patience_us = max(PATIENCE_LIVES * self.life_us, PATIENCE_SECONDS * 1_000_000)
         patient = [e for e in due if loaded.date_us <= since[e.id] + patience_us]
@@ -270,12 +272,12 @@ class _Sweeper:
         due = [e for e in due if e.id not in waits]
         if not due:
             return waits
-        # What came since the purge may name the person: its versions go, and what they say of it.
+        # Deletes committed since the purge may name the person: their versions are expired, too.
         names_more = bool(self._deletes_since(loaded, min(e.phase_version for e in due)))
         for name, each in contents if names_more else ():
             if name is not None and not is_purged(each.state, refs[name], due[0]):
                 if late:
-                    continue  # not all of it was carried out, and it is not waited for any more
+                    continue  # not all of it was applied, and it is no longer waited for
                 self._purge_ref(name, each, due)
                 return {}
         self._delete_all(self._move_boundary(loaded), due)
@@ -288,14 +290,14 @@ class _Sweeper:
         if names_more:
             dropped = DropMarkers(_plain_markers(loaded, due))
             updates += [dropped, PackMetadata(), ForgetContents(), ExpireAll()]
-        # What came late and was not carried out is not waited for any more.
+        # Late deletes that were not applied are no longer waited for.
         requires = () if late else (AllClean(),)
         commit(self.ctx, Change(operation="erase", updates=tuple(updates), requires=requires))
         return waits
 
     def _deletes_since(self, loaded: LoadedTable, since_version: int) -> list[tuple[int, str]]:
-        """(version, operation) of deletes that came with `since_version` or later, and of those that were
-        not carried out by then. One GET for each version since."""
+        """(version, operation) of deletes committed in `since_version` or later, and of those not applied
+        by then. One GET for each version since."""
         current = loaded.snapshot
         found: list[tuple[int, str]] = []
         versions = range(max(since_version, current.oldest_version), current.version)
@@ -308,11 +310,11 @@ class _Sweeper:
     # -- to the end ---------------------------------------------------------------------------
 
     def _last_sweep(self, loaded: LoadedTable, erasures: Sequence[Erasure]) -> Waits:
-        reason = "a writer from before the opening may still be at work"
+        reason = "a writer from before the opening may still be running"
         waits: Waits = {}
         for erasure in erasures:
             # What such a writer uploaded may look younger than it is, by the margin; what looks younger
-            # than that is from after its life.
+            # than that was uploaded after the writer's life.
             wait = self._wait(loaded, (erasure.swept_us or 0) + self.margin_us, reason)
             if wait is not None:
                 waits[erasure.id] = [wait]
@@ -326,7 +328,7 @@ class _Sweeper:
         stale = publication_waits(self.ctx, loaded.snapshot.oldest_version)
         if stale is not None:
             return waits | {e.id: [stale] for e in due}
-        # Look again, rather than trust what was just done.
+        # List again, rather than trust the deletions.
         versions, doomed, uploads = self._doomed(loaded)
         left = [*(v.key for v in doomed), *(u.key for u in uploads)]
         if left:
@@ -361,7 +363,7 @@ class _Sweeper:
         return [Waiting("object", f.key, f.reason) for f in self.failures]
 
     def _wait(self, loaded: LoadedTable, since_us: int, reason: str) -> Waiting | None:
-        """Whether `life` has passed since a time: strictly, because times are cut to seconds."""
+        """Whether `life` has passed since a time: strictly, because times are truncated to seconds."""
         left_us = since_us + self.life_us - loaded.date_us
         if left_us < 0:
             return None
@@ -371,7 +373,7 @@ class _Sweeper:
     # -- deleting -----------------------------------------------------------------------------
 
     def _move_boundary(self, loaded: LoadedTable) -> LoadedTable:
-        """No commit may add what was uploaded before now."""
+        """No commit may add anything uploaded before now."""
         change = Change(operation="erase", updates=(MoveBoundary(loaded.date_us),))
         return expect_committed(self.ctx, commit(self.ctx, change, base=loaded)).loaded
 
@@ -379,7 +381,7 @@ class _Sweeper:
         _, versions, uploads = self._doomed(loaded)
         if not versions and not uploads:
             return
-        # First what will have gone: a crash in between must not leave it untold.
+        # First record what will be deleted: a crash in between must not leave it unrecorded.
         names = [e.id for e in due]
         write_gone(self.ctx, loaded.snapshot.version, names, versions, len(uploads))
         named = [(v.key, v.version_id) for v in versions]
@@ -392,9 +394,8 @@ class _Sweeper:
     def _doomed(
         self, loaded: LoadedTable
     ) -> tuple[list[ObjectVersion], list[ObjectVersion], list[Upload]]:
-        """All that is there; and of it everything that may hold an erased byte and that nothing needs:
-        unreachable objects, whatever they hold, what took their place in a bucket with versioning, and
-        unfinished uploads."""
+        """Everything that exists; and of it everything that may hold an erased byte and that nothing needs:
+        unreachable objects, whatever they hold, noncurrent object versions, and unfinished uploads."""
         ctx = self.ctx
         before_us = cutoff_with_margin(loaded.snapshot.boundary.time_us or 0, self.margin_us)
         prefix = ctx.key("")
@@ -427,8 +428,8 @@ class _Sweeper:
         try:
             self.ctx.write_once(key, body)
         except KeyTaken:
-            # An earlier run, or one beside this, wrote it and has not closed the erasure yet: what it
-            # says about the table at that moment, and its counts, are its own.
+            # Another run wrote it and has not closed the erasure yet: what it says about the table at that
+            # moment, and its counts, are its own.
             there = self.ctx.store.get(self.ctx.key(key))
             if not isinstance(there, Got) or not _of_one_erasure(there.body, body, key):
                 raise
@@ -457,8 +458,8 @@ def _plain_markers(loaded: LoadedTable, erasures: Sequence[Erasure]) -> tuple[st
 
 
 def _names_rows(snapshot: Snapshot, *, first: bool) -> bool:
-    """Whether a version, or the commit that made it, may say of a row what a delete asked for. Of the
-    `first` only what it has: its commit was the step itself."""
+    """Whether a version, or the commit that made it, may contain values that a delete named. Of the `first`
+    only its content counts: its commit was the step itself."""
     markers = snapshot.markers
     holds_some = any(m.erasure is None for m in markers.inline) or any(
         s.live for s in markers.segments
@@ -494,9 +495,9 @@ def finish_erasures(
     landing: str | None = None,
     retention_days: Mapping[str, float] | None = None,
 ) -> SweepResult:
-    """Take every open erasure as far as it goes without rewriting files. `retention_days`: how long what no
-    table can delete lasts, by the names of `receipt.OUT_OF_REACH`; `margin_us`: how far an object's
-    LastModified may be behind the `Date` of answers."""
+    """Takes every open erasure as far as possible without rewriting files. `retention_days`: how long
+    places outside the table keep data, by the names of `receipt.OUT_OF_REACH`; `margin_us`: how far an
+    object's LastModified may be behind the `Date` of answers."""
     waiting: Waits = {}
     contents: Contents | None = None
     days = check_retention(retention_days or {})

@@ -1,11 +1,11 @@
-"""Landing: what an erasure has to know of the landing zone, and what it clears there.
+"""The landing zone in an erasure: what has to be erased there, and what is deleted.
 
 Promise: of contents uploaded before the erasure was opened, those that were ingested are deleted, and so
-are those that their owner deleted, overwritten ones without a version id, and uploads that were never
-finished: nothing of them enters the table any more. An overwritten version does, by its event. A file
-that the table adopted where it landed stays for as long as it is live. A content that was not ingested
-yet is left for ingestion, which marks its rows (`plan.commit.draft`); until then it is what the erasure
-waits for, if it holds any. Nothing is ever rewritten in place: that would raise an event.
+are those that their owner deleted, overwritten ones without a version id, and unfinished uploads: nothing
+of them can enter the table any more. An overwritten version can, by its event. A file that the table
+adopted where it landed stays for as long as it is live. A content that was not ingested yet is left for
+ingestion, which marks its rows (`plan.commit.draft`); until then the erasure waits for it, if it holds any
+of the rows. Nothing is ever rewritten in place: that would raise an event.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _HOLDS_ROWS = "it holds rows of the erasure and was not ingested yet: ingest it,
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """What lies in the landing zone from before an erasure: `dead` versions and `ingested` ones can go,
-    `waiting` tells of the others that hold rows."""
+    """Objects in the landing zone from before an erasure: `dead` and `ingested` versions can be deleted,
+    `waiting` has the reasons of the others that hold rows."""
 
     dead: tuple[ObjectVersion, ...] = ()
     uploads: tuple[Upload, ...] = ()
@@ -54,9 +54,9 @@ class Cleared:
 def look_at_landing(
     ctx: Context, loaded: LoadedTable, erasures: Sequence[Erasure], prefix: str
 ) -> dict[str, Landing]:
-    """What of the objects under `prefix` concerns each erasure; listed and read once for all of them.
-    Objects that the ledger does not know are judged by their rows, which takes the predicates: one that
-    holds rows of any of the erasures keeps each that was opened after it came."""
+    """The objects under `prefix` that concern each erasure; listed and read once for all of them. Objects
+    that the ledger does not know are decided by their rows, which needs the predicates: one that holds rows
+    of any of the erasures keeps each that was opened after it was uploaded."""
     newest_us = max(e.opened_us for e in erasures)
     ours = _adopted(ctx, loaded)
     old = [
@@ -66,7 +66,7 @@ def look_at_landing(
     ]
     uploads = [u for u in ctx.store.list_uploads(prefix) if u.started_us <= newest_us]
     taken_back = {v.key for v in old if v.marker and v.is_latest}
-    # What was overwritten without a version id is out of its event's reach.
+    # What was overwritten without a version id cannot be reached by its event any more.
     dead = {
         v
         for v in old
@@ -82,7 +82,7 @@ def look_at_landing(
         pending = [v for v in contents if v not in known]
         judged = ctx.map(lambda version: _judge(ctx, loaded, version, predicate), pending)
         for version, reason in zip(pending, judged, strict=True):
-            # What is older than the ledger was ingested long since, or is refused for good.
+            # Contents older than the ledger were ingested long ago, or are refused for good.
             forgotten = version.modified_us < loaded.snapshot.ledger.horizon_us
             if reason == _HOLDS_ROWS and forgotten:
                 ingested.append(version)
@@ -103,7 +103,7 @@ def look_at_landing(
 
 
 def clear_landing(ctx: Context, found: Iterable[Landing]) -> Cleared:
-    """Delete what can go, versions for good."""
+    """Deletes what can be deleted, versions for good."""
     each = tuple(found)
     gone = list({(v.key, v.version_id): None for f in each for v in (*f.dead, *f.ingested)})
     failures = tuple(ctx.store.delete_versions(gone)) if gone else ()
@@ -126,14 +126,14 @@ def _adopted(ctx: Context, loaded: LoadedTable) -> set[str]:
 def _known(
     ctx: Context, loaded: LoadedTable, versions: Sequence[ObjectVersion]
 ) -> set[ObjectVersion]:
-    """Those that were ingested, as far as the ledger remembers. An event names a content by its ETag or,
-    where the bucket keeps versions, by its version id."""
+    """The contents that were ingested, as far as the ledger remembers. An event names a content by its ETag
+    or, where the bucket keeps versions, by its version id."""
     by_request: dict[bytes, ObjectVersion] = {}
     asked = []
     for version in versions:
         location = Location(ctx.store.scheme, ctx.store.bucket, version.key)
         names = [Source(location, version_id=version.version_id)]
-        if version.is_latest:  # an ETag alone leads to the current content
+        if version.is_latest:  # an ETag alone identifies the current content
             names.append(Source(location, etag=version.etag))
         for source in names:
             by_request[source.request.id] = version
@@ -152,7 +152,7 @@ def _judge(
     try:
         entry = inspect_source(ctx, source, loaded.snapshot)
         if entry is None:
-            return "it changed while it was looked at"
+            return "it changed while it was read"
         if not entry.rows:
             return None
         task = FileTask(
@@ -160,7 +160,7 @@ def _judge(
             schema=loaded.snapshot.schema,
             predicate=predicate,
         )
-        # This runs in a task of the executor: waiting for others of its tasks could last for ever.
+        # This runs in a task of the executor: waiting for other tasks of it could block for ever.
         versions = {} if version_id is None else {location.uri: version_id}
         # Without the cache: it knows objects by name, and a name may have many versions here.
         objects = Objects(ctx.store, ctx.root, versions=versions)

@@ -1,15 +1,14 @@
-"""The last look: every file that is left is opened, before an erasure forgets what it asked for.
+"""The last check of an erasure: every remaining file is opened before the predicate is forgotten.
 
-Promise: `search_files` searches what lies beside the rows of every live file of main, branches and tags
-(dictionaries, bounds, page indexes, Bloom filters, key-values; user metadata and tags of files that came
-from elsewhere) for values that the predicates name, once for all of them, and answers with each place it
-found and each file it could not search. What is found in a file whose rows are all older than the erasure
-is written anew; what newer files name came with newer data, and the receipt names it.
+Promise: `search_files` searches every live file of main, branches and tags for values that the predicates
+name, outside its rows (dictionaries, bounds, page indexes, Bloom filters, key-values; user metadata and
+tags of files that came from elsewhere), once for all erasures, and reports each place it found and each
+file it could not search. A file whose rows are all older than the erasure is rewritten if a value is found
+in it; values found in newer files came with newer data, and the receipt names those files.
 
-Why here: after the step to `purge` nobody knows any more what to look for. Why nothing gets in afterwards:
-that step is refused on a base with a live file that was not looked at (`plan.erasure.validate_erasure`),
-and a file made from an older object bears a mark of the erasure until its rows, and what lies beside them,
-have been judged.
+Why here: after the step to `purge` the values to search for are unknown. Why nothing enters afterwards:
+that step is refused on a base with a live file that was not searched (`plan.erasure.validate_erasure`), and
+a file made from an older object has a marker of the erasure until it has been searched.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ from inlay.plan.pruning.literals import texts_of
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import Head
 
-# What of a landed object's own words is told: names, never values.
+# The names in a landed object's own metadata that are reported; never its values.
 _USER = "metadata"
 _HEADER = "header"
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A place that may name what was erased and stays: `kind` says which, `name` of what (a file's key, a
-    column); `detail` where in it. Never a value."""
+    """A place that may name what was erased and stays: `kind` of place, `name` of the file or column;
+    `detail` within it. Never a value."""
 
     kind: str
     name: str
@@ -58,9 +57,9 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class SearchedFile:
-    """One live file. `how` says what told that no erased row is in it: its "rows", "bounds" that this
-    library wrote of them, or that it is "newer" than the erasures. `residues` are places in it that name an
-    erased value which no row there has; `failure` why it could not be searched."""
+    """One live file. `how` is why it is known to hold no erased row: its "rows", "bounds" that this library
+    wrote, or that it is "newer" than the erasures. `residues` are places in it that name an erased value
+    which no row there has; `failure` is why it could not be searched."""
 
     entry: DataFile
     how: str
@@ -90,8 +89,8 @@ def _told(found: Residue) -> str:
 
 @dataclass(slots=True)
 class LastLook:
-    """What was searched, on `version`. Files that were searched are not searched again when the look is
-    repeated for the same erasures on a later base."""
+    """What was searched, on `version`. Searched files are not searched again when the check is repeated for
+    the same erasures on a later base."""
 
     predicate: Predicate
     opened_version: int
@@ -115,11 +114,11 @@ class LastLook:
 
     @property
     def key_values(self) -> Mapping[str, int]:
-        """Names of key-value pairs that foreign writers left, and in how many files each is."""
+        """Names of key-value pairs that other writers left, and the number of files with each."""
         return Counter(name for f in self.files.values() for name in f.key_values)
 
     def to_write_anew(self) -> list[DataFile]:
-        """Files of rows that are all older than the erasures, and name what is erased beside them."""
+        """Files whose rows are all older than the erasures, with erased values outside their rows."""
         return [
             f.entry
             for f in self.files.values()
@@ -128,7 +127,7 @@ class LastLook:
 
 
 def begin_look(erasures: Sequence[Erasure]) -> LastLook:
-    """A look for these erasures, which have their predicates."""
+    """A check for these erasures, which have their predicates."""
     asked = tuple(e.predicate for e in erasures if e.predicate is not None)
     predicate = asked[0] if len(asked) == 1 else Or(asked)
     return LastLook(predicate, min(e.opened_version for e in erasures))
@@ -140,8 +139,8 @@ def search_files(
     contents: Iterable[tuple[str | None, LoadedTable]],
     table: LoadedTable,
 ) -> None:
-    """Search the live files of these contents that `look` has not searched. Raises what a store that does
-    not answer raises; a file that cannot be searched is named."""
+    """Searches the live files of these contents that `look` has not searched. Raises what an unavailable
+    store raises; a file that cannot be searched is recorded."""
     entries: dict[str, tuple[DataFile, Schema, Schema]] = {}
     for _, each in contents:
         snapshot = each.snapshot
@@ -170,7 +169,7 @@ def _search_file(
         how = "rows"
     else:
         how = "bounds"
-    # This runs in a task of the executor: waiting for others of its tasks could last for ever.
+    # This runs in a task of the executor: waiting for other tasks of it could block for ever.
     inline = InlineExecutor()
     found = SearchedFile(entry, how)
     try:
@@ -178,7 +177,7 @@ def _search_file(
         task = FileTask(file=entry, schema=recorded, predicate=look.predicate)
         wanted = Wanted(schema=schema, columns=())
         opened = open_file(ctx.objects, task, wanted, inline)
-        # What this library wrote names nothing but its rows: where its footer rules them out, that is all.
+        # Files of this library name nothing but their rows: if the footer rules these out, nothing is left.
         is_open = entry.is_foreign or any(True for _ in plan_groups(opened, wanted))
         searched = search_open(opened, look.predicate, inline) if is_open else Searched()
         fetched = 0 if is_cached else len(opened.tail if opened.body is None else opened.body)

@@ -1,13 +1,13 @@
-"""Erase: rows leave the table at once, and every byte of them soon after (docs/ERASURE.md).
+"""Erase: rows become invisible at once, and every byte of them is removed soon after (docs/ERASURE.md).
 
-Promise: from the commit of `open_erasure` no reader sees the rows. Whoever calls `advance_erasures` and
-`collect_garbage` often enough brings it to its end, whatever crashed in between and however often a
-call is repeated: what there is to do stands in the snapshot alone. At the end no object, object version
-or upload under the table's prefix or its landing zone holds a row, a statistic or the predicate, and a
-receipt says so.
+Promise: from the commit of `open_erasure` no reader sees the rows. Calling `advance_erasures` and
+`collect_garbage` often enough completes it, whatever crashed in between and however often a call is
+repeated: the snapshot alone defines what remains to be done. At the end no object, object version or upload
+under the table's prefix or its landing zone holds a row, a statistic or the predicate, and a receipt states
+so.
 
-`advance_erasures` rewrites files and deletes nothing; deleting, and the steps that follow on it, are
-part of `collect_garbage` (`ops.erase.finish`), which alone has the right to.
+`advance_erasures` rewrites files and deletes nothing; deletion, and the steps that follow it, are part of
+`collect_garbage` (`ops.erase.finish`), which alone has the permission.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ from inlay.plan.refs.refs import ref_view
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasureStatus:
-    """Where an erasure is, and what it waits for. Time travel to versions before `opened_version` ends
-    with it; branches and tags go on, without the rows."""
+    """The state of an erasure, and what it waits for. Time travel to versions before `opened_version` ends
+    with it; branches and tags continue, without the rows."""
 
     id: str
     phase: str
@@ -68,8 +68,8 @@ class ErasureStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvanceResult:
-    """`files` were rewritten or dropped, `removed_rows` left them (other deletes' rows among them).
-    `left` files were out of the budget; `erasures` says what each open erasure waits for. `foreign` are
+    """`files` were rewritten or dropped, `removed_rows` removed from them (including other deletes' rows).
+    `left` files were out of the budget; `erasures` is what each open erasure waits for. `foreign` are
     objects adopted in place that hold erased rows: their owner has to delete them."""
 
     version: int
@@ -86,7 +86,7 @@ class AdvanceResult:
     erasures: tuple[ErasureStatus, ...] = ()
 
 
-# What a file system takes for a name; keys of S3 are longer.
+# The longest name of a file system; keys of S3 are longer.
 MAX_RECEIPT_NAME = 255
 
 
@@ -97,10 +97,10 @@ def open_erasure(
     base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
-    """Open the erasure of the rows for which `predicate` is TRUE: one commit.
+    """Opens the erasure of the rows for which `predicate` is TRUE: one commit.
 
-    Its id is the request's, or a new one. Raises `InvalidRequest` when a legal hold keeps a version
-    that may hold such rows.
+    Its id is the request's, or a new one. Raises `InvalidRequest` when a legal hold keeps a version that
+    may hold such rows.
     """
     ctx = replace(ctx, branch=None)
     loaded, before = already_applied(ctx, recent_base(ctx, base), request)
@@ -135,7 +135,7 @@ def open_erasure(
     change = Change(
         operation="erase",
         request=request,
-        # In flight are writers that read the rows before: what they upload can no longer be committed.
+        # Writers in progress have read the rows before: what they upload can no longer be committed.
         updates=(AddMarkers((marker,)), MoveBoundary(None), OpenErasure(erasure)),
         deleted_rows=None,
     )
@@ -158,14 +158,14 @@ def _refuse_holds(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> Non
 
 
 def _refuse_dropped_columns(ctx: Context, snapshot: Snapshot, predicate: Predicate) -> None:
-    """Where a branch dropped a column that the condition asks for, its files may still hold the values, and
-    nothing on that branch can tell its rows by them."""
+    """Where a branch dropped a column of the condition, its files may still hold the values, and the branch
+    has no way to select the rows by them."""
     for name, ref in sorted(snapshot.refs.items()):
         schema_id = load_content(ctx, snapshot, ref).schema_id
         if lacks_columns_of(predicate, schema_id, snapshot.schemas):
             raise InvalidRequest(
                 f"{name!r} has dropped a column that the condition asks for",
-                next_step=f"Merge or drop {name!r} first, or name the rows by columns it still has",
+                next_step=f"Merge or drop {name!r} first, or select the rows by columns it still has",
                 table=ctx.uri,
             )
 
@@ -181,9 +181,9 @@ def advance_erasures(
     deadline_seconds: float | None = None,
     memory_bytes: int | None = None,
 ) -> AdvanceResult:
-    """Rewrite the files that open erasures still concern, as far as the budget goes: main's, then those
-    of every branch and tag, which get heads of their own by it. Rows count as they lie in the file:
-    those hidden by other deletes are taken out as well."""
+    """Rewrites the files that open erasures still concern, as far as the budget allows: main's, then those
+    of every branch and tag, which get heads of their own by it. Rows are counted as stored in the file:
+    those hidden by other deletes are removed as well."""
     ctx = replace(ctx, branch=None)
     main = load_pointer(ctx, carried=base.state.contents if base is not None else None)
     if not _is_rewriting(main.snapshot):
@@ -206,13 +206,13 @@ def advance_erasures(
             if not is_dropped(own):
                 raise
     failures = {f.key: str(f.error) for f in total.failures}
-    # Whoever rewrites need not be allowed to look at the landing zone.
+    # The process that rewrites need not have access to the landing zone.
     return replace(total, erasures=erase_status(ctx, failures=failures, landing=""))
 
 
 def contents_to_clean(ctx: Context, main: LoadedTable) -> Iterator[tuple[Context, LoadedTable]]:
-    """What erasures are to be carried out on: main, and what each branch and tag shows when it is its turn.
-    A legal hold keeps a tag as it is; nothing open means nothing to clean."""
+    """The contents to be cleaned: main, and what each branch and tag shows when its turn comes. A legal
+    hold protects a tag; without open erasures there is nothing to clean."""
     if not _is_rewriting(main.snapshot):
         return
     for name in (None, *sorted(n for n, r in main.snapshot.refs.items() if not r.hold)):
@@ -224,7 +224,8 @@ def contents_to_clean(ctx: Context, main: LoadedTable) -> Iterator[tuple[Context
 
 
 def is_dropped(ctx: Context) -> bool:
-    """Whether the branch or tag that was being cleaned is no more: then nothing of it is left to clean."""
+    """Whether the branch or tag that was being cleaned has been dropped: then nothing of it is left to
+    clean."""
     return ctx.branch is not None and ctx.branch not in read_main(ctx).snapshot.refs
 
 
@@ -294,8 +295,8 @@ def erase_status(
     failures: Mapping[str, str] | None = None,
     landing: str | None = None,
 ) -> tuple[ErasureStatus, ...]:
-    """Every open erasure, with what it waits for. `landing` is where objects land: by default what the
-    table's place says, "" not to look."""
+    """Every open erasure, with what it waits for. `landing` is the landing prefix: by default from the
+    table's location, "" not to check it."""
     ctx = replace(ctx, branch=None)
     loaded = base if base is not None and base.own is None else load_pointer(ctx)
     if not loaded.snapshot.erasures:
@@ -343,10 +344,10 @@ def _waiting(
                 for upload in found.uploads:
                     yield Waiting("landing", upload.key, "collect_garbage has to abort the upload")
         case phase if phase == PURGE:
-            yield Waiting("time", "collect_garbage", "readers of old versions may still be at work")
+            yield Waiting("time", "collect_garbage", "readers of old versions may still be running")
             for name, each in each_content(ctx, loaded):
                 for key in unclean_files(each.state, [erasure])[erasure.id]:
-                    reason = "a delete that came since has to be carried out" + ref_suffix(name)
+                    reason = "a delete committed since has to be applied" + ref_suffix(name)
                     yield Waiting("file", key, failures.get(key, reason))
         case phase if phase == SWEEP:
-            yield Waiting("time", "collect_garbage", "writers from before may still be at work")
+            yield Waiting("time", "collect_garbage", "writers from before may still be running")

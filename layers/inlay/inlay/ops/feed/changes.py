@@ -1,13 +1,13 @@
 """Changes: the rows that were added and removed between two versions, as Arrow.
 
-Promise: the rows of `since` less those told as removed, plus those told as added, are exactly the rows
-of `to`, as multisets, for each version on the way and for all together; whatever compaction, rewriting
-or expiry did meanwhile is not told, because it changed no row. The same holds for the rows that a filter
-selects, and for the columns asked for.
+Promise: the rows of `since` less those reported as removed, plus those reported as added, are exactly the
+rows of `to`, as multisets, for each version in between and for all together; compaction, rewriting and
+expiry are not reported, because they change no row. The same holds for the rows that a filter selects, and
+for the requested columns.
 
-Nothing is fetched before rows are asked for. A file is read as a stream, within `read_ahead_bytes`; what
-is held besides are the keys of one update, the rows of replaced files that could not be told by order,
-and, where changes are netted, those that have not cancelled yet.
+Nothing is read before rows are requested. A file is read as a stream, within `read_ahead_bytes`; besides
+that, memory holds the keys of one update, the rows of replaced files that could not be compared in order,
+and, for net changes, those that have not cancelled yet.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from inlay.plan.refs.refs import held_versions
 
 
 class Changes(ArrowStream):
-    """Changes of rows after version `since`, up to and with `to`; to be read once or many times.
+    """Changes of rows after version `since`, up to and including `to`; can be read any number of times.
 
-    The columns are those asked for, of the table as it is at `to` (wider, where a restore on the way made
-    them narrower), then `_change_type` (`insert`, `delete`, or `update_preimage` and `update_postimage`
-    where an update or upsert put a row in the place of one of the same primary key), `_commit_version` and
-    `_commit_timestamp`. Versions come in order, in each what was removed before what was added. With
-    `where`, rows are told that enter and leave what the filter selects. With `net`, rows that came and went
-    cancel, and what is left bears the last version.
+    The columns are the requested ones, of the table as of `to` (wider, if a restore in between narrowed
+    them), then `_change_type` (`insert`, `delete`, or `update_preimage` and `update_postimage` where an
+    update or upsert replaced a row by one of the same primary key), `_commit_version` and
+    `_commit_timestamp`. Versions come in order, in each the removed rows before the added ones. With
+    `where`, rows are reported that enter or leave the selection. With `net`, rows that were added and
+    removed again cancel, and the others have the last version.
 
     Raises `VersionNotFound` for versions that have expired, `InvalidRequest`, `InvalidPredicate`.
     """
@@ -99,13 +99,13 @@ class Changes(ArrowStream):
         if taken:
             raise InvalidRequest(
                 f"the table has a column {taken[0]!r}, which a change feed uses itself",
-                next_step="Name other columns=, or rename the column",
+                next_step="Request other columns=, or rename the column",
                 table=self._ctx.uri,
             )
         first, oldest = max(self._since, 1), self._current.oldest_version
         if self._since < self._to.version and first < oldest and not self._spans:
             raise VersionNotFound(
-                f"changes since version {self._since} of {self._ctx.uri} can no longer be told: the "
+                f"changes since version {self._since} of {self._ctx.uri} are no longer available: the "
                 f"versions before {oldest} have expired",
                 next_step=f"Start from version {oldest}, or from a scan of the table",
                 table=self._ctx.uri,
@@ -114,13 +114,14 @@ class Changes(ArrowStream):
 
     @property
     def _spans(self) -> bool:
-        """Whether the two ends are compared at once: a ref holds the first, and what lies between has
-        expired. What came and went meanwhile is then not seen, so only net changes can be told so."""
+        """Whether the two ends are compared directly: a ref holds the first, and the versions in between
+        have expired. Rows added and removed in between are then not seen, so only net changes are
+        possible."""
         held = self._since in held_versions(self._current)
         return self._net and held and self._since < self._current.oldest_version
 
     def steps(self) -> Iterator[Step]:
-        """What each version did to rows; versions that changed none are left out. Values that pickle."""
+        """The row changes of each version, without versions that changed none. Values that pickle."""
         return plan_steps(
             self._ctx,
             self._current,
@@ -192,9 +193,9 @@ def plan_steps(
     predicate: Predicate = TRUE,
     at_once: bool = False,
 ) -> Iterator[Step]:
-    """What each version after `since` (0: the empty table), up to and with `to`, did to rows, told in
-    `schema`; versions that changed none are left out. `table` is the pointer's snapshot. `at_once`
-    compares the two ends as if they were neighbours."""
+    """The row changes of each version after `since` (0: the empty table), up to and including `to`, in
+    `schema`, without versions that changed none. `table` is the pointer's snapshot. `at_once` compares the
+    two ends as if they were adjacent."""
     if since == to.version:
         return
     first = max(since, 1)
@@ -216,7 +217,7 @@ def _seen(ctx: Context, table: Snapshot, version: int) -> Snapshot:
     except RefNotFound:
         raise VersionNotFound(
             f"branch {ctx.branch!r} of {ctx.uri} did not exist at version {version}",
-            next_step="Start from the version that began it (`refs()` and `history()` tell)",
+            next_step="Start from the version that began it (`refs()` and `history()` show it)",
             table=ctx.uri,
             version=version,
         ) from None

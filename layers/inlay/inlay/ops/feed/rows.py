@@ -1,8 +1,8 @@
-"""What a step of the change feed says, as batches of rows.
+"""The rows of a step of the change feed, as batches.
 
-Promise: first the rows a step removed, then those it added, each with what became of it; in an update,
-rows whose primary key is on both sides are told as its image before and after. Reads nothing but what
-the step's units name, so that any process can read a step, or some of its units.
+Promise: first the rows that a step removed, then those it added, each with its change type; in an update,
+rows whose primary key is on both sides are reported as pre-image and post-image. Reads only what the step's
+units name, so any process can read a step, or some of its units.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ SAID = (
 
 @dataclass(frozen=True, kw_only=True)
 class FeedRows:
-    """How steps are told: as columns `ids` of `schema`, for rows that `where` selects. `key` is the
-    table's primary key, by which updates are paired; () for none."""
+    """The form of the rows: columns `ids` of `schema`, for rows that `where` selects. `key` is the table's
+    primary key, by which updates are paired; () for none."""
 
     ctx: Context
     schema: Schema
@@ -57,18 +57,18 @@ class FeedRows:
         return _arrow(self.schema, self.ids)
 
     def batches(self, step: Step) -> Iterator[pa.RecordBatch]:
-        """What the step did, row by row."""
+        """The changes of the step, row by row."""
         for sign, rows, paired in self._labelled(step):
             yield from self.said(rows, kinds(sign, rows, paired), step.version, step.time_us)
 
     def signed(self, step: Step) -> Iterator[tuple[int, pa.Table]]:
-        """(-1, rows removed), then (1, rows added), without what says so."""
+        """(-1, rows removed), then (1, rows added), without the columns of the change."""
         return _StepReader(self.ctx, step, self.schema, self.ids, self.where, self.ahead).rows()
 
     def said(
         self, rows: pa.Table, kinds: pa.Array, version: int, time_us: int
     ) -> Iterator[pa.RecordBatch]:
-        """Rows with the three columns that say what became of them."""
+        """Rows with the three columns of the change."""
         said = (
             kinds,
             pa.repeat(to_scalar(version, SAID[1].type), rows.num_rows),
@@ -110,7 +110,7 @@ class FeedRows:
 
 
 def kinds(sign: int, rows: pa.Table, paired: pa.Array | None = None) -> pa.Array:
-    """What became of each row."""
+    """The change type of each row."""
     alone, in_pair = (DELETE, PREIMAGE) if sign < 0 else (INSERT, POSTIMAGE)
     if paired is None:
         return pa.repeat(alone, rows.num_rows)
@@ -123,7 +123,7 @@ def _arrow(schema: Schema, ids: Iterable[int]) -> pa.Schema:
 
 @dataclass(frozen=True)
 class _StepReader:
-    """Reads what a step says, as columns `ids` of `schema`."""
+    """Reads the rows of a step, as columns `ids` of `schema`."""
 
     ctx: Context
     step: Step
@@ -175,7 +175,7 @@ class _StepReader:
         reading = read_tasks(self.ctx.objects, tasks, wanted, self.ctx.executor, ahead=self.ahead)
         for batch in reading:
             if batch.num_rows:
-                # Nested fields that only deletes look at are left out again.
+                # Nested fields that only deletes need are removed again.
                 yield batch if shown.fields == read.fields else conform(batch, read, shown)
 
     @property

@@ -1,7 +1,7 @@
-"""Inspection: what a snapshot is made of, as Arrow tables.
+"""Inspection: the contents of a snapshot, as Arrow tables.
 
-Promise: complete and of the very version it is asked of; every column says in its Arrow field's metadata
-(`doc`) what it holds and in which unit, and `docs/INSPECTION.md` lists them all.
+Promise: complete, and of the requested version; every column states its content and unit in the metadata of
+its Arrow field (`doc`), and `docs/INSPECTION.md` lists them all.
 """
 
 from inlay.ops.inspect.files import files_table, partition_values, partitions_table

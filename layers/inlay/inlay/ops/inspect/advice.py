@@ -1,7 +1,7 @@
 """Advice: what one query costs and why, what maintenance would gain, and both in words.
 
-Promise: nothing is guessed that planning can tell: a query is planned as a scan plans it, maintenance as
-compaction does. What is estimated (files after, seconds) is said to be so.
+Promise: planning is used wherever it gives the answer: a query is planned like a scan, maintenance like a
+compaction. Estimates (files after, seconds) are marked as such.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ Record = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One part of a query's filter, and what it does on its own: `spares` files, because of `why`."""
+    """One part of a query's filter, and what it does on its own: `spares` files, because of `why`.
+    `column` is one it looks at, "" for none."""
 
     text: str
+    column: str
     spares: int
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What a query with this filter reads, as far as metadata tells: at most `rows` and `bytes`, less
-    what row groups and columns spare."""
+    """What a query with this filter reads, according to metadata: at most `rows` and `bytes`, less what row
+    groups and columns save."""
 
     where: str
     files: int
@@ -65,8 +67,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """What compaction would do now, and what would come of it. `seconds` are of one worker;
-    `query_files` are those the query reads now and then."""
+    """What compaction would do now, and the result. `seconds` are of one worker; `query_files` are those
+    the query reads now and afterwards."""
 
     works: tuple[Work, ...]
     idle_markers: int
@@ -119,10 +121,12 @@ def _condition(
     elif spares == len(files):
         why = "no file can hold such a row"
     elif spares:
-        why = f"{len(files) - spares:,} files have bounds that hold such values"
+        why = f"{len(files) - spares:,} files have bounds that include such values"
     else:
         why = "every file has bounds that hold such values: rows are not in order of it"
-    return Condition(text=format_predicate(part, schema), spares=spares, why=why)
+    columns = sorted(path[0] for i in looked_at if (path := schema.path_of(i)) is not None)
+    column = columns[0] if columns else ""
+    return Condition(text=format_predicate(part, schema), column=column, spares=spares, why=why)
 
 
 # -- maintenance ----------------------------------------------------------------------------------
@@ -160,7 +164,7 @@ def plan_care(
             files_after=now.files_after + after,
         )
         hit = 0 if read is None else sum(key in read for key in unit.inputs)
-        # Packed neighbours are opened as one; clustered rows lie in one file where they lay in many.
+        # Packed neighbours are opened as one; clustered rows are in one file in place of many.
         saved += max(0, hit - (1 if unit.kind == "cluster" else after))
     replaced = sum(w.files - w.files_after for w in works.values())
     return Maintenance(
@@ -177,10 +181,22 @@ def plan_care(
 
 # -- in words -------------------------------------------------------------------------------------
 
-# A lookup that opens fewer files than this is nothing to tell about.
+# A lookup that opens fewer files than this is not worth a finding.
 DEEP = 4
-# A share of files, rows or entries worth telling about.
+# A share of files, rows or entries that is worth one.
 MUCH = 0.2
+# Versions that count as new.
+RECENT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One answer to "why is it slow": what is seen, why it is so, and the command that changes it ("" for
+    none). TABLE stands for the table's URI in `command`."""
+
+    what: str
+    why: str = ""
+    command: str = ""
 
 
 def findings_of(
@@ -190,51 +206,93 @@ def findings_of(
     tombstones: Sequence[Record],
     query: Query | None,
     maintenance: Maintenance,
-) -> Iterator[str]:
-    """What a person who knows the format would say at first sight, the dearest first."""
-    snapshot = state.snapshot
+) -> Iterator[Finding]:
+    """What costs queries most, in that order."""
     if not files:
-        yield "The table has no data files."
+        yield Finding("The table has no data files.")
         return
     if query is not None:
-        yield (
-            f"The query reads {query.read:,} of {query.files:,} files: at most {query.rows:,} rows, "
-            f"with {_counted(query.deletes, 'delete')} to apply."
-        )
+        yield _of_query(query)
+    deep = _depth(state, axes, files)
+    if deep is not None:
+        yield deep
     replaced = maintenance.files - maintenance.files_after
     if replaced > max(1, MUCH * len(files)):
-        yield (
-            f"Compaction would make {maintenance.files_after:,} files of {len(files):,}: "
-            "each file costs every full scan two requests."
+        yield Finding(
+            f"{_counted(len(files), 'file')} could be {maintenance.files_after:,}.",
+            "Many are small, and each costs every full scan two requests.",
+            "inlay compact TABLE",
         )
-    for axis in axes[:1]:
-        if axis.mean_depth >= DEEP and axis.mean_depth > MUCH / 2 * len(files):
-            ordered = snapshot.sort_by or Properties(snapshot.properties).text("compact.columns")
-            advice = (
-                "compact does not keep up with what arrives"
-                if ordered
-                else "nothing keeps files in order of it (compact.columns)"
-            )
-            yield (
-                f"A lookup of one value of `{axis.column}` opens {axis.mean_depth:,.0f} files on "
-                f"average: {advice}."
-            )
     evaluated = [m for m in tombstones if m["file"] is None and m["files_hit"]]
     if evaluated:
         worst = evaluated[0]
-        yield (
-            f"Readers evaluate {_counted(len(evaluated), 'delete')}; the widest is on "
-            f"{_counted(int(str(worst['files_hit'])), 'file')}: {worst['where']}"
+        yield Finding(
+            f"Readers apply {_counted(len(evaluated), 'delete')} to rows as they read.",
+            f"The widest is on {_counted(int(str(worst['files_hit'])), 'file')}: {worst['where']}",
+            "inlay rewrite TABLE",
         )
-    share = maintenance.deleted_rows / max(1, snapshot.totals.rows)
+    share = maintenance.deleted_rows / max(1, state.snapshot.totals.rows)
     if share >= MUCH:
-        yield f"At least {share:.0%} of the stored rows are deleted; rewriting takes them out."
+        yield Finding(
+            f"At least {share:.0%} of the stored rows are deleted.",
+            "They are still read and then left out.",
+            "inlay rewrite TABLE",
+        )
     if maintenance.idle_markers:
-        yield f"Compaction would drop {_counted(maintenance.idle_markers, 'delete marker')}."
+        yield Finding(
+            f"Compaction would drop {_counted(maintenance.idle_markers, 'delete marker')}.",
+            "They make the pointer larger, which every reader fetches.",
+            "inlay compact TABLE",
+        )
     if maintenance.merges_metadata:
-        yield "Metadata segments are worth merging; compaction does it."
+        yield Finding(
+            "Metadata segments are worth merging.",
+            "Many small commits have left many small ones.",
+            "inlay compact TABLE",
+        )
     if not maintenance.works and not maintenance.idle_markers and not maintenance.merges_metadata:
-        yield "There is nothing for compaction to do."
+        yield Finding("There is nothing for compaction to do.")
+
+
+def _of_query(query: Query) -> Finding:
+    """The query's cost, and which of its conditions spares least."""
+    what = (
+        f"The query reads {query.read:,} of {_counted(query.files, 'file')}: "
+        f"at most {_counted(query.rows, 'row')}, with {_counted(query.deletes, 'delete')} to apply."
+    )
+    if query.read <= max(1, MUCH * query.files) or not query.conditions:
+        return Finding(what)
+    worst = min(query.conditions, key=lambda each: each.spares)
+    why = f"{worst.text} alone spares {worst.spares:,}: {worst.why}."
+    if not worst.column:
+        return Finding(what, why)
+    return Finding(what, why, f"inlay set TABLE compact.columns={worst.column}")
+
+
+def _depth(state: State, axes: Sequence[Axis], files: Sequence[DataFile]) -> Finding | None:
+    for axis in axes[:1]:
+        if axis.mean_depth < DEEP or axis.mean_depth <= MUCH / 2 * len(files):
+            return None
+        what = (
+            f"A lookup of one value of {axis.column} opens {axis.mean_depth:,.0f} of "
+            f"{_counted(len(files), 'file')} on average."
+        )
+        ordered = state.snapshot.sort_by or Properties(state.snapshot.properties).text(
+            "compact.columns"
+        )
+        if not ordered:
+            why = (
+                f"Nothing keeps files in order of {axis.column}: each holds values from everywhere."
+            )
+            return Finding(what, why, f"inlay set TABLE compact.columns={axis.column}")
+        newest = max(f.newest_rows for f in files)
+        recent = sum(f.newest_rows > newest - RECENT for f in files)
+        why = (
+            f"Each commit writes files over the whole range of {axis.column}, and compaction has not "
+            f"ordered them yet: {recent:,} came with the newest {RECENT} versions."
+        )
+        return Finding(what, why, "inlay compact TABLE")
+    return None
 
 
 def _counted(count: int, one: str) -> str:

@@ -1,4 +1,4 @@
-"""Columns of inspection tables: what each holds, in which unit, and how it is found.
+"""Columns of inspection tables: content, unit and how each is computed.
 
 Promise: values of any type are shown as text, as SQL would write them.
 """
@@ -37,7 +37,7 @@ COUNT = pa.int64()
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """A column of an inspection table: its name, type, what it holds, and how it is found."""
+    """A column of an inspection table: its name, type, content, and how it is computed."""
 
     name: str
     type: pa.DataType
@@ -54,7 +54,7 @@ def table_of(columns: Sequence[Column[T]], rows: Iterable[T]) -> pa.Table:
 
 
 def bounds_by_name(stats: Any, schema: Schema) -> list[dict[str, object]]:
-    """Statistics by column name, in order of field id; columns that were dropped are left out."""
+    """Statistics by column name, in order of field id; dropped columns are left out."""
     found: list[dict[str, object]] = []
     for field_id, column in sorted(stats.items()):
         field = schema.by_id(field_id)

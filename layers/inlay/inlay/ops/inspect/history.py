@@ -1,6 +1,6 @@
-"""History: the versions of a table that can still be read, and what each did.
+"""History: the versions of a table that can still be read, and what each changed.
 
-Promise: one GET a version; the archive of a version says everything about it.
+Promise: one GET a version; the archive of a version has everything about it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from inlay.ops.context import Context
 from inlay.ops.inspect.columns import TIME, Column, table_of
 from inlay.ops.metadata.load import load_seen, load_version
 
-# One GET a version: a screenful is what a person reads, a program asks for more.
+# One GET a version: a screenful for a person; a program asks for more.
 HISTORY_LIMIT = 100
 
 _COUNT = pa.int64()
@@ -192,18 +192,18 @@ DIFFERENCES: tuple[Column[_Done], ...] = (
 
 
 def differences(ctx: Context, current: Snapshot, since: int, to: int) -> pa.Table:
-    """What happened after version `since`, up to and with `to`: one row for each operation, in the order
-    they first came. One GET a version. Raises `VersionNotFound`, `InvalidRequest`."""
+    """What happened after version `since`, up to and including `to`: one row for each operation, in the
+    order of their first commits. One GET a version. Raises `VersionNotFound`, `InvalidRequest`."""
     if since > to:
         raise InvalidRequest(
             f"version {since} is not before version {to}", next_step="Give the older one first"
         )
-    # The newest first: what is not there yet is said before what has gone.
+    # The newest first: a version that does not exist yet is reported before an expired one.
     newest_first = range(to, since - 1, -1)
     loaded = list(ctx.map(lambda version: load_seen(ctx, current, version), newest_first))[::-1]
     steps: dict[str, list[tuple[Snapshot, Snapshot]]] = defaultdict(list)
     for before, after in pairwise(loaded):
-        if after.commit.branch == ctx.branch:  # what another branch did is not in this content
+        if after.commit.branch == ctx.branch:  # other branches' commits did not change this content
             steps[after.commit.operation].append((before, after))
     return table_of(DIFFERENCES, (_Done(name, found) for name, found in steps.items()))
 
@@ -215,7 +215,7 @@ def history(ctx: Context, current: Snapshot, *, limit: int = HISTORY_LIMIT) -> p
 
 
 def snapshots(ctx: Context, current: Snapshot) -> pa.Table:
-    """Every version that can still be opened, newest first: also those that only a ref holds."""
+    """Every version that can still be opened, newest first, including those that only a ref holds."""
     held = {ref.version for ref in current.refs.values()}
     kept = set(range(current.oldest_version, current.version + 1))
     return table_of(SNAPSHOTS, _load(ctx, current, sorted(kept | held, reverse=True)))
@@ -225,7 +225,7 @@ def _load(ctx: Context, current: Snapshot, versions: Iterable[int]) -> list[_Ver
     names = _names(current)
 
     def load(version: int) -> Snapshot:
-        # A branch's own totals from where it began, main's before that.
+        # A branch's own totals from its beginning, main's before that.
         found = load_version(ctx, current, version)
         return load_seen(ctx, current, version) if ctx.branch in found.refs else found
 

@@ -1,7 +1,7 @@
-"""Axes: the columns that files are laid out along, and where on each of them a file lies.
+"""Layout: the columns that files are ordered by, and the position of each file in them.
 
 Promise: a place is a number from 0 to 1, in the order of the values; what has no bounds has no place.
-Places follow the values where those have distances and do not crowd in a corner, else their ranks.
+Places follow the values if these have distances and are not concentrated in one corner, else their ranks.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from inlay.ops.inspect.columns import value_text
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
 
-# Columns that files are laid out along.
+# Columns that are shown as axes.
 MAX_AXES = 4
 # Places along an axis at which files are counted.
 BUCKETS = 160
 TICKS = 5
-# An axis is by rank, not by value, when this share of the files would lie on this share of it.
+# An axis is by rank, not by value, when this share of the files would be on this share of it.
 CROWD, CORNER = 0.5, 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """A column that files are laid out along. `ticks` are (place from 0 to 1, value as text);
-    `by_rank` says that places are ranks of the bounds, not values. `depth` is how many files lie at
-    each of `BUCKETS` places: those that a lookup of a value there opens."""
+    """A column that files are ordered by. `ticks` are (place from 0 to 1, value as text); `by_rank`: places
+    are ranks of the bounds, not values. `depth` is the number of files at each of `BUCKETS` places: those
+    that a lookup of a value there opens."""
 
     column: str
     type: str
@@ -49,7 +49,7 @@ class Axis:
 def axes_of(
     state: State, files: Sequence[DataFile]
 ) -> tuple[tuple[Axis, ...], list[Mapping[str, tuple[float, float]]]]:
-    """The columns worth looking along, and where on each the files lie."""
+    """The columns worth showing, and the place of each file in them."""
     snapshot = state.snapshot
     evidence = Evidence.of_snapshot(snapshot)
     spec = next(s for s in snapshot.specs if s.id == snapshot.spec_id)
@@ -112,7 +112,7 @@ def _axis(
 
 
 def _by_value(values: Sequence[Value]) -> dict[Value, float] | None:
-    """Places of numbers and times; None for what has no distances."""
+    """Places of numbers and times; None for values without distances."""
     if any(isinstance(v, bool) or not isinstance(v, int | float | Decimal) for v in values):
         return None
     least, most = float(values[0]), float(values[-1])
@@ -130,7 +130,7 @@ def _crowded(places: Sequence[float]) -> bool:
 def _ticks(
     kind: Primitive, values: Sequence[Value], scale: Mapping[Value, float]
 ) -> tuple[tuple[float, str], ...]:
-    """Values about evenly apart, the first and the last among them."""
+    """Values about evenly spaced, including the first and the last."""
     found: dict[float, str] = {}
     for n in range(TICKS):
         wanted = n / (TICKS - 1)

@@ -1,4 +1,4 @@
-"""What was applied once, as an Arrow table."""
+"""The ledger of applied events, requests and streams, as an Arrow table."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ LEDGER: tuple[Column[_Applied], ...] = (
 
 
 def ledger_table(state: State) -> pa.Table:
-    """One row for each event and request that is remembered, oldest first, then the streams. All
-    segments of the ledger must be loaded."""
+    """One row for each event and request that is remembered, oldest first, then the streams. All segments
+    of the ledger must be loaded."""
     ledger = state.snapshot.ledger
     records: list[LedgerRecord] = []
     for leaf in open_tree(ledger.records.segments, state.contents.nodes).leaves:

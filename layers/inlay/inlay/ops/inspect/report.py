@@ -1,8 +1,8 @@
-"""Report: one table at one version, drawn together so that a person can see why a query is slow.
+"""Report: one table at one version, drawn so that a person can see why a query is slow.
 
 Promise: from metadata alone, and bounded: however many files there are, at most `MAX_MARKS` marks,
-`MAX_ROWS` rows of each list and `MAX_VERSIONS` versions come out, the rest summed up in them. The figures
-are those that scans, compaction and the tables of `ops.inspect` go by; nothing is reckoned twice.
+`MAX_ROWS` rows of each list and `MAX_VERSIONS` versions are given, the rest summed up. The figures are
+those of scans, compaction and the tables of `ops.inspect`; nothing is computed twice.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from inlay.ops.inspect import (
     tombstones_table,
 )
 from inlay.ops.inspect.advice import (
+    Finding,
     Maintenance,
     Query,
     explain_query,
@@ -48,8 +49,8 @@ Record = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A file, or some neighbouring ones. `deletes` are the markers that readers of one of them apply at
-    most; `read` says how many of them the query reads; `places` are (from, to) on each axis."""
+    """A file, or some adjacent ones. `deletes` is the most markers that readers of one of them apply;
+    `read` is how many of them the query reads; `places` are (from, to) on each axis."""
 
     key: str
     files: int
@@ -77,8 +78,8 @@ class SizeBin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything the page and the tree show. Lists are cut to the most telling rows; `markers_left` and
-    the like say how many are not there."""
+    """Everything that the page and the tree show. Lists are cut to the most important rows; `markers_left`
+    and the like are how many were cut."""
 
     table: Record
     versions: Sequence[Record]
@@ -94,7 +95,7 @@ class Report:
     deleted_rows: int
     query: Query | None
     maintenance: Maintenance
-    findings: tuple[str, ...]
+    findings: tuple[Finding, ...]
 
 
 def make_report(
@@ -193,7 +194,7 @@ def _marks(
     read: frozenset[str] | None,
     places: Sequence[Mapping[str, tuple[float, float]]],
 ) -> tuple[Mark, ...]:
-    """Files in order of the first axis, neighbours together where there are too many."""
+    """Files in order of the first axis, adjacent ones merged if there are too many."""
     first = places[0] if places else {}
     ordered = sorted(files, key=lambda f: (first.get(f.key, (2.0, 2.0)), f.newest_rows))
     each = max(1, -(-len(ordered) // MAX_MARKS))
@@ -257,7 +258,7 @@ def _sizes(
 def _partitions(
     state: State, files: Sequence[DataFile], tasks: Mapping[str, FileTask]
 ) -> list[Record]:
-    """The partitions that have most files first; none for a table without."""
+    """The partitions with the most files first; none for an unpartitioned table."""
     groups: dict[str, list[DataFile]] = defaultdict(list)
     for entry in files:
         if entry.partition:
@@ -276,7 +277,7 @@ def _partitions(
 
 
 def _tombstones(state: State, tasks: Mapping[str, FileTask]) -> list[Record]:
-    """Table-wide deletes one by one, those that name a file summed up by kind; the dearest first."""
+    """Table-wide deletes one by one, those that name a file summed up by kind; the most expensive first."""
     found: list[dict[str, Any]] = []
     of_files: dict[str, dict[str, Any]] = {}
     for marker in tombstones_table(state, tasks.values()).to_pylist():
@@ -300,7 +301,7 @@ def _dearest(marker: Mapping[str, Any]) -> tuple[int, str]:
 
 
 def _segments(state: State) -> list[Record]:
-    """Every segment, with the bounds of the columns that matter most."""
+    """Every segment, with the bounds of the most important columns."""
     return [
         {**run, "bounds": (run["bounds"] or [])[:MAX_BOUNDS]}
         for run in segments_table(state).to_pylist()

@@ -19,7 +19,7 @@ from inlay.plan.metadata.tree import open_tree, under
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A segment, or what of a tier is inline (`segment` None: `inline` entries). `parent` is the node
+    """A segment, or the inline entries of a tier (`segment` None: `inline` of them). `parent` is the node
     that refers to it."""
 
     tier: str
@@ -100,7 +100,7 @@ SEGMENTS: tuple[Column[_Run], ...] = (
 
 
 def load_tree(ctx: Context, state: State) -> State:
-    """`state` with the nodes of all three tiers at hand, and no more leaves than before."""
+    """`state` with the nodes of all three tiers loaded, and no more leaves than before."""
     nodes = state.contents.nodes
     files, markers, ledger = (
         open_tree(tier.segments, nodes).closed

@@ -1,1 +1,1 @@
-"""Rewriting what is there without changing what it means: rewrite, compact, expire."""
+"""Maintenance that changes storage but no rows: rewrite, compact, expire."""

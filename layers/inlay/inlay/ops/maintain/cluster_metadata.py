@@ -1,7 +1,7 @@
 """Cluster metadata: pack the entries of files by key again, so that a query opens few leaves.
 
-Promise: no file is touched and no row changes; each step is one commit beside other writers, and what is
-left is found again by the next run. `plan.metadata.overlap` says which leaves a step takes.
+Promise: no file is changed and no row changes; each step is one commit beside other writers, and the next
+run finds what is left. `plan.metadata.overlap` selects the leaves of a step.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from inlay.plan.metadata.state import State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataResult:
-    """`steps` were committed, `leaves` written anew; `depth` is how many leaves still lie over one value
-    of the key, at most, and `loaded` the table afterwards. Where the files themselves lie over one another
-    the depth stays: `compact.strategy` parts those."""
+    """`steps` were committed, `leaves` rewritten; `depth` is the most leaves that still share one value of
+    the key, and `loaded` the table afterwards. Where the files themselves overlap the depth stays:
+    `compact.strategy` separates those."""
 
     loaded: LoadedTable
     steps: int = 0
@@ -35,9 +35,9 @@ class MetadataResult:
 def cluster_metadata(
     ctx: Context, *, base: LoadedTable | None = None, budget: Budget | None = None
 ) -> MetadataResult:
-    """Take leaves where most overlap, sort their entries by key, commit; until few do, or the budget is
-    used up: of it count `max_bytes`, of leaves read and written again, and the deadline, after which no
-    step begins. A table without partition, sort or key columns has nothing to cluster by."""
+    """Takes leaves where most overlap, sorts their entries by key, and commits, until few overlap or the
+    budget is used up: `max_bytes` of leaves read and rewritten, and the deadline, after which no step
+    begins. A table without partition, sort or key columns has nothing to cluster by."""
     budget = budget or Budget()
     loaded = base if base is not None else load_pointer(ctx)
     result = MetadataResult(loaded=loaded)

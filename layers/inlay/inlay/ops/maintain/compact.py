@@ -1,12 +1,11 @@
-"""Compact: fewer, fuller files, in order, without the rows that were deleted; metadata in order, too.
+"""Compact: fewer, fuller, ordered files without deleted rows; metadata ordered, too.
 
-Promise: every reader sees the same rows before and after. Work is done in units, each committing or
-failing alone beside other writers, the best first, within what the caller gives of bytes and time; what
-is left is found again by the next run. The ledger of requests is not touched.
+Promise: every reader sees the same rows before and after. Work is done in units, each of which commits or
+fails alone beside other writers, the best first, within the caller's limits of bytes and time; the next run
+finds what is left. The ledger of requests is not changed.
 
-`plan.maintain.compaction` says what is worth doing; `pack` and `cluster` units are carried out here,
-`fold` units
-are file rewrites (`ops.maintain.rewrite`).
+`plan.maintain.compaction` decides what is worth doing; this module runs `pack` and `cluster` units, `fold`
+units are file rewrites (`ops.maintain.rewrite`).
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ from inlay.plan.maintain.compaction import (
     worth_merging,
 )
 
-# Memory of sorting a unit, per byte of its files: rows decode to about four times their size, and are
-# there twice while they are put in order.
+# Memory for sorting a unit, per byte of its files: rows decode to about four times their size, and exist
+# twice while they are sorted.
 MEMORY_PER_BYTE = 10
 # Memory of a file's entry, with the statistics of ten columns.
 MEMORY_PER_FILE = 4_000
@@ -54,9 +53,9 @@ MEMORY_PER_FILE = 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactResult:
-    """`units` were committed, `left` (that would read `left_bytes`) were out of the budget, `skipped`
-    kept being changed by others, `failures` cannot be read. `hand_over` says that what is left is more
-    than `compact.handover_bytes`: work for Spark. For a dry run only `version` and `plan` are set."""
+    """`units` were committed, `left` (that would read `left_bytes`) were out of the budget, `skipped` kept
+    being changed by others, `failures` cannot be read. `hand_over`: more than `compact.handover_bytes` is
+    left, work for Spark. For a dry run only `version` and `plan` are set."""
 
     version: int
     commit_id: str | None = None
@@ -88,12 +87,13 @@ def compact(
     small_bytes: int | None = None,
     dry_run: bool = False,
 ) -> CompactResult:
-    """Pack files below `small_bytes` into files of `target_bytes` (the table's properties unless
-    given), cluster as `compact.strategy` says, fold deletes into files, drop what covers nothing.
+    """Packs files smaller than `small_bytes` into files of `target_bytes` (by default the table's
+    properties), clusters as `compact.strategy` says, applies deletes to files, drops markers that cover
+    nothing.
 
-    `max_bytes` bounds what is read; no unit is begun that would not end within `deadline_seconds`, and
-    none is planned that needs more than `memory_bytes`: of a table with too many files to plan for only
-    the metadata is put in order.
+    `max_bytes` bounds what is read; no unit is begun that would not end within `deadline_seconds`, and none
+    is planned that needs more than `memory_bytes`: if a table has too many files to plan for, only its
+    metadata is put in order.
     """
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
     loaded = recent_base(ctx, base)
@@ -163,7 +163,7 @@ def _is_too_large(loaded: LoadedTable, memory_bytes: int | None) -> bool:
 
 
 def _hand_over(ctx: Context, loaded: LoadedTable, deadline: float | None) -> CompactResult:
-    """What can be done for a table whose files are too many to plan with: its metadata."""
+    """For a table with too many files to plan: put its metadata in order."""
     ordered = cluster_metadata(ctx, base=loaded, budget=Budget(deadline=deadline))
     last = ordered.loaded.snapshot
     return CompactResult(
@@ -178,19 +178,19 @@ def _hand_over(ctx: Context, loaded: LoadedTable, deadline: float | None) -> Com
 
 
 def unit_bytes_for(memory_bytes: int | None) -> int | None:
-    """Bytes of files that one unit may sort in so much memory."""
+    """Bytes of files that one unit may sort in this much memory."""
     return None if memory_bytes is None else memory_bytes // MEMORY_PER_BYTE
 
 
 def carry_out(ctx: Context, loaded: LoadedTable, unit: CompactionUnit, layout: Layout) -> Done:
-    """Write the outputs of one unit of a plan made on `loaded`; another process may do this."""
+    """Writes the outputs of one unit of a plan made on `loaded`; another process may do this."""
     wanted = set(unit.inputs)
     entries = [f for f in loaded.state.files() if f.key in wanted]
     tasks = live_tasks(loaded.state, entries, loaded.state.markers())
     if unit.kind in ("drop", "fold"):
         work = FileWork(tasks.get(unit.inputs[0]), entries[0])
         return carry_out_file(ctx, loaded, work)[1]
-    # In the order the plan gave them: neighbours by sort column stay neighbours.
+    # In the order of the plan: neighbours by sort column stay neighbours.
     ordered = [tasks[key] for key in unit.inputs if key in tasks]
     schema = loaded.snapshot.schema
     columns = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
@@ -203,7 +203,7 @@ def carry_out(ctx: Context, loaded: LoadedTable, unit: CompactionUnit, layout: L
         if order is None:
             raise ConcurrentChange("clustering was switched off meanwhile", table=ctx.uri)
         batches = in_order(rows, order, schema)
-        # The rows are in order across files: a file of its own order would undo a z-order.
+        # The rows are in order across files: sorting within a file would undo a z-order.
         layout = replace(layout, sort_by=order.columns if order.kind == "sort" else ())
         cluster = ctx.random.getrandbits(31)
     target = target_of(ctx, loaded.date_us)
@@ -232,7 +232,7 @@ def carry_out(ctx: Context, loaded: LoadedTable, unit: CompactionUnit, layout: L
 
 
 class _Counted:
-    """Batches, counted as they go by."""
+    """Counts the rows of batches that pass through."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches

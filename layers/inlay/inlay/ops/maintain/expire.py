@@ -22,8 +22,8 @@ DAY_US = 86_400_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireResult:
-    """Versions `first` … `through` have expired (None: none), but for those in `held`, which refs
-    keep. `oldest` is the oldest version that can still be opened."""
+    """Versions `first` … `through` have expired (None: none), except those in `held`, which refs keep.
+    `oldest` is the oldest version that can still be opened."""
 
     version: int
     commit_id: str | None = None
@@ -42,8 +42,8 @@ def expire(
     min_versions: int | None = None,
     dry_run: bool = False,
 ) -> ExpireResult:
-    """Expire the versions that were superseded more than `days` ago, keeping at least `min_versions`
-    (the properties `history.days` and `history.min_versions` unless given)."""
+    """Expires the versions that were superseded more than `days` ago, keeping at least `min_versions` (by
+    default the properties `history.days` and `history.min_versions`)."""
     if days is not None and not (isinstance(days, int | float) and 0 <= days < 1e6):
         raise InvalidRequest(
             f"cannot keep versions for {str(days)[:50]!r} days", next_step="Give a number from 0"
@@ -59,7 +59,7 @@ def expire(
             next_step="Give days from 0 and at least 1 version",
             table=ctx.uri,
         )
-    # Commits within one second of the store's clock bear times a little ahead of it.
+    # Commits within one second of the store's clock have times a little ahead of it.
     now_us = max(loaded.date_us, snapshot.commit.time_us)
     plan = plan_expiry(
         snapshot, newest_old=_newest_before(ctx, loaded, now_us - age_us), min_versions=count
@@ -92,4 +92,4 @@ def _newest_before(ctx: Context, loaded: LoadedTable, time_us: int) -> int | Non
     try:
         return load_as_of(ctx, loaded.snapshot, time_us).version
     except VersionNotFound:
-        return None  # all that can be opened is younger
+        return None  # every version that can be opened is younger

@@ -1,9 +1,9 @@
-"""Pieces: surgery on one file that goes on in another invocation.
+"""Partial surgery: surgery on one file that continues in another invocation.
 
-Promise: a file of which only some row groups were cut in time is whole to every reader. Rows of the other
-groups stay under the deletes that hit them: table-wide ones because the output keeps its input's sequence,
-those that name the file because `carried` puts them on the output. So whoever goes on sees a file like any
-other, needs to know nothing of what was done before, and does again nothing of it.
+Promise: a file of which only some row groups were rewritten in time is complete for every reader. Rows of
+the other groups stay under their deletes: table-wide ones because the output keeps its input's sequence,
+those that name the file because `carried` moves them to the output. The next invocation sees an ordinary
+file, needs no knowledge of earlier work, and repeats none of it.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from inlay.parquet.read.deleted_rows import load_vector
 from inlay.plan.scan.scan import FileTask
 from inlay.plan.surgery.positions import PositionMap
 
-# What surgery and a whole rewrite hold of a row group, measured: its values up to three times.
+# Memory that surgery and a whole rewrite need for a row group, measured: up to three times its values.
 VALUE_FORMS = 3
-# ... out of this share of the memory there is; the rest is Python's, pyarrow's and the metadata's.
+# ... out of this share of the available memory; the rest is for Python, pyarrow and the metadata.
 GROUP_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What an invocation has: time until `deadline` (of the context's clock; None: enough) and memory
-    (None: the machine's)."""
+    """The limits of an invocation: time until `deadline` (of the context's clock; None: no limit) and
+    memory (None: the machine's)."""
 
     deadline: float | None = None
     memory_bytes: int | None = None
 
     def must_hold(self, group_bytes: int) -> None:
         """Raises `UnsupportedFile` where a row group of so many bytes, uncompressed, does not fit: the
-        platform would kill the process, again and again, and no other file would get its turn."""
+        platform would kill the process each time, and no other file would be processed."""
         takes = VALUE_FORMS * group_bytes
         memory = self.memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if takes > GROUP_SHARE * memory:
@@ -55,8 +55,8 @@ BOUNDLESS = Means()
 
 @dataclass(slots=True)
 class Pace:
-    """Whether one more row group fits before `deadline` (None: always), by the slowest so far. Asked
-    before each group but the first, so that every invocation gets on."""
+    """Whether one more row group fits before `deadline` (None: always), judging by the slowest so far.
+    Asked before each group but the first, so that every invocation makes progress."""
 
     clock: Clock
     deadline: float | None
@@ -76,13 +76,13 @@ def carried(
     ctx: Context, loaded: LoadedTable, task: FileTask, positions: PositionMap, output: str
 ) -> Iterator[Marker]:
     """The deletes that name the file, as far as they still hit rows of `output`. They keep their ids and
-    sequences: an erasure tells by those which are older than itself."""
+    sequences, by which an erasure recognises those older than itself."""
     for marker in task.markers:
         match marker.body:
             case _ if marker.file is None:
                 continue
             case RowGroups():
-                continue  # whole groups go without being read, whatever the time
+                continue  # whole groups are dropped without being read, whatever the time
             case Rows(found):
                 left = positions.moved(BitMap64(found))
             case Vector() as vector:

@@ -1,11 +1,10 @@
-"""Rewrite: delete markers become absent rows.
+"""Rewrite: removes deleted rows from files.
 
-Promise: the rows of the table are the same before and after, to every reader; afterwards the rewritten
-files hold no deleted row, and their entries the sequence of the version they were planned on, so that
-no marker that was applied is applied again and none that landed meanwhile is lost.
+Promise: the rows of the table are the same before and after, for every reader; afterwards the rewritten
+files hold no deleted row, and their entries have the sequence of the version they were planned on, so that
+no applied marker is applied again and none that was committed meanwhile is lost.
 
-Each file is rewritten by itself (`ops.maintain.rewrite_file`), small ones beside one another, and
-committed as a
+Each file is rewritten on its own (`ops.maintain.rewrite_file`), small ones concurrently, and committed as a
 unit (`ops.maintain.units`).
 """
 
@@ -47,15 +46,15 @@ from inlay.plan.scan.scan import FileTask
 from inlay.plan.surgery.positions import PositionMap
 from inlay.plan.surgery.strategy import Choice, Strategy
 
-# A group as it was read, decoded, filtered and written: values take about twice their bytes in the file.
+# A group as read, decoded, filtered and written: values take about twice their bytes in the file.
 GROUP_FORMS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteResult:
-    """`version` is the table's after the run. `left` files with deletes were out of the budget, or done
-    with in part, `skipped` kept being changed by others, `failures` cannot be read. `choices` says why
-    each file was treated as it was; for a dry run nothing else is set."""
+    """`version` is the table's after the run. `left` files with deletes were out of the budget, or done in
+    part, `skipped` kept being changed by others, `failures` cannot be read. `choices` explains how each
+    file was treated; for a dry run nothing else is set."""
 
     version: int
     commit_id: str | None = None
@@ -77,7 +76,7 @@ class RewriteResult:
 
 @dataclass(frozen=True, slots=True)
 class FileWork:
-    """A file to take deleted rows out of."""
+    """A file to remove deleted rows from."""
 
     task: FileTask | None  # None: no row of the file is live
     entry: DataFile
@@ -92,14 +91,14 @@ class FileWork:
 
     @property
     def held_bytes(self) -> int:
-        """About what rewriting it takes of memory: one row group in all its forms, and the bytes that
-        wait to be sent."""
+        """The approximate memory for rewriting it: one row group in all its forms, and the bytes that wait
+        to be sent."""
         group = self.bytes // max(self.entry.row_groups, 1)
         return GROUP_FORMS * group + min(self.bytes, WINDOW_BYTES)
 
     def context(self, ctx: Context) -> Context:
-        """`ctx` for a file that may be rewritten beside others, as a task of the executor: there it
-        must not wait for other tasks."""
+        """`ctx` for a file that may be rewritten concurrently, in a task of the executor: it must not wait
+        for other tasks."""
         if runs_alone(self.held_bytes):
             return ctx
         return replace(ctx, executor=InlineExecutor())
@@ -116,8 +115,8 @@ def rewrite(
     strategy: Strategy = "auto",
     dry_run: bool = False,
 ) -> RewriteResult:
-    """Apply the delete markers to the files they may hit: all, or those that may hold a row for which
-    `where` is TRUE. Then drop the markers that can hit nothing any more. Files with a row group that does
+    """Applies the delete markers to the files they may hit: all, or those that may hold a row for which
+    `where` is TRUE. Then drops the markers that can hit nothing any more. Files with a row group that does
     not fit `memory_bytes` are left, as failures."""
     check_strategy(strategy)
     loaded = with_entries(ctx, recent_base(ctx, base))
@@ -159,7 +158,7 @@ def rewrite(
 def plan_rewrite(
     state: State, only: frozenset[str], *, where: Predicate | None = None
 ) -> list[FileWork]:
-    """Those of the files `only` that markers may hit, first the ones without a live row."""
+    """The files of `only` that markers may hit, first those without a live row."""
     evidence = Evidence.of_snapshot(state.snapshot)
     entries = [
         f
@@ -172,7 +171,7 @@ def plan_rewrite(
 
 
 def drop_idle(ctx: Context, run: Run, operation: str, *, metadata: bool = False) -> None:
-    """Commit without the markers that can hit no file any more; with `metadata`, merge segments."""
+    """Commits without the markers that can hit no file any more; with `metadata`, merges segments."""
     state = run.loaded.state
     markers = tuple(state.markers())
     idle = idle_markers(live_tasks(state, state.files(), markers).values(), markers, ())
@@ -186,7 +185,7 @@ def drop_idle(ctx: Context, run: Run, operation: str, *, metadata: bool = False)
 
 
 def table_wide(state: State) -> tuple[str, ...]:
-    """Candidates to be idle: the commit drops those that can hit nothing once its units are in."""
+    """Candidates for dropping: the commit drops those that can hit nothing once its units are in."""
     return tuple(m.id for m in state.markers() if m.file is None and m.erasure is None)
 
 
@@ -220,7 +219,7 @@ def carry_out_file(
     strategy: Strategy = "auto",
     means: Means = BOUNDLESS,
 ) -> tuple[Choice | None, Done]:
-    """Rewrite, restamp or drop one file; counts what open erasures lose by it."""
+    """Rewrites, restamps or drops one file; counts the rows of open erasures that it removes."""
     if work.task is None:
         choice, done = None, dropped(loaded, work.entry)
     else:
@@ -239,9 +238,9 @@ def count_erased(
     task: FileTask | None,
     went: PositionMap | None = None,
 ) -> Iterator[tuple[str, int, int]]:
-    """(erasure, 1 if no row of it is left, its rows that this file loses), those that other deletes hide
-    included. `task` None: no row of the file is live. `went`: where its rows went, if not all were
-    come to."""
+    """(erasure, 1 if no row of it is left, its rows that this file loses), including those hidden by other
+    deletes. `task` None: no row of the file is live. `went`: the new positions of its rows, if not all
+    groups were processed."""
     schema = loaded.snapshot.schema
     for erasure in loaded.snapshot.erasures:
         predicate = erasure.predicate

@@ -1,9 +1,9 @@
-"""Rewrite one file: without its deleted rows, by the way that is cheapest.
+"""Rewrites one file without its deleted rows, in the cheapest way.
 
-Promise: the unit it returns has the rows of the file but for the deleted ones, in their order, with the
-map of where each went; the file itself is not touched. By row-group surgery where few groups are hit
-and the layout allows it, else as a whole; a file that turns out to hold no deleted row is only
-restamped, one that holds no other is only dropped.
+Promise: the returned unit has the rows of the file except the deleted ones, in their order, with the map of
+their positions; the file itself is not changed. By row-group surgery where few groups are affected and the
+layout allows it, else as a whole; a file that turns out to hold no deleted row is only restamped, one
+without live rows only dropped.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def rewrite_file(
     extra_deleted: BitMap64 | None = None,
     strategy: Strategy = "auto",
 ) -> Unit:
-    """The unit that takes the deleted rows out of one file; commit it with `uploaded_us` the date of
+    """The unit that removes the deleted rows from one file; commit it with `uploaded_us` the date of
     `loaded`, or earlier.
 
-    `markers` are all that may hit the file in `loaded` (`plan.scan.scan` tells). `extra_deleted` are
-    positions of rows this very commit deletes: the output then counts as a change of data.
+    `markers` are all that may hit the file in `loaded` (from `plan.scan.scan`). `extra_deleted` are
+    positions of rows that this commit itself deletes: the output then counts as a change of data.
     """
     snapshot = loaded.snapshot
     task = FileTask(
@@ -77,10 +77,10 @@ def rewrite_file(
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What is left of a file: `kept` positions out of row groups of `group_rows` rows. `footer`, if
-    surgery is possible. `has_extra`: not only markers delete rows of it. `group_bytes` is the largest
-    group that the choice writes anew, uncompressed. `recode` are row groups that name what an erasure
-    erases beside their rows, `texts` what the file's key-values may name of it."""
+    """What is left of a file: `kept` positions out of row groups of `group_rows` rows. `footer`, if surgery
+    is possible. `has_extra`: not only markers delete rows of it. `group_bytes` is the largest group that
+    will be rewritten, uncompressed. `recode` are row groups that name erased values outside their rows,
+    `texts` the values that the file's key-values may name."""
 
     kept: BitMap
     group_rows: tuple[int, ...]
@@ -117,8 +117,8 @@ def rewrite_task(
     extra: BitMap64 | None = None,
     means: Means = BOUNDLESS,
 ) -> tuple[Choice, Done]:
-    """Judge the rows of a file, choose the way, go it: by surgery as far as there is time, but one row
-    group at least. Raises `UnsupportedFile` when there is not the memory for it."""
+    """Decides about the rows of a file, chooses the method, applies it: by surgery as far as time allows,
+    but at least one row group. Raises `UnsupportedFile` when there is not enough memory."""
     looked = look(ctx, loaded, task, strategy, extra, means)
     choice = looked.choice
     entry = task.file
@@ -146,7 +146,7 @@ def rewrite_task(
     assert whole or extra is None, "a delete is never half done"
     output = replace(
         output,
-        # Every marker of the planned version that may hit the file was applied, or else will be.
+        # Every marker of the planned version that may hit the file was applied, or will be.
         sequence=snapshot.version if whole else entry.sequence,
         spec_id=spec_id,
         partition=partition,
@@ -179,8 +179,8 @@ def look(
     extra: BitMap64 | None = None,
     means: Means = BOUNDLESS,
 ) -> Looked:
-    """Which rows stay: reads the footer and the columns that deletes look at. Raises `UnsupportedFile`
-    before it decodes what there is not the memory for."""
+    """Which rows stay: reads the footer and the columns that the deletes need. Raises `UnsupportedFile`
+    before it decodes what does not fit into memory."""
     schema = loaded.snapshot.schema
     opened = open_file(ctx.objects, task, Wanted(schema=schema, columns=()), ctx.executor)
     judged_by = top_columns(schema, opened.deletes.fields)
@@ -232,12 +232,13 @@ def _residue(
     emptied: Sequence[int],
     schema: Schema,
 ) -> tuple[frozenset[int], frozenset[str]]:
-    """The row groups that may name what is erased beside their rows, and what the file's key-values may
-    name of it. Only other writers leave such: this library's writes a dictionary of what the rows have.
+    """The row groups that may name erased values outside their rows, and the values that the file's
+    key-values may name. Only other writers leave such: this library's files have no dictionary entries
+    without a row.
 
-    In any file those are values that the condition is about. In one that loses rows it is all that the
-    rows had, in any column: what a dictionary has and no row, may have been theirs. (A file made by
-    surgery may have lost them already, when there was no time for all of its groups.)
+    In any file those are values that the condition selects. In a file that loses rows it is every
+    dictionary entry without a row, in any column: it may have been an erased row's. (A file made by surgery
+    may have lost such rows already, when there was no time for all its groups.)
     """
     task = opened.task
     asked = [m for m in task.markers if m.erasure is not None]
@@ -245,7 +246,7 @@ def _residue(
     left = set(range(task.file.row_groups)) - set(emptied)
     if not left or not predicates or not task.file.is_foreign:
         return frozenset(), frozenset()
-    asked_for = Or(tuple(predicates))  # many erasures share one look
+    asked_for = Or(tuple(predicates))  # many erasures share one search
     try:
         found = search_open(opened, asked_for, ctx.executor)
         recode = found.row_groups & left
@@ -253,7 +254,7 @@ def _residue(
             others = left - recode - set(touched)
             recode |= {group for group, _ in unused_entries(opened, ctx.executor, others)}
     except (UnsupportedFile, UnreadableFile):
-        # What cannot be searched is written anew, as a whole where surgery cannot.
+        # What cannot be searched is rewritten, as a whole where surgery is not possible.
         return frozenset(left), texts_of(asked_for)
     return recode, texts_of(asked_for) if found.residues else frozenset()
 
@@ -261,7 +262,7 @@ def _residue(
 def _plan_surgery(
     opened: OpenFile, touched: Sequence[int], emptied: Sequence[int]
 ) -> tuple[Footer | None, Cost | str]:
-    """The footer and the cost of surgery, or why there can be none."""
+    """The footer and the cost of surgery, or why it is not possible."""
     try:
         footer = decode_footer(opened.tail, file_size=opened.task.file.size)
         return footer, plan_edit(footer, touched=touched, dropped=emptied, erase=True)
@@ -270,8 +271,8 @@ def _plan_surgery(
 
 
 def _tombstone_cost(opened: OpenFile, schema: Schema) -> Cost:
-    """What a scan reads of the file only to know which rows are deleted, were it to need no other
-    column than those the markers name."""
+    """What a scan reads of the file only to decide which rows are deleted, if it needs no other column than
+    those the markers name."""
     groups = [
         opened.chunks(group.ordinal, top_columns(schema, group.deletes.fields))
         for group in plan_groups(opened, Wanted(schema=schema, columns=()))
@@ -292,7 +293,7 @@ def _narrow(positions: BitMap64) -> BitMap:
     narrow = pa.Array.from_buffers(pa.uint64(), len(wide), [None, pa.py_buffer(wide)]).cast(
         pa.uint32()
     )
-    # By the buffer, not by NumPy, which pyarrow works without and the layer does not have.
+    # By the buffer, not by NumPy, which pyarrow does not require and the layer does not have.
     values = narrow.buffers()[1]
     return BitMap(array.array("I", bytes(values)[: 4 * len(narrow)] if len(narrow) else b""))
 
@@ -313,11 +314,11 @@ def _split_groups(kept: BitMap, group_rows: Sequence[int]) -> tuple[list[int], l
 def _by_surgery(
     ctx: Context, loaded: LoadedTable, task: FileTask, looked: Looked, deadline: float | None
 ) -> tuple[DataFile, PositionMap, bool]:
-    """Cut the touched row groups anew; everything else is copied by the store. The new file has the
-    old one's physical schema, so its entry keeps the schema it was recorded under.
+    """Rewrites the affected row groups; the store copies everything else. The new file has the old one's
+    physical schema, so its entry keeps the schema it was recorded under.
 
-    Always as for an erasure: no byte of a removed row stays in the gaps of a file, so that an erasure
-    of rows that were deleted long ago finds nothing it would have to look for.
+    Always with the rules of an erasure: no byte of a removed row stays in the gaps of a file, so a later
+    erasure of rows deleted long ago finds nothing to search for.
     """
     entry = task.file
     starts = list(accumulate(looked.group_rows, initial=0))
@@ -350,10 +351,10 @@ def _by_surgery(
         erase=True,
         goes_on=Pace(ctx.clock, deadline).goes_on,
     )
-    assert isinstance(outcome, Rewritten)  # some rows stay, and something is to be written anew
+    assert isinstance(outcome, Rewritten)  # some rows stay, and some groups are rewritten
     thrift = outcome.footer.encode()
     metadata = parse_metadata(thrift + trailer(len(thrift)), file_size=outcome.size)
-    # Statistics anew: old bounds would still bound, but may be values of removed rows.
+    # New statistics: old bounds would still bound, but may be values of removed rows.
     entry = describe(
         metadata,
         key=key,
@@ -362,16 +363,16 @@ def _by_surgery(
         schema=task.schema,
         stats_columns=loaded.snapshot.stats_columns,
     )
-    # It came as the file did, and what was not touched of it is still its writer's.
+    # Its origin is the input's, and its unchanged parts are still their writer's.
     entry = replace(entry, event=task.file.event)
     return entry, outcome.positions, not outcome.unfinished
 
 
 def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: Looked) -> DataFile:
-    """Write the rows that stay as one new file, in the same order, under the current schema."""
+    """Writes the rows that stay as one new file, in the same order, under the current schema."""
     schema = loaded.snapshot.schema
-    # Sorting again would break the position map; the rows come in the file's own order, and stay in its
-    # partition, which may be of an older spec.
+    # Sorting would break the position map; the rows keep the file's own order, and its partition, which may
+    # be of an older spec.
     layout = replace(
         layout_of(loaded.snapshot),
         sort_by=(),
@@ -382,7 +383,7 @@ def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: Looke
     [output] = write_files(target, _kept_rows(ctx, task, looked, schema), schema, layout)
     if output.rows != len(looked.kept):
         raise SourceChanged(
-            f"{len(looked.kept)} rows were to stay, {output.rows} were read", key=task.file.key
+            f"{len(looked.kept)} rows should stay, {output.rows} were read", key=task.file.key
         )
     return output
 
@@ -396,7 +397,7 @@ def _kept_rows(
         if not looked.has_extra or not batch.num_rows:
             yield batch
             continue
-        # Rows that no marker deletes but this commit does.
+        # Rows that only this commit deletes.
         at = batch.column(len(columns))
         span = BitMap(range(at[0].as_py(), at[-1].as_py() + 1))
         stays = positions_array(looked.kept & span)
@@ -405,8 +406,8 @@ def _kept_rows(
 
 
 def _restamped(loaded: LoadedTable, task: FileTask) -> Done:
-    """No row of the file is hit: its entry says so from now on, by its sequence. Its rows are no newer
-    for that (the commit notes when they came)."""
+    """No row of the file is hit: its entry records so by its sequence. Its rows do not become newer by that
+    (the commit records when they were added)."""
     entry = replace(task.file, sequence=loaded.snapshot.version, data_change=False)
     unit = Unit((entry.key,), (entry,), loaded.snapshot.version, None, _of_file(task))
     return Done(unit=unit, method="restamp", read_bytes=entry.footer_size)

@@ -1,7 +1,7 @@
-"""Roots: what the versions that someone may still read need, and deleting what is not that.
+"""Roots: what the readable versions need, and the deletion of everything else.
 
-Promise: what is needed is found for every current, retained, recently expired or referenced version, or
-an error stops the caller: nothing may be deleted on half of the roots.
+Promise: the needs of every current, retained, recently expired or referenced version are found, or an error
+stops the caller: nothing may be deleted on partial roots.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from inlay.storage.base import MAX_DELETE_KEYS, DeleteFailure
 
 
 def delete_objects(ctx: Context, relative: Iterable[str]) -> Iterator[DeleteFailure]:
-    """Delete objects of the table, 1,000 a request, requests in parallel."""
+    """Deletes objects of the table, 1,000 a request, requests in parallel."""
     names = [ctx.key(key) for key in relative]
     batches = [names[n : n + MAX_DELETE_KEYS] for n in range(0, len(names), MAX_DELETE_KEYS)]
     for failures in ctx.map(ctx.store.delete, batches):
@@ -48,10 +48,10 @@ def list_objects(ctx: Context) -> Iterator[Listed]:
 
 
 def check_deletable(ctx: Context, snapshot: Snapshot, seen: ListingFacts, margin_us: int) -> None:
-    """Whether what a listing found may be deleted at all. `seen` was listed after `snapshot` was read.
+    """Raises if the garbage of a listing must not be deleted. `seen` was listed after `snapshot` was read.
 
-    Not under a pointer that went back: what only the versions beyond it need would be garbage to it
-    (`ForeignArchives`). Not by clocks that contradict each other (`ClocksDisagree`).
+    Not under a pointer that went back: it would treat what only the later versions need as garbage
+    (`ForeignArchives`). Not with clocks that contradict each other (`ClocksDisagree`).
     """
     check_clocks(ctx, snapshot, seen, margin_us)
     if seen.newest_archive <= snapshot.version:
@@ -75,7 +75,7 @@ def check_clocks(
     *,
     now_us: int | None = None,
 ) -> None:
-    """`now_us`: the Date of an answer after the listing, where there was one."""
+    """`now_us`: the Date of an answer after the listing, if there was one."""
     fault = clock_fault(
         seen, committed_us=snapshot.commit.time_us, now_us=now_us, margin_us=margin_us
     )
@@ -102,10 +102,10 @@ class Roots:
         self._promised: set[str] = set()  # segments of versions that can still be opened
 
     def add(self, state: State) -> None:
-        """Make the current snapshot and all that it keeps roots."""
+        """Makes the current snapshot and all that it keeps roots."""
         current = state.snapshot
         self._held = versions_named(current)
-        # Of a table that is not to be published any more, what was published is garbage.
+        # If the table is no longer to be published, what was published is garbage.
         published = reach(self.ctx) if is_published(current.properties) else Reached()
         self._published = published.objects
         self.gone_through = expired_before(current, before_us=self.since_us + 1)
@@ -128,12 +128,12 @@ class Roots:
         self._resolve(state)
 
     def _can_be_opened(self, current: Snapshot, version: int) -> bool:
-        """Whether it must be whole. What only a lost ref named may have been deleted: by a run with a
-        shorter grace, by an erasure, or by a run that began later and saw the grace end."""
+        """Whether its objects must all exist. What only a dropped ref named may have been deleted: by a run
+        with a shorter grace, by an erasure, or by a run that began later and saw the grace end."""
         return version >= current.oldest_version or version in self._held
 
     def _take_heads(self, current: Snapshot, bearers: Mapping[HeadObject, Snapshot]) -> None:
-        """What branches and tags held at each of these versions."""
+        """The contents of branches and tags at each of these versions."""
         wanted = [(h, s) for h, s in bearers.items() if h.id not in self._heads]
 
         def load(item: tuple[HeadObject, Snapshot]) -> Snapshot | None:
@@ -154,8 +154,8 @@ class Roots:
                     self._promise(found)
 
     def _present(self, current: Snapshot, versions: range) -> list[int]:
-        """Those still to be read. Expired ones may be gone already (an erasure, or a run with a shorter
-        grace, was there before): a listing tells, a GET for each would cost as many requests."""
+        """The versions still to be read. Expired ones may be gone already (an erasure, or a run with a
+        shorter grace): one listing shows it at a fraction of the requests of a GET for each."""
         wanted = [v for v in versions if v not in self._seen]
         if not wanted or wanted[0] >= current.oldest_version:
             return wanted
@@ -182,7 +182,7 @@ class Roots:
         def load(version: int) -> Snapshot | None:
             found = find_version(self.ctx, version)
             if found is None and self._can_be_opened(current, version):
-                # What it needs cannot be known: better to keep everything.
+                # Its needs cannot be known: keep everything.
                 raise self._missing(version)
             return found
 
@@ -191,8 +191,8 @@ class Roots:
                 yield found
 
     def _missing(self, version: int) -> CorruptTable | SnapshotGone:
-        """Whoever gathers for longer than the grace may find that a version has expired since, and was
-        collected: he is to begin anew. One that can be opened now must be there."""
+        """A run that takes longer than the grace may find that a version has expired since and was
+        collected: it must start over. A version that can be opened now must exist."""
         newest = read_main(self.ctx).snapshot
         expired = version < newest.oldest_version and version not in versions_named(newest)
         error = SnapshotGone if expired else CorruptTable
@@ -220,7 +220,7 @@ class Roots:
             markers=tuple(s for i, s in markers.items() if i not in contents.markers),
         )
         self._contents = load_segments(self.ctx, State(state.snapshot, contents), need).contents
-        # An adopted file may lie within the table's own prefix: there it is listed by its key.
+        # An adopted file may be within the table's own prefix: there it is listed by its key.
         inside = f"{self.ctx.store.scheme}://{self.ctx.store.bucket}/{self.ctx.key('')}"
         self._needed = self._published | {
             name.removeprefix(inside) for name in self._reach.resolve(self._contents)
@@ -238,8 +238,8 @@ class Roots:
     def _load_ending(
         self, state: State, contents: Contents, reached: Mapping[str, dict[str, Segment]]
     ) -> Contents:
-        """Segments that only expired versions need, as far as they are still there: an erasure ends such
-        versions before their grace is over, and an archive that was long on its way may land since."""
+        """Segments that only expired versions need, as far as they exist: an erasure ends such versions
+        before their grace is over, and a delayed archive may land since."""
         known = {*contents.files, *contents.markers, *contents.nodes, *self._promised}
         ending = [
             (segments, NeedSegments(**{kind: (segment,)}))

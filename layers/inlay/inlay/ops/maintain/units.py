@@ -1,9 +1,9 @@
-"""Units: maintenance in pieces that commit or fail alone.
+"""Units: maintenance in parts that commit or fail alone.
 
-Promise: work is begun in the order planned, within a budget of bytes, time and memory, several pieces
-at once where memory allows; what was done is committed even if the rest is not; a unit that another
-writer got in the way of is planned again on the table as it is then, a bounded number of times; and no
-file that came into being meanwhile is taken up, so that a run ends however busy the table is.
+Promise: units start in the planned order, within a budget of bytes, time and memory, several at once where
+memory allows; what was done is committed even if the rest is not; a unit that conflicts with another writer
+is planned again on the new version, a bounded number of times; files added meanwhile are not included, so a
+run ends however busy the table is.
 
 Commits hold many units, up to `COMMIT_BYTES` of input: a commit costs three requests, a crash costs the
 units not yet committed (their objects are then orphans, for garbage collection).
@@ -24,14 +24,14 @@ from inlay.ops.metadata.load import LoadedTable, load_entries
 from inlay.plan.change import Change, DropMarkers, ReplaceFiles, Unit
 from inlay.plan.metadata.state import State
 
-# Input of the units of one commit: what a crash may cost again.
+# Input of the units of one commit: what a crash may cost.
 COMMIT_BYTES = 2 * 2**30
 # ... and their number: a commit names every input and output.
 COMMIT_UNITS = 256
-# What units carried out at once may hold together: with Python, pyarrow and a commit's metadata it fits
-# the smallest Lambda this runs in, of 512 MB.
+# Memory of the units that run at once: with Python, pyarrow and a commit's metadata it fits the smallest
+# Lambda that this runs in, of 512 MB.
 HELD_BYTES = 128 * 2**20
-# Times one file is tried in a run when others keep changing it.
+# Attempts for one file in a run when others keep changing it.
 MAX_TRIES = 3
 
 
@@ -47,8 +47,8 @@ class Work(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A unit that was carried out and waits for its commit. `whole` False: its input was not done with
-    in time, and what is left of it waits in its output."""
+    """A unit that is done and waits for its commit. `whole` False: time ran out, and the rest of the work
+    is on its output."""
 
     unit: Unit
     whole: bool = True
@@ -68,9 +68,9 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """`deadline` by the context's monotonic clock: no unit but the first is begun after it, and none
-    that takes longer than what is left. `seconds` says what a unit takes; by default that is not known.
-    `held_bytes` says what it takes of memory; by default all there is, so that each runs alone."""
+    """`deadline` by the context's monotonic clock: after it no unit but the first begins, and none that
+    takes longer than what is left. `seconds` estimates a unit; unknown by default. `held_bytes` is its
+    memory; by default all of it, so that each unit runs alone."""
 
     max_bytes: int | None = None
     deadline: float | None = None
@@ -87,8 +87,8 @@ class Budget:
 
 @dataclass(slots=True)
 class Run:
-    """What came of a run: `done` was committed, `left` units (that would read `left_bytes`) were not
-    begun or not done with, `skipped` were given up because others kept changing their files."""
+    """The result of a run: `done` were committed, `left` units (that would read `left_bytes`) were not
+    begun or not finished, `skipped` were given up because others kept changing their files."""
 
     loaded: LoadedTable
     done: list[Done] = field(default_factory=list)
@@ -121,8 +121,8 @@ def run_units(
     idle: Callable[[State], tuple[str, ...]],
     budget: Budget,
 ) -> Run:
-    """Carry out what `plan` says of a state and of the files it may take up, best first. `idle` names
-    markers that the same commits try to drop. `loaded` must hold every entry."""
+    """Runs what `plan` finds in a state, restricted to the given files, best first. `idle` names markers
+    that the same commits try to drop. `loaded` must hold every entry."""
     run = Run(loaded)
     known = frozenset(f.key for f in loaded.state.files())
     tries: Counter[str] = Counter()
@@ -146,7 +146,7 @@ def run_units(
                     begun.add(work.inputs)
                     tries.update(work.inputs)
                     if isinstance(outcome, Failure):
-                        # Not again in this run: the object itself is the trouble.
+                        # Not again in this run: the object itself is the problem.
                         run.failures.append(outcome)
                         tries.update(dict.fromkeys(work.inputs, MAX_TRIES))
                         continue
@@ -155,7 +155,7 @@ def run_units(
                     at = len(run.done) + len(carried_out)
                     ctx.progress(operation, at, len(run.done) + len(works))
         finally:
-            # Also when the store failed in between: what is done need not be done again.
+            # Also when the store failed in between: finished work need not be repeated.
             if carried_out:
                 _commit(ctx, run, operation, carried_out, idle, uploaded_us)
         if budget.is_over(ctx):
@@ -170,8 +170,8 @@ def _at_once(
     batch: list[Work],
     budget: Budget,
 ) -> Iterator[tuple[Work, Done | Failure]]:
-    """Take as many works off the head of `batch` as there is room for and carry them out. An error that
-    is not one file's own is raised after the outcomes of all that were begun with it."""
+    """Takes as many works from the head of `batch` as fit and runs them. An error that is not one file's
+    own is raised after the outcomes of all that were begun with it."""
     wave: list[Work] = []
     room = HELD_BYTES
     most = 1 if budget.is_over(ctx) else ctx.parallel
@@ -199,14 +199,14 @@ def _at_once(
 
 
 def runs_alone(held_bytes: int) -> bool:
-    """Whether a unit that holds so much is never carried out beside another."""
+    """Whether a unit that needs so much memory never runs beside another."""
     return held_bytes > HELD_BYTES // 2
 
 
 def _try(
     perform: Callable[[LoadedTable, Work], Done], loaded: LoadedTable, work: Work
 ) -> Done | Failure:
-    """A failure is noted and harms no other file."""
+    """Records a failure, which affects no other file."""
     try:
         return perform(loaded, work)
     except InlayError as error:
@@ -260,5 +260,5 @@ def _commit(
 
 
 def with_entries(ctx: Context, loaded: LoadedTable) -> LoadedTable:
-    """`loaded` with every file and marker entry at hand."""
+    """`loaded` with every file and marker entry loaded."""
     return replace(loaded, state=load_entries(ctx, loaded.state))

@@ -1,8 +1,8 @@
-"""Locate: the entry of one data file, by its name, without reading all of the table's metadata.
+"""Finds the entry of one data file by its name, without reading all of the table's metadata.
 
-Promise: what `load_entries` finds is found here, in some three requests where files are told apart by
-any column with statistics: a file's own footer says which values to look for. No answer depends on the
-footer: a file that is not where it points to is looked for everywhere.
+Promise: finds what `load_entries` would, in about three requests if some column with statistics
+distinguishes files: the file's own footer gives the values to look for. No answer depends on the footer: a
+file that is not where it points is searched for everywhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from inlay.parquet.read.statistics import file_stats
 from inlay.plan.metadata.state import State
 from inlay.storage.base import Location
 
-# So few references are read in about the time of a footer.
+# Reading so few references takes about as long as a footer.
 FEW = 3
 
 

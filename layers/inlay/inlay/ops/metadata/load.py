@@ -1,8 +1,7 @@
-"""Load: the pointer, an archived version, the segments a plan asks for.
+"""Loading: the pointer, an archived version, the segments that a plan needs.
 
-Promise: opening a table is one GET; a version, a tag or a branch is one more. What is read is decoded
-whole or refused (`CorruptTable`, `NewerFormat`); segments are immutable, so those loaded once are
-carried along.
+Promise: opening a table is one GET; a version, a tag or a branch is one more. What is read is decoded as a
+whole or refused (`CorruptTable`, `NewerFormat`); segments are immutable, so loaded ones are kept.
 """
 
 from __future__ import annotations
@@ -50,31 +49,31 @@ S = TypeVar("S", bound=Sequence[Any])
 
 # An as-of read finds a hexadecimal digit of the version with each hop.
 MAX_HOPS = 16
-# Entries of leaves that a writer goes on carrying after a commit: some 2 KB each, as objects; records of
-# the ledger some 150 bytes. More is read again from the store when it is needed.
+# Entries of leaves that a writer keeps after a commit: some 2 KB each, as objects; records of the ledger
+# some 150 bytes. Others are read from the store again when needed.
 CARRIED_ENTRIES = 32_768
 CARRIED_RECORDS = 262_144
 # Segments a plan asks for come in at most a few rounds: ledger, entries, merges.
 MAX_LOADS = 12
-# What a decoded content takes in memory, for each byte of its object.
+# Memory of a decoded content, for each byte of its object.
 CONTENT_BYTES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTable:
-    """A state as read: `etag` and `raw` are the pointer's (of an archive: no swap is possible on it),
-    `date_us` the store's clock at the last answer, `read_at` the local monotonic clock."""
+    """A table as read: `etag` and `raw` are the pointer's (of an archive: no swap is possible on it),
+    `date_us` is the store's clock at the last answer, `read_at` the local monotonic clock."""
 
     state: State
     etag: str
     raw: bytes
     date_us: int
     read_at: float
-    own: Snapshot | None = None  # what the pointer itself says, where `state` shows a branch
+    own: Snapshot | None = None  # the pointer's own snapshot, where `state` shows a branch
 
     @property
     def pointer(self) -> Snapshot:
-        """The snapshot as the pointer has it, with main's content."""
+        """The pointer's snapshot, with main's content."""
         return self.own or self.state.snapshot
 
     @property
@@ -83,7 +82,7 @@ class LoadedTable:
 
     @property
     def has_open_times(self) -> bool:
-        """Whether the stored snapshot leaves times open that the next commit will write down."""
+        """Whether the stored snapshot has open times that the next commit will record."""
         known = self.pointer.schemas
 
         def apart(found: SchemaObject) -> tuple[Schema, ...]:
@@ -95,16 +94,16 @@ class LoadedTable:
 
 def load_pointer(ctx: Context, *, carried: Contents | None = None) -> LoadedTable:
     """The current snapshot as this context sees it: one GET, and on a branch one more for its content,
-    unless that is known. `carried` are segment contents known from earlier loads."""
+    unless that is known. `carried` are contents of segments from earlier loads."""
     return on_branch(ctx, read_main(ctx), carried=carried)
 
 
 def read_main(ctx: Context) -> LoadedTable:
-    """The pointer as it is, whatever the context's branch; without contents of segments."""
+    """The pointer, whatever the context's branch; without contents of segments."""
     answer = ctx.store.get(ctx.key(keys.POINTER))
     if isinstance(answer, Missing | Refused):
         raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
-    # What the pointer leaves open ("from now on") had surely landed by the time of this answer.
+    # What the pointer leaves open ("from now on") had certainly landed by the time of this answer.
     found = decode_snapshot(answer.body, key=ctx.key(keys.POINTER), apart=schemas_of(ctx))
     snapshot = with_open_times(found, answer.date_us)
     return LoadedTable(
@@ -113,7 +112,7 @@ def read_main(ctx: Context) -> LoadedTable:
 
 
 def on_branch(ctx: Context, main: LoadedTable, *, carried: Contents | None = None) -> LoadedTable:
-    """What `read_main` has read, with the content of the context's branch."""
+    """The result of `read_main`, with the content of the context's branch."""
     table = main.pointer
     if ctx.branch is None:
         return replace(main, state=State(table, retain(carried, table)), own=None)
@@ -134,7 +133,7 @@ def find_ref(ctx: Context, table: Snapshot, name: str) -> Ref:
 
 
 def load_content(ctx: Context, table: Snapshot, ref: Ref) -> Content:
-    """What a ref of `table` holds, as it was written: one GET, none where it is known."""
+    """The content of a ref of `table`, as stored: one GET, none if it is known."""
     if ref.head is not None:
         return load_head(ctx, table, ref.head)
     if ref.version == table.version:
@@ -165,7 +164,7 @@ def load_head(ctx: Context, table: Snapshot, head: HeadObject) -> Content:
 
 
 def schemas_of(ctx: Context) -> SchemaLoader:
-    """Reads schemas that are kept apart: one GET for each object, none where it is known."""
+    """Reads schemas that are stored separately: one GET for each object, none if it is known."""
 
     def load(found: SchemaObject) -> tuple[Schema, ...]:
         key = keys.segment_key(found.id)
@@ -184,7 +183,7 @@ def schemas_of(ctx: Context) -> SchemaLoader:
 
 
 def find_version(ctx: Context, version: int) -> Snapshot | None:
-    """An archived version; None where there is no such archive. One GET."""
+    """An archived version; None if there is no such archive. One GET."""
     key = ctx.key(keys.archive_key(version))
     answer = ctx.store.get(key)
     if isinstance(answer, Missing | Refused):
@@ -238,15 +237,15 @@ def load_seen(ctx: Context, table: Snapshot, version: int) -> Snapshot:
 
 
 def load_as_of(ctx: Context, current: Snapshot, time_us: int) -> Snapshot:
-    """The newest version committed at or before `time_us`, by hops along the snapshots' time indexes:
-    each tells in which sixteenth of what is left the time lies."""
+    """The newest version committed at or before `time_us`, by hops along the snapshots' time indexes: each
+    finds the sixteenth of the remaining versions that contains the time."""
     at = current
     for _ in range(MAX_HOPS):
         if at.commit.time_us <= time_us:
             return at
         earlier = [v for v, t in at.time_index if t <= time_us and v < at.version]
         later = [v for v, t in at.time_index if t > time_us and v <= at.version]
-        # The answer lies in [last point before, first point after): walk back from the latter.
+        # The answer is in [last point before, first point after): go back from the latter.
         first_later = min(later, default=at.version)
         last_earlier = max(earlier, default=0)
         if first_later - last_earlier <= 1:
@@ -254,13 +253,11 @@ def load_as_of(ctx: Context, current: Snapshot, time_us: int) -> Snapshot:
                 break
             return load_version(ctx, current, last_earlier)
         at = load_version(ctx, current, max(first_later - 1, 1))
-    raise VersionNotFound(
-        f"{ctx.uri} has no version as old as that: it was created at a later time", table=ctx.uri
-    )
+    raise VersionNotFound(f"{ctx.uri} has no version that old: it was created later", table=ctx.uri)
 
 
 def load_segments(ctx: Context, state: State, need: NeedSegments) -> State:
-    """`state` with these segments' contents as well, read in parallel, one GET each."""
+    """`state` with the contents of these segments, too, read in parallel, one GET each."""
     types = Types(state.snapshot.schemas)
     asked: list[tuple[Kind, Segment]] = [
         *(("files", s) for s in need.files),
@@ -299,7 +296,7 @@ def decode_segment(kind: Kind, data: bytes, *, key: str, types: Types) -> Sequen
 
 
 def count_of(kind: Kind, entries: Sequence[Any]) -> int:
-    """Entries under a segment, as its reference tells them."""
+    """Entries under a segment, according to its reference."""
     return sum(leaf.count for leaf in entries) if kind == "nodes" else len(entries)
 
 
@@ -317,8 +314,8 @@ def grown(contents: Contents, more: Iterable[tuple[Kind, str, Sequence[Any]]]) -
 
 
 def _missing_segment(ctx: Context, snapshot: Snapshot, key: str) -> InlayError:
-    """Whoever reads a snapshot for longer than the grace period may find it collected; a segment that
-    the newest snapshot needs must be there."""
+    """A reader of one snapshot for longer than the grace period may find it collected; a segment that the
+    newest snapshot needs must exist."""
     if read_main(ctx).snapshot.version != snapshot.version:
         return SnapshotGone(
             f"a segment of version {snapshot.version} is gone", table=ctx.uri, key=key
@@ -329,7 +326,7 @@ def _missing_segment(ctx: Context, snapshot: Snapshot, key: str) -> InlayError:
 def resolve(
     ctx: Context, state: State, ask: Callable[[State], T | NeedSegments]
 ) -> tuple[State, T]:
-    """What `ask` answers, once the segments that it needs are at hand, and `state` with those."""
+    """The answer of `ask`, once the segments that it needs are loaded, and `state` with those."""
     for _ in range(MAX_LOADS):
         answer = ask(state)
         if not isinstance(answer, NeedSegments):
@@ -339,7 +336,7 @@ def resolve(
 
 
 def load_entries(ctx: Context, state: State, *, files: bool = True, markers: bool = True) -> State:
-    """`state` with every entry at hand, of files, of markers or of both."""
+    """`state` with every entry loaded, of files, of markers or of both."""
 
     def missing(state: State) -> NeedSegments | None:
         return needed(
@@ -363,7 +360,7 @@ def load_matching(ctx: Context, state: State, predicate: Predicate) -> State:
 
 
 def load_ledger(ctx: Context, state: State) -> State:
-    """`state` with every record of the ledger at hand."""
+    """`state` with every record of the ledger loaded."""
     return resolve(ctx, state, lambda s: needed(ledger=s.missing_records()))[0]
 
 
@@ -377,8 +374,8 @@ def needed(
 
 
 def retain(contents: Contents | None, snapshot: Snapshot) -> Contents:
-    """Of `contents`, what `snapshot` still refers to: a long-lived writer must not grow. Under a node
-    that is not loaded anything may be."""
+    """Of `contents`, what `snapshot` still refers to: the memory of a long-lived writer must not grow.
+    Under a node that is not loaded there may be anything."""
     if contents is None:
         return Contents()
     nodes = contents.nodes
@@ -399,7 +396,7 @@ def retain(contents: Contents | None, snapshot: Snapshot) -> Contents:
 
 
 def bounded(contents: Contents) -> Contents:
-    """The newest of `contents`, as far as CARRIED_ENTRIES go: those are what grows and is looked at."""
+    """The newest of `contents`, up to CARRIED_ENTRIES: those grow and are read again."""
     files = _newest(contents.files, CARRIED_ENTRIES)
     markers = _newest(contents.markers, CARRIED_ENTRIES)
     return replace(

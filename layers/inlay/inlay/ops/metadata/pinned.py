@@ -1,8 +1,8 @@
-"""Pinned: which snapshot an open table, a scan or a feed shows, as values that pickle.
+"""Pinned: the snapshot that an open table, a scan or a feed shows, as values that pickle.
 
-Promise: read again, here or in another process, it is the same snapshot of the same table, at one GET
-while that is the newest, two or three otherwise; or a typed error: `TableReplaced` when another table is
-there now, `VersionNotFound` when the version has expired. Nothing of the data is in it, and no credentials.
+Promise: loaded again, here or in another process, it is the same snapshot of the same table, with one GET
+while that is the newest, two or three otherwise; or a typed error: `TableReplaced` when another table has
+replaced it, `VersionNotFound` when the version has expired. It contains no data and no credentials.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from inlay.plan.refs.refs import ref_view
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
-    """`version` of the table with this id, as the context's branch has it; shown is `at`, a version
-    before it, or what `tag` names in it, where one of these was opened."""
+    """`version` of the table with this id, on the context's branch; what is shown is `at`, an earlier
+    version, or what `tag` refers to in it, if one of these was opened."""
 
     context: Context
     table_id: str
@@ -37,7 +37,7 @@ class Pinned:
     tag: str | None = None
 
     def load(self) -> tuple[LoadedTable, Snapshot | None]:
-        """The table as it was at `version`, and what is shown of it where that is in the past."""
+        """The table at `version`, and the snapshot that is shown if that is in the past."""
         ctx = self.context
         main = read_main(ctx)
         current = main.pointer
@@ -45,7 +45,7 @@ class Pinned:
             raise TableReplaced(f"{ctx.uri} is another table now", table=ctx.uri)
         table = load_version(ctx, current, self.version)
         if table is not current:
-            # An older pointer is no base to swap on: without an ETag the next write reads it again.
+            # An older pointer cannot be swapped: without an ETag the next write reads it again.
             main = replace(main, state=State(table), etag="")
         loaded = on_branch(ctx, main)
         if self.tag is not None:

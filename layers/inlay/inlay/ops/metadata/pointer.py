@@ -1,7 +1,7 @@
-"""Pointer: reading it, and the archives, where they may be broken.
+"""Reading a pointer or archives that may be broken.
 
-Promise: what is damaged comes back as a value that says how; nothing is believed that does not decode
-whole. What a later version of the format wrote is not damage: `NewerFormat` is raised.
+Promise: damage is returned as a value that describes it; only what decodes as a whole is used. What a later
+version of the format wrote is not damage: `NewerFormat` is raised.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from inlay.storage.base import Missing, Refused
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """A sound pointer, times filled in as any reader does."""
+    """A sound pointer, with open times filled in."""
 
     snapshot: Snapshot
     raw: bytes
@@ -30,7 +30,7 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class BrokenPointer:
-    """`etag` and `raw` of the bytes that are there; None when there are none."""
+    """`etag` and `raw` of the existing bytes; None when there are none."""
 
     etag: str | None
     raw: bytes
@@ -44,7 +44,7 @@ def read_pointer(ctx: Context) -> Pointer | BrokenPointer:
     answer = ctx.store.get(ctx.key(keys.POINTER))
     if isinstance(answer, Missing | Refused):
         newest = newest_archive(ctx)
-        return BrokenPointer(None, b"", "the pointer is not there", newest, answer.date_us)
+        return BrokenPointer(None, b"", "the pointer does not exist", newest, answer.date_us)
     try:
         stored = decode_snapshot(answer.body, key=keys.POINTER, apart=schemas_of(ctx))
     except CorruptTable as error:
@@ -63,7 +63,7 @@ def newest_archive(ctx: Context) -> int | None:
 
 
 def read_archive(ctx: Context, data: bytes, version: int, table_id: str) -> Snapshot | str:
-    """The snapshot in the archive of `version`, or what keeps these bytes from being it."""
+    """The snapshot in the archive of `version`, or why these bytes are not it."""
     try:
         snapshot = decode_snapshot(data, key=keys.archive_key(version), apart=schemas_of(ctx))
     except CorruptTable as error:

@@ -1,8 +1,8 @@
 """The published pointer, and what can be read through it.
 
-Promise: `load_publication` reads the pointer to a table's Iceberg metadata as it is; `reach` finds every
-object that a reader who holds the pointer may still open, and the versions of the table that he reads, or
-an error stops the caller: nothing may be deleted on half of that.
+Promise: `load_publication` reads the pointer to a table's Iceberg metadata; `reach` finds every object that
+a reader with the pointer may still open, and the versions of the table that it reads, or an error stops the
+caller: nothing may be deleted on partial knowledge of that.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def load_publication(ctx: Context) -> Found:
 
 
 def relative(ctx: Context, publication: Publication, uri: str) -> str:
-    """The key, relative to the table root, of what a publication names by its whole URI. A table that was
-    moved since names the place where it was: the objects have moved along."""
+    """The key, relative to the table root, of a full URI in a publication. The URIs of a table that was
+    moved name its earlier location: the objects have moved with it."""
     for root in (publication.root, ctx.location("").rstrip("/")):
         if uri.startswith(f"{root}/"):
             return uri[len(root) + 1 :]
@@ -73,8 +73,8 @@ class Reached:
 
 
 def reach(ctx: Context) -> Reached:
-    """What the publication as it is now keeps. Objects that are gone keep nothing: a reader misses them
-    already. Of a damaged pointer nobody knows what it keeps, so all that was ever published is kept."""
+    """What the current publication keeps. Objects that are gone keep nothing: readers already miss them. It
+    is unknown what a damaged pointer keeps, so everything that was ever published is kept."""
     try:
         publication = load_publication(ctx).publication
     except CorruptTable:

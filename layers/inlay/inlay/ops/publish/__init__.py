@@ -1,1 +1,1 @@
-"""Publish: an Inlay table as an Iceberg table, beside it."""
+"""Publishing an Inlay table as an Iceberg table beside it."""

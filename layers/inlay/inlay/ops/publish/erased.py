@@ -1,8 +1,8 @@
-"""What an erasure has to know of a publication.
+"""What an erasure needs to know about a publication.
 
-Promise: once `publication_waits` says None, nothing that is published, and nothing that a publication can
-reach, is from before the version `since`; older objects of publications are unreachable, and whoever sweeps
-the table deletes them like any other garbage.
+Promise: once `publication_waits` returns None, nothing that is published, and nothing that a publication
+can reach, is from before the version `since`; older objects of publications are unreachable, and garbage
+collection deletes them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from inlay.plan.erasure import Waiting
 
 
 def publication_waits(ctx: Context, since: int) -> Waiting | None:
-    """Why published metadata may still have erased values: publishes anew where it does. `since` is the
-    oldest version that nobody erased anything from, the one that the erasure left as the oldest."""
+    """Why published metadata may still have erased values; publishes again if it does. `since` is the
+    oldest version without erased rows, the one that the erasure left as the oldest."""
     if not is_published(load_pointer(ctx).snapshot.properties):
         return None  # what was published is garbage like any other
     try:
@@ -30,7 +30,7 @@ def publication_waits(ctx: Context, since: int) -> Waiting | None:
         publish(ctx)
         if not _is_newer(
             ctx, since
-        ):  # it was published already, and offers older ones to travel back to
+        ):  # published already, and offers older versions for time travel
             publish(ctx, rebuild=True)
     except InlayError as error:
         if error.kind is Kind.RETRY:

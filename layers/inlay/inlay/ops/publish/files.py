@@ -1,10 +1,10 @@
-"""What other engines would see in a file, judged before it is published.
+"""Checks a file for what other engines would see, before it is published.
 
-Promise: a data file passes when each of its columns bears the table's field id and is laid out in a way
-that every reader of Iceberg takes for the column's type; a vector passes when its Puffin footer names its
-data file by the URI that the table metadata gives. What fails is said by name, and whether stamping, or
-writing the vector again, mends it. One request for each object, once in its life: what was published
-before is known.
+Promise: a data file passes when each of its columns has the table's field id and is laid out in a way that
+every reader of Iceberg reads as the column's type; a vector passes when its Puffin footer names its data
+file by the URI in the table metadata. Failures are reported by name, with whether stamping, or rewriting
+the vector, corrects them. One request for each object, once in its life: what was published before is
+known.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Verdict:
 def judge_files(
     ctx: Context, snapshot: Snapshot, entries: Iterable[DataFile]
 ) -> Mapping[str, Verdict]:
-    """By key, those files that do not pass."""
+    """By key, the files that do not pass."""
 
     def judge(entry: DataFile) -> tuple[str, Verdict]:
         return entry.key, _judge(ctx, snapshot, entry)
@@ -55,7 +55,7 @@ def _judge(ctx: Context, snapshot: Snapshot, entry: DataFile) -> Verdict:
             source.store, Location(source.store.scheme, source.store.bucket, source.key)
         )
         if entry.etag is not None and got.etag != entry.etag:
-            return Verdict(reason="it is adopted, and has changed where it lies")
+            return Verdict(reason="it is adopted, and its object has changed")
         footer = decode_footer(got.body, file_size=got.size)
         recorded = snapshot.schema_by_id(entry.schema_id)
         wrong = _wrong_layouts(footer, recorded, snapshot.schema)
@@ -89,14 +89,14 @@ def _wrong_layouts(footer: Footer, recorded: Schema, current: Schema) -> str:
         if not _fits(kind, leaf.type, leaf.type_length, element):
             return (
                 f"column {field.name!r} is stored in a way that engines may not read as {kind}: "
-                "compact the table, which writes it anew"
+                "compact the table, which rewrites it"
             )
     return ""
 
 
 def _table_path(footer: Footer, path: tuple[str, ...], element: int) -> tuple[str, ...]:
-    """The path of a leaf as a schema has it: without the repeated groups of lists and maps, whose columns
-    are `element`, `key` and `value`."""
+    """The path of a leaf in a schema: without the repeated groups of lists and maps, whose fields are
+    `element`, `key` and `value`."""
     found: list[str] = []
     at, elements = 0, footer.schema
     after_repeated = ""
@@ -212,8 +212,8 @@ def _unit(logical: object, converted: object) -> str | None:
 
 
 def puffin_sizes(ctx: Context, markers: Iterable[Marker]) -> Mapping[str, int]:
-    """By marker id the size of its Puffin object, of those vectors that every other reader finds: the only
-    one of its object (`data.vectors`), under the URI of its data file."""
+    """By marker id the size of its Puffin object, for vectors that every other reader finds: the only one
+    in its object (`data.vectors`), under the URI of its data file."""
     by_object: dict[str, list[Marker]] = {}
     for marker in markers:
         assert isinstance(marker.body, Vector)

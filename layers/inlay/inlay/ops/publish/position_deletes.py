@@ -1,8 +1,8 @@
 """Position deletes of Iceberg version 2: a vector as a Parquet object of its own.
 
-Promise: the object has the positions of the vector, in order, under the columns and field ids that the
-specification gives ("Position Delete Files"). Its name follows from the vector's place, so it is written
-once however often it is published.
+Promise: the object has the positions of the vector, in order, under the columns and field ids of the
+specification ("Position Delete Files"). Its name follows from the vector's location, so it is written once
+however often it is published.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _SCHEMA = pa.schema(
 def write_position_deletes(
     ctx: Context, marker: Marker, file: DataFile, entry: Entry, known: Mapping[str, Entry]
 ) -> Entry:
-    """`entry`, which is of the vector, as one of the object that says the same. `known` are entries by the
-    path of their object, of those that were written before."""
+    """`entry`, which is of the vector, as one of the object with the same positions. `known` are entries of
+    objects written before, by their path."""
     vector = marker.body
     assert isinstance(vector, Vector) and entry.referenced is not None
     place = f"{vector.key}#{vector.offset}#{entry.referenced}"

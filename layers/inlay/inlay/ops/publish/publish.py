@@ -1,17 +1,17 @@
 """Publish: the newest snapshot as an Iceberg table, for engines that do not know Inlay.
 
 Promise: what is published equals the table at one version, row by row, or is not published: `Unpublishable`
-names what stands in the way, and the last good publication stays. A publication never goes back; racing
-publishers and those killed on the way are harmless. Its cost follows what changed since the last one.
+names the obstacle, and the last good publication stays. A publication never goes back; racing and killed
+publishers do no harm. The cost depends on what changed since the last publication.
 
 1. settle     every delete becomes one vector for its file, files get the table's field ids
-2. manifests  of the groups of leaves that are not as they were (`iceberg.grouping`), in parallel
+2. manifests  of the groups of leaves that changed (`iceberg.grouping`), in parallel
 3. list       one for the snapshot
 4. metadata   `metadata/v<version>.metadata.json`
-5. swap       the published pointer, If-Match: the one object that changes
-6. hint       `metadata/version-hint.text`, for readers that go by paths
+5. swap       the published pointer, If-Match: the only object that changes
+6. hint       `metadata/version-hint.text`, for readers that follow paths
 
-Objects are written once under random names, so whoever loses the swap leaves garbage, no damage.
+Objects are written once under random names, so a lost swap leaves garbage but no damage.
 """
 
 from __future__ import annotations
@@ -79,18 +79,18 @@ from inlay.plan.metadata.state import State, live_files, live_markers
 from inlay.plan.pruning.evidence import Evidence
 from inlay.storage.base import IfMatch, Missing, Refused, Written
 
-# Others may commit and publish meanwhile: each round starts on what is newest then.
+# Others may commit and publish meanwhile: each round starts on the newest version.
 MAX_ROUNDS = 8
 # A publisher that takes longer gives up before it swaps: what it wrote may be collected by then.
 MAX_SECONDS = 3_600.0
-# So few entries of files that vectors are for are looked up one by one.
+# So few entries of files with vectors are looked up one by one.
 FEW = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishResult:
-    """`version` is what is published now; `published` False: it was already. `behind` versions have been
-    committed since. `settled` files were settled first. `manifests` were written, `kept` taken over."""
+    """`version` is now published; `published` False: it already was. `behind` versions have been committed
+    since. `settled` files were settled first. `manifests` were written, `kept` reused."""
 
     version: int
     published: bool
@@ -106,15 +106,16 @@ class PublishResult:
 
 @dataclass(frozen=True, slots=True)
 class _Unfit:
-    """What settling has to mend before the snapshot can be published."""
+    """What settling has to correct before the snapshot can be published."""
 
     stamp: frozenset[str] = frozenset()
     again: frozenset[str] = frozenset()
 
 
 def publish(ctx: Context, *, rebuild: bool = False, look_into_files: bool = True) -> PublishResult:
-    """Publish the newest snapshot of main as its property `publish.format` says. `rebuild` starts afresh,
-    whatever is published. `look_into_files` False trusts that new files have the table's field ids.
+    """Publishes the newest snapshot of main as its property `publish.format` says. `rebuild` starts from
+    scratch, whatever is published. `look_into_files` False assumes that new files have the table's field
+    ids.
 
     Raises `Unpublishable`; `CorruptTable` for a damaged pointer, unless `rebuild`.
     """
@@ -143,8 +144,8 @@ def publish(ctx: Context, *, rebuild: bool = False, look_into_files: bool = True
         if _swap(ctx, found, encode_pointer(metadata, location), loaded.snapshot.version):
             now = load_pointer(ctx, carried=attempt.state.contents)
             if (now.snapshot.boundary.time_us or 0) > loaded.date_us:
-                # A collector began meanwhile: it may not have seen this publication, and have deleted
-                # what it took for garbage. From here on it does see it: once more, all of it new.
+                # A collector began meanwhile: it may not have seen this publication and may have deleted
+                # its objects as garbage. From now on it sees it: repeat, with new objects.
                 loaded, rebuild = now, True
                 continue
             _write_hint(ctx, loaded.snapshot.version)
@@ -190,7 +191,7 @@ def _check(
     version = _format_version(snapshot)
     if not version:
         raise Unpublishable(
-            "the table is not to be published",
+            "the table is not set to be published",
             next_step="Set its property publish.format to v3 or v2",
             table=ctx.uri,
         )
@@ -237,7 +238,7 @@ def _root(ctx: Context) -> str:
 
 
 def _fingerprint(ctx: Context, snapshot: Snapshot, specs: Specs) -> str:
-    """What every manifest depends on besides its entries. When it changes, all are written anew."""
+    """What every manifest depends on besides its entries. When it changes, all are rewritten."""
     types: dict[int, set[str]] = {}
     for schema in snapshot.schemas:
         for _, field_ in schema.walk():
@@ -265,7 +266,7 @@ def _fingerprint(ctx: Context, snapshot: Snapshot, specs: Specs) -> str:
 
 @dataclass(slots=True)
 class _Attempt:
-    """The publication of one snapshot: what is taken over from the one before, and what is new."""
+    """The publication of one snapshot: what is reused from the last one, and what is new."""
 
     ctx: Context
     loaded: LoadedTable
@@ -278,7 +279,7 @@ class _Attempt:
     state: State = field(init=False)
     specs: Specs = field(init=False)
     fingerprint: str = field(init=False)
-    _manifests: dict[str, list[Manifest]] = field(default_factory=dict)  # of the last, by group
+    _manifests: dict[str, list[Manifest]] = field(default_factory=dict)  # of the last one, by group
     _known: dict[str, Entry] = field(default_factory=dict)  # entries of groups that changed
     _data: list[tuple[Group, list[DataFile]]] = field(default_factory=list)
     _deletes: list[tuple[Group, list[tuple[Marker, DataFile]]]] = field(default_factory=list)
@@ -305,7 +306,7 @@ class _Attempt:
     # -- what is there ------------------------------------------------------------------------
 
     def prepare(self) -> _Unfit | None:
-        """Load what is new; what has to be settled first, if anything."""
+        """Loads what is new; returns what has to be settled first, if anything."""
         self.state = load_entries(self.ctx, self.state, files=False)
         markers = list(self.state.markers())
         if not is_settled(markers):
@@ -357,8 +358,8 @@ class _Attempt:
                 yield marker
 
     def _take_over(self, digests: set[str]) -> None:
-        """Manifests of the last publication by their group, and what stood in those that go. Without it all
-        is written anew: nothing of it is needed to be right."""
+        """Reuses manifests of the last publication by their group, and loads the entries of the others.
+        Without a usable last publication everything is rewritten: correctness does not depend on it."""
         previous = self.previous
         if previous is None:
             return
@@ -412,7 +413,7 @@ class _Attempt:
         return None
 
     def _files_of(self, names: Sequence[str]) -> Mapping[str, DataFile]:
-        """The live ones of these files."""
+        """The live entries of these files."""
         if names and len(names) <= FEW:
             for name in names:
                 self.state = load_file(self.ctx, self.state, name)
@@ -426,7 +427,7 @@ class _Attempt:
     # -- what is written ----------------------------------------------------------------------
 
     def write(self, *, rebuild: bool) -> tuple[Mapping[str, object], str]:
-        """Write manifests, list and metadata; the metadata and where it is."""
+        """Writes manifests, list and metadata; returns the metadata and its location."""
         version = self.snapshot.version
         next_row_id = self.previous.next_row_id if self.previous is not None else 0
         first_row_id = next_row_id
@@ -495,7 +496,7 @@ class _Attempt:
         return self._write_metadata(metadata, rebuild=rebuild)
 
     def _operation(self) -> str:
-        """Iceberg's name for what happened since the last publication."""
+        """Iceberg's name for the operation since the last publication."""
         if self.previous is None:
             return "append"
         gone = sum(not e.content for e in self._known.values()) > sum(
@@ -652,8 +653,8 @@ class _Attempt:
     def _write_metadata(
         self, metadata: dict[str, object], *, rebuild: bool
     ) -> tuple[Mapping[str, object], str]:
-        """The metadata of a version has one name. Where another publisher wrote it, that one's is taken, if
-        it is whole: two of the same version differ in names of objects only."""
+        """The metadata of a version has one name. If another publisher wrote it, that object is used if it
+        is whole: two of the same version differ in names of objects only."""
         key = keys.published_metadata_key(self.snapshot.version)
         location = self.ctx.location(key)
         data = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False).encode()
@@ -695,7 +696,7 @@ class _Attempt:
 
 
 def _group_of(manifest: Manifest) -> str:
-    """The digest of the group that a manifest of ours is of, by its name."""
+    """The digest of a manifest's group, from its name."""
     parts = manifest.path.rsplit("/", 1)[-1].split("-")
     return parts[2] if len(parts) > 3 else ""
 
@@ -728,7 +729,8 @@ def _listed(reasons: Mapping[str, str]) -> str:
 
 
 def _swap(ctx: Context, found: Found, body: bytes, version: int) -> bool:
-    """Whether the pointer is this publication now. Its answer is not believed: the pointer is looked at."""
+    """Whether the pointer is this publication now. The answer of the PUT is not trusted: it is read
+    back."""
     failure: InlayError | None = None
     try:
         if found.etag is None:
@@ -750,7 +752,7 @@ def _swap(ctx: Context, found: Found, body: bytes, version: int) -> bool:
 
 
 def _write_hint(ctx: Context, version: int) -> None:
-    """Never back: a publisher that stalled here finds a newer hint. A damaged one is mended."""
+    """Never goes back: a delayed publisher finds a newer hint. A damaged hint is replaced."""
     for _ in range(MAX_ROUNDS):
         now = ctx.store.get(ctx.key(keys.VERSION_HINT))
         if isinstance(now, Missing):
@@ -774,8 +776,8 @@ def _write_hint(ctx: Context, version: int) -> None:
 
 
 def withdraw(ctx: Context) -> bool:
-    """Take the published table away: pointer and hint first, the rest is garbage then. Whether there was
-    one. Set `publish.format` to none before, or the next publication brings it back."""
+    """Removes the published table: pointer and hint first, the rest is then garbage. Returns whether there
+    was one. Set `publish.format` to none first, or the next publication restores it."""
     names = [keys.PUBLISHED_POINTER, keys.VERSION_HINT]
     there = [n for n in names if not isinstance(ctx.store.head(ctx.key(n)), Missing)]
     failures = ctx.store.delete([ctx.key(n) for n in there])

@@ -1,13 +1,14 @@
 """Settle: every delete becomes at most one vector for each file.
 
-Promise: the rows of the table are the same before and after, to every reader; afterwards each live file has
-no delete, or one vector alone, in a Puffin object whose footer names the file by its whole URI, and no
-other delete can hit it. Scans open one small range where they evaluated predicates, and Iceberg shares the
-blob. Files named in `stamp` get a copy whose footer has the table's field ids (`parquet.surgery.stamp`).
+Promise: the rows of the table are the same before and after, for every reader; afterwards each live file
+has no delete, or exactly one vector, in a Puffin object whose footer names the file by its full URI, and no
+other delete can hit it. Scans read one small range in place of evaluating predicates, and Iceberg shares
+the blob. Files named in `stamp` get a copy whose footer has the table's field ids
+(`parquet.surgery.stamp`).
 
-A settled file keeps its name and gets the sequence of the version that was looked at (docs/FORMAT.md,
-section 8): every delete up to there is in its vector. While an erasure has its predicate nothing is
-settled: its own delete must go on hitting the files that it has to rewrite.
+A settled file keeps its name and gets the sequence of the version that was read (docs/FORMAT.md, section
+8): every delete up to that version is in its vector. While an erasure has its predicate nothing is settled:
+its own delete must still apply to the files that it has to rewrite.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def settle(
     stamp: Collection[str] = (),
     again: Collection[str] = (),
 ) -> Settled:
-    """Settle the whole table. Files of `stamp` get the table's field ids; the vectors of files of `again`
-    are written anew. Raises `Unpublishable` while an erasure is open, and when others keep deleting."""
+    """Settles the whole table. Files of `stamp` get the table's field ids; the vectors of files of `again`
+    are rewritten. Raises `Unpublishable` while an erasure is open, and when others keep deleting."""
     commits = files = 0
     stamp, again = set(stamp), set(again)
     for _ in range(MAX_ROUNDS):
@@ -97,7 +98,7 @@ def settle(
         elif not batch:
             return Settled(loaded, commits, files)
     raise Unpublishable(
-        f"deletes keep coming faster than they are settled ({MAX_ROUNDS} rounds)", table=ctx.uri
+        f"deletes arrive faster than they are settled ({MAX_ROUNDS} rounds)", table=ctx.uri
     )
 
 
@@ -105,8 +106,8 @@ def refuse_open_erasure(loaded: LoadedTable) -> None:
     for erasure in loaded.pointer.erasures:
         if erasure.predicate is not None:
             raise Unpublishable(
-                f"the erasure {erasure.id!r} is still being carried out",
-                next_step="It is published once every file is rewritten: run the rewrite function, then "
+                f"the erasure {erasure.id!r} is still in progress",
+                next_step="Publish it once every file is rewritten: run the rewrite function, then "
                 "collect_garbage",
                 version=loaded.pointer.version,
             )
@@ -137,7 +138,7 @@ def _is_one_vector(markers: Sequence[Marker]) -> bool:
 
 
 def _unnamed(state: State) -> tuple[str, ...]:
-    """Candidates to be idle: the commit drops those that can hit nothing any more."""
+    """Candidates for dropping: the commit drops those that can hit nothing any more."""
     return tuple(m.id for m in state.markers() if m.file is None and m.erasure is None)
 
 
@@ -195,7 +196,7 @@ def _rows(works: Sequence[_Work], key: str) -> int:
 
 
 def _deleted(ctx: Context, loaded: LoadedTable, task: FileTask) -> BitMap64:
-    """The positions of a file that any delete hits; reads the columns that deletes look at."""
+    """The positions of a file that any delete hits; reads the columns that the deletes need."""
     gone = BitMap64()
     gone.add_range(0, task.file.rows)
     for _, live in read_positions(ctx.objects, [task], loaded.snapshot.schema, ctx.executor):
@@ -204,7 +205,7 @@ def _deleted(ctx: Context, loaded: LoadedTable, task: FileTask) -> BitMap64:
 
 
 def _output(ctx: Context, loaded: LoadedTable, work: _Work) -> tuple[DataFile, PositionMap | None]:
-    """A copy of a file with the field ids of the schema that it is recorded under."""
+    """A copy of a file with the field ids of its recorded schema."""
     entry = work.entry
     source = ctx.objects.source(entry.key, entry.size, entry.etag)
     location = Location(source.store.scheme, source.store.bucket, source.key)
@@ -221,7 +222,7 @@ def _output(ctx: Context, loaded: LoadedTable, work: _Work) -> tuple[DataFile, P
         etag=got.etag,
         old=old,
         new=new,
-        executor=InlineExecutor(),  # this is a task of the executor itself
+        executor=InlineExecutor(),  # this is itself a task of the executor
     )
     positions = PositionMap.of([g.num_rows for g in old.row_groups], {})
     output = replace(entry, key=key, size=done.size, footer_size=done.footer_size, origin=entry.key)

@@ -1,7 +1,7 @@
-"""How far what is published is behind the table, and why.
+"""How far the publication is behind the table, and why.
 
-Promise: told from the pointer and the published pointer alone, one request each; so of files that cannot be
-published only a publication itself can tell.
+Promise: from the pointer and the published pointer alone, one request each; so files that cannot be
+published are only found by publishing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from inlay.ops.metadata.publication import load_publication
 
 @dataclass(frozen=True, slots=True)
 class PublicationStatus:
-    """`version` is published, None: none is; the table has `behind` versions more. `reasons` keep it from
-    being published as it is."""
+    """`version` is published, None: none is; the table is `behind` versions ahead of it. `reasons` prevent
+    it from being published."""
 
     version: int | None
     behind: int
@@ -33,7 +33,7 @@ def publication_status(ctx: Context, snapshot: Snapshot) -> PublicationStatus | 
     chosen = Properties(snapshot.properties).text("publish.format")
     reasons = list(refusals(snapshot.schema, format_version=3 if chosen == "v3" else 2))
     reasons += [
-        f"the erasure {e.id!r} is still being carried out"
+        f"the erasure {e.id!r} is still in progress"
         for e in snapshot.erasures
         if e.predicate is not None
     ]

@@ -1,9 +1,9 @@
-"""Tables as other engines take them, so that what a query needs is all that is read.
+"""Tables in the forms of other engines, so that only what a query needs is read.
 
-Promise: the rows are those of a scan, deletes applied. `TableDataset` is a pyarrow Dataset to whoever asks
-for columns, a filter and batches (DuckDB, Ibis); filters keep pyarrow's meaning, and DuckDB hands over only
+Promise: the rows are those of a scan, deletes applied. `TableDataset` is a pyarrow Dataset for code that
+uses columns, a filter and batches (DuckDB, Ibis); filters keep pyarrow's meaning, and DuckDB passes only
 those that mean the same to both. `lazy_frame` is a Polars LazyFrame: Polars applies its predicate itself,
-and what of it this library understands only prunes.
+and the part of it that this library understands is only used to prune.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MakeScan = Callable[..., Scan]
 class TableDataset(ds.Dataset):  # type: ignore[misc]
     """A snapshot as a pyarrow Dataset. `make_scan` takes `columns`, `where`, `limit` and `eager`."""
 
-    # The base class's own state is never made: everything that reads is overridden here.
+    # The base class's own state is never created: every method that reads is overridden here.
     def __init__(self, make_scan: MakeScan) -> None:
         self._make_scan = make_scan
         self._schema = make_scan().schema
@@ -86,7 +86,7 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]
 
 def _not_of_files(what: str) -> InvalidRequest:
     return InvalidRequest(
-        f"a table's dataset has no {what}: its files hold rows that are deleted",
+        f"a table's dataset has no {what}: its files contain deleted rows",
         next_step="Read it by scanner(), to_batches() or to_table()",
     )
 
@@ -98,7 +98,7 @@ class TableScanner(ds.Scanner):  # type: ignore[misc]
         if isinstance(columns, dict):
             raise InvalidRequest(
                 "columns that are calculated cannot be read from a table",
-                next_step="Name columns, and calculate on what is read",
+                next_step="Request columns, and calculate on the result",
             )
         self._dataset = dataset
         self._names = list(dataset.schema.names if columns is None else columns)
@@ -113,7 +113,7 @@ class TableScanner(ds.Scanner):  # type: ignore[misc]
         return pa.schema([self._dataset.schema.field(name) for name in self._names])
 
     def _scan(self, **options: Any) -> Scan:
-        # Without a column rows could not be counted by whoever gets the batches.
+        # Without a column the receiver of the batches could not count rows.
         names = self._names or [self._dataset.schema.names[0]]
         return self._dataset._make_scan(columns=names, where=self._filter, eager=False, **options)
 
@@ -121,7 +121,7 @@ class TableScanner(ds.Scanner):  # type: ignore[misc]
         try:
             scan = self._scan()
         except InvalidPredicate:
-            # The filter is in the types that the columns were declared with: uuid, say.
+            # The filter is in the declared types of the columns, for example uuid.
             whole = self._dataset._make_scan(eager=False).to_reader()
             for batch in whole:
                 kept = pa.Table.from_batches([batch]).filter(self._filter)
@@ -202,8 +202,8 @@ _EXACT = 2**53
 
 
 def implied(predicate: pl.Expr, schema: Schema) -> Predicate:
-    """A condition that is TRUE of every row for which a Polars predicate is; TRUE where it is not
-    understood. How Polars writes expressions is its own affair, so nothing is relied on."""
+    """A condition that is TRUE for every row for which a Polars predicate is; TRUE if it is not understood.
+    The text form of Polars expressions is internal to Polars, so nothing relies on it."""
     import warnings
 
     try:
@@ -239,7 +239,7 @@ def _compared(name: str, op: Operator | None, literal: Any, schema: Schema) -> P
 
 
 def _written(kind: Primitive, literal: Any) -> Written | None:
-    """The literal, where Polars and this library compare it with the column alike."""
+    """The literal, if Polars and this library compare it with the column alike."""
     [(_, value)] = literal.items()
     [(of, plain)] = value.items()
     whole = of.startswith(("Int", "UInt")) and isinstance(plain, int)

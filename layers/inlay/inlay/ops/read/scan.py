@@ -1,9 +1,9 @@
 """Scan: the rows of one snapshot, as Arrow.
 
 Promise: a scan is of the snapshot it was made from, however often it is read and whatever is committed
-meanwhile; rows come in the order of files and, in them, of rows. Nothing is fetched before rows are
-asked for, and no more is read ahead than `read_ahead_bytes` (or one row group). Whatever takes an Arrow
-stream takes a scan: DuckDB, Polars, pandas, `pa.table`.
+meanwhile; rows come in the order of files and, within them, of rows. Nothing is read before rows are
+requested, and at most `read_ahead_bytes` (or one row group) is read ahead. Anything that accepts an Arrow
+stream accepts a scan: DuckDB, Polars, pandas, `pa.table`.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _HIDDEN = (POSITION_COLUMN, FILE_COLUMN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """What a scan will read: of `files` live ones, `pruned` cannot match and `deleted` are deleted
-    whole; from the others (`files_read`) at most `rows` rows and `bytes` bytes are read, under
-    `markers` deletes."""
+    """What a scan will read: of `files` live ones, `pruned` cannot match and `deleted` are deleted as a
+    whole; from the others (`files_read`) at most `rows` rows and `bytes` bytes are read, under `markers`
+    deletes."""
 
     files: int
     pruned: int
@@ -83,11 +83,11 @@ class Explained:
 
 
 class Scan(ArrowStream):
-    """Rows of one snapshot, to be read once or many times.
+    """Rows of one snapshot; can be read any number of times.
 
-    `state` is the snapshot; segments of it that are not loaded are, as far as they can match.
-    `columns` are names (None: all of the table's), or paths of structs' fields (`address.zip`, which is
-    then the column's name), with `_file` and `_pos` for where a row is stored.
+    `state` is the snapshot; segments that are not loaded are loaded as far as they can match.
+    `columns` are names (None: all of the table's), or paths of fields of structs (`address.zip`, which
+    is then the column's name), with `_file` and `_pos` for the place of a row.
     `where` is SQL text, a bound predicate or a pyarrow expression. Raises InvalidRequest for a column
     the table does not have and InvalidPredicate for a filter that does not fit.
     """
@@ -115,7 +115,7 @@ class Scan(ArrowStream):
         self._columns = checked_columns(columns, self._schema, hidden=_HIDDEN, paths=True)
         self._limit = limit
         self._read_ahead_bytes = read_ahead_bytes
-        self._eager = eager  # False: who reads may stop early, so reading ahead starts small
+        self._eager = eager  # False: the reader may stop early, so reading ahead starts small
         self._where = row_filter(where, self._schema, ctx.clock.now_us)
         self._predicate, self._filter = self._where.predicate, self._where.filter
         self._declared = Declared.of(state.snapshot, subschema(self._schema, self._wanted.columns))
@@ -137,9 +137,9 @@ class Scan(ArrowStream):
 
     @property
     def plan(self) -> ScanPlan:
-        """Which files are read, under which deletes. Loads the segments that are needed for it, once."""
-        # Not a cached_property: Python 3.11's holds one lock for all instances while it computes, and
-        # this one makes requests.
+        """Which files are read, under which deletes. Loads the segments needed for it, once."""
+        # Not a cached_property: Python 3.11's holds one lock for all instances while it computes, and this
+        # one makes requests.
         if self._plan is None:
             self._plan = self._make_plan()
         return self._plan
@@ -161,7 +161,7 @@ class Scan(ArrowStream):
         return replace(found, tasks=tasks, pruned=found.pruned + may.count(False))
 
     def _entries(self) -> tuple[list[DataFile], int, list[Marker]]:
-        """The live files of all segments that can match, how many the others have, the deletes."""
+        """The live files of all segments that can match, the number of the others, the deletes."""
         state = self._state
         while True:  # twice at most: nodes, then leaves
             need = NeedSegments(state.missing_files(self._may_match), state.missing_markers())
@@ -282,7 +282,7 @@ class Scan(ArrowStream):
     def _read(self, wanted: Wanted) -> Any:
         ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel)
         if self._limit is not None:
-            # Who wants few rows shall not pay for many: start with one row group, double from there.
+            # A reader of few rows must not pay for many: start with one row group, and double.
             ahead = replace(ahead, first=1, unit_bytes=0)
             wanted = replace(wanted, limit=self._limit)
         elif not self._eager:
@@ -290,7 +290,7 @@ class Scan(ArrowStream):
         return read_tasks(self._ctx.objects, self._tasks(), wanted, self._ctx.executor, ahead=ahead)
 
     def _tasks(self) -> Sequence[FileTask]:
-        """The plan's tasks, cut where whole files alone give as many rows as are wanted."""
+        """The plan's tasks, cut where whole files alone give the requested number of rows."""
         if self._limit is None or self._filter is not None:
             return self.plan.tasks
         sure = 0
@@ -341,7 +341,7 @@ def row_filter(
     schema: Schema,
     now: Callable[[], int],
 ) -> Where:
-    """What `where` asks of rows; `now` is the clock of `now()`."""
+    """The filter `where`, checked and bound; `now` is the clock of `now()`."""
     if where is None:
         return Where(TRUE, None, TRUE)
     if isinstance(where, str):
@@ -379,8 +379,8 @@ def checked_columns(
     hidden: Sequence[str] = (),
     paths: bool = False,
 ) -> tuple[str, ...]:
-    """The columns asked for, by name (None: all of the table's); `hidden` ones can be asked for too, and
-    fields of structs where `paths` says so."""
+    """The requested columns by name (None: all of the table's); `hidden` ones can be requested too, and
+    with `paths` fields of structs."""
     if columns is None:
         return schema.names
     if isinstance(columns, str):
@@ -393,8 +393,8 @@ def checked_columns(
         unknown = [name for name in unknown if not _is_field(name, schema)]
     if unknown and _is_field(unknown[0], schema):
         raise InvalidRequest(
-            f"{unknown[0][:100]!r} is a field of a struct: whole columns can be asked for",
-            next_step=f"Ask for {unknown[0].partition('.')[0]!r}, and take the field from it",
+            f"{unknown[0][:100]!r} is a field of a struct: only whole columns can be requested",
+            next_step=f"Request {unknown[0].partition('.')[0]!r}, and take the field from it",
         )
     if unknown:
         raise InvalidRequest(
@@ -403,8 +403,8 @@ def checked_columns(
         )
     if not asked:
         raise InvalidRequest(
-            "no column is asked for", next_step="Name at least one, or use count()"
+            "no column is requested", next_step="Name at least one, or use count()"
         )
     if len(set(asked)) < len(asked):
-        raise InvalidRequest("a column is asked for twice", next_step="Name each column once")
+        raise InvalidRequest("a column is requested twice", next_step="Name each column once")
     return asked

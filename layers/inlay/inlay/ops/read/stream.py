@@ -1,7 +1,7 @@
-"""Stream: rows that are read anew each time they are asked for, as whatever takes Arrow takes them.
+"""Rows that are read again on each use, in every Arrow form.
 
-Promise: a subclass says what its batches are; every other form (a table, pandas, Polars, Arrow's own
-protocol, and so DuckDB) is made of these, with the same rows.
+Promise: a subclass defines the batches; every other form (a table, pandas, Polars, Arrow's own protocol,
+and so DuckDB) is made of these, with the same rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ArrowStream(ABC):
     def _batches(self) -> Iterator[pa.RecordBatch]: ...
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """A stream of batches. Each call reads anew."""
+        """A stream of batches. Each call reads again."""
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
     def to_arrow(self) -> pa.Table:

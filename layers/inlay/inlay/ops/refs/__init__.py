@@ -1,1 +1,1 @@
-"""Branches and tags: make, drop, list, merge, restore."""
+"""Branches and tags: create, drop, list, merge, restore."""

@@ -1,9 +1,9 @@
-"""Merge: bring what a branch did back into main.
+"""Merge: applies what a branch changed to main.
 
-Promise: one commit, after which the branch is even with main: both have the same rows, and the branch
-can be written to and merged again. Where nothing of main changed since the branch began, main takes the
-branch as it is (a fast-forward, metadata alone). Otherwise the branch's deletes are first turned into
-row positions of the files they saw (`plan.refs.merge`), and everything is planned again on every rebase.
+Promise: one commit, after which the branch is level with main: both have the same rows, and the branch can
+be written to and merged again. If nothing of main changed since the branch began, main takes the branch's
+content (a fast-forward, metadata only). Otherwise the branch's deletes are first converted to row positions
+of the files they saw (`plan.refs.merge`), and everything is planned again on every rebase.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ from inlay.plan.refs.merge import (
 from inlay.plan.refs.refs import ref_view
 from inlay.plan.scan.scan import FileTask
 
-# Not "merge": that is what a merge of rows by key is called in the history.
+# Not "merge": in the history that is a merge of rows by key.
 MERGE = "merge_branch"
 FAST_FORWARD = "fast_forward"
 
 
 def fast_forward(ctx: Context, name: str) -> Committed | Skipped:
-    """Let main be what the branch is. Raises `MergeConflict` when main has changed since it began."""
+    """Makes main what the branch is. Raises `MergeConflict` when main has changed since it began."""
     return _into_main(ctx, name, forward_only=True)
 
 
 def merge(ctx: Context, name: str, request: Request | None = None) -> Committed | Skipped:
-    """Bring what the branch did into main, once for a `request`. Raises `MergeConflict` when both changed
-    one file in ways that cannot be put together."""
+    """Applies the branch's changes to main, once for each `request`. Raises `MergeConflict` when both
+    changed one file in ways that cannot be combined."""
     return _into_main(ctx, name, forward_only=False, request=request)
 
 
@@ -81,7 +81,7 @@ def _into_main(
         ref = _mergeable(ctx, table, name)
         if ref.head is None and ref.version == ref.base:
             if forward_only or ref.version == table.version:
-                return None  # nobody wrote to it
+                return None  # the branch has not been written to
         elif table.changed <= ref.base:
             return replace(_forward(main, table, name, ref), request=request)
         if forward_only:
@@ -101,8 +101,8 @@ def _mergeable(ctx: Context, table: Snapshot, name: str) -> Ref:
         raise InvalidRequest(f"{name!r} is a tag: only branches are merged", table=ctx.uri)
     if not ref.base:
         raise MergeConflict(
-            f"{name!r} has no version of main that it could be compared with: it was made from another "
-            "branch, or main was restored, or rows were erased since",
+            f"{name!r} has no version of main to be compared with: it was made from another branch, or "
+            "main was restored, or rows were erased since",
             next_step=f"Make main what it is (restore with ref={name!r}), or append its rows",
             table=ctx.uri,
         )
@@ -162,7 +162,7 @@ def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _P
             *(() if shape is table else (TakeLayout(content_of(shape)),)),
         ),
         requires=(SameMain(table.changed),),
-        # The files themselves are kept by the ref, which must be what it was.
+        # The files are kept by the ref, which must be unchanged.
         uploaded_us=loaded.date_us if any(m.object_key for m in vectors) else None,
         deleted_rows=None,
     )
@@ -171,8 +171,8 @@ def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _P
 def _refused(ctx: Context, name: str, conflict: Conflict) -> MergeConflict:
     return MergeConflict(
         f"{name!r} cannot be merged: {conflict.reason}",
-        next_step=f"Keep one side: restore main with ref={name!r}, or drop the branch and do its work "
-        "again on main. Branches that are not compacted merge best",
+        next_step=f"Keep one side: restore main with ref={name!r}, or drop the branch and repeat its "
+        "changes on main. Branches that are not compacted merge best",
         table=ctx.uri,
         key=next(iter(conflict.gone), None),
     )
@@ -193,7 +193,7 @@ class _Positions:
         self.known: dict[_Id, BitMap64] = {}
 
     def of(self, tasks: Sequence[FileTask], schema: Snapshot) -> Mapping[str, BitMap64]:
-        """By file, those with any; markers are bound to the columns of `schema`."""
+        """By file, without empty ones; markers are bound to the columns of `schema`."""
         unknown = [t for t in tasks if t.only and _id(t) not in self.known]
         self.known |= {_id(t): BitMap64() for t in unknown}
         found = read_positions(self.ctx.objects, unknown, schema.schema, self.ctx.executor)

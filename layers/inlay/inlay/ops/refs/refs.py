@@ -1,7 +1,7 @@
-"""Refs: make, hold, drop and list tags and branches.
+"""Refs: create, hold, drop and list tags and branches.
 
-Promise: each is one commit, of metadata alone; a ref is never made of a version or a content that may be
-gone, and one that another process changed meanwhile is looked at again before anything is done to it.
+Promise: each is one commit, of metadata only; a ref never refers to a version or content that may be gone,
+and one that another process changed meanwhile is read again before it is changed.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from inlay.plan.refs.refs import MAIN, check_name, is_retained
 
 
 def tag(ctx: Context, name: str, source: Ref, *, hold: bool = False) -> Committed | Skipped:
-    """Give what `source` holds a name that does not move. Raises `RefExists`, `VersionNotFound`."""
+    """Gives the content of `source` a fixed name. Raises `RefExists`, `VersionNotFound`."""
     made = Ref(kind="tag", version=source.version, head=source.head, hold=hold, since=THIS_VERSION)
     return _create(ctx, name, source, made)
 
 
 def branch(ctx: Context, name: str, source: Ref) -> Committed | Skipped:
-    """Begin a branch on what `source` holds. One that does not begin on a version of main cannot be
-    merged into it later: what the two have in common would not be known."""
+    """Creates a branch on the content of `source`. If that is not a version of main, the branch cannot be
+    merged into main later: there would be no common version."""
     base = source.version if source.head is None else 0
     made = Ref(
         kind="branch", version=source.version, head=source.head, base=base, since=THIS_VERSION
@@ -51,12 +51,12 @@ def _create(ctx: Context, name: str, source: Ref, made: Ref) -> Committed | Skip
         there = table.refs.get(name)
         if there is not None:
             if replace(there, since=made.since) == made:
-                return None  # a request that came twice
-            raise RefExists(f"there is a {there.kind} {name!r} already", table=ctx.uri)
+                return None  # a repeated request
+            raise RefExists(f"there already is a {there.kind} {name!r}", table=ctx.uri)
         if len(table.refs) >= MAX_REFS:
             raise InvalidRequest(
                 f"a table has at most {MAX_REFS} tags and branches",
-                next_step="Drop one that is not needed any more",
+                next_step="Drop one that is no longer needed",
                 table=ctx.uri,
             )
         check_retained(ctx, table, source)
@@ -67,8 +67,8 @@ def _create(ctx: Context, name: str, source: Ref, made: Ref) -> Committed | Skip
 
 
 def drop(ctx: Context, name: str) -> Committed | Skipped:
-    """Forget a tag or branch. What only it kept can be read by nobody who opens the table from now on,
-    and is garbage after the grace. Raises `RefNotFound`, `RefHeld`."""
+    """Drops a tag or branch. What only it kept can no longer be opened, and is garbage after the grace.
+    Raises `RefNotFound`, `RefHeld`."""
 
     def change(table: Snapshot) -> Change:
         there = find_ref(ctx, table, name)
@@ -80,14 +80,14 @@ def drop(ctx: Context, name: str) -> Committed | Skipped:
 
 
 def set_hold(ctx: Context, name: str, hold: bool) -> Committed | Skipped:
-    """Put a tag under a legal hold, or lift it."""
+    """Puts a tag under a legal hold, or lifts it."""
 
     def change(table: Snapshot) -> Change | None:
         there = find_ref(ctx, table, name)
         if there.kind != "tag":
             raise InvalidRequest(
-                f"{name!r} is a branch: a hold keeps what does not move",
-                next_step="Tag what it is now, with the hold",
+                f"{name!r} is a branch: only tags can be held",
+                next_step="Create a held tag of its current content",
                 table=ctx.uri,
             )
         if there.hold == hold:
@@ -99,7 +99,7 @@ def set_hold(ctx: Context, name: str, hold: bool) -> Committed | Skipped:
 
 
 def edit_refs(ctx: Context, change_of: Callable[[Snapshot], Change | None]) -> Committed | Skipped:
-    """Commit what `change_of` says of the table as it is then; None is nothing to do."""
+    """Commits what `change_of` returns for the current table; None is nothing to do."""
     main = replace(ctx, branch=None)
     return commit_planned(main, load_pointer(main), lambda loaded: change_of(loaded.pointer))
 
@@ -107,7 +107,7 @@ def edit_refs(ctx: Context, change_of: Callable[[Snapshot], Change | None]) -> C
 def check_retained(ctx: Context, table: Snapshot, source: Ref) -> None:
     if not is_retained(table, source):
         raise VersionNotFound(
-            f"version {source.version} of {ctx.uri} is not kept any more: the oldest is "
+            f"version {source.version} of {ctx.uri} is no longer kept: the oldest is "
             f"{table.oldest_version}",
             table=ctx.uri,
             version=source.version,
@@ -115,8 +115,8 @@ def check_retained(ctx: Context, table: Snapshot, source: Ref) -> None:
 
 
 def source_of(ctx: Context, table: Snapshot, at: int | str) -> Ref:
-    """What a version number or a name stands for. Raises `InvalidRequest` for a version whose rows an open
-    erasure cannot tell apart: whoever made it current again would lose them all."""
+    """What a version number or a name refers to. Raises `InvalidRequest` for a version without a column
+    that an open erasure needs: making it current again would hide all its rows."""
     if isinstance(at, str) and at != MAIN:
         return find_ref(ctx, table, at)
     version = table.version if isinstance(at, str) else at
@@ -131,7 +131,7 @@ def source_of(ctx: Context, table: Snapshot, at: int | str) -> Ref:
     schema_id = load_content(ctx, table, ref).schema_id if asked else 0
     if any(lacks_columns_of(predicate, schema_id, table.schemas) for predicate in asked):
         raise InvalidRequest(
-            f"version {version} of {ctx.uri} lacks a column that an open erasure asks for",
+            f"version {version} of {ctx.uri} lacks a column that an open erasure needs",
             next_step="Wait for the erasure to end (`inlay erase-status`)",
             table=ctx.uri,
             version=version,
@@ -149,8 +149,8 @@ def each_content(ctx: Context, main: LoadedTable) -> Iterator[tuple[str | None, 
 
 
 def refs_table(table: Snapshot) -> pa.Table:
-    """Main, then tags and branches by name. `base` is the version of main that a branch can be merged
-    on, `written` says whether it has a content of its own, `since` when it was made or last merged."""
+    """Main, then tags and branches by name. `base` is the version of main that a branch can be merged on,
+    `written` is whether it has content of its own, `since` when it was created or last merged."""
     main = Ref(kind="branch", version=table.version)
     refs = [(MAIN, main), *sorted(table.refs.items())]
     return pa.table(

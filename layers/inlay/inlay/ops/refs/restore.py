@@ -1,8 +1,8 @@
-"""Restore: what was becomes what is, as a new commit.
+"""Restore: an earlier content becomes the current one, in a new commit.
 
-Promise: the rows and columns are those of a version, tag or branch that is still kept, exactly; nothing
-else goes back: versions, ids, the ledger, erasures, the GC boundary and other refs stay as they are.
-Requests that were applied stay applied. Rows that an open erasure concerns do not come back.
+Promise: the rows and columns are exactly those of a version, tag or branch that is still kept; nothing else
+goes back: versions, ids, the ledger, erasures, the GC boundary and other refs stay as they are. Applied
+requests stay applied. Rows of an open erasure do not come back.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ EVEN = Ref(kind="branch", version=THIS_VERSION, base=THIS_VERSION, since=THIS_VE
 
 
 def restore(ctx: Context, source: Ref, *, name: str | None = None) -> Committed | Skipped:
-    """Give main, or the context's branch, the content that `source` holds. `name`: of the branch that
-    `source` is; it is even with main afterwards."""
+    """Gives main, or the context's branch, the content of `source`. `name` is the branch that `source` is,
+    if it is one; it is level with main afterwards."""
     if ctx.branch is not None:
         return _restore_branch(ctx, ctx.branch, source)
 
@@ -30,7 +30,7 @@ def restore(ctx: Context, source: Ref, *, name: str | None = None) -> Committed 
         check_retained(ctx, table, source)
         refs: dict[str, Ref] = {}
         if source.head is not None:
-            # Files come to main that a branch may call its own: what is common is not known any more.
+            # Main gets files that a branch may have added: what the two have in common is no longer known.
             refs = {n: replace(r, base=0) for n, r in table.refs.items() if r.base}
         if name is not None and table.refs.get(name) == source and source.kind == "branch":
             refs[name] = EVEN
@@ -46,7 +46,7 @@ def restore(ctx: Context, source: Ref, *, name: str | None = None) -> Committed 
 
 
 def _restore_branch(ctx: Context, branch: str, source: Ref) -> Committed | Skipped:
-    """A branch is a name: it is made to stand for what it is to be, as if it began there."""
+    """A branch is a name: it is made to refer to the content, as if it had been created on it."""
 
     def change(table: Snapshot) -> Change:
         there = find_ref(ctx, table, branch)

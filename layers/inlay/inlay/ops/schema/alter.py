@@ -1,9 +1,9 @@
 """Alter: another schema for the same files.
 
-Promise: no data file is touched, whatever the change; every row reads as before, under the new names and
-types. What cannot be so is refused with the reason before anything is written. The change is planned on
-the schema its caller saw: if another commit changed that meanwhile it is refused, unless both come to the
-same columns, and then nothing is committed twice.
+Promise: no data file is changed; every row reads as before, under the new names and types. Anything else is
+refused with the reason before anything is written. The change is planned on the schema that its caller saw:
+if another commit changed that meanwhile it is refused, unless both lead to the same columns; then nothing
+is committed twice.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from inlay.plan.schema_conflicts import (
 from inlay.plan.schema_evolution import Evolution, Path, spell
 
 MAX_COMMENT = 1_000
-# A field that data brings, and what Arrow says of it and within it.
+# A field of new data, with its Arrow types beyond the format's.
 _New = tuple[Field, tuple[tuple[Path, str], ...]]
 _PART = re.compile(r'"((?:[^"]|"")+)"|([^".]+)')
 
@@ -57,8 +57,8 @@ def alter(
     base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
-    """Commit the schema that `evolution` makes of that of `base`. Raises `InvalidRequest` where the
-    format or the table speaks against it, `ConcurrentChange` when the schema is another one by now."""
+    """Commits the schema that `evolution` makes of that of `base`. Raises `InvalidRequest` if the format or
+    the table does not allow it, `ConcurrentChange` when the schema has changed since."""
     loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
@@ -67,11 +67,11 @@ def alter(
     def plan(now: LoadedTable) -> Change:
         nonlocal edit
         if is_evolved(now.snapshot, edit):
-            pass  # nothing is left to do, whoever did it
+            pass  # the table already has these columns
         elif now.snapshot.schema_id != edit.planned_on:
             raise ConcurrentChange(
                 "the schema was changed by another commit since this table was read",
-                next_step="Call refresh(), look at the schema, and alter that one",
+                next_step="Call refresh(), check the schema, and alter that one",
                 table=ctx.uri,
                 version=now.snapshot.version,
             )
@@ -83,7 +83,7 @@ def alter(
 
 
 def _checked(ctx: Context, loaded: LoadedTable, edit: AlterSchema) -> AlterSchema:
-    """The edit, once nothing in this base is against it."""
+    """The edit, if nothing in this base prevents it."""
     snapshot = loaded.snapshot
     files, markers = needed_entries(snapshot, edit)
     state = load_entries(ctx, loaded.state, files=files, markers=markers)
@@ -98,8 +98,8 @@ def _checked(ctx: Context, loaded: LoadedTable, edit: AlterSchema) -> AlterSchem
 def _proven(
     ctx: Context, loaded: LoadedTable, after: Schema, known: frozenset[str]
 ) -> frozenset[str]:
-    """Files whose values all fit `after`, where statistics alone do not say so: they are read. Deleted
-    rows as well, for readers convert before they drop."""
+    """Files whose values all fit `after`, where statistics alone do not prove it: they are read. Deleted
+    rows count as well, because readers convert before they drop them."""
     snapshot = loaded.snapshot
     schemas = {s.id: s for s in snapshot.schemas}
     shrunk = fields_of_shorter_range(snapshot.schema, after)
@@ -156,8 +156,8 @@ def evolution_of(
     late = [name for name in given if name not in columns]
     if late:
         raise InvalidRequest(
-            f"column {late[0]!r} is there already: its default cannot be changed, or rows that were "
-            "written before would change",
+            f"column {late[0]!r} exists already: its default cannot be changed, because that would change "
+            "rows written before",
             next_step="Update the rows, or add another column with that default",
         )
     renamed: list[tuple[Path, str]] = []
@@ -167,7 +167,7 @@ def evolution_of(
         if not new or (len(new) > 1 and new[:-1] != path[:-1]):
             raise InvalidRequest(
                 f"{name!r} cannot be renamed to {str(other)[:80]!r}",
-                next_step="Give the new name alone: a rename moves no column into another struct",
+                next_step="Give the new name alone: a rename cannot move a column into another struct",
             )
         renamed.append((path, new[-1]))
     return Evolution(
@@ -190,7 +190,7 @@ def evolution_of(
 
 
 def parse_path(name: str, schema: Schema) -> Path:
-    """`address.city`, `"odd.name".x` → a path. A column whose own name has dots needs no quotes."""
+    """`address.city`, `"odd.name".x` → a path. A column whose own name contains dots needs no quotes."""
     if not isinstance(name, str):
         raise InvalidRequest(f"the name of a column is text, not {a_type(name)}")
     if schema.column(name) is not None:
@@ -206,8 +206,8 @@ def parse_path(name: str, schema: Schema) -> Path:
         at = end + 1
     if not parts or at != len(name) + 1:
         raise InvalidRequest(
-            f"{name[:80]!r} is no name of a column",
-            next_step='Write nested fields as "outer.inner", and odd names in double quotes',
+            f"{name[:80]!r} is not a name of a column",
+            next_step='Write nested fields as "outer.inner", and unusual names in double quotes',
         )
     return tuple(parts)
 
@@ -238,7 +238,7 @@ def _mapping(given: Mapping[str, Any] | None, what: str) -> Mapping[str, Any]:
 
 
 def _declared(path: Path, kind: pa.DataType | pa.Field) -> Iterator[tuple[Path, str]]:
-    """What Arrow says of a new field, and of those within it, besides their types."""
+    """The Arrow types of a new field and of those within it, beyond the format's types."""
     field = kind if isinstance(kind, pa.Field) else pa.field(path[-1], kind)
     arrow = pa.schema([field.with_name(path[-1])])
     made = schema_from_arrow(arrow)
@@ -260,13 +260,13 @@ def _new_field(path: Path, kind: Any, default: Any) -> Field:
     if not isinstance(field.type, Primitive):
         raise InvalidRequest(
             f"column {spell(path)!r} is nested and cannot have a default",
-            next_step="Give defaults to fields that are added within it later",
+            next_step="Give defaults to fields that are added to it later",
         )
     try:
         return replace(field, default=to_physical(default, field.type))
     except InvalidRequest:
         raise InvalidRequest(
-            f"the default of column {spell(path)!r} is no value of type {field.type}"
+            f"the default of column {spell(path)!r} is not a value of type {field.type}"
         ) from None
 
 
@@ -286,7 +286,7 @@ def _primitive(name: str, kind: Any) -> Primitive:
 
 
 def adds_columns(loaded: LoadedTable) -> bool:
-    """Whether columns that data brings are added to the table."""
+    """Whether columns of new data are added to the table."""
     return Properties(loaded.snapshot.properties).text("schema.evolve") == "add"
 
 
@@ -296,7 +296,7 @@ def brings_columns(arrow: pa.Schema, schema: Schema) -> bool:
 
 
 def admit_columns(ctx: Context, loaded: LoadedTable, arrow: Iterable[pa.Schema]) -> LoadedTable:
-    """The table with the columns that data of these schemas has and it lacks, where its property
+    """The table with the columns that data of these schemas has and it lacks, if its property
     `schema.evolve` is `add`: one commit, none when there is nothing to add."""
     schemas = tuple(arrow)
 

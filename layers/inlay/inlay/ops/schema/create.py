@@ -1,8 +1,8 @@
 """Create: a table's first snapshot.
 
-Promise: at most one of any number of racing creators wins; the others are told that a table is there.
-Nothing is created over what is left of another table: archives that lie where the new table's must go
-one day are refused by name, for they may be all that is left of a table whose pointer was lost.
+Promise: at most one of any number of racing creators wins; the others get `TableExists`. Nothing is created
+over the remains of another table: archives with the names that the new table's would get are refused,
+because they may be all that is left of a table whose pointer was lost.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def create(
     partition_by: Sequence[str] = (),
     properties: Mapping[str, object] | None = None,
 ) -> LoadedTable:
-    """Create the table at `ctx.root`, version 1, empty.
+    """Creates the table at `ctx.root`, version 1, empty.
 
-    Raises `TableExists`, and `ForeignArchives` where a table was and only its pointer is gone.
+    Raises `TableExists`, and `ForeignArchives` if only the pointer of an earlier table is gone.
     """
     if not isinstance(schema, pa.Schema):
         raise InvalidRequest(
@@ -58,16 +58,16 @@ def create(
     sort_ids = _column_ids(typed, sort_by, "sort_by", ctx.uri)
     fields = partition_fields(partition_by, typed)
     specs = (UNPARTITIONED, PartitionSpec(1, fields)) if fields else (UNPARTITIONED,)
-    # Before the look at the pointer: archives that are there while no pointer is are no racer's.
+    # Before the pointer is read: archives that exist while no pointer does are not a racing creator's.
     left = next(iter(ctx.store.list(ctx.key(ARCHIVES + "v"))), None)
-    # The store's clock, not ours: an absent pointer's 404 tells the time as well as a success would.
+    # The store's clock, not this host's: the 404 for an absent pointer has a Date like any answer.
     now = ctx.store.head(ctx.key(POINTER))
     if isinstance(now, Head):
-        raise TableExists(f"there is a table at {ctx.uri} already", table=ctx.uri)
+        raise TableExists(f"there already is a table at {ctx.uri}", table=ctx.uri)
     if left is not None:
         raise ForeignArchives(
-            f"{ctx.uri} has no pointer, but archives of a table that was there: {left.key}",
-            next_step="`inlay repair` rebuilds that table from them; if it was to be removed, delete "
+            f"{ctx.uri} has no pointer, but archives of an earlier table: {left.key}",
+            next_step="`inlay repair` rebuilds that table from them; if it is no longer needed, delete "
             f"everything under {ctx.uri}/ and create the table then",
             table=ctx.uri,
             key=left.key,
@@ -92,7 +92,7 @@ def create(
     )
     loaded = register.create(ctx, snapshot)
     if loaded is None:
-        raise TableExists(f"there is a table at {ctx.uri} already", table=ctx.uri)
+        raise TableExists(f"there already is a table at {ctx.uri}", table=ctx.uri)
     return loaded
 
 
@@ -102,7 +102,7 @@ def _column_ids(schema: Schema, names: Sequence[str], what: str, table: str) -> 
         column = schema.column(name)
         if column is None or not isinstance(column.type, Primitive):
             raise InvalidRequest(
-                f"{what} names {name!r}, which is not a plain column",
+                f"{what} names {name!r}, which is not a primitive column",
                 next_step=f"The columns are: {', '.join(schema.names)}",
                 table=table,
             )

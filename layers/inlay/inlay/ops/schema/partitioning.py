@@ -1,7 +1,7 @@
-"""Partition: how a table is cut into files from now on.
+"""Partitioning: how new files of a table are partitioned.
 
-Promise: no file is touched and no query gives another answer. Files of the specs before stay as they are
-until compaction rewrites them; each is pruned by the spec it was written under.
+Promise: no file is changed and no query gives another answer. Files of earlier specs stay as they are until
+compaction rewrites them; each is pruned by the spec it was written under.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def set_partitioning(
     base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
-    """Partition what is written from now on by `texts` (`parse.partitioning`); none: not at all. Raises
-    `ConcurrentChange` when it is partitioned otherwise than `base` says, unless as asked for."""
+    """Partitions new files by `texts` (`parse.partitioning`); none: not at all. Raises `ConcurrentChange`
+    when the partitioning is no longer that of `base`, unless it is the requested one."""
     loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
@@ -42,5 +42,5 @@ def set_partitioning(
 
 
 def partitioning(snapshot: Snapshot) -> tuple[str, ...]:
-    """How the table is partitioned, as it is written: `("day(ts)", "bucket(16, id)")`."""
+    """The table's partitioning, as text: `("day(ts)", "bucket(16, id)")`."""
     return spec_text(current_spec(snapshot), snapshot.schema)

@@ -1,1 +1,1 @@
-"""Checking a whole table, and mending what can be mended without guessing."""
+"""Checking a whole table, and repairing what can be repaired without guessing."""

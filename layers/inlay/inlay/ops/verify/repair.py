@@ -1,10 +1,10 @@
-"""Repair: mend what can be mended without guessing; refuse the rest and say why.
+"""Repair: repairs what can be repaired without guessing, and explains why not otherwise.
 
-Promise: nothing is deleted and no sound object is overwritten. Every write is conditional on the very
-damage that was looked at, so a repair that races a writer or another repair loses. A dry run, which is
-the default, writes nothing and says what would be done.
+Promise: nothing is deleted and no sound object is overwritten. Every write is conditional on the damage
+that was read, so a repair that races a writer or another repair loses. A dry run, which is the default,
+writes nothing and reports what would be done.
 
-What can be mended
+What can be repaired
 
 pointer    from the newest whole version of it that the bucket keeps; without those from the newest
            archive. The rebuilt pointer is a commit of its own on top of that state, not the old bytes
@@ -20,9 +20,9 @@ archives   of the current version from the pointer, over what is no snapshot of 
            from the object versions that the bucket keeps of the archive or of the pointer
 totals     counted anew, and markers of files that are not live dropped, by an ordinary commit
 
-What an archive cannot give back: the archive of N is written before the swap to N+1. When the pointer
-is lost and the newest archive is N, the table was at N or at N+1, and what made N+1 is nowhere but in
-the pointer. Its writer was told that it is committed; the rebuilt table does not have it.
+What an archive cannot restore: the archive of N is written before the swap to N+1. When the pointer is lost
+and the newest archive is N, the table was at N or at N+1, and the changes of N+1 existed only in the
+pointer. Its writer was told that it is committed; the rebuilt table does not have it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ from inlay.plan.verify.soundness import check_state
 from inlay.storage.base import Got
 
 REPAIR = "repair"
-# Object versions of one key that are looked at, the newest first: a GET each.
+# Object versions of one key that are read, newest first: a GET each.
 MAX_OBJECT_VERSIONS = 1_000
 
 _MENDABLE = ("archive_missing", "archive_corrupt", "archive_differs")
@@ -83,7 +83,7 @@ _VERSION = re.compile(rb'"version":(\d{1,18})[,}]')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mend:
-    """One thing that was mended, or in a dry run would be. `lost` says what cannot be brought back."""
+    """One repair that was made, or in a dry run would be. `lost` is what cannot be restored."""
 
     kind: str
     key: str
@@ -93,8 +93,8 @@ class Mend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repaired:
-    """`refused` are the errors and warnings that nothing was done about. `version` is the table's
-    afterwards; 0 while there is no pointer."""
+    """`refused` are the errors and warnings that were not repaired. `version` is the table's afterwards; 0
+    while there is no pointer."""
 
     version: int
     dry_run: bool
@@ -107,10 +107,10 @@ class Repaired:
 
 
 def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
-    """Mend the table at `ctx`, or say what would be done.
+    """Repairs the table at `ctx`, or reports what would be done.
 
     Raises `TableNotFound` where there is neither pointer nor archive, `NewerFormat`,
-    `ConcurrentChange` when somebody else changed what was to be mended.
+    `ConcurrentChange` when something else changed what was to be repaired.
     """
     mends: list[Mend] = []
     read = read_pointer(ctx)
@@ -134,7 +134,7 @@ def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
         read = again
     seen = verify(ctx, depth="metadata")
     if behind is not None and dry_run:
-        # What else there is to find depends on the history that the table will go on with.
+        # Further findings depend on the history that the table continues with.
         settled = ("pointer_behind", *_MENDABLE)
         return Repaired(
             version=seen.version,
@@ -166,7 +166,7 @@ def repair(ctx: Context, *, dry_run: bool = True) -> Repaired:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A state the pointer can be rebuilt on, and the bytes it was read from."""
+    """A state that the pointer can be rebuilt on, and the bytes it was read from."""
 
     snapshot: Snapshot
     raw: bytes
@@ -174,7 +174,7 @@ class _Source:
 
 
 def _newest_state(ctx: Context, broken: BrokenPointer) -> _Source | None:
-    """The newest state that is whole; None when that cannot be told."""
+    """The newest whole state; None when it cannot be determined."""
     pointer = next(_kept_pointers(ctx), None)
     newest = broken.newest_archive
     if pointer is not None and (newest is None or pointer.snapshot.version >= newest):
@@ -187,7 +187,7 @@ def _newest_state(ctx: Context, broken: BrokenPointer) -> _Source | None:
     try:
         snapshot = decode_snapshot(answer.body, key=archive_key(newest), apart=schemas_of(ctx))
     except CorruptTable:
-        # An older archive would lose what is surely known to have been committed.
+        # An older archive would lose what was certainly committed.
         return None
     if snapshot.version != newest:
         return None
@@ -208,8 +208,8 @@ def _kept_pointers(ctx: Context) -> Iterator[_Source]:
 
 
 def _object_versions(ctx: Context, relative: str) -> Iterator[bytes]:
-    """What the bucket keeps of one key, the newest first; a bucket without versioning keeps what is
-    there."""
+    """The object versions of one key in the bucket, newest first; without versioning, the current
+    object."""
     key = ctx.key(relative)
     looked = 0
     for version in ctx.store.list_versions(key):
@@ -241,10 +241,10 @@ def _lost(broken: BrokenPointer, source: _Source) -> str | None:
     told = legible_version(broken.raw)
     if told == version:
         return None
-    sure = f"the damaged pointer says that it was version {told}" if told else "if there was one"
+    sure = f"the damaged pointer shows version {told}" if told else "if there was one"
     return (
-        f"version {version + 1}, {sure}: what its commit did stood in the pointer alone. Have its "
-        "writer send it again; files it uploaded are orphans until garbage collection deletes them"
+        f"version {version + 1}, {sure}: its changes were in the pointer alone. Have its writer send them "
+        "again; files it uploaded are orphans until garbage collection deletes them"
     )
 
 
@@ -261,8 +261,8 @@ def legible_version(raw: bytes) -> int | None:
 def _rebuild(
     ctx: Context, there: BrokenPointer | Pointer, source: _Source, *, beyond: int | None = None
 ) -> None:
-    """Make a commit on `source` the pointer, in the place of exactly what is there. With `beyond` its
-    number is the next after that, and nothing older can be opened."""
+    """Makes a commit on `source` the pointer, in place of exactly what was read. With `beyond` its number
+    is the next after that, and nothing older can be opened."""
     base = with_open_times(source.snapshot, there.date_us)
     updates: tuple[Update, ...] = (MoveBoundary(None),)
     if beyond is not None:
@@ -273,12 +273,12 @@ def _rebuild(
     change = Change(operation=REPAIR, updates=updates)
     commit_id = ctx.new_id()
     draft = Draft(State(base), change, (), (), commit_id, "").build()
-    assert draft is not None  # a move of the boundary always makes a draft
+    assert draft is not None  # moving the boundary always makes a draft
     snapshot = seal(Proposal(draft, ()), date_us=there.date_us, previous_us=base.commit.time_us)
     body = encode_snapshot(snapshot)
-    # The archive first: were the pointer there alone, a writer stalled since before the damage could put
-    # the lost version of this number beside it. If it has done so by now, this repair fails, and the next
-    # goes on from what that writer has saved.
+    # The archive first: if only the pointer were written, a writer stalled since before the damage could
+    # put the lost version of this number beside it. If it has done so by now, this repair fails, and the
+    # next one continues from what that writer has saved.
     _put(ctx, archive_key(snapshot.version), body, None)
     _put(ctx, keys.POINTER, body, there.etag)
 
@@ -312,17 +312,21 @@ def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | No
         )
         version = source.snapshot.version
         beyond = None
-        what = f"go on from version {version}, from which the pointer went back to version {now.version}"
-        lost = f"what came after version {now.version} is back; restore that if it was not wanted"
+        what = f"continue from version {version}, of which the pointer went back to {now.version}"
+        lost = (
+            f"the changes after version {now.version} are back; restore it if they are not wanted"
+        )
         if source.is_archive:
             lost += (
-                f". Version {version + 1}, if there was one, stood in the pointer alone: have its writer "
+                f". Version {version + 1}, if there was one, was in the pointer alone: have its writer "
                 "send it again"
             )
     else:
         source = _Source(now, pointer.raw, is_archive=False)
         beyond = newest
-        what = f"go on from version {now.version}: archives up to version {newest} are of another history"
+        what = (
+            f"continue from version {now.version}: archives up to {newest} are of another history"
+        )
         lost = "no older version can be opened any more"
     if not dry_run:
         _rebuild(ctx, pointer, source, beyond=beyond)
@@ -333,8 +337,8 @@ def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | No
 
 
 def _follows(ctx: Context, pointer: Pointer, newest: Snapshot) -> bool:
-    """Whether the history of `newest` leads through what the pointer holds: by the archive of the
-    pointer's version where it is there, and by the times of the versions that both know of."""
+    """Whether the history of `newest` leads through the pointer's version: by the archive of that version
+    if there is one, and by the times of the versions that both know."""
     now = pointer.snapshot
     own = ctx.store.get(ctx.key(archive_key(now.version)))
     if isinstance(own, Got) and own.body != pointer.raw:
@@ -394,7 +398,7 @@ def _mend_archives(
 
 
 def _mend_counts(ctx: Context, seen: Verified, *, dry_run: bool) -> list[Mend]:
-    """Of main, and of each branch or tag with a content of its own."""
+    """Of main, and of each branch or tag with content of its own."""
     if not any(f.kind in _COUNTS for f in seen.findings):
         return []
     main = load_pointer(ctx)
@@ -426,7 +430,7 @@ def _mend_content(ctx: Context, *, dry_run: bool) -> Iterator[Mend]:
         expect_committed(ctx, commit(ctx, change, base=loaded))
     of = "" if ctx.branch is None else f" of {ctx.branch}"
     if "totals_wrong" in kinds:
-        yield Mend(kind="totals_wrong", key=keys.POINTER, what=f"count the totals{of} anew")
+        yield Mend(kind="totals_wrong", key=keys.POINTER, what=f"count the totals{of} again")
     if dangling:
         told = f"drop {len(dangling)} markers{of} of files that are not live"
         yield Mend(kind="dangling_marker", key=keys.POINTER, what=told)
@@ -450,7 +454,7 @@ def _put(ctx: Context, relative: str, body: bytes, etag: str | None) -> None:
 def _changed(ctx: Context, key: str) -> ConcurrentChange:
     return ConcurrentChange(
         f"{key} changed while it was being repaired",
-        next_step="Run `inlay verify` again and look at what changed",
+        next_step="Run `inlay verify` again and check what changed",
         table=ctx.uri,
         key=key,
     )

@@ -1,7 +1,7 @@
-"""Walk: one walk over a whole table, step by step (`ops.verify.table` tells the steps and their order).
+"""The steps of a check of a whole table (`ops.verify.table` defines them and their order).
 
-Promise: reads only. What cannot be read is found and told, and the walk goes on with the rest; where
-that leaves open what the table needs, nothing is called an orphan.
+Promise: reads only. What cannot be read is reported, and the check continues with the rest; where that
+leaves open what the table needs, nothing is reported as an orphan.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from inlay.storage.base import Got, Head, Missing, Refused
 
 @dataclass(slots=True)
 class Walk:
-    """One walk over one table; each step fills what the next one needs."""
+    """One check of one table; each step fills in what the next one needs."""
 
     ctx: Context
     current: Snapshot
@@ -60,19 +60,19 @@ class Walk:
     reach: Reachable = field(default_factory=Reachable)
     ending: Reachable = field(
         default_factory=Reachable
-    )  # of versions in their grace: nothing is promised of them
+    )  # of versions in their grace: nothing is promised for them
     segments_read: int = 0
     ending_heads: set[HeadObject] = field(default_factory=set)
     data: dict[str, DataFile] = field(default_factory=dict)
     marks: dict[str, Marker] = field(default_factory=dict)
-    # What refs hold that have a content of their own; None until it was read.
+    # The content of refs that have their own; None until it was read.
     heads: dict[HeadObject, Content | None] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)
     contents: Contents = field(default_factory=Contents)
     listed: dict[str, Listed] = field(default_factory=dict)
     # Files of the newest version; None when they cannot be known.
     live: set[str] | None = None
-    # Objects that are known to be broken, which are not worth reading.
+    # Objects known to be broken, which are not worth reading.
     broken: set[str] = field(default_factory=set)
     # Something is missing, so what the rest of the table needs cannot be known.
     blind: bool = False
@@ -108,7 +108,7 @@ class Walk:
         self._expired(most)
 
     def _read_heads(self) -> None:
-        """The contents of branches and tags, as of every version that was looked at."""
+        """The contents of branches and tags, as of every version that was read."""
         wanted = sorted(self.heads.keys(), key=lambda head: head.id)
         for head, read in zip(wanted, self.ctx.map(self._head, wanted), strict=True):
             if isinstance(read, Content):
@@ -154,8 +154,8 @@ class Walk:
         self.marks |= {m.id: m for m in snapshot.markers.inline}
 
     def _expired(self, most: int) -> None:
-        """Versions that expired less than the grace ago: what is left of their objects is no orphan yet.
-        Any of it may be gone, archives too: a collection with a shorter grace or an erasure ended them."""
+        """Versions that expired less than the grace ago: their objects are not orphans yet. Any of them may
+        be gone, archives too: a collection with a shorter grace or an erasure ended them."""
         first = expired_before(self.current, before_us=self.date_us - self.grace_us + 1) + 1
         young = [v for v in range(first, self.current.oldest_version) if v not in self.times]
         for read in self.ctx.map(self._archive, young[-most:]):
@@ -199,7 +199,7 @@ class Walk:
             self.found.extend(check_ledger_segment(self.reach.ledger[id_], records))
 
     def _read(self, kind: Kind, segments: Mapping[str, Segment]) -> dict[str, tuple[Any, ...]]:
-        """Those that can be read; of the others it is told why not."""
+        """Those that can be read; the others are reported."""
         items = list(segments.values())
         found: dict[str, tuple[Any, ...]] = {}
         for segment, read in zip(
@@ -233,7 +233,7 @@ class Walk:
     # -- 4 entries ----------------------------------------------------------------------------
 
     def entries(self) -> None:
-        """Of main, and of each ref that has a content of its own."""
+        """Of main, and of each ref with content of its own."""
         contents = [
             self.heads.get(head) for head in sorted(heads(self.current), key=lambda h: h.id)
         ]
@@ -250,8 +250,8 @@ class Walk:
     # -- 5 listing ----------------------------------------------------------------------------
 
     def objects(self) -> None:
-        """Whether what is needed is there, with the size that its entry says. Adopted files lie
-        anywhere: they are asked for one by one, and by ETag."""
+        """Whether what is needed exists, with the size in its entry. Adopted files are anywhere: they are
+        requested one by one, and by ETag."""
         for item in list_objects(self.ctx):
             self.listed[item.key] = item
         for entry in self.data.values():
@@ -270,7 +270,7 @@ class Walk:
         item = self.listed.get(key)
         if item is None:
             older = what == "file" and self.live is not None and key not in self.live
-            told = "the object is not there" + ("; only older versions need it" if older else "")
+            told = "the object does not exist" + ("; only older versions need it" if older else "")
             self._tell(key, [(f"{what}_missing", told)])
         elif size is not None and item.size != size:
             told = f"has {item.size} bytes, its entry says {size}"
@@ -280,21 +280,21 @@ class Walk:
         source = Objects(self.ctx.store, self.ctx.root).source(entry.key)
         answer = source.store.head(source.key)
         if not isinstance(answer, Head):
-            return [("file_missing", "the adopted object is not there")]
+            return [("file_missing", "the adopted object does not exist")]
         if answer.info.size != entry.size or entry.etag not in (None, answer.info.etag):
-            return [("file_changed", "the adopted object was written over")]
+            return [("file_changed", "the adopted object was overwritten")]
         return []
 
     def _archives_ahead(self) -> None:
-        """An archive of the current version is left by a writer that crashed before its swap. Commits
-        take it for their own, so it must have the pointer's very bytes. One beyond it says that the
-        pointer went back, unless commits have landed since it was read."""
+        """An archive of the current version is left by a writer that crashed before its swap. Commits use
+        it as their own, so it must have the pointer's exact bytes. One beyond it means that the pointer
+        went back, unless commits have landed since it was read."""
         versions = {v: key for key in self.listed if (v := archive_version(key)) is not None}
         own = versions.get(self.current.version)
         if own is not None:
             answer = self.ctx.store.get(self.ctx.key(own))
             if isinstance(answer, Got) and answer.body != self.raw:
-                self.found.add("archive_differs", own, "is not the pointer's version as it is")
+                self.found.add("archive_differs", own, "is not the pointer's version")
         if max(versions, default=0) <= self.current.version:
             return
         now = read_pointer(self.ctx)
@@ -326,7 +326,7 @@ class Walk:
         for done, entry in enumerate(sound):
             schema = schemas[entry.schema_id]
             if check_partition(entry, self.current.specs, self.current.schemas) is not None:
-                continue  # told already
+                continue  # reported already
             spec = specs[entry.spec_id]
             self._tell(entry.key, check_pages(objects, entry, schema, self.ctx.executor, spec=spec))
             self.ctx.progress("pages", done + 1, len(sound))
@@ -375,7 +375,7 @@ class Walk:
             self.found.add("stale_uploads", None, told)
         orphans: dict[str, Tally] = {}
         if self.blind:
-            told = "what nothing needs cannot be told while metadata cannot be read"
+            told = "orphans cannot be determined while metadata cannot be read"
             self.found.add("orphans_not_told", None, told)
         else:
             orphans = self._orphans()

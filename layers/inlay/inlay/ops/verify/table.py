@@ -1,7 +1,7 @@
-"""Verify: walk a whole table and say what is wrong with it.
+"""Verify: checks a whole table and reports what is wrong with it.
 
-Promise: reads only, believes no metadata that it has not checked, and does not stop at the first
-damage. A table that nothing but this library wrote has no errors, whatever crashed in between.
+Promise: reads only, trusts no metadata that it has not checked, and does not stop at the first damage. A
+table that only this library wrote has no errors, whatever crashed in between.
 
 1. pointer    whole, of a known format
 2. versions   the archive of each retained version, oldest first: whole, rising
@@ -12,8 +12,8 @@ damage. A table that nothing but this library wrote has no errors, whatever cras
 7. markers    vectors and keys decoded
 8. the rest   objects that nothing needs, unknown objects, unfinished uploads
 
-The listing comes after the pointer: what a writer under way adds meanwhile is younger than the look at
-the pointer, and is not called an orphan.
+The listing comes after the pointer: what a writer adds meanwhile is younger than that read, and is not
+reported as an orphan.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from inlay.plan.maintain.roots import Tally
 from inlay.plan.verify.findings import MAX_VERSIONS, Finding, Findings, Severity
 
 DEPTHS = ("metadata", "footers", "pages")
-# Walks over a table that others change while something seems to be missing.
+# Repetitions on a table that others change while something seems to be missing.
 MAX_WALKS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What was looked at and what was found. `version` is 0 when the pointer could not be read.
+    """What was checked and what was found. `version` is 0 when the pointer could not be read.
 
     At most 100 findings of a kind are listed; `counts` has them all. `orphans` are by kind of object.
     """
@@ -61,15 +61,15 @@ class Verified:
 
     @property
     def ok(self) -> bool:
-        """No error: every retained version can be read and answers rightly, as far as was looked."""
+        """No error: every retained version can be read and answers correctly, as far as was checked."""
         return not self.errors
 
 
 def verify(ctx: Context, *, depth: str = "footers", max_versions: int = MAX_VERSIONS) -> Verified:
-    """Check the table at `ctx`.
+    """Checks the table at `ctx`.
 
     `depth`: "metadata" reads metadata and lists objects; "footers" also reads each data file's footer
-    and each marker object; "pages" decodes every page and holds every value against the statistics.
+    and each marker object; "pages" decodes every page and checks every value against the statistics.
     Raises `TableNotFound` where there is no trace of a table, `NewerFormat`, and what the store raises.
     """
     if depth not in DEPTHS:
@@ -85,12 +85,12 @@ def verify(ctx: Context, *, depth: str = "footers", max_versions: int = MAX_VERS
         after = read_pointer(ctx)
         if isinstance(after, BrokenPointer) or after.etag == etag:
             break
-        # Others were at work: what is missing may have expired and been collected meanwhile.
+        # Others are at work: what is missing may have expired and been collected meanwhile.
     return verified
 
 
 def _walk(ctx: Context, depth: str, max_versions: int) -> tuple[Verified, str | None]:
-    """One walk, and the ETag of the pointer that it began at."""
+    """One pass, and the ETag of the pointer that it began at."""
     found = Findings()
     read = read_pointer(ctx)
     if isinstance(read, BrokenPointer):

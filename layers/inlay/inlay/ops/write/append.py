@@ -23,14 +23,14 @@ from inlay.plan.change import AddFiles, Change, Request
 def append(
     ctx: Context, data: Any, *, base: LoadedTable | None = None, request: Request | None = None
 ) -> Committed | Skipped:
-    """Append whatever speaks Arrow (`ops.data.data_files`). Raises `SchemaMismatch` before anything is
-    written when the data does not fit, `StaleUpload` when GC overtook the upload and the data can be
-    read only once."""
+    """Appends any Arrow data (`ops.data.data_files`). Raises `SchemaMismatch` before anything is written
+    when the data does not fit, `StaleUpload` when GC overtook the upload and the data can be read only
+    once."""
     loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
     if adds_columns(loaded):
-        # Only a table or batch can be looked at before it is read.
+        # Only a table or batch can be inspected before it is read.
         data = data if isinstance(data, pa.Table | pa.RecordBatch) else reader_of(data)
         loaded = admit_columns(ctx, loaded, [data.schema])
 

@@ -1,13 +1,13 @@
-"""Delete: rows leave the table in one commit, by the marker that suits.
+"""Delete: removes rows in one commit, with the cheapest kind of marker.
 
-Promise: the rows for which the predicate is TRUE (or whose key is listed) are gone, and none that was
-inserted after the commit; a redelivered request changes nothing. A table-wide marker deletes from the
-version its commit follows; a delete that looks at rows deletes what it read, and under
-`isolation=serializable` reads again when files that may match arrived meanwhile.
+Promise: the rows for which the predicate is TRUE (or whose key is listed) are gone, and no row inserted
+after the commit is; a redelivered request changes nothing. A table-wide marker deletes from the version
+that its commit follows; a delete that reads rows deletes what it read, and under `isolation=serializable`
+reads again when files that may match were added meanwhile.
 
-`tombstone` reads no data: the marker alone is written, at most three requests after the pointer is
+`tombstone` reads no data: only the marker is written, with at most three requests after the pointer is
 read. `vector` reads the filter columns of files that may match and marks row positions. `surgery` and
-`rewrite` take the rows out of the files at once.
+`rewrite` remove the rows from the files at once.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.marker_scope import marker_may_hit
 from inlay.plan.scan.scan import plan_scan
 
-# A marker sits in the pointer at every commit until it rolls: at most 10 KB (docs/design/design.md,
-# section 4).
+# A marker is in the pointer at every commit until it rolls: at most 10 KB (docs/design/design.md, section
+# 4).
 MAX_PREDICATE_BYTES = 8 * 1024
 # Marker objects stay at or below 32 MB (docs/design/design.md, section 4).
 MAX_MARKER_OBJECT_BYTES = 32 * 1024 * 1024
-# Keys up to this many go as an IN list.
+# Up to this many keys become an IN list.
 INLINE_KEYS = 64
 
 
@@ -106,8 +106,8 @@ def delete_keys(
     base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
-    """Delete the rows whose columns equal a row of `keys` (named as the table's columns). NULL equals
-    nothing. Constant time but for writing the keys."""
+    """Deletes the rows whose columns equal a row of `keys` (named as the table's columns). NULL equals
+    nothing. Constant time except for writing the keys."""
     loaded, before = already_applied(ctx, recent_base(ctx, base), request)
     if before is not None:
         return before
@@ -128,7 +128,7 @@ def delete_row_groups(
     base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
-    """Delete whole row groups of one data file, by ordinal from 0. Reads no data."""
+    """Deletes whole row groups of one data file, by ordinal from 0. Reads no data."""
     loaded, before = already_applied(ctx, current_base(ctx, base), request)
     if before is not None:
         return before
@@ -162,13 +162,13 @@ def marker_of(
             table=ctx.uri,
         )
     key = loaded.snapshot.primary_key
-    # A range of the leading key column is something that readers can reason about without a predicate.
+    # Readers can use a range of the leading key column without evaluating a predicate.
     body = (_as_range(predicate, key[0]) if key else None) or Where(predicate)
     return Marker(id=ctx.new_id(), body=body, file=file)
 
 
 def _as_range(predicate: Predicate, field_id: int) -> KeyRange | None:
-    """The predicate as one range of `field_id`, when it is nothing but that."""
+    """The predicate as one range of `field_id`, if it is exactly that."""
     parts = predicate.parts if isinstance(predicate, And) else (predicate,)
     found = KeyRange(field_id)
     for part in parts:
@@ -183,7 +183,7 @@ def _narrow(found: KeyRange, part: Predicate) -> KeyRange | None:
     if not isinstance(part, Comparison) or part.field_id != found.field_id:
         return None
     if part.literal.type.is_float:
-        # An open side of a range lets NaN in on one side only; a predicate says it without doubt.
+        # An open side of a range includes NaN on one side only; a predicate is unambiguous.
         return None
     value: Value = part.literal.value
     free_below, free_above = found.lower is None, found.upper is None
@@ -214,7 +214,7 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
         field = schema.column(name)
         if field is None or not isinstance(field.type, Primitive):
             raise SchemaMismatch(
-                f"the keys have a column {name!r}, which the table has not as a plain column",
+                f"the keys have a column {name!r}, which is not a primitive column of this table",
                 next_step=f"The columns are: {', '.join(schema.names)}",
                 table=ctx.uri,
             )
@@ -231,7 +231,7 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
             )
         )
     except pa.ArrowException:
-        # Arrow's words hold the value, and values are never told.
+        # Arrow's message contains the value, and values are never reported.
         raise SchemaMismatch(
             f"the keys do not fit the columns {keys.column_names}",
             next_step="Cast the keys to the types of the table's columns",
@@ -254,7 +254,7 @@ def key_markers(ctx: Context, loaded: LoadedTable, keys: pa.Table) -> Iterator[M
 
 
 def _in_objects(keys: pa.Table) -> Iterator[pa.Table]:
-    """Pieces that stay within the bound even if nothing compresses."""
+    """Parts that stay within the bound even if nothing compresses."""
     rows = max(1, int(keys.num_rows * MAX_MARKER_OBJECT_BYTES / max(1, 2 * keys.nbytes)))
     for start in range(0, keys.num_rows, rows):
         yield keys.slice(start, rows)
@@ -301,7 +301,7 @@ def _commit_markers(
 
     result = commit_planned(ctx, loaded, plan)
     if isinstance(result, Skipped) and result.version is None and planned[-1].markers:
-        # Nothing that this base knows of can match; files may have arrived since it was read.
+        # No file of this base can match; files may have been added since it was read.
         newest = current_base(ctx, result.loaded)
         if newest.etag != result.loaded.etag:
             return commit_planned(ctx, newest, plan)
@@ -323,8 +323,8 @@ class _Made:
 
 @dataclass(slots=True)
 class _RowDelete:
-    """One delete by position. Kept over rebases: what was written for a file need not be written again;
-    only what took the place of a replaced file is new."""
+    """One delete by position. Kept over rebases: what was written for a file is used again; only
+    replacements of replaced files are new."""
 
     ctx: Context
     condition: Condition
@@ -387,8 +387,8 @@ class _RowDelete:
     def _rewrite(
         self, loaded: LoadedTable, entry: DataFile, hits: Sequence[Marker], positions: BitMap64
     ) -> _Made:
-        """What is written for a file is used again as long as the file stays as it was. Its live rows
-        can only have become fewer: it lacks no row that it must have."""
+        """What is written for a file is used again as long as the file is unchanged. Its live rows can only
+        have become fewer, so no row is missing."""
         own = frozenset(m.id for m in hits if m.file is not None)
         boundary_us = loaded.snapshot.boundary.time_us or 0
         known = self.made.get(entry.key)

@@ -1,23 +1,23 @@
 """Ingest: Parquet objects become data files, each exactly once.
 
-Promise: however often an object's event is delivered, in whatever order and to however many functions
-at once, its rows enter the table once; a source that cannot be ingested is told from the others by its
-own outcome and harms none of them; one commit serves the whole batch (docs/FORMAT.md, section 9).
+Promise: however often an object's event is delivered, in whatever order and to however many functions at
+once, its rows enter the table once; a source that cannot be ingested has its own outcome and does not
+affect the others; one commit serves the whole batch (docs/FORMAT.md, section 9).
 
-The copy is made on the server, byte for byte, pinned to the ETag that was looked at. Copies whose
-event turns out to be a duplicate are orphans: garbage collection takes them.
+The copy is made on the server, byte for byte, pinned to the ETag that was checked. Copies whose event turns
+out to be a duplicate are orphans, which garbage collection deletes.
 
-A content is read at the version that its event names, so that it counts although the object has been
-overwritten or deleted since. Of an event without a version id the content is gone by then: `Superseded`.
+A content is read at the version that its event names, so it counts even if the object has been overwritten
+or deleted since. Without a version id in the event, the content is then gone: `Superseded`.
 
-Where the table is published, or `ingest.field_ids` is `stamp`, the copy gets a footer with the table's
-field ids (`parquet.surgery.stamp`), unless it has them. An object in a layout that cannot be stamped is
-written anew, up to `ingest.split_bytes`; a larger one, or one that is adopted, stays as it is.
+If the table is published, or `ingest.field_ids` is `stamp`, the copy gets a footer with the table's field
+ids (`parquet.surgery.stamp`), unless it has them. An object in a layout that cannot be stamped is
+rewritten, up to `ingest.split_bytes`; a larger one, or an adopted one, stays as it is.
 
-Of a partitioned table, an object whose footer shows that its rows lie in one partition becomes a file of
-that partition. One that spans several, or does not tell, is read and written anew, a file for each
-partition, up to `ingest.split_bytes`. A larger one, or one that is adopted, is kept whole as a file
-without partition values: nothing is concluded from where it lies. Compaction cuts it, unless it is adopted.
+In a partitioned table, an object whose footer proves that its rows are in one partition becomes a file of
+that partition. One that spans several, or for which it is unknown, is read and rewritten, a file for each
+partition, up to `ingest.split_bytes`. A larger one, or an adopted one, is kept whole as a file without
+partition values, from which nothing is concluded. Compaction splits it, unless it is adopted.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ T = TypeVar("T")
 
 # Copies of one batch that the GC boundary may overtake.
 MAX_UPLOADS = 3
-# What a decoded row group of an object that is read may take, in `ingest.split_bytes`: columns are
-# commonly stored in a quarter of what they take decoded.
+# Memory of a decoded row group of an object that is read, in units of `ingest.split_bytes`: columns
+# commonly take four times their stored size.
 DECODED_SHARE = 4
 
 
@@ -93,7 +93,7 @@ class Source:
 
     @property
     def content(self) -> Location:
-        """Where the content lies that the event names: at its version, overwritten since or not."""
+        """The location of the content that the event names: its version, even if overwritten since."""
         return replace(self.location, version_id=self.version_id)
 
     @property
@@ -116,8 +116,8 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """The object has been overwritten, and its bucket kept no version of this content: its rows are
-    lost unless the newer content has them too."""
+    """The object has been overwritten, and its bucket kept no version of this content: its rows are lost
+    unless the newer content has them too."""
 
     source: Source
 
@@ -140,7 +140,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """Not begun, because the batch's bytes or time were spent: give it to the next."""
+    """Not begun, because the batch's bytes or time were used up: pass it to the next batch."""
 
     source: Source
 
@@ -150,7 +150,7 @@ SourceOutcome = Ingested | Duplicate | Superseded | Rejected | Retry | Deferred
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """`outcomes` in the order of the sources; `write` what was committed for those ingested."""
+    """`outcomes` in the order of the sources; `write` is what was committed for the ingested ones."""
 
     outcomes: tuple[SourceOutcome, ...]
     write: WriteResult
@@ -159,7 +159,7 @@ class IngestResult:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A source that was looked at and may be copied."""
+    """A source that was checked and may be copied."""
 
     source: Source
     store: ObjectStore
@@ -167,10 +167,8 @@ class _Seen:
     etag: str
     modified_us: int
     spans: bool = False  # rows of several partitions, or of unknown ones
-    stamp: tuple[Footer, Footer] | None = (
-        None  # the footer it has, and the one with the table's ids
-    )
-    recode: bool = False  # it should be stamped and cannot
+    stamp: tuple[Footer, Footer] | None = None  # its own footer, and the one with the table's ids
+    recode: bool = False  # it should be stamped, but cannot be
     group_bytes: int = 0  # its largest row group, decoded
     # The names its content is remembered by. An event without a version id names the current version by
     # its ETag only: whoever tells of that version itself tells of the same content.
@@ -179,14 +177,14 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class _Wider:
-    """A source with columns that the table lacks, and is to get (property `schema.evolve`)."""
+    """A source with columns that the table lacks and is to get (property `schema.evolve`)."""
 
     arrow: pa.Schema
 
 
 @dataclass(frozen=True, slots=True)
 class _Budget:
-    """What reading and writing anew may cost; None means as much as it takes."""
+    """Limits for reading and rewriting; None means no limit."""
 
     cut_bytes: int | None
     deadline: float | None
@@ -194,8 +192,8 @@ class _Budget:
 
 @dataclass(slots=True)
 class _Batch:
-    """What was found out of a batch on one base, by position in it: outcomes, and what is to be committed.
-    `loaded` is the base; the table may have got columns on the way."""
+    """The state of a batch on one base, by position in it: outcomes, and what is to be committed. `loaded`
+    is the base; the table may have got columns meanwhile."""
 
     sources: Sequence[Source]
     loaded: LoadedTable
@@ -218,7 +216,7 @@ class _Batch:
             uploaded_us=None if adopt else self.loaded.date_us,
             events=tuple(name for p in self.entries for name in self.seen[p].names),
             updates=(
-                # A file without rows is remembered, so that its event is not looked at again, but not kept.
+                # A file without rows is remembered, so that its event is not processed again, but not kept.
                 AddFiles(
                     tuple(e for files in self.entries.values() for e in files),
                     {
@@ -249,10 +247,10 @@ def ingest(
     cut_bytes: int | None = None,
     deadline_seconds: float | None = None,
 ) -> IngestResult:
-    """Ingest a batch of objects. At most `cut_bytes` of them, and none after `deadline_seconds`, are read
-    and written anew, but always one; the others of that kind are `Deferred`. `adopt` leaves them where
-    they are: they are then never ours to delete, and their bytes must never change. Raises `StaleUpload`
-    when the GC boundary overtakes MAX_UPLOADS copies: its grace is too short for this ingest."""
+    """Ingests a batch of objects. At most `cut_bytes` of them, and none after `deadline_seconds`, are read
+    and rewritten, but always one; the others of that kind are `Deferred`. `adopt` leaves them where they
+    are: the table then never deletes them, and their bytes must never change. Raises `StaleUpload` when the
+    GC boundary overtakes MAX_UPLOADS copies: its grace is too short for this ingest."""
     loaded = base if base is not None else load_pointer(ctx)
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
     budget = _Budget(cut_bytes, deadline)
@@ -279,7 +277,7 @@ def ingest(
 def _copied(
     ctx: Context, sources: Sequence[Source], adopt: bool, loaded: LoadedTable, budget: _Budget
 ) -> _Batch:
-    """Look at every source and take what is new into the table's own place."""
+    """Checks every source and copies the new ones into the table."""
     loaded, known = known_requests(ctx, loaded, [s.request for s in sources])
     batch = _Batch(sources, loaded)
     first: dict[str, int] = {}
@@ -295,14 +293,14 @@ def _copied(
 
     loaded = batch.loaded = _look_at_all(ctx, batch, new, adopt)
 
-    # Sources given without an ETag know their identity only now.
+    # Sources given without an ETag get their identity only now.
     _drop_known(ctx, batch)
 
     def take(item: tuple[int, _Seen]) -> tuple[int, SourceOutcome | tuple[DataFile, ...]]:
         position, seen = item
         return position, _guarded(ctx, seen.source, lambda _: _take(ctx, seen, adopt, loaded))
 
-    # Copies cost no memory here; what has to be cut is read, so one by one.
+    # Copies need no memory here; what has to be split is read, so one by one.
     reads = _policy(loaded.snapshot) != "keep"
     cut = {p for p, seen in batch.seen.items() if reads or _is_cut(seen, adopt, loaded.snapshot)}
     copied = ctx.map(take, [item for item in batch.seen.items() if item[0] not in cut])
@@ -321,7 +319,7 @@ def _within(
     items: Sequence[tuple[int, _Seen]],
     take: Callable[[tuple[int, _Seen]], tuple[int, SourceOutcome | tuple[DataFile, ...]]],
 ) -> Iterator[tuple[int, SourceOutcome | tuple[DataFile, ...]]]:
-    """Take one after the other, the first always, for as long as bytes and time are left."""
+    """Takes one after the other, the first always, as long as bytes and time are left."""
     spent = 0
     for position, seen in items:
         size = seen.entry.size
@@ -335,7 +333,7 @@ def _within(
 
 
 def _look_at_all(ctx: Context, batch: _Batch, new: Sequence[int], adopt: bool) -> LoadedTable:
-    """Settle what the objects themselves say; the table may get columns by it."""
+    """Decides by the objects themselves; the table may get columns by it."""
     sources, loaded = batch.sources, batch.loaded
 
     def look(positions: Sequence[int], table: Snapshot, extend: bool) -> None:
@@ -370,7 +368,7 @@ def _older_than_horizon(source: Source, snapshot: Snapshot) -> bool:
 
 def _too_old(ctx: Context, source: Source) -> RequestTooOld:
     return RequestTooOld(
-        "the event is older than this table's ledger remembers",
+        "the event is older than this table's ledger reaches back",
         table=ctx.uri,
         key=source.location.key,
     )
@@ -420,7 +418,7 @@ def _look(
     *,
     current: bool = False,
 ) -> SourceOutcome | _Seen | _Wider:
-    """Read the footer and decide whether the object fits, or (`extend`) would if the table had more
+    """Reads the footer and decides whether the object fits, or (`extend`) would if the table had more
     columns. `current`: only if the content is the object's current one, as an adopted file's must be."""
     location = source.location if current else source.content
     store = ctx.store if location.bucket == ctx.store.bucket else ctx.store.at(location.bucket)
@@ -440,7 +438,7 @@ def _look(
         stats_columns=snapshot.stats_columns,
         extra_columns=is_wider,
     )
-    if is_wider:  # and would fit: a file that is refused leaves the table as it is
+    if is_wider:  # and would fit: a refused file leaves the table unchanged
         return _Wider(described.arrow)
     spec = current_spec(snapshot)
     partition = partition_in(described, snapshot.schema, spec)
@@ -470,8 +468,8 @@ def _look(
 
 
 def inspect_source(ctx: Context, source: Source, snapshot: Snapshot) -> DataFile | None:
-    """The entry an object would get, its key empty; None when its content is not the one named.
-    Raises what makes `ingest` reject it."""
+    """The entry that an object would get, its key empty; None when its content is not the named one. Raises
+    what makes `ingest` reject it."""
     found = _look(ctx, source, snapshot)
     return found.entry if isinstance(found, _Seen) else None
 
@@ -479,7 +477,7 @@ def inspect_source(ctx: Context, source: Source, snapshot: Snapshot) -> DataFile
 def _take(
     ctx: Context, seen: _Seen, adopt: bool, loaded: LoadedTable
 ) -> SourceOutcome | tuple[DataFile, ...]:
-    """Make the object the table's own (or adopt it in place). A file without rows makes no file."""
+    """Copies the object into the table (or adopts it in place). A file without rows makes no file."""
     if seen.entry.rows == 0:
         return ()
     in_place = replace(seen.entry, key=seen.source.location.uri, adopted=True, etag=seen.etag)
@@ -506,8 +504,8 @@ def _policy(snapshot: Snapshot) -> str:
 def _has_unused_entries(
     ctx: Context, whole: DataFile, adopt: bool, loaded: LoadedTable, source: Source
 ) -> bool:
-    """Whether the file is to be written anew for what only its dictionaries name. Raises `UnsupportedFile`
-    where the table refuses such files."""
+    """Whether the file is to be rewritten because of values that only its dictionaries hold. Raises
+    `UnsupportedFile` if the table refuses such files."""
     policy = _policy(loaded.snapshot)
     if policy == "keep" or (policy == "reencode" and adopt):
         return False
@@ -517,7 +515,7 @@ def _has_unused_entries(
     _, column = next(unused_entries(opened, ctx.executor), (0, None))
     if column is not None and policy == "refuse":
         raise UnsupportedFile(
-            f"the dictionary of column {column} has entries that no row of their row group has",
+            f"the dictionary of column {column} has entries that no row of the row group uses",
             next_step="Write it as plain values, or set ingest.unused_dictionary_entries to reencode",
         )
     return column is not None
@@ -531,7 +529,7 @@ def _outside(ctx: Context, whole: DataFile, source: Source) -> Objects:
 
 def _is_cut(seen: _Seen, adopt: bool, snapshot: Snapshot) -> bool:
     limit = Properties(snapshot.properties).number("ingest.split_bytes")
-    # Some KB may be a GB once decoded, and row groups are decoded whole.
+    # A few KB may decode to a GB, and row groups are decoded as a whole.
     fits = seen.entry.size <= limit and seen.group_bytes <= DECODED_SHARE * limit
     return (seen.spans or seen.recode) and not adopt and fits
 
@@ -545,7 +543,7 @@ def stamps_ids(snapshot: Snapshot) -> bool:
 def _stamp(
     ctx: Context, seen: _Seen, key: str, old: Footer, new: Footer
 ) -> Superseded | tuple[DataFile, ...]:
-    """The object as the table's own, under a footer with the table's field ids."""
+    """Writes the object into the table with a footer that has the table's field ids."""
     try:
         done = stamp_object(
             ctx.store,
@@ -554,7 +552,7 @@ def _stamp(
             etag=seen.etag,
             old=old,
             new=new,
-            # This runs in a task of the executor: waiting for others of its tasks could last for ever.
+            # This runs in a task of the executor: waiting for other tasks of it could block for ever.
             executor=InlineExecutor(),
         )
     except SnapshotGone:
@@ -579,7 +577,7 @@ def _split(
     except SourceChanged:
         return Superseded(source)
     if sum(entry.rows for entry in files) != whole.rows:
-        raise UnreadableFile(f"{whole.key} does not have the rows its footer promises")
+        raise UnreadableFile(f"{whole.key} does not have the rows that its footer states")
     return tuple(replace(entry, event=whole.event) for entry in files)
 
 

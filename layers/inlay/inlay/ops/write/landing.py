@@ -1,15 +1,15 @@
-"""Landing: what lies in a table's landing zone, against what its ledger knows.
+"""The landing zone of a table, compared with its ledger.
 
-Promise: every content that an event can still lead to is reported once, with its state; nothing is
-changed. S3 may lose or delay an event: what is pending for long is what somebody has to be told of again.
+Promise: every content that an event can still name is reported once, with its state; nothing is changed. S3
+may lose or delay an event: contents that are pending for long need another notification.
 
 ========= ===========================================================================================
 state     means
 ========= ===========================================================================================
 ingested  its rows are in the table, or were
-pending   nothing keeps it from being ingested, but no event of it was dealt with yet
+pending   it can be ingested, but no event of it was processed yet
 rejected  it can never be ingested as it is; `reason` says why
-forgotten older than the ledger remembers: whether it was ingested is not known any more
+forgotten older than the ledger reaches back: it is no longer known whether it was ingested
 ========= ===========================================================================================
 """
 
@@ -54,8 +54,8 @@ def is_data(path: str) -> bool:
 
 
 def landed(ctx: Context, loaded: LoadedTable, prefix: str) -> Iterator[Landed]:
-    """Every content under `prefix`, in key order, newest first of one key. Of pending ones the footer is
-    read, which tells those that can never come in."""
+    """Every content under `prefix`, in key order, newest first for one key. The footers of pending ones are
+    read, to find those that can never be ingested."""
     page: list[ObjectVersion] = []
     for version in _contents(ctx, prefix):
         page.append(version)
@@ -67,7 +67,7 @@ def landed(ctx: Context, loaded: LoadedTable, prefix: str) -> Iterator[Landed]:
 
 
 def _contents(ctx: Context, prefix: str) -> Iterator[ObjectVersion]:
-    """Contents that an event leads to: current ones, and versions of those that were overwritten."""
+    """Contents that an event can name: current ones, and versions of overwritten ones."""
     taken_back = ""
     for version in ctx.store.list_versions(prefix):
         if version.marker:
@@ -115,7 +115,7 @@ def _states(
 
 
 def _source(ctx: Context, version: ObjectVersion) -> Sequence[Source]:
-    """The names under which events tell of a content: its version id, or its ETag."""
+    """The names under which events refer to a content: its version id, or its ETag."""
     location = Location(ctx.store.scheme, ctx.store.bucket, version.key)
     by_etag = Source(location, etag=version.etag or None)
     if version.version_id == NULL_VERSION:

@@ -1,10 +1,9 @@
 """Update: a delete and an insert in one commit.
 
-Promise: readers see the old rows or the new ones, never both and never neither. The new rows bear the
-commit's own sequence, so the commit's own marker misses them (docs/design/design.md, section 4). They
-derive from rows
-that were read, so on every rebase what was read is validated and, if it has changed, the update is planned
-again.
+Promise: readers see the old rows or the new ones, never both and never neither. The new rows have the
+commit's own sequence, so the commit's own marker does not hit them (docs/design/design.md, section 4). They
+derive from rows that were read, so on every rebase what was read is validated and, if it has changed, the
+update is planned again.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def _check_bound(
         if then is None or now is None or (then.type, then.nullable) != (now.type, now.nullable):
             raise ConcurrentChange(
                 "a column of this update was dropped or changed since the table was read",
-                next_step="Call refresh(), look at the schema, and update again",
+                next_step="Call refresh(), check the schema, and update again",
                 table=ctx.uri,
                 version=loaded.snapshot.version,
             )
@@ -125,7 +124,7 @@ def _plan_update(
         for batch in read_tasks(ctx.objects, plan.tasks, wanted, ctx.executor):
             if batch.num_rows == 0:
                 continue
-            # By place, not by name: a table may have columns that are called `_pos` or `_file`.
+            # By position, not by name: a table may have columns named `_pos` or `_file`.
             positions, file = batch.columns[width:]
             found.setdefault(file[0].as_py(), BitMap64()).update(positions.to_pylist())
             yield assign(assignments, batch.select(list(range(width))), schema)

@@ -1,14 +1,13 @@
 """Upsert: insert rows, replacing those with the same key.
 
 Promise: readers see the old rows or the new ones, never both and never neither; the commit's own marker
-misses the rows that it inserts (docs/design/design.md, section 4). No value is lost that the data says
-nothing of: columns
-that the data lacks keep what the table has, and two rows of one key are refused unless the caller says
-which of them counts.
+does not hit the rows that it inserts (docs/design/design.md, section 4). No value is lost that the data
+does not contain: columns that the data lacks keep the table's values, and two rows with one key are refused
+unless the caller says which of them counts.
 
 With every column given, nothing is read and nothing derived: the last writer of a key wins, in constant
 time. With columns missing, the table's rows of these keys are read, and what was read is validated on every
-rebase like an update's.
+rebase, as for an update.
 
 Keys are compared as the format compares values: every NaN equals every other, -0.0 equals 0.0, NULL equals
 nothing.
@@ -41,7 +40,7 @@ from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, Request
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.scan import plan_scan
 
-# Key values that a read looks for one by one; of more only their bounds prune.
+# Key values that a read looks up one by one; of more only their bounds prune.
 LISTED_KEYS = 1000
 ON_DUPLICATE = ("refuse", "last")
 
@@ -56,11 +55,11 @@ def upsert(
     base: LoadedTable | None = None,
     request: Request | None = None,
 ) -> Committed | Skipped:
-    """Insert rows, replacing those with the same values of `on` (default: the primary key).
+    """Inserts rows, replacing those with the same values of `on` (default: the primary key).
 
-    Columns that the data lacks keep their values in rows that are there (in each row, where the table has a
-    key more than once) and have their default, else NULL, in new ones. Rows of `data` with one key are
-    refused, or by `on_duplicate="last"` the one with the greatest `order` counts, of equals the last.
+    Columns that the data lacks keep their values in existing rows (in each row, where the table has a key
+    more than once) and have their default, else NULL, in new ones. Rows of `data` with the same key are
+    refused, or with `on_duplicate="last"` the one with the greatest `order` counts, of equals the last.
     Raises `SchemaMismatch`, `InvalidRequest`.
     """
     _check_options(on_duplicate, order)
@@ -73,7 +72,7 @@ def upsert(
     given = _given(ctx, reader.schema, schema, names)
     if order is not None and order not in given.names:
         raise SchemaMismatch(
-            f"the data lacks {order!r}, which tells the order of its rows",
+            f"the data lacks {order!r}, which defines the order of its rows",
             next_step=f"The columns of the data are: {', '.join(given.names)[:500]}",
             table=ctx.uri,
         )
@@ -122,9 +121,8 @@ def _renamed(
     named_on: LoadedTable,
     loaded: LoadedTable,
 ) -> tuple[pa.Table, tuple[str, ...]]:
-    """Rows and key columns by the names that the fields of `given` have by now. Raises `ConcurrentChange`
-    where one was dropped or has another type: what the names meant is told by the schema they were read
-    under."""
+    """Rows and key columns under the current names of the fields of `given`. Raises `ConcurrentChange`
+    where one was dropped or has another type: the names are those of the schema they were read under."""
     newest = [loaded.snapshot.schema.by_id(field.id) for field in given.fields]
     now = [
         field.name
@@ -156,7 +154,7 @@ def _check_options(on_duplicate: str, order: str | None) -> None:
         )
     if order is not None and on_duplicate != "last":
         raise InvalidRequest(
-            "order says which of several rows of a key is the last",
+            "order needs on_duplicate: it decides which of several rows of a key is the last",
             next_step='Give on_duplicate="last" with it',
         )
 
@@ -174,7 +172,7 @@ def _key_names(ctx: Context, loaded: LoadedTable, on: Sequence[str]) -> tuple[st
     missing = [n for n in names if n not in snapshot.schema.names]
     if missing:
         raise SchemaMismatch(
-            f"upsert is asked to match on {missing}, which the table has not",
+            f"upsert cannot match on {missing}, which the table does not have",
             next_step=f"The columns are: {', '.join(snapshot.schema.names)}",
             table=ctx.uri,
         )
@@ -191,7 +189,7 @@ def _given(ctx: Context, arrow: pa.Schema, schema: Schema, names: Sequence[str])
     absent = [n for n in names if n not in arrow.names]
     if absent:
         raise SchemaMismatch(
-            f"the data lacks {absent}, which upsert is to match on",
+            f"the data lacks {absent}, which upsert matches on",
             next_step="Add the columns to the data, or append it",
             table=ctx.uri,
         )
@@ -271,7 +269,7 @@ def _codes_of(values: Any, distinct: pa.Array) -> Any:
 
 
 def _one_bit_pattern(values: Any) -> Any:
-    """Arrow tells floats apart by their bits, but -0.0 equals 0.0 and every NaN every other."""
+    """Arrow compares floats by their bits, but -0.0 equals 0.0 and every NaN every other."""
     if not pa.types.is_floating(values.type):
         return values
     zero, nan = (pa.scalar(each, values.type) for each in (0.0, float("nan")))
@@ -281,10 +279,10 @@ def _one_bit_pattern(values: Any) -> Any:
 def _one_of_each_key(
     rows: pa.Table, names: Sequence[str], on_duplicate: str, order: str | None, table: str
 ) -> pa.Table:
-    """A row with a NULL key equals no other row: it is inserted, each one."""
+    """A row with a NULL key equals no other row: each one is inserted."""
     codes = _Keys([rows.column(name) for name in names]).codes
     numbers = pa.array(range(rows.num_rows), pa.int64())
-    # Names of our own: the table may have columns of any name.
+    # Generated names: the table may have columns of any name.
     keyed = pa.table({"key": codes, "rank": _ranks(rows, order), "row": numbers})
     unkeyed = keyed.filter(pc.is_null(keyed["key"]))
     keyed = keyed.filter(pc.is_valid(keyed["key"]))
@@ -298,7 +296,7 @@ def _one_of_each_key(
             f"the data has {rows_of:,} rows for {several:,} "
             f"{'key' if several == 1 else 'keys'} of {', '.join(names)}: one row of each is needed",
             next_step='Keep one row of each key, or give on_duplicate="last", with order="column" '
-            "if not the last row but the greatest value of a column is to count",
+            "if the greatest value of a column should count in place of the last row",
             table=table,
         )
     last = keyed.filter(pc.is_in(keyed["rank"], value_set=groups["rank_max"].combine_chunks()))
@@ -307,7 +305,7 @@ def _one_of_each_key(
 
 
 def _ranks(rows: pa.Table, order: str | None) -> pa.Array:
-    """The place of each row by `order`: NULL first, NaN last, equals as they come."""
+    """The rank of each row by `order`: NULL first, NaN last, equals in the given order."""
     numbers = pa.array(range(rows.num_rows), pa.int64())
     if order is None:
         return numbers
@@ -328,7 +326,7 @@ def _ranks(rows: pa.Table, order: str | None) -> pa.Array:
 
 @dataclass(slots=True)
 class _Merge:
-    """Rows of the data with what the table's rows of the same keys hold in the columns it lacks."""
+    """Rows of the data with the values of the table's rows of the same keys in the columns it lacks."""
 
     rows: pa.Table
     names: tuple[str, ...]

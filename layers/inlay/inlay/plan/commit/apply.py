@@ -1,9 +1,9 @@
-"""Apply: a change on a base, purely.
+"""Apply: a change on a base, as a pure function.
 
-Promise: `apply` neither waits nor reads; given the same state and change it answers the same. Called
-again on every rebase, so that whatever must hold (the request was not applied before, what was read has
-not changed, inputs are still there, no object is older than the boundary) is checked against the very
-base that is then swapped out.
+Promise: `apply` neither waits nor reads; for the same state and change it returns the same. It is called
+again on every rebase, so everything that must hold (the request is new, what was read has not changed,
+inputs still exist, no object is older than the boundary) is checked against the base that is then swapped
+out.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def apply(
     name: Callable[[bytes], str],
     resolved: int = 0,
 ) -> Outcome:
-    """What committing `change` on top of `state` comes to. Times must have been filled in
+    """The result of committing `change` on top of `state`. Times must have been filled in
     (`format.snapshot.with_open_times`). `name` gives new segments their ids; `resolved`: see
     `plan.commit.conflicts.needed`."""
     admitted = admit(state, change)
@@ -82,7 +82,7 @@ def apply(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Admitted:
-    """What of a change is still to be done; `duplicates` are its events that had been applied."""
+    """The part of a change that is still to be done; `duplicates` are its events applied before."""
 
     change: Change
     duplicates: frozenset[bytes]

@@ -1,6 +1,6 @@
-"""Conflicts: whether a change still holds on a base it was not planned on.
+"""Conflicts: whether a change still holds on another base than it was planned on.
 
-The matrix (rows: what was planned; columns: what landed since). `tests/plan/test_conflicts.py` runs
+The matrix (rows: what was planned; columns: what was committed since). `tests/plan/test_conflicts.py` runs
 both orders of every pair.
 
 ================ ======= ============ ============ ========= ========= ========
@@ -16,7 +16,7 @@ expire, GC       ok      ok           ok           ok        ok        ok
 partition        ok      ok           ok           ok        ok        ok
 ================ ======= ============ ============ ========= ========= ========
 
-On one branch. Commits on different branches meet in nothing but the ledger and refs.
+On one branch. Commits on different branches only share the ledger and refs.
 
 ================ ======================= ===================== ==========================
 planned          restore, fast-forward   merge of a branch     an edit of the same ref
@@ -34,22 +34,22 @@ merge of branch  again (7)               again (7)             again (6)
 tag, branch, …   ok (8)                  ok (8)                again (6)
 ================ ======================= ===================== ==========================
 
-A restore, fast-forward or merge that was planned meets rows that landed since as follows: a restore
-replaces them; the other two are planned again (7); an expiry of what they take over refuses them (8).
+A planned restore, fast-forward or merge treats rows committed since as follows: a restore replaces them;
+the other two are planned again (7); if what they need has expired they are refused (8).
 
-1 under `serializable` isolation it reads, and so is planned again when a file that may match arrived
-2 when a file it names is no longer live: it is planned again for what took its place
-3 when a data-changing file that may match its predicate arrived, or a marker that may hit a file
-  it read
-4 the unit is remapped (1:1 rewrites, few rows) or given up; other units of the change go on
-5 the content was replaced after the version it was planned on (`Snapshot.replaced`): files that are
-  live in both may be under other deletes now, and rows may be there that were not seen
-6 a ref it changes, or takes a content from, is not what it was (`SetRefs.were`)
+1 under `serializable` isolation it reads, and is planned again when a file that may match was added
+2 when a file it names is no longer live: it is planned again for the replacement
+3 when a data-changing file that may match its predicate was added, or a marker that may hit a file it read
+4 the unit is remapped (1:1 rewrites, few rows) or given up; other units of the change continue
+5 the content was replaced after the version it was planned on (`Snapshot.replaced`): files that are live in
+both may
+  have other deletes now, and there may be rows that were not seen
+6 a ref it changes, or takes content from, has changed (`SetRefs.were`)
 7 any row or column of main changed since (`SameMain`)
 8 when what it names is still kept (`Retained`)
 
-A change of the partitioning conflicts with another one only, unless they are equal; everything goes with
-one that landed. What goes with changes of the schema is in `plan.schema_conflicts`.
+A change of the partitioning conflicts only with another one, unless they are equal; every change is
+compatible with a committed one. `plan.schema_conflicts` covers changes of the schema.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def validate(state: State, change: Change) -> Conflict | None:
 
 
 def _against_update(state: State, change: Change, update: Update) -> Conflict | None:
-    """What an update asks of the base by itself."""
+    """The requirements of an update itself."""
     snapshot = state.snapshot
     match update:
         case AddFiles(files):
@@ -219,20 +219,20 @@ def _validate_content(snapshot: Snapshot, version: int) -> Conflict | None:
 
 
 def _validate_reads(state: State, reads: Reads) -> Conflict | None:
-    """Update and merge insert rows derived from rows they read: nothing of that may have changed."""
+    """Update and merge insert rows derived from rows they read: none of those may have changed."""
     read: list[DataFile] = []
     evidence = Evidence.of_snapshot(state.snapshot)
     for entry in state.loaded_files():
         if entry.key in reads.files:
             read.append(entry)
             continue
-        # Not the file's own age: compaction may have packed an arrival together with old rows.
+        # Not the file's own age: compaction may have packed a new file with old rows.
         arrived = entry.newest_rows > reads.version
         if not arrived:
             continue
         known = evidence.of(entry)
         if reads.predicate is None or may_match(reads.predicate, known, entry.rows):
-            return Conflict(f"{entry.key} arrived and may hold rows this operation had to read")
+            return Conflict(f"{entry.key} was added and may hold rows this operation had to read")
     gone = reads.files - {f.key for f in read}
     if gone:
         return Conflict("files that were read have been replaced", frozenset(gone))
@@ -262,7 +262,7 @@ def settle_units(
             m for key in unit.inputs for m in by_file.get(key, ()) if m.id not in unit.applied
         ]
         moved = _remap(unit, landed)
-        # What replaced the content may have brought deletes that are older than the unit's version.
+        # The replacement content may have deletes that are older than the unit's version.
         in_place = unit.version >= state.snapshot.replaced
         if in_place and all(key in live for key in unit.inputs) and moved is not None:
             held.append(_with_arrival(unit, [live[key] for key in unit.inputs]))
@@ -273,8 +273,7 @@ def settle_units(
 
 
 def _with_arrival(unit: Unit, inputs: Sequence[DataFile]) -> Unit:
-    """Its outputs hold rows as new as the newest input's: whoever validates what it read must see
-    that."""
+    """Its outputs hold rows as new as the newest input's, for the validation of reads."""
     newest = max((f.newest_rows for f in inputs), default=0)
     return dataclasses.replace(
         unit,
@@ -285,11 +284,11 @@ def _with_arrival(unit: Unit, inputs: Sequence[DataFile]) -> Unit:
 
 
 def _remap(unit: Unit, landed: Sequence[Marker]) -> list[Marker] | None:
-    """Row markers on the output of a 1:1 rewrite; None when that cannot be done here."""
+    """Row markers on the output of a 1:1 rewrite; None when that is not possible."""
     if not landed or _is_restamp(unit):
         return []
     if not unit.outputs:
-        # Every row of the inputs was deleted: what was deleted since is gone as well.
+        # Every row of the inputs was deleted, including those deleted since.
         return []
     if unit.positions is None or len(unit.outputs) != 1:
         return None
@@ -306,23 +305,22 @@ def _remap(unit: Unit, landed: Sequence[Marker]) -> list[Marker] | None:
 
 
 def _is_restamp(unit: Unit) -> bool:
-    """The same object under a newer sequence: what marks its rows goes on marking them."""
+    """The same object under a newer sequence: markers of its rows stay valid."""
     return unit.inputs == tuple(f.key for f in unit.outputs)
 
 
 # -- what a change has to look into ----------------------------------------------------------------
 #
-# An append looks into no segment, nor does a delete by range or predicate; a change that names files looks
-# into the leaves that hold them, and one that was derived from rows it read into those that have changed
-# since and may matter. Nothing here decides about the change: what is asked for and not found afterwards is
-# not there.
+# An append needs no segment, nor does a delete by range or predicate; a change that names files needs the
+# leaves that hold them, and one derived from rows it read needs those that have changed since and may
+# match. Nothing here decides about the change: what is still missing after loading does not exist.
 
 
 def needed(state: State, change: Change, *, resolved: int = 0) -> NeedSegments | None:
-    """What is to be loaded before `change` can be judged.
+    """The segments to load before `change` can be decided.
 
-    `resolved` is a version on whose state all of that was at hand: files that it did not name then are
-    not in leaves that are as old (nothing goes into a leaf after it was written).
+    `resolved` is a version on whose state everything was loaded: files that it did not name then are not in
+    leaves that are as old (nothing is added to a leaf after it was written).
     """
     files = _files(state, change, resolved)
     markers = _markers(state, change)
@@ -342,7 +340,7 @@ def _files(state: State, change: Change, resolved: int) -> tuple[Segment, ...]:
 
 
 def named_files(state: State, change: Change) -> set[str]:
-    """Files that must be live for the change to mean anything."""
+    """Files that must be live for the change to be valid."""
     added = {f.key for f in change.added}
     dropped = change.dropped
     marked = state.loaded_markers() if dropped else ()
@@ -356,15 +354,15 @@ def named_files(state: State, change: Change) -> set[str]:
 
 
 def _newer_or(change: Change, resolved: int | None) -> Wanted:
-    """Leaves newer than `resolved` (none, if None), and those that may hold what the change would have
-    had to read."""
+    """Leaves newer than `resolved` (none, if None), and those that may hold what the change would have had
+    to read."""
     reads = change.reads
 
     def wanted(found: Sequence[Segment]) -> list[bool]:
         return [_may_name(s) or _may_have_come(s) for s in found]
 
     def _may_name(segment: Segment) -> bool:
-        # A node is opened whatever its age: leaves known from elsewhere may have been put into it.
+        # A node is opened whatever its age: leaves from elsewhere may have been added to it.
         return resolved is not None and (segment.level > 0 or (segment.sequence or 0) > resolved)
 
     def _may_have_come(segment: Segment) -> bool:

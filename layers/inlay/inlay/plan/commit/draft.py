@@ -1,6 +1,6 @@
 """Draft: the snapshot that a valid change makes of its base.
 
-Promise: the draft differs from its base by the change and by nothing else; counts and totals follow.
+Promise: the draft differs from its base by the change and nothing else; counts and totals follow.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Draft:
             request=change.request.text[:200] if change.request else None,
             added_files=len(added),
             removed_files=self.dropped_files,
-            # Rows that surgery or compaction carried over were in the table before.
+            # Rows that surgery or compaction kept were in the table before.
             added_rows=sum(f.rows for f in change.added),
             removed_rows=self._deleted_rows(new_markers),
             added_bytes=sum(f.size for f in added),
@@ -162,7 +162,7 @@ class Draft:
         return self._follow(self._finished(snapshot))
 
     def _follow(self, snapshot: Snapshot) -> Snapshot:
-        """With what the content says of its own changes."""
+        """With the content's own records of its changes."""
         if self.change.of(ReplaceContent):
             version = snapshot.version
             return dataclasses.replace(snapshot, changed=version, replaced=version)
@@ -171,8 +171,7 @@ class Draft:
         return dataclasses.replace(snapshot, changed=snapshot.version)
 
     def _deleted_rows(self, kept: tuple[Marker, ...]) -> int | None:
-        """What the operation counted; for a constant-time delete what metadata makes sure, else
-        unknown."""
+        """The operation's count; for a constant-time delete what metadata proves, else unknown."""
         if self.change.deleted_rows is not None:
             return self.change.deleted_rows
         # A dropped file may have had rows deleted before: they would be counted twice.
@@ -198,9 +197,8 @@ class Draft:
         return Tier(self._bury(tier, dead), tuple(f for f in tier.inline if f.key not in gone))
 
     def _drop_covered(self, tier: Tier[DataFile]) -> Tier[DataFile]:
-        """Files that a new table-wide range or predicate surely empties leave by metadata alone. Only
-        what is at hand is looked at, so that the delete stays constant in time; compaction finds the
-        rest."""
+        """Drops files that a new table-wide range or predicate certainly empties, by metadata alone. Only
+        loaded entries are checked, so that the delete stays constant in time; compaction finds the rest."""
         for marker in self.change.markers:
             predicate = marker_predicate(marker, self.base.schema)
             if marker.file is not None or predicate is None:
@@ -210,7 +208,7 @@ class Draft:
             segments = [
                 s
                 for s in tier.segments
-                # What many files have in common may be the word of another writer.
+                # The bounds over many files may come from another writer.
                 if marker.erasure is not None or not self._drops_whole(s, predicate)
             ]
             tier = Tier(tuple(segments), tuple(f for f in tier.inline if f.key not in covered))
@@ -226,7 +224,7 @@ class Draft:
         return tier
 
     def _drops_whole(self, segment: Segment, predicate: Predicate) -> bool:
-        """Counts and drops what is not looked into, where the sums are those of its live entries."""
+        """Counts and drops whole segments, where the sums are those of live entries."""
         known = segment.id in self.state.contents.files or segment.id in self.state.contents.nodes
         is_whole = segment.live == segment.count
         if known or not is_whole or not all_match(predicate, segment.stats, segment.rows):
@@ -252,8 +250,8 @@ class Draft:
     def _worth_keeping(
         self, files: Tier[DataFile], markers: tuple[Marker, ...]
     ) -> tuple[Marker, ...]:
-        """New table-wide markers that may still hit a file: the others have done their work by now.
-        An erasure keeps its marker until its end."""
+        """New table-wide markers that may still hit a file: the others have no effect any more. An erasure
+        keeps its marker until its end."""
         return tuple(
             m for m in markers if m.file is not None or m.erasure or self._may_hit(m, files)
         )
@@ -276,10 +274,10 @@ class Draft:
     def _remove_markers(
         self, tier: Tier[Marker], files: Tier[DataFile], outputs: set[str]
     ) -> Tier[Marker]:
-        """Without the markers of removed files, those asked to be dropped and found to be idle, and
-        those of a closed erasure. A file that is its own output (a restamp) was not removed."""
+        """Without the markers of removed files, those to be dropped that are idle, and those of a closed
+        erasure. A file that is its own output (a restamp) was not removed."""
         removed = {f.key for f in self.removed} - outputs
-        # A restamped file keeps its key and loses the markers it was found clean of.
+        # A restamped file keeps its key and loses the markers that were found not to hit it.
         settled = {i for u in self.units for i in u.applied}
         asked = self.change.dropped
         closed = self.change.forgotten
@@ -299,7 +297,7 @@ class Draft:
         for leaf in open_tree(tier.segments, self.state.contents.nodes).leaves:
             contents = self.state.contents.markers.get(leaf.id)
             if contents is None:
-                continue  # markers of absent files are ignored by readers; compaction drops them
+                continue  # readers ignore markers of missing files; compaction drops them
             for ordinal, marker in live_markers(leaf, contents):
                 if goes(marker):
                     dead.setdefault(leaf.id, []).append(ordinal)
@@ -321,8 +319,8 @@ class Draft:
         )
 
     def _late(self) -> tuple[Marker, ...]:
-        """Marks on files made from objects that are older than an open erasure: their rows were there
-        when it was opened, and would come back with the sequence of this commit."""
+        """Markers for files made from objects that are older than an open erasure: their rows existed when
+        it was opened, and would become visible again with the sequence of this commit."""
         found: list[Marker] = []
         made = [each for u in self.change.of(AddFiles) for each in u.sources_us.items()]
         for key, made_us in made:
@@ -335,7 +333,7 @@ class Draft:
         return tuple(found)
 
     def _counted(self) -> tuple[Erasure, ...]:
-        """The erasures of the base, with what the units erased added."""
+        """The erasures of the base, with the units' counts added."""
         erased: dict[str, tuple[int, int]] = {}
         for unit in self.units:
             for name, more_objects, more_rows in unit.erased:
@@ -352,7 +350,7 @@ class Draft:
         return tuple(found)
 
     def _updated(self, snapshot: Snapshot, update: TableUpdate) -> Snapshot:
-        """What an update makes of all but the entries."""
+        """What an update changes other than entries."""
         version = snapshot.version
         match update:
             case SetProperties(properties):
@@ -389,7 +387,7 @@ class Draft:
                     refs={k: dataclasses.replace(r, base=0) for k, r in snapshot.refs.items()},
                 )
             case ForgetExpirations(before_us):
-                # The newest of those past their grace stays: it says up to where versions are gone, and
+                # The newest of those past their grace stays: it records up to where versions are gone and,
                 # when it is the only one, which version is the oldest.
                 expired = snapshot.expired
                 past = [e for e in expired if e.time_us is not None and e.time_us < before_us]
@@ -405,7 +403,7 @@ class Draft:
                     erasures=tuple(
                         e
                         if e.id not in moved
-                        # Counts are the base's: whoever planned this may not have seen the last ones.
+                        # Counts are the base's: the planner may not have seen the last ones.
                         else dataclasses.replace(
                             moved[e.id], objects=e.objects, rows=e.rows, phase_version=version
                         )
@@ -453,14 +451,14 @@ class Draft:
 
 
 def _chooses_columns(update: Update) -> bool:
-    """Whether other columns may have statistics after it."""
+    """Whether it can change the columns that have statistics."""
     if isinstance(update, SetProperties):
         return "stats.columns" in update.properties
     return isinstance(update, AlterSchema | SetPartitioning)
 
 
 def always_commits(update: Update) -> bool:
-    """Whether an update makes a commit by itself. For entries that depends on what the base has of them."""
+    """Whether an update alone makes a commit. For entries that depends on the base."""
     match update:
         case AddFiles() | AddMarkers() | RemoveFiles() | ReplaceFiles() | DropMarkers():
             return False
@@ -488,7 +486,7 @@ def _is_live(state: State, files: Tier[DataFile], key: str) -> bool:
 
 
 def _stamp_sequences(snapshot: Snapshot) -> Snapshot:
-    """Inline entries being committed bear their version from here on."""
+    """Inline entries being committed have their version from here on."""
     version = snapshot.version
     return dataclasses.replace(
         snapshot,

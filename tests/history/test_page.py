@@ -1,0 +1,54 @@
+"""The page of `inlay inspect --html`: its colours are in its legend, and its commands work."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from importlib.resources import files
+
+import pyarrow as pa
+import typer
+
+import inlay
+from inlay.cli.app import app
+from inlay.cli.page import page_of
+
+ASSETS = files("inlay.cli") / "assets"
+
+
+def test_every_colour_that_is_drawn_is_defined_for_light_and_dark():
+    style = (ASSETS / "inspect.css").read_text()
+    light, dark = (set(re.findall(r"--([\w-]+):", part)) for part in style.split("@media", 2)[:2])
+    used = set(re.findall(r"var\(--([\w-]+)\)", style + (ASSETS / "inspect.js").read_text()))
+    assert used and used <= light and used <= dark
+    assert light == dark
+
+
+def test_findings_name_a_cause_and_commands_that_parse(tmp_path):
+    table = inlay.create(tmp_path / "a b", pa.schema([("id", pa.int64()), ("word", pa.string())]))
+    for part in range(12):
+        rows = {"id": range(part, 1200, 12), "word": [f"w{n % 97}" for n in range(100)]}
+        table.append(pa.table(rows))
+    table.delete("word LIKE 'w1%'")
+    report = table.report("word = 'w5'")
+    assert {f.command.split()[1] for f in report.findings if f.command} == {
+        "set",
+        "compact",
+        "rewrite",
+    }
+    commands = dict(typer.main.get_command(app).commands)
+    for found in report.findings:
+        assert found.what.endswith(".") and "`" not in found.what + found.why
+        if found.command:
+            assert found.why
+            words = shlex.split(found.command.replace("TABLE", shlex.quote(table.uri)))
+            commands[words[1]].make_context(words[1], words[2:])
+    by_query = report.findings[0]
+    assert "12 of 12 files" in by_query.what and "compact.columns=word" in by_query.command
+    assert "A lookup of one value of id opens 12 of 12 files" in report.findings[1].what
+
+
+def test_the_page_shows_the_commands_and_nothing_of_backticks(tmp_path):
+    table = inlay.create(tmp_path / "t", pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [1]}))
+    assert "`" not in page_of(table.report()).split('id="report">')[1].split("</script>")[0]
