@@ -518,9 +518,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     about = (
         f"TPC-H lineitem, {options.rows:,} rows in {options.files} files; each request answered after "
         f"{options.latency_ms:g} ms; Python {platform.python_version()}, pyarrow {pa.__version__}, "
-        f"{os.cpu_count()} cores. Requests and bytes are exact, the rest is of one run on one machine and "
-        "good for ratios. Depth is the longest chain of requests that wait for each other. Opening the "
-        "table is part of a query; warm is the same query of the same open table."
+        f"{os.cpu_count()} cores, load {os.getloadavg()[2]:.0f}. Requests and bytes are exact, the rest is "
+        "of one run on one machine, and good for ratios as far as its load was even. Depth is the longest "
+        "chain of requests that wait for each other. Opening the table is part of a query; warm is the "
+        "same query of the same open table."
     )
     text = page(cases, command, about)
     print(text)
