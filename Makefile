@@ -41,6 +41,7 @@ LOGICAL_delete := DeleteFunction
 LOGICAL_rewrite := RewriteFunction
 LOGICAL_compact := CompactFunction
 LOGICAL_publish := PublishFunction
+LOGICAL_catalog := CatalogFunction
 LOGICAL_collect_garbage := CollectGarbageFunction
 # Further arguments of pytest, such as ARGS="-k tombstone".
 ARGS ?=

@@ -3,10 +3,10 @@
     python -m pipelines.bulk_load --table s3://bucket/tables/events --source s3://bucket/dump/ \\
         --format parquet --create --primary-key id --sort-by event_time --request-id dump-2026-01-31
 
-Rows are distributed by ranges of the sort columns, so that files do not overlap and queries can leave
-most of them out. With `--request-id` a repeated run changes nothing; with `--part-files 500` as well, 500
-files of the source make one commit, and a run that was killed goes on with the part it was at. Between
-such runs the source must stay as it is: a part is known by the names of its files.
+Rows are distributed by ranges of the sort columns, so that files do not overlap and queries can skip most
+of them. With `--request-id` a repeated run changes nothing; with `--part-files 500` as well, 500 files of
+the source make one commit, and a run that was killed continues with the part it was at. Between such runs
+the source must not change: a part is identified by the names of its files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     asking.add_argument("--primary-key", default="", help="of a new table: names with commas")
     asking.add_argument("--sort-by", default="", help="of a new table: names with commas")
     asking.add_argument("--files", type=int, help="how many files to write at least")
-    asking.add_argument("--request-id", help="makes the load once-only")
+    asking.add_argument("--request-id", help="makes the load idempotent")
     asking.add_argument(
         "--part-files",
         type=int,
@@ -54,7 +54,7 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
         before = table.version
         _load(spark, asked, table, part)
         if table.refresh().version == before:
-            continue  # an earlier run had come this far
+            continue  # an earlier run loaded this part
         done += 1
         commit = table.snapshot.commit
         for name in totals:

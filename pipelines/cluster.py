@@ -4,10 +4,10 @@
 
 The order is the table's: `inlay set TABLE compact.strategy=zorder compact.columns="country, day"`. Rows are
 distributed by Spark and written by its executors, a slice of files at a time, each slice a commit. A run
-that was killed is run again: slices that were committed are in order and are left alone.
+that was killed is run again: committed slices are in order and are skipped.
 
-Files that were written before the table was partitioned as it is now are cut anew. Files that are in
-another order, because it was changed, are so with `--older-than` and the version of that change.
+Files written before the current partitioning are repartitioned. Files in another order, because the order
+was changed, are rewritten with `--older-than` and the version of that change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--older-than",
         type=int,
         metavar="VERSION",
-        help="files of earlier versions as well, though they are in order: in another, by now",
+        help="also rewrite ordered files of earlier versions: after a change of the order",
     )
     asking.add_argument(
         "--slice-bytes", type=int, default=SLICE_BYTES, help="bytes of files per commit (64 GiB)"

@@ -3,9 +3,9 @@
     python -m pipelines.collect_garbage --table s3://bucket/tables/events --dry-run
     python -m pipelines.collect_garbage --table s3://bucket/tables/events
 
-Executors list and delete; the rules are those of the scheduled `collect_garbage` function, which is enough
-for tables of up to some hundred thousand objects. A run that was killed is just run again: what it deleted
-is not listed any more. The key that signs the receipts of erasures is taken from INLAY_ERASURE_KEY.
+Executors list and delete; the rules are those of the scheduled `collect_garbage` function, which suffices
+for tables of up to some hundred thousand objects. A run that was killed is run again: deleted objects are
+no longer listed. The key that signs the receipts of erasures is taken from INLAY_ERASURE_KEY.
 """
 
 from __future__ import annotations

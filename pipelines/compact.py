@@ -1,14 +1,14 @@
-"""Compact large tables: pack small files, sort rows across files, fold deletes into files.
+"""Compact large tables: pack small files, sort rows across files, apply deletes.
 
     python -m pipelines.compact --table s3://bucket/tables/events
     python -m pipelines.compact --queue https://sqs.eu-west-1.amazonaws.com/123456789012/inlay-handover \\
         --under s3://bucket/tables/
 
-The units are those of the scheduled `compact` function; here Spark tasks carry them out. A run that was
-killed is just run again: what was committed is not planned any more. With --queue the job takes the tables
-that the function handed over, one after the other, until no more are there. A message that names no table
-under --under is left to the queue's dead letters and counted as a failure; whoever can send to the queue
-could otherwise have any place opened with this job's credentials.
+The units are those of the scheduled `compact` function; here Spark tasks run them. A run that was killed is
+run again: committed units are not planned any more. With --queue the job takes the tables that the function
+handed over, one after the other, until none are left. A message that names no table under --under is left
+to the queue's dead letters and counted as a failure; otherwise a sender to the queue could have any
+location opened with this job's credentials.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from pipelines.job import parser, plain, progress, run
 
 # What one task may use of Python's memory, when nothing is said: half of a small executor's overhead.
 TASK_MEMORY_BYTES = 2 * 2**30
-# How often one job takes a message that is no handover: more than any queue's maxReceiveCount here, so
-# that it ends in the dead letters, and bounded where a queue has none.
+# How often one job receives a message that is not a handover: more than any queue's maxReceiveCount here,
+# so that it ends in the dead letters, and bounded if a queue has none.
 GIVEN_BACK = 10
 
 
@@ -64,15 +64,15 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
         raise InvalidRequest("a dry run looks at one table", next_step="Give --table")
     if not asked.under:
         raise InvalidRequest(
-            "a queue's messages may name any place",
-            next_step="Say which tables are meant: --under s3://bucket/tables/",
+            "a queue's messages may name any location",
+            next_step="Restrict the tables: --under s3://bucket/tables/",
         )
     failures: list[Any] = []
     done: dict[str, Any] = {}
     for uri in handed_over(_sqs(), asked.queue, under=asked.under, refused=failures.append):
         try:
             done[uri] = plain(_compact(spark, asked, uri))
-        except InlayError as error:  # another table's turn all the same
+        except InlayError as error:  # the other tables are still processed
             failures.append({"table": uri, "error": str(error)})
     failures += [failure for told in done.values() for failure in told.pop("failures", ())]
     return {"tables": done, "failures": failures}
@@ -85,9 +85,9 @@ def handed_over(
     under: Sequence[str] = (),
     refused: Callable[[Any], None] = lambda _: None,
 ) -> Iterator[str]:
-    """The URIs of tables that wait in the queue, each once; only those `under` a prefix, if any is given.
-    A message goes when its table is done, so a job that is killed leaves it to the next. One that is not
-    a handover is `refused` once and given back, as often as the queue's dead letters take to have it."""
+    """The URIs of tables that wait in the queue, each once; only those `under` a prefix, if any is given. A
+    message is deleted when its table is done, so a job that is killed leaves it to the next. One that is
+    not a handover is `refused` once and returned, as often as it takes to reach the dead letters."""
     seen: set[str] = set()
     given_back: Counter[str] = Counter()
     while True:
@@ -114,7 +114,7 @@ def handed_over(
 
 
 def table_of(body: str, under: Sequence[str]) -> str:
-    """The table that a handover message names. Raises `InvalidRequest`, without the message's words."""
+    """The table that a handover message names. Raises `InvalidRequest`, without the message's text."""
     try:
         told = json.loads(body)
     except (ValueError, RecursionError):
@@ -125,7 +125,7 @@ def table_of(body: str, under: Sequence[str]) -> str:
     parts = uri.partition("://")[2].split("/")
     climbs = any(part in ("", ".", "..") for part in parts[1:])
     if under and (climbs or not any(uri.startswith(each.rstrip("/") + "/") for each in under)):
-        raise InvalidRequest("a message of the handover queue names a place outside of --under")
+        raise InvalidRequest("a message of the handover queue names a location outside --under")
     return uri
 
 

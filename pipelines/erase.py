@@ -3,9 +3,9 @@
     python -m pipelines.erase --table s3://bucket/tables/events --where "user_id = 42" \\
         --request-id ticket-4711
 
-Without `--where` the erasures that are open already go on. The job rewrites files and deletes nothing:
-the old objects, their versions and the receipt are `collect_garbage`'s (docs/ERASURE.md). A run that was
-killed is just run again.
+Without `--where` open erasures continue. The job rewrites files and deletes nothing: `collect_garbage`
+deletes the old objects and their versions, and writes the receipt (docs/ERASURE.md). A run that was killed
+is run again.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pipelines.job import parser, progress, run
 
 def main(arguments: list[str] | None = None) -> int:
     asking = parser("Erase rows from a large table", __doc__)
-    asking.add_argument("--where", help="rows to erase (SQL); else go on with open erasures")
-    asking.add_argument("--request-id", help="makes the erasure once-only")
+    asking.add_argument("--where", help="rows to erase (SQL); otherwise continue open erasures")
+    asking.add_argument("--request-id", help="makes the erasure idempotent")
     return run(_job, asking.parse_args(arguments))
 
 

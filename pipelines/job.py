@@ -1,9 +1,9 @@
-"""What the jobs have in common: a session, progress on the console, errors with their next step.
+"""Shared by the jobs: a session, progress on the console, errors with their next step.
 
-Promise: under `spark-submit` a job uses the session it is given; run as a module it starts one on this
-machine. Results are printed as one JSON object on stdout (with `--metrics` one of which CloudWatch makes
-metrics), everything else goes to stderr. The exit code is 0 when the job is done, 1 when it failed, 2
-when units of it failed and the others are committed.
+Promise: under `spark-submit` a job uses the given session; run as a module it starts one on this machine.
+Results are printed as one JSON object on stdout (with `--metrics` one that CloudWatch turns into metrics),
+everything else goes to stderr. The exit code is 0 when the job is done, 1 when it failed, 2 when units of
+it failed and the others are committed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 
 from inlay.errors import InlayError
 
-# A line at most this often: a job of an hour is to leave a log one can read.
+# One line at most this often: the log of an hour's job must stay readable.
 PROGRESS_SECONDS = 1.0
 
-# Numbers of results that are no plain counts, as CloudWatch calls their units.
+# Results that are not plain counts, with their CloudWatch units.
 UNITS = {
     "seconds": "Seconds",
     "bytes": "Bytes",
@@ -37,8 +37,8 @@ Job = Callable[[Any, argparse.Namespace], Any]
 
 
 def parser(promise: str, doc: str | None = None, *, table: bool = True) -> argparse.ArgumentParser:
-    """The arguments every job has. `promise` is the first line of the job's docstring `doc`, the rest of
-    which `--help` ends with. Without `table` the job itself asks for what it works on."""
+    """The arguments of every job. `promise` is the first line of the job's docstring `doc`, the rest of
+    which ends `--help`. Without `table` the job itself defines what it works on."""
     found = argparse.ArgumentParser(
         description=promise,
         epilog=(doc or "").partition("\n")[2].strip(),
@@ -46,7 +46,7 @@ def parser(promise: str, doc: str | None = None, *, table: bool = True) -> argpa
     )
     if table:
         found.add_argument("--table", required=True, help="the table's URI: s3://… or file:///…")
-    found.add_argument("--dry-run", action="store_true", help="say what would be done, and stop")
+    found.add_argument("--dry-run", action="store_true", help="report what would be done, and stop")
     found.add_argument(
         "--metrics",
         metavar="NAMESPACE",
@@ -57,7 +57,7 @@ def parser(promise: str, doc: str | None = None, *, table: bool = True) -> argpa
 
 
 def source_arguments(asking: argparse.ArgumentParser) -> None:
-    """What a job that loads asks of the data."""
+    """The arguments of a job that loads data."""
     asking.add_argument("--source", required=True, help="what Spark is to read: a path or prefix")
     asking.add_argument("--format", default="parquet", help="its Spark format")
     asking.add_argument(
@@ -72,7 +72,7 @@ def source_arguments(asking: argparse.ArgumentParser) -> None:
 
 
 def rows_of(spark: Any, asked: argparse.Namespace, files: Sequence[str] = ()) -> Any:
-    """The data that `source_arguments` name, as a DataFrame; of these files of it, if any are named."""
+    """The data that `source_arguments` describe, as a DataFrame; only the given files of it, if any."""
     options = dict(option.partition("=")[::2] for option in asked.option)
     frame = spark.read.format(asked.format).options(**options).load(list(files) or asked.source)
     if asked.where:
@@ -81,7 +81,7 @@ def rows_of(spark: Any, asked: argparse.Namespace, files: Sequence[str] = ()) ->
 
 
 def _selected(spark: Any, frame: Any, select: str) -> Any:
-    """What stands between SELECT and FROM, taken apart by Spark: functions and texts have commas, too."""
+    """The list between SELECT and FROM, parsed by Spark: functions and texts contain commas, too."""
     view = f"inlay_source_{uuid.uuid4().hex}"
     frame.createOrReplaceTempView(view)
     try:
@@ -91,12 +91,12 @@ def _selected(spark: Any, frame: Any, select: str) -> Any:
 
 
 def names(text: str) -> list[str]:
-    """Names with commas between."""
+    """Names separated by commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def run(job: Job, asked: argparse.Namespace) -> int:
-    """Run a job to its exit code."""
+    """Runs a job and returns its exit code."""
     was_there = _is_there()
     spark = _session(asked)
     started = time.monotonic()
@@ -133,7 +133,7 @@ def emf(
 
 
 def progress(of: str = "units") -> Callable[[str, int, int | None], None]:
-    """Tells of long work, on stderr."""
+    """Reports the progress of long work on stderr."""
     last = 0.0
 
     def tell(what: str, done: int, total: int | None) -> None:
@@ -160,7 +160,7 @@ def _session(asked: argparse.Namespace) -> Any:
 
 
 def plain(outcome: Any) -> dict[str, Any]:
-    """What a job prints of a result."""
+    """The printable form of a result."""
     found = asdict(outcome) if is_dataclass(outcome) else dict(outcome)
     failures: Sequence[Any] = found.pop("failures", ())
     if failures:

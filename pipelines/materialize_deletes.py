@@ -1,9 +1,9 @@
-"""Turn pending deletes into absent rows, by row-group surgery where that is cheapest.
+"""Remove deleted rows from files, by row-group surgery where that is cheapest.
 
     python -m pipelines.materialize_deletes --table s3://bucket/tables/events
 
-Readers see the same rows before and after; files that no delete hits are only renewed in the metadata.
-A run that was killed is just run again.
+Readers see the same rows before and after; files without deleted rows only get a new entry in the metadata.
+A run that was killed is run again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipelines.job import parser, progress, run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    asking = parser("Turn pending deletes into absent rows", __doc__)
+    asking = parser("Remove deleted rows from files", __doc__)
     asking.add_argument("--where", help="only files that may hold such rows (SQL)")
     asking.add_argument("--strategy", choices=STRATEGIES, default="auto")
     return run(_job, asking.parse_args(arguments))

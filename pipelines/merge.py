@@ -5,8 +5,8 @@
         --order seq --checkpoint s3://bucket/checkpoints/orders
 
 With `--checkpoint` the source is a stream: every run takes what is new in it, one commit for each
-micro-batch, each exactly once however often the job is killed; `--forever` goes on waiting for more.
-Without it everything is merged in one commit, once-only with `--request-id`.
+micro-batch, each exactly once however often the job is killed; `--forever` waits for more. Without it
+everything is merged in one commit, idempotent with `--request-id`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ def main(arguments: list[str] | None = None) -> int:
     asking.add_argument("--source", required=True, help="what Spark is to read: a path or prefix")
     asking.add_argument("--format", default="json", help="its Spark format")
     asking.add_argument("--schema", required=True, help="of the records, as Spark DDL")
-    asking.add_argument("--order", required=True, help="the column that tells which is newer")
+    asking.add_argument("--order", required=True, help="the column that orders records by age")
     asking.add_argument("--on", default="", help="key columns, with commas (the primary key)")
-    asking.add_argument("--op", default="op", help="the column that tells insert from delete")
+    asking.add_argument(
+        "--op", default="op", help="the column that distinguishes insert from delete"
+    )
     asking.add_argument("--checkpoint", help="a folder for the stream's progress")
     asking.add_argument("--max-files", type=int, default=1000, help="of one micro-batch")
     asking.add_argument("--forever", action="store_true", help="wait for more until killed")
@@ -38,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="a table that keeps keys of deletes, so that a record older than one stays deleted; "
         "an erasure must name it as well",
     )
-    asking.add_argument("--request-id", help="makes a merge without checkpoint once-only")
+    asking.add_argument("--request-id", help="makes a merge without checkpoint idempotent")
     return run(_job, asking.parse_args(arguments))
 
 

@@ -8,8 +8,8 @@
     compact     small files and pending deletes
     query       by Spark
 
-After each step what the table holds is compared with what DuckDB makes of the same records by SQL. A
-difference ends the run with exit code 1.
+After each step the table is compared with what DuckDB computes from the same records by SQL. A difference
+ends the run with exit code 1.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ FILES_PER_LANDING = 4
 
 
 class Pipeline:
-    """The tables in `lake` (`file://` or `s3://`), what feeds them in `folder`, and DuckDB beside them as
-    the judge."""
+    """The tables in `lake` (`file://` or `s3://`), their sources in `folder`, and DuckDB beside them as the
+    reference."""
 
     def __init__(self, folder: Path, lake: str) -> None:
         self.spark: Any = None
@@ -195,7 +195,7 @@ class Pipeline:
     # -- the judge ----------------------------------------------------------------------------
 
     def check(self) -> None:
-        """What the table holds against what the records say, row by row."""
+        """Compares the table with the records, row by row."""
         names = ", ".join(ORDERS.names)
         state = f"""SELECT {names} FROM log QUALIFY op <> 'D'
             AND row_number() OVER (PARTITION BY orderkey ORDER BY seq DESC) = 1"""
@@ -208,8 +208,8 @@ class Pipeline:
         ).fetchall()[0][0]
         self.judge.unregister("live")
         if wrong:
-            raise SystemExit(f"{wrong} rows differ from what DuckDB makes of the same records")
-        print(f"           checked: {table.num_rows:,} rows, all as DuckDB says", flush=True)
+            raise SystemExit(f"{wrong} rows differ from what DuckDB computes from the same records")
+        print(f"           checked: {table.num_rows:,} rows, all as in DuckDB", flush=True)
 
 
 def main(arguments: list[str] | None = None) -> None:

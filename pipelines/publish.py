@@ -1,13 +1,13 @@
-"""Load data into a branch, put it in order there, and publish it to main in one step.
+"""Load data into a branch, compact it there, and publish it to main in one step.
 
     python -m pipelines.publish --table s3://bucket/tables/events --source s3://bucket/dump/2026-01-31/ \\
         --branch nightly --check "amount < 0 OR id IS NULL"
 
 Readers of main see nothing of the load until all of it is there, checked (--check) and compacted. A run
-that was killed is run again with the same arguments: what was loaded is not loaded twice, and what was
-published is not published twice. A load is known by the files of its source, with their sizes and times
-(or by --request-id), so the next night may use the same branch and path again. When main changed meanwhile
-the branch is merged, else main becomes what the branch is.
+that was killed is run again with the same arguments: nothing is loaded or published twice. A load is
+identified by the files of its source, with their sizes and times (or by --request-id), so the next night
+may use the same branch and path again. If main changed meanwhile the branch is merged, else main takes the
+branch's content.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipelines.job import parser, plain, progress, rows_of, run, source_argument
 
 
 def main(arguments: list[str] | None = None) -> int:
-    asking = parser("Load data into a branch, put it in order there, publish it to main", __doc__)
+    asking = parser("Load data into a branch, compact it there, publish it to main", __doc__)
     source_arguments(asking)
     asking.add_argument("--branch", required=True, help="where the load is until it is published")
     asking.add_argument(
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     asking.add_argument(
         "--request-id",
-        help="names the load; needed twice in a row for a source without files, such as a database",
+        help="identifies the load; needed for a source without files, such as a database",
     )
     return run(_job, asking.parse_args(arguments))
 
@@ -95,7 +95,7 @@ def _is_done(uri: str, request: Request) -> bool:
 
 
 def _identity(spark: Any, frame: Any, asked: argparse.Namespace) -> str:
-    """What tells this load from another one: what was asked for, and which files there were."""
+    """What identifies this load: its arguments, and its files."""
     if asked.request_id:
         return str(asked.request_id)
     digest = hashlib.sha256()
@@ -116,7 +116,7 @@ def _check(spark: Any, asked: argparse.Namespace, base: int) -> None:
     if bad:
         raise InvalidRequest(
             f"{bad} loaded rows are {asked.check}",
-            next_step=f"Mend them on the branch {asked.branch!r}, or drop it: "
+            next_step=f"Correct them on the branch {asked.branch!r}, or drop it: "
             f"inlay drop-ref {asked.table} {asked.branch}",
         )
 

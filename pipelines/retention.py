@@ -1,12 +1,11 @@
-"""Delete rows older than so many days: to be run once a day.
+"""Delete rows older than a number of days: to be run once a day.
 
     python -m pipelines.retention --table s3://bucket/tables/events --column event_time --days 90
 
-What is older is told by the store's clock, from midnight UTC, so runs on one day are one request: the
-second changes nothing. The delete itself is a small marker whatever the table's size, and files that are
-older as a whole are gone at once. With `--materialize` executors then take the rows out of the files that
-are partly older; without it compaction does so in time. Rows without a time stay. A run that was killed is
-just run again.
+Age is measured by the store's clock, from midnight UTC, so runs on one day are one request: the second
+changes nothing. The delete itself is a small marker whatever the table's size, and files that are entirely
+older are dropped at once. With `--materialize` executors then remove the rows from files that are partly
+older; otherwise compaction does so in time. Rows without a time stay. A run that was killed is run again.
 
 docs/SPARK.md shows how to schedule it.
 """
@@ -28,11 +27,13 @@ from pipelines.job import parser, plain, progress, run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    asking = parser("Delete rows older than so many days", __doc__)
+    asking = parser("Delete rows older than a number of days", __doc__)
     asking.add_argument("--column", required=True, help="a date or time of each row")
     asking.add_argument("--days", type=int, required=True, help="how old rows may become")
     asking.add_argument("--where", help="only rows for which this is TRUE as well (SQL)")
-    asking.add_argument("--materialize", action="store_true", help="rewrite files partly older")
+    asking.add_argument(
+        "--materialize", action="store_true", help="rewrite files that are partly older"
+    )
     return run(_job, asking.parse_args(arguments))
 
 

@@ -1,9 +1,9 @@
-"""Expires old versions and deletes what nothing can reach; the only function that deletes objects.
+"""Expires old versions and deletes unreachable objects; the only function that deletes objects.
 
-Runs by schedule on every table, or on one as the event says: `{"table": "orders", "grace_days": 0.5,
-"dry_run": true}`. It also brings erasures to their end, which takes some runs: `{"erasures_only": true}`
-is for those in between, and leaves other tables alone. `{"landing_only": true}` sends landed files that no
-event told of to be ingested.
+Runs by schedule on every table, or on the table in the event: `{"table": "orders", "grace_days": 0.5,
+"dry_run": true}`. It also finishes erasures, which takes several runs: `{"erasures_only": true}` is for the
+runs in between, and skips other tables. `{"landing_only": true}` sends landed files without an event to
+ingestion.
 """
 
 from __future__ import annotations

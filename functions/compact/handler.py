@@ -1,8 +1,8 @@
-"""Packs small files, sorts rows across files and folds deletes in, table by table, beside ingestion.
+"""Packs small files, sorts rows across files and applies deletes, table by table, beside ingestion.
 
-Runs by schedule on every table with more than one file or with a delete marker, or on the one that the
-event names: `{"table": "orders"}`. The units that give most come first, as many as time and memory allow;
-a backlog beyond `compact.handover_bytes` is handed over to Spark, which does the same units.
+Runs by schedule on every table with more than one file or with a delete marker, or on the table in the
+event: `{"table": "orders"}`. The most useful units come first, as many as time and memory allow; a backlog
+beyond `compact.handover_bytes` is handed over to Spark, which runs the same units.
 """
 
 from __future__ import annotations

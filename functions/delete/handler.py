@@ -1,7 +1,7 @@
-"""Delete requests become markers in one commit each: readers stop seeing the rows at once.
+"""Delete requests become markers, in one commit each: readers stop seeing the rows at once.
 
-An erasure is opened the same way; the rewrite function is then told, and takes the rows out. A request
-whose mode has to read or rewrite much goes to the rewrite function whole.
+An erasure is opened the same way; the rewrite function is then notified, and removes the rows. A request
+whose mode has to read or rewrite much is forwarded to the rewrite function.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
         delete_message(record, erased)
 
     answer = process(messages_of(event), context, message)
-    # One hint for each table, also after a redelivery: the first delivery may have ended just before.
+    # One hint for each table, even after a redelivery: the first delivery may have ended just before.
     for table in sorted(erased):
         tell_rewrite(table)
     return answer
@@ -43,7 +43,7 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 def delete_message(record: SQSRecord, erased: set[str]) -> None:
     asked = read_delete(record.body)
     if asked.mode == "erase" and not settings.may_erase(record.event_source_arn):
-        raise NotAllowed("erasures are not taken from this queue", table=asked.table)
+        raise NotAllowed("erasures are not accepted from this queue", table=asked.table)
     # A redelivered message has the id and the sent time of the first delivery.
     request_id = asked.id or record.message_id
     time_us = asked.time_us(sent_time_us(record))

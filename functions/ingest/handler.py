@@ -1,6 +1,6 @@
-"""Files that landed under `ingest/<table>/` become rows of the table, once each.
+"""Files that land under `ingest/<table>/` become rows of the table, once each.
 
-Takes S3's news through SQS in batches, and also straight from S3 or from EventBridge.
+Accepts S3 event notifications in SQS batches, and also directly from S3 or EventBridge.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 
 
 def _batch(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
-    """All messages in one go, one commit for each table; then each message by itself."""
+    """All messages together, one commit for each table; then a result for each message."""
     records = messages_of(event)
     told = {r["messageId"]: _arrivals_or_error(r["body"]) for r in records}
     arrivals = [a for found in told.values() if not isinstance(found, InlayError) for a in found]
@@ -61,7 +61,7 @@ def _arrivals(body: Any) -> Sequence[Arrival]:
 
 
 def _direct(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
-    """No queue holds this event: what can be tried again is for whoever invoked us to try."""
+    """No queue holds this event: the invoker has to repeat what can be repeated."""
     try:
         outcomes = ingest_arrivals(_arrivals(event), TimeLeft(context))
         failure = failure_of(outcomes)

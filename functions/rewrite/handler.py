@@ -1,6 +1,6 @@
-"""Turns delete markers into absent rows, by row-group surgery where that is cheaper; erasures first.
+"""Removes deleted rows from files, by row-group surgery where that is cheaper; erasures first.
 
-The queue and the rounds say only where to look: what there is to do stands in the tables' snapshots.
+The queue and the rounds only name tables: their snapshots define what remains to be done.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ def has_work(table: str) -> bool:
 
 
 def delete_rows(asked: DeleteRequest, record: SQSRecord) -> None:
-    """A request that the delete function left to this one, under the id and time it had there."""
+    """A request that the delete function forwarded, under the id and time it had there."""
     request_id, time_us = asked.id or record.message_id, asked.time_us(sent_time_us(record))
     request = Request.of(request_id, body=asked.body, time_us=time_us)
     apply_delete(asked, request, heavy=True)
 
 
 def rewrite_table(asked: RewriteRequest, seconds: float) -> Mapping[str, Any]:
-    """Rewrite what time allows, erasures first; the rest goes to the next invocation."""
+    """Rewrites what time allows, erasures first; the rest is left to the next invocation."""
     started = time.monotonic()
     ctx = table_context(asked.table)
     base = load_pointer(ctx)
@@ -82,7 +82,8 @@ def rewrite_table(asked: RewriteRequest, seconds: float) -> Mapping[str, Any]:
     result = rewrite(ctx, where=where, deadline_seconds=left_seconds, memory_bytes=memory)
     tell_failures([*erased.failures, *result.failures])
     if (erased.left and erased.commits) or (result.left and result.commits):
-        # Only after progress, and so many times: work that never gets done must not run round for ever.
+        # Only after progress, and a limited number of times: work that never finishes must not repeat for
+        # ever.
         if asked.hops < MAX_HOPS:
             tell_rewrite(asked.table, asked.where, hops=asked.hops + 1)
         else:

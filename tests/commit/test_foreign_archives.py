@@ -180,6 +180,21 @@ def test_where_the_bucket_keeps_versions_nothing_is_lost_by_going_back(world):
     assert world.pointer().snapshot.version == 6
 
 
+def test_where_the_bucket_keeps_versions_going_back_by_one_is_mended_before_the_next_commit(world):
+    world.store.enable_versioning()
+    world.append("a")
+    world.append("b")  # version 3, in the pointer alone
+    assert repair(world.ctx).mends == ()
+    go_back_to(world, 2)
+    [mend] = repair(world.ctx).mends
+    assert mend.kind == "pointer_behind" and "send it again" not in mend.lost
+    mended(world)
+    assert world.files() == ["a", "b"]
+    assert files_at(world, 3) == ["a", "b"]
+    assert world.append("c").snapshot.version == 5
+    assert repair(world.ctx).mends == ()
+
+
 def test_a_pointer_that_went_back_and_on_keeps_what_it_holds(world):
     """The archives that would have told were gone: commits landed on the older pointer before one of the
     numbers was taken."""
@@ -534,8 +549,8 @@ def test_a_base_that_is_superseded_is_found_out_before_the_swap(world):
     base = world.pointer()
     world.append("b")
     assert isinstance(commit(world.faulty(), append_of("a"), base=base), Committed)
-    # The archive that was there, the pointer that had moved on; then the archive and the swap.
-    assert [verb for verb, _ in world.sent] == ["put", "get", "get", "put", "put"]
+    # The archive that was there, unread; the pointer, which had moved on; then its archive and the swap.
+    assert [verb for verb, _ in world.sent] == ["put", "get", "put", "put"]
 
 
 # -- an operator among writers --------------------------------------------------------------------

@@ -125,5 +125,5 @@ def test_names_of_tables(name: str) -> None:
     "name", ["", ".", "..", "a..b", ".hidden", "-x", "a/b", "a b", "é", "a\n", "x" * 129]
 )
 def test_no_names_of_tables(name: str) -> None:
-    with pytest.raises(InvalidRequest, match="cannot name a table"):
+    with pytest.raises(InvalidRequest, match="not a valid table name"):
         check_table_name(name)

@@ -136,7 +136,7 @@ def test_a_dry_run_only_looks(functions: Functions) -> None:
 
 @pytest.mark.parametrize("name", ["compact.malformed", "collect_garbage.malformed"])
 def test_a_name_that_leaves_the_tables_is_refused(functions: Functions, name: str) -> None:
-    with pytest.raises(inlay.errors.InvalidRequest, match="cannot name a table"):
+    with pytest.raises(inlay.errors.InvalidRequest, match="not a valid table name"):
         functions.replay(name)
 
 

@@ -52,3 +52,14 @@ def test_the_page_shows_the_commands_and_nothing_of_backticks(tmp_path):
     table = inlay.create(tmp_path / "t", pa.schema([("id", pa.int64())]))
     table.append(pa.table({"id": [1]}))
     assert "`" not in page_of(table.report()).split('id="report">')[1].split("</script>")[0]
+
+
+def test_a_condition_that_calculates_is_shown_as_it_was_written(tmp_path):
+    table = inlay.create(tmp_path / "t", pa.schema([("id", pa.int64()), ("word", pa.string())]))
+    for first in (0, 10):
+        table.append(pa.table({"id": range(first, first + 10), "word": ["x"] * 10}))
+    query = table.report("id < 5 AND upper(word) = 'X'").query
+    assert query.where == "id < 5 AND upper(word) = 'X'"
+    assert [(c.text, c.spares) for c in query.conditions] == [("id < 5", 1), (query.where, 1)]
+    assert "calculates" in query.conditions[1].why
+    assert table.report("upper(word) = 'X'").query.read == 2

@@ -497,3 +497,13 @@ def test_implied_conditions_are_those_of_all_ways():
     )
     assert implied(found.calculated) == found.predicate
     assert "Or" in repr(found.predicate)
+
+
+def test_a_scan_that_asks_for_the_time_is_pickled_with_it(people):
+    import pickle
+
+    scan = people.scan(where="at < now() AND lower(name) = 'ada' AND id < 50")
+    again = pickle.loads(pickle.dumps(scan))
+    assert again.to_arrow().equals(scan.to_arrow()) and again.count() == 13
+    assert str(again.explain()) == str(scan.explain())
+    assert again._where == scan._where

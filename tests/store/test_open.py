@@ -79,3 +79,25 @@ def test_stores_that_are_not_supported_are_refused_by_name(uri: str, name: str) 
     with pytest.raises(InvalidRequest, match=name) as caught:
         parse_location(uri)
     assert "docs/STORES.md" in caught.value.next_step
+
+
+def test_options_of_s3_are_its_endpoint_and_region_and_never_credentials() -> None:
+    import pickle
+
+    import inlay
+
+    given = {"aws_endpoint_url": "http://127.0.0.1:9", "region": "eu-west-1"}
+    context = inlay.connect("s3://lake/t", storage_options=given)
+    for each in (context, pickle.loads(pickle.dumps(context))):
+        client = each.store.inner.client
+        assert client.meta.endpoint_url == "http://127.0.0.1:9"
+        assert client.meta.region_name == "eu-west-1"
+    for options in ({"aws_access_key_id": "x"}, {"secret": "y"}, {"aws_session_token": "z"}):
+        with pytest.raises(InvalidRequest) as caught:
+            inlay.connect("s3://lake/t", storage_options=options)
+        assert "environment" in caught.value.next_step
+    with pytest.raises(InvalidRequest, match="takes no storage_options"):
+        inlay.connect("memory://x/t", storage_options=given)
+    with pytest.raises(InvalidRequest, match="not taken") as caught:
+        inlay.connect("s3://lake/t", storage_options={"colour": "red"})
+    assert "endpoint_url and region" in caught.value.next_step

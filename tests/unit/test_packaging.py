@@ -124,3 +124,77 @@ def test_help_needs_neither_boto3_nor_pyarrow(arguments: tuple[str, ...], tmp_pa
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+# -- a fresh environment ------------------------------------------------------------------------------
+
+FIRST = {
+    "cli": [
+        ["inlay", "create", "t", "--schema", "id bigint, name string"],
+        ["inlay", "append", "t", "a.csv"],
+        ["inlay", "scan", "t", "--where", "upper(name) = 'ADA'"],
+    ],
+    "local": [["inlay", "local", "--help"], ["python", "up.py"]],
+    "spark": [["python", "-c", "import inlay.spark, pyspark_inlay; print(inlay.spark.session)"]],
+    "pipelines": [["python", "-m", "pipelines.bulk_load", "--help"]],
+}
+# What `inlay local up` does first, and its end.
+UP = """
+import boto3
+from inlay.local.stack import LocalOptions, LocalStack
+
+if __name__ == "__main__":
+    with LocalStack(LocalOptions(port=0, home="home")) as stack:
+        s3 = boto3.client("s3", endpoint_url=stack.endpoint_url)
+        print([bucket["Name"] for bucket in s3.list_buckets()["Buckets"]])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("extra", FIRST)
+def test_each_extra_works_from_the_wheel_in_a_fresh_environment(extra: str, tmp_path: Path) -> None:
+    script = f"import hatchling.build as b; print(b.build_wheel({str(tmp_path)!r}))"
+    built = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    bin_ = environment / "bin"
+    wheel = tmp_path / built.stdout.split()[-1]
+    done = subprocess.run(
+        [
+            bin_ / "python",
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            f"inlay-tables[{extra}] @ {wheel.as_uri()}",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode and "No matching distribution" in done.stderr + done.stdout:
+        pytest.skip("no index at hand")
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "a.csv").write_text("id,name\n1,Ada\n")
+    (folder / "up.py").write_text(UP)
+    said = ""
+    for command in FIRST[extra]:
+        ran = subprocess.run(
+            [bin_ / command[0], *command[1:]],
+            cwd=folder,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "AWS_EC2_METADATA_DISABLED": "true"}
+            | dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "x")
+            | {"AWS_REGION": "us-east-1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert ran.returncode == 0, (command, ran.stdout, ran.stderr)
+        said = ran.stdout
+    assert said.strip()
+    if extra == "cli":
+        assert said.splitlines() == ["id,name", "1,Ada"]

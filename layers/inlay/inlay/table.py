@@ -143,6 +143,7 @@ def create(
     partition_by: str | Sequence[str] = (),
     properties: Mapping[str, object] | None = None,
     exist_ok: bool = False,
+    storage_options: Mapping[str, str] | None = None,
     context: Context | None = None,
 ) -> Table:
     """Create an empty table. `uri` is s3://, file:///, memory:// or a local path.
@@ -152,7 +153,7 @@ def create(
     there already, if its columns are those of `schema`. Raises `TableExists`, `UnsupportedType`,
     `InvalidRequest`, `SchemaMismatch`.
     """
-    ctx = context or connect(uri)
+    ctx = context or connect(uri, storage_options=storage_options)
     lost = metadata_not_kept(schema) if isinstance(schema, pa.Schema) else []
     if lost:
         warnings.warn(
@@ -236,15 +237,16 @@ def open(
     as_of: datetime | date | str | None = None,
     ref: str | None = None,
     progress: bool | Progress = False,
+    storage_options: Mapping[str, str] | None = None,
     context: Context | None = None,
 ) -> Table:
     """Open a table at its newest version (one GET), at an earlier one by number or time, or at a tag or
     branch. What a branch's table writes goes to the branch; versions and tags are read only. `progress`
-    is as for `connect`.
+    and `storage_options` are as for `connect`.
 
     Raises `TableNotFound`, `VersionNotFound`, `RefNotFound`, `CorruptTable`, `NewerFormat`.
     """
-    ctx = context or connect(uri, progress=progress)
+    ctx = context or connect(uri, progress=progress, storage_options=storage_options)
     if sum(x is not None for x in (version, as_of, ref)) > 1:
         raise InvalidRequest("give one of version=, as_of= and ref=")
     version = None if version is None else arguments.whole_number(version, "version")
@@ -277,11 +279,16 @@ def connect(
     *,
     executor: Executor | None = None,
     progress: bool | Progress = False,
+    storage_options: Mapping[str, str] | None = None,
 ) -> Context:
     """A context for the table at `uri`, with this process's environment and threads. `progress` True draws
-    bars for long work (by rich or tqdm); a function `(what, done, total)` is called instead."""
+    bars for long work (by rich or tqdm); a function `(what, done, total)` is called instead.
+    `storage_options` of S3 are `endpoint_url` and `region`; everything else is the AWS environment's."""
     return context_op.connect(
-        arguments.location(uri), executor=executor, progress=reporter(progress)
+        arguments.location(uri),
+        executor=executor,
+        progress=reporter(progress),
+        storage_options=storage_options,
     )
 
 
@@ -488,8 +495,16 @@ class Table:
         """What `inlay inspect` shows, with what a query for `where` would read."""
         from inlay.ops.inspect.report import make_report
 
-        predicate = None if where is None else self._condition(where).predicate
-        return make_report(self._ctx, self._loaded.pointer, self._state(), predicate)
+        if where is None:
+            return make_report(self._ctx, self._loaded.pointer, self._state())
+        asked = self._condition(where)
+        return make_report(
+            self._ctx,
+            self._loaded.pointer,
+            self._state(),
+            asked.predicate,
+            calculated="" if asked.calculated is None else asked.text,
+        )
 
     def snapshots(self) -> pa.Table:
         """Every version that can still be read, newest first, those held by a ref included."""

@@ -1,7 +1,7 @@
-"""Orders that are still open, in a table of their own.
+"""Orders that are still open, in their own table.
 
-Spark runs this file to learn of sinks and flows; where the tables are comes from the run's configuration
-(`spark-pipeline.yml`). A run reads what was appended since the last one.
+Spark runs this file to find sinks and flows; the run's configuration (`spark-pipeline.yml`) has the tables'
+locations. A run reads what was appended since the last one.
 """
 
 from __future__ import annotations

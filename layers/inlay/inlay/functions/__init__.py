@@ -1,4 +1,4 @@
-"""What the five functions share: reading events, settling messages, finding tables, observing.
+"""Shared by the functions: reading events, settling messages, finding tables, observability.
 
-A function's own file only says which op it calls. Nothing here decides what happens to a table.
+A function's own file only names the operation it calls. Nothing here decides what happens to a table.
 """

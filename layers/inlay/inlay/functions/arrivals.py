@@ -1,8 +1,8 @@
-"""S3's news of new objects, in every form it comes: which object, for which table.
+"""S3 event notifications of new objects, in every form: which object, for which table.
 
-Promise: each form gives the same `Source` for the same object, so that its identity is the same
-however it was told. News of anything but new objects, and of files that are not meant as data (names
-that begin with "_" or ".", folder markers), is nothing. What is not S3's news at all is refused.
+Promise: each form gives the same `Source` for the same object, so its identity does not depend on the form.
+Events other than new objects, and files that are not meant as data (names that begin with "_" or ".",
+folder markers), give nothing. What is not an S3 event at all is refused.
 
 ========================  ==================================================  ===============
 form                      looks like                                          keys
@@ -62,7 +62,7 @@ class _NotifiedEntity(BaseModel):
 
 
 class _Notification(BaseModel):
-    """One record of an S3 notification; what Inlay does not use may be missing."""
+    """One record of an S3 notification; fields that Inlay does not use may be missing."""
 
     event_name: str = Field(alias="eventName")
     event_time: datetime = Field(alias="eventTime")
@@ -81,7 +81,7 @@ class _BridgedDetail(BaseModel):
 
 
 class _Bridged(BaseModel):
-    """An event of S3 by way of EventBridge."""
+    """An S3 event by way of EventBridge."""
 
     detail_type: str = Field(alias="detail-type")
     time: datetime
@@ -89,11 +89,11 @@ class _Bridged(BaseModel):
 
 
 def check_table_name(name: str) -> str:
-    """`name`, if it can name a table; raises `InvalidRequest`."""
+    """`name`, if it is a valid table name. Raises `InvalidRequest`."""
     good = _TABLE.fullmatch(name) and ".." not in name and len(name) <= _MAX_TABLE
     if not good:
         raise InvalidRequest(
-            "what is given cannot name a table",
+            "this is not a valid table name",
             next_step="Use letters, digits, '_', '-' and single dots, beginning with a letter, "
             f"digit or '_', at most {_MAX_TABLE}",
         )
@@ -101,9 +101,9 @@ def check_table_name(name: str) -> str:
 
 
 def read_arrivals(body: Any, *, scheme: str = "s3", bucket: str | None = None) -> Sequence[Arrival]:
-    """The arrivals that `body` tells of, perhaps none. `scheme` is that of the store they are in; what
-    is in another bucket than `bucket` is refused: whoever can send an event could name any object that
-    the function may read."""
+    """The arrivals in `body`, perhaps none. `scheme` is that of their store. An object in another bucket
+    than `bucket` is refused: otherwise a sender of events could name any object that the function may
+    read."""
     arrivals = _read(body, scheme)
     for arrival in arrivals:
         location = arrival.source.location
@@ -188,7 +188,7 @@ def _arrival(
     source = Source(
         location=Location(scheme, bucket, key),
         etag=etag.strip('"') if etag else None,
-        # S3 says "null" where versioning is off or suspended: that names no content.
+        # S3 says "null" where versioning is off or suspended: that identifies no content.
         version_id=None if version_id in (None, "", "null") else version_id,
         event_time_us=_microseconds(at),
     )

@@ -1,15 +1,14 @@
-"""Dead letters: messages that can never succeed, put aside at once with the reason.
+"""Dead letters: messages that can never succeed, set aside at once with the reason.
 
-Promise: a dead letter is the message as it was sent, so that it can be sent again as it is once the
-cause is mended; its attributes say which function refused it, why, and what to do.
+Promise: a dead letter is the message as it was sent, so that it can be sent again once the cause is
+corrected; its attributes state which function refused it, why, and what to do.
 
-A queue's redrive policy alone would try such a message five times over hours first, and would say
-nothing of why. So the function sends it to the dead letters itself and then lets the original be
-deleted. Between the two it may crash: the letter is then there twice, which is told by its
-`InlayMessageId`, and never lost.
+A queue's redrive policy alone would retry such a message five times over hours first, and would not record
+why. So the function sends it to the dead-letter queue itself and then lets the original be deleted. If it
+crashes in between, the letter exists twice, with the same `InlayMessageId`, but is never lost.
 
-Whoever looks at the letters (`inlay dlq`) sees what they are about, and values only when asking for them.
-One that is sent again stays the request it was: a delete without an id gets that of its first message.
+`inlay dlq` shows what the letters are about, and values only on request. A letter that is sent again is the
+same request: a delete without an id gets that of its first message.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def bury(
     message_id: str,
     sent_us: int = 0,
 ) -> None:
-    """Send `body` to the dead letters at `url`, with `error` as its reason."""
+    """Sends `body` to the dead-letter queue at `url`, with `error` as its reason."""
     reasons = {
         "InlayError": type(error).__name__,
         "InlayReason": error.message,
@@ -71,7 +70,7 @@ def bury(
         )
     except Exception as failure:
         raise StoreUnavailable(
-            f"the dead letters did not take a message: {type(failure).__name__}"
+            f"the dead-letter queue did not accept a message: {type(failure).__name__}"
         ) from failure
 
 
@@ -85,17 +84,17 @@ def _size(attributes: dict[str, str]) -> int:
 
 # -- looking after them ---------------------------------------------------------------------------
 
-# Long enough to look at all of them, short enough that a look that is broken off hides none for long.
+# Long enough to read all of them, short enough that an interrupted listing hides none for long.
 _LOOK_SECONDS = 60
 _SQS_BATCH = 10
-# Fields that say what a message is about without saying whom.
+# Fields that show what a message is about without personal data.
 _TELLING = ("id", "table", "mode", "requested_at", "hops", "left_units", "left_bytes")
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One dead letter; `receipt` lasts for this look. `reasons` are the function's attributes, none where
-    SQS itself gave up."""
+    """One dead letter; `receipt` is valid for this listing. `reasons` are the function's attributes, none
+    if SQS itself gave up."""
 
     id: str
     body: str
@@ -105,7 +104,7 @@ class Letter:
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """What the message is about, without a value: its table, mode and id, or the object it tells of."""
+        """What the message is about, without values: its table, mode and id, or the object it names."""
         said = _json(self.body)
         if not isinstance(said, dict):
             return {"body": f"{len(self.body)} characters, not a JSON object"}
@@ -122,7 +121,7 @@ class Letter:
 
 @contextmanager
 def connected() -> Iterator[SQSClient]:
-    """SQS, as the standard AWS environment names it."""
+    """SQS, configured by the standard AWS environment."""
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -130,13 +129,13 @@ def connected() -> Iterator[SQSClient]:
         yield boto3.client("sqs")
     except (BotoCoreError, ClientError) as error:
         raise StoreUnavailable(
-            f"SQS does not do as asked: {error}",
+            f"SQS refuses the request: {error}",
             next_step="Check the queue's URL, the region and the credentials",
         ) from error
 
 
 def read_letters(sqs: SQSClient, url: str) -> Iterator[Letter]:
-    """Every letter that waits at `url`, each once. They are hidden from others for a minute: `release`."""
+    """Every letter at `url`, each once. They are hidden from others for a minute: see `release`."""
     seen: set[str] = set()
     while True:
         got = sqs.receive_message(
@@ -168,7 +167,7 @@ def read_letters(sqs: SQSClient, url: str) -> Iterator[Letter]:
 
 
 def release(sqs: SQSClient, url: str, letters: Sequence[Letter]) -> None:
-    """Let others see the letters again."""
+    """Makes the letters visible to others again."""
     for letter in letters:
         sqs.change_message_visibility(
             QueueUrl=url, ReceiptHandle=letter.receipt, VisibilityTimeout=0
@@ -176,7 +175,7 @@ def release(sqs: SQSClient, url: str, letters: Sequence[Letter]) -> None:
 
 
 def redrive(sqs: SQSClient, letter: Letter, *, source: str, target: str) -> None:
-    """Send the letter to `target` again, and drop it from `source`. Between the two it may be in both."""
+    """Sends the letter to `target` again, and removes it from `source`. In between it may be in both."""
     sqs.send_message(QueueUrl=target, MessageBody=as_sent_before(letter))
     drop(sqs, letter, source=source)
 
@@ -186,8 +185,8 @@ def drop(sqs: SQSClient, letter: Letter, *, source: str) -> None:
 
 
 def as_sent_before(letter: Letter) -> str:
-    """The message, with the identity that it had: a delete request counts once by its id, else by the id
-    and time of its first message, which are written into it."""
+    """The message, with its original identity: a delete request counts once by its id, else by the id and
+    time of its first message, which are written into it."""
     said = _json(letter.body)
     is_delete = isinstance(said, dict) and "table" in said and ("where" in said or "keys" in said)
     if not is_delete or "hops" in said or "id" in said:
@@ -201,12 +200,12 @@ def as_sent_before(letter: Letter) -> str:
 
 
 def source_queue(sqs: SQSClient, url: str) -> str:
-    """The queue whose dead letters wait at `url`. Raises `InvalidRequest` where there is not just one."""
+    """The queue whose dead letters are at `url`. Raises `InvalidRequest` unless there is exactly one."""
     found = sqs.list_dead_letter_source_queues(QueueUrl=url).get("queueUrls", [])
     if len(found) != 1:
         raise InvalidRequest(
             f"{len(found)} queues have these dead letters",
-            next_step="Say where the letters are to go: --to QUEUE-URL",
+            next_step="Set where the letters are to go: --to QUEUE-URL",
         )
     return found[0]
 

@@ -1,8 +1,8 @@
-"""Delete requests on tables: the one way from a checked request to its outcome, told and counted.
+"""Delete requests on tables: from a checked request to its outcome, logged and counted.
 
-Promise: a request is applied once by its id, in whichever function it is carried out. What takes constant
-time, or reads a small table, is done at once; what has to read or rewrite a large one is told apart, so
-that it can be given a function of its own and delays nobody behind it.
+Promise: a request is applied once by its id, whichever function runs it. Constant-time deletes, and reads
+of small tables, run at once; a request that has to read or rewrite a large table is separated, so that it
+can run in another function and delays no other message.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parse import parse_predicate
 from inlay.plan.change import Request
 
-# A `vector` delete reads the filter's columns of what may match. Of tables up to this size that takes at
-# most some 6 s of CPU (46 MiB of Parquet a second and core), so ten of a batch fit one invocation.
+# A `vector` delete reads the filter's columns of files that may match. For tables up to this size that
+# takes at most some 6 s of CPU (46 MiB of Parquet a second and core), so ten of a batch fit one invocation.
 SMALL_TABLE_BYTES = 256 * 2**20
 
 
 def apply_delete(asked: DeleteRequest, request: Request, *, heavy: bool) -> bool:
-    """Carry out a request and tell of it. Without `heavy`, one that has to read a large table or to
-    rewrite files is left: False. Raises what makes it retried or refused."""
+    """Runs a request and reports it. Without `heavy`, a request that has to read a large table or to
+    rewrite files is left: returns False. Raises what makes it retried or refused."""
     ctx = table_context(asked.table)
     try:
         base = load_pointer(ctx)
@@ -45,7 +45,7 @@ def apply_delete(asked: DeleteRequest, request: Request, *, heavy: bool) -> bool
 
 
 def is_heavy(asked: DeleteRequest, snapshot: Snapshot) -> bool:
-    """Whether a request takes time that grows with the table. Keys and erasures only leave markers."""
+    """Whether a request takes time that grows with the table. Keys and erasures only write markers."""
     if asked.where is None:
         return False
     match asked.mode or Properties(snapshot.properties).text("delete.mode"):

@@ -1,7 +1,7 @@
 """Arrivals into tables: one ingest, so one commit, per table and batch.
 
-Promise: every arrival gets an outcome of its own, in the order given; a table that cannot be used
-fails its own arrivals and no others, and so does a file that brings the whole ingest down.
+Promise: every arrival gets its own outcome, in the given order; an unusable table fails its own arrivals
+and no others, and so does a file that makes the whole ingest fail.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from inlay.parquet.read.describe import describe, read_tail
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Ingesting this source hit a fault of ours."""
+    """Ingesting this source hit an internal error."""
 
     source: Source
     error: Exception
@@ -51,7 +51,7 @@ CUT_BYTES = 2 * 2**30
 def ingest_arrivals(
     arrivals: Sequence[Arrival], time_left: TimeLeft | None = None
 ) -> Sequence[Outcome]:
-    """Ingest all of them, as far as time allows; the outcomes are in the order of `arrivals`. The first
+    """Ingests all of them, as far as time allows; the outcomes are in the order of `arrivals`. The first
     table is always begun."""
     by_table: dict[str, list[int]] = {}
     for position, arrival in enumerate(arrivals):
@@ -69,17 +69,17 @@ def ingest_arrivals(
 
 
 def failure_of(outcomes: Sequence[Outcome]) -> Exception | None:
-    """Why a message that told of these arrivals cannot be deleted yet, or ever.
+    """Why a message with these arrivals cannot be deleted yet, or ever.
 
-    What may succeed later comes first: only when nothing is left to try does a message become a dead
-    letter. It may then repeat arrivals that were ingested; sending it again does not ingest them twice.
+    Retryable failures come first: a message becomes a dead letter only when nothing is left to retry. It
+    may then repeat arrivals that were ingested; sending it again does not ingest them twice.
     """
     for kind in (Broken, Retry, Rejected):
         for outcome in outcomes:
             if isinstance(outcome, kind):
                 return outcome.error
         if kind is Retry and any(isinstance(outcome, Deferred) for outcome in outcomes):
-            return NotBegun("the batch's budget was spent")
+            return NotBegun("the batch's budget was used up")
     return None
 
 
@@ -105,8 +105,8 @@ def _failed(
     error: Exception,
     time_left: TimeLeft | None,
 ) -> Sequence[Outcome]:
-    """The whole ingest came down. If one source may be at fault, each is ingested by itself: in a batch
-    the others would share its fate, to the dead letters."""
+    """The whole ingest failed. If one source may be the cause, each is ingested separately: in a batch the
+    others would go to the dead letters with it."""
     whole_tables = isinstance(error, TableNotFound) or (
         isinstance(error, InlayError) and error.kind is not Kind.INPUT
     )

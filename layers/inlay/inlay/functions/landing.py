@@ -1,8 +1,8 @@
-"""Landed files that no event told of: found against the ledger, and sent to be ingested.
+"""Landed files without an event: found by comparison with the ledger, and sent to ingestion.
 
-Promise: what is pending for longer than an event may reasonably take is sent again, by the same identity
-its own event would have, so that it comes in once however many tell of it. What can never come in is not
-sent again and again: it is counted, and was put into the dead letters when its event came.
+Promise: contents pending for longer than an event may reasonably take are sent again, with the identity of
+their own event, so that they are ingested once however many notifications there are. Contents that can
+never be ingested are not sent again: they are counted, and became dead letters when their event came.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from inlay.functions.tables import LANDING, table_context
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.write.landing import Landed, landed
 
-# A run sends at most so many: they are ingested within the hour, and the next run sees what is left.
+# Limit of one run: they are ingested within the hour, and the next run finds the rest.
 MAX_SENT = 10_000
 
 
 def sweep_landing(table: str, *, settle_seconds: float) -> Mapping[str, Any]:
-    """Send what is pending for `table` for longer than that to be ingested; says how many contents are in
-    which state."""
+    """Sends contents of `table` that are pending for longer than that to ingestion; returns how many
+    contents are in which state."""
     ctx = table_context(table)
     loaded = load_pointer(ctx)
     prefix = f"{settings.prefix()}{LANDING}{table}/"

@@ -1,8 +1,8 @@
-"""Batches of SQS messages: each one done, left to come again, or put into the dead letters.
+"""Batches of SQS messages: each one done, left for redelivery, or put into the dead letters.
 
-Promise: what `process` does not report as failed is done or buried, so SQS may delete it; one
-message's failure never keeps another from being done, and neither does one that takes long: what time
-does not allow to be begun is handed back to the queue at once.
+Promise: a message that `process` does not report as failed is done or in the dead letters, so SQS may
+delete it; one message's failure, or long run, never prevents the others: those that time does not allow to
+begin are handed back to the queue at once.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ Work = Callable[[SQSRecord], None]
 # SQS: entries of one batched request.
 _SQS_BATCH = 10
 
-# Kept back for what work does after its deadline: finish the unit under way and commit it.
+# Kept back for what work does after its deadline: finish the current unit and commit it.
 _KEPT_BACK = 0.25
 
-# With less than this, no further piece of work of a batch is begun: enough for one constant-time delete
-# whose commit has to be tried against many other writers, and for handing back the rest.
+# With less time than this, no further work of a batch is begun: enough for one constant-time delete with
+# commit retries against many other writers, and for handing back the rest.
 _LEAST_SECONDS = 20.0
 
 
 class TimeLeft:
-    """How much of an invocation's time is left for work, and whether more of it may be begun."""
+    """How much of an invocation's time is left, and whether more work may be begun."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -62,7 +62,7 @@ class TimeLeft:
         return float(self._context.get_remaining_time_in_millis()) / 1_000
 
     def seconds(self) -> float:
-        """How long work may go on before it has to wind up."""
+        """How long work may continue before it has to finish."""
         return max(0.0, self._remaining() - self._kept_back)
 
     def for_more(self) -> bool:
@@ -70,7 +70,7 @@ class TimeLeft:
 
 
 def seconds_left(context: Any) -> float:
-    """How long the one piece of work of an invocation may go on before it has to wind up."""
+    """How long an invocation's only piece of work may continue before it has to finish."""
     return float(context.get_remaining_time_in_millis()) / 1_000 * (1 - _KEPT_BACK)
 
 
@@ -85,13 +85,13 @@ def _is_of_sqs(record: Any) -> bool:
 
 
 def messages_of(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The messages of a batch, those first that were handed back most often: nothing waits for ever, and
-    nothing runs out of the tries its queue allows for want of a turn. Records of another kind, which SQS
-    never delivers, are buried: no queue would bring them again."""
+    """The messages of a batch, first those that were handed back most often, so that none waits for ever or
+    uses up its receive count without being begun. Records of another kind, which SQS never delivers, become
+    dead letters: no queue would deliver them again."""
     records = list(event["Records"])
     for record in records:
         if not _is_message(record):
-            error = InvalidRequest("a record among the messages is no message of SQS")
+            error = InvalidRequest("a record among the messages is not an SQS message")
             tell_failure(error, fate=Fate.DEAD_LETTER.value, message_id="")
             bury_message(json.dumps(record), error, message_id="")
     return sorted(filter(_is_message, records), key=_received, reverse=True)
@@ -103,14 +103,15 @@ def _is_message(record: Any) -> bool:
 
 
 class NotBegun(Told):
-    """This invocation had no time for the message, or its budget was spent: nothing is wrong with it."""
+    """This invocation had no time for the message, or its budget was used up: nothing is wrong with it."""
 
 
 def process(records: Sequence[Mapping[str, Any]], context: Any, work: Work) -> Mapping[str, Any]:
-    """Do `work` on each message (`messages_of`); the answer names those that are to come again.
+    """Does `work` on each message (`messages_of`); the answer names those to be delivered again.
 
-    The first is always begun, the others while there is time. When every message of the batch has to come
-    again the invocation itself fails, so that the function's alarm sees a store that is down."""
+    The first is always begun, the others while there is time. When every message of the batch has to be
+    delivered again the invocation itself fails, so that the function's alarm detects an unavailable
+    store."""
     if not records:
         return {"batchItemFailures": []}
     time_left = TimeLeft(context)
@@ -154,8 +155,8 @@ def process(records: Sequence[Mapping[str, Any]], context: Any, work: Work) -> M
 
 
 def _hand_back(records: Sequence[SQSRecord]) -> None:
-    """Let others have the messages now, not when the queue's visibility timeout is over. Should that fail,
-    they come then."""
+    """Makes the messages visible to others now, not when the visibility timeout ends. If that fails, they
+    become visible then."""
     count(None, {"HandedBack": len(records)})
     logger.info("handed back", extra={"messages": len(records)})
     queue = settings.source_queue_url(records[0].event_source_arn)
@@ -183,7 +184,7 @@ def _received(record: Mapping[str, Any]) -> int:
 def bury_message(
     body: str, error: InlayError, *, message_id: str, sent_us: int = 0, source_arn: str = ""
 ) -> None:
-    """Put one message into this function's dead letters."""
+    """Puts one message into this function's dead letters."""
     bury(
         sqs(),
         settings.dead_letters_url(source_arn),
@@ -196,9 +197,9 @@ def bury_message(
 
 
 def tell_rewrite(table: str, where: str | None = None, *, hops: int = 0) -> None:
-    """Tell the rewrite function that a table has something to rewrite: everything, or files that may hold
-    a row for which `where` is TRUE. Only a hint: its schedule finds what is lost here. `hops` is how often
-    rewriting told itself."""
+    """Notifies the rewrite function that a table has something to rewrite: everything, or files that may
+    hold a row for which `where` is TRUE. Only a hint: its schedule finds what is lost here. `hops` is how
+    often rewriting has notified itself."""
     asked: dict[str, Any] = {"table": table}
     if where is not None:
         asked["where"] = where
@@ -208,18 +209,18 @@ def tell_rewrite(table: str, where: str | None = None, *, hops: int = 0) -> None
 
 
 def forward_delete(table: str, request: Mapping[str, Any]) -> None:
-    """Let the rewrite function carry out a delete request that has to read data. The request names its id
+    """Forwards a delete request that has to read data to the rewrite function. The request includes its id
     and time, so that it stays the same however often it is forwarded."""
     _send(settings.rewrite_queue_url(), {"table": table, "delete": request})
 
 
 def send_to_ingest(event: Mapping[str, Any]) -> None:
-    """Tell the ingest function of a landed file."""
+    """Notifies the ingest function of a landed file."""
     _send(settings.ingest_queue_url(), event)
 
 
 def hand_over(uri: str, left_units: int, left_bytes: int) -> None:
-    """Tell whoever runs Spark that a table's backlog of compaction outgrew this function."""
+    """Notifies the operator of Spark that a table's compaction backlog is too large for this function."""
     body = {"table": uri, "left_units": left_units, "left_bytes": left_bytes}
     _send(settings.handover_queue_url(), body)
 
@@ -239,11 +240,11 @@ def send_all(queue: str, bodies: Sequence[Mapping[str, Any]]) -> None:
         with _asking():
             answer = sqs().send_message_batch(QueueUrl=queue, Entries=entries)  # type: ignore[arg-type]
         if answer.get("Failed"):
-            raise StoreUnavailable(f"a queue did not take {len(answer['Failed'])} messages")
+            raise StoreUnavailable(f"a queue did not accept {len(answer['Failed'])} messages")
 
 
 def waiting_at(queue: str) -> int:
-    """How many messages of a queue nobody has begun yet, as far as SQS knows."""
+    """How many messages of a queue are waiting, according to SQS."""
     with _asking():
         found = sqs().get_queue_attributes(
             QueueUrl=queue, AttributeNames=["ApproximateNumberOfMessages"]
@@ -256,9 +257,7 @@ def _asking() -> Iterator[None]:
     try:
         yield
     except Exception as failure:
-        raise StoreUnavailable(
-            f"a queue does not do as asked: {type(failure).__name__}"
-        ) from failure
+        raise StoreUnavailable(f"a queue refuses a request: {type(failure).__name__}") from failure
 
 
 def sent_time_us(record: SQSRecord) -> int:
@@ -268,7 +267,7 @@ def sent_time_us(record: SQSRecord) -> int:
 
 @cache
 def sqs() -> SQSClient:
-    """The process's SQS client, made when first needed: most invocations need none."""
+    """The process's SQS client, created when first needed: most invocations need none."""
     import boto3
 
     # Lambda sets it; the SDK itself only looks at AWS_DEFAULT_REGION.

@@ -1,12 +1,13 @@
-"""What the functions say of themselves: structured logs, metrics, traces.
+"""Observability of the functions: structured logs, metrics, traces.
 
-Promise: every line carries the request, and where they are known the table, version and commit;
-metrics are per function and, where the deployment asks for it, per table; what is zero is no metric; no
-line, metric or trace holds a row's value or a word of a predicate. The function's own verb is Powertools'
-service name (`template.yaml`).
+Promise: every line has the request id and, where known, the table, version and commit; metrics are per
+function and, if the deployment asks for it, per table; zeros are not emitted; no line, metric or trace
+contains a row's value or a word of a predicate. The function's own verb is Powertools' service name
+(`template.yaml`).
 
-CloudWatch bills each metric and set of dimensions by the month: nine metrics of a thousand tables cost
-more than the tables do (docs/COST.md), so tables are a choice, and a name that no table has is never one.
+CloudWatch bills each metric and set of dimensions by the month: nine metrics of a thousand tables cost more
+than the tables do (docs/COST.md), so per-table metrics are optional, and only names of existing tables are
+used.
 """
 
 from __future__ import annotations
@@ -38,25 +39,25 @@ logger = Logger()
 Handler = Callable[[Any, Any], Any]
 
 _DAY_US = 86_400 * 1_000_000
-# An erasure may wait for thousands of files: the first few say why.
+# An erasure may wait for thousands of files: the first few are logged.
 _MAX_WARNINGS = 10
 _BYTES = ("BytesUp", "BytesDown", "CompactionBacklogBytes")
 
 
 class Told(Exception):
-    """A failure whose reason was logged already, and whose own words Lambda may print."""
+    """A failure whose reason was logged already, and whose text Lambda may print."""
 
 
 class Unexpected(Told):
-    """A fault of ours, by the name of its type only; the log says where it was."""
+    """An internal error, by the name of its type only; the log has its place."""
 
 
 def observed(handler: Handler) -> Handler:
     """A Lambda handler with the request's id in its logs. Its trace is Lambda's own (`Tracing: Active`):
-    X-Ray's SDK would make a client of its own on each cold start, some 0.3 s, to say no more.
+    X-Ray's SDK would add a client on each cold start, some 0.3 s, without adding information.
 
-    Lambda prints what a handler raises, and another library's words may quote a row: of such an error
-    only the type comes through."""
+    Lambda prints what a handler raises, and another library's message may quote a row: of such an error
+    only the type is passed on."""
 
     def guarded(event: Any, context: Any) -> Any:
         try:
@@ -79,7 +80,7 @@ def function_name() -> str:
 
 
 def tell_write(table: str, write: WriteResult) -> None:
-    """Log and count what one write did."""
+    """Logs and counts what one write did."""
     logger.info(
         write.operation,
         table=table,
@@ -113,8 +114,8 @@ def tell_write(table: str, write: WriteResult) -> None:
 def tell_work(
     table: str, operation: str, result: DataclassInstance, usage: Usage | None
 ) -> Mapping[str, Any]:
-    """Log and count what maintenance did; returns the same, for the function's answer. Of lists and
-    tables in `result` only the length is told."""
+    """Logs and counts what maintenance did; returns the same, for the function's answer. Lists and tables
+    in `result` are reported by length only."""
     told = {field.name: _short(getattr(result, field.name)) for field in dataclasses.fields(result)}
     if usage is not None:
         told |= {
@@ -148,9 +149,9 @@ def tell_erasures(
     *,
     now_us: int,
 ) -> None:
-    """Log and count the erasures that are still open, which are those that wait for something: the age of
-    the oldest, how many wait for each kind of thing, and a warning for what time alone does not bring.
-    Erasures are named by the version that opened them: an id is the sender's."""
+    """Logs and counts the erasures that are still open: the age of the oldest, how many wait for each kind
+    of thing, and a warning for what will not resolve with time alone. Erasures are named by the version
+    that opened them, because an id is the sender's."""
     opened = {each.id: each for each in erasures}
     still = [opened[name] for name in {name for name, _ in waiting} if name in opened]
     if not still:
@@ -179,34 +180,34 @@ def tell_erasures(
 
 
 def tell_superseded(table: str, key: str) -> None:
-    """Log and count a content that was overwritten before it was ingested, in a bucket that keeps no
-    versions: nobody can ingest it any more."""
+    """Logs and counts a content that was overwritten before it was ingested, in a bucket without versions:
+    it can no longer be ingested."""
     logger.warning(
         "Superseded",
         table=table,
         key=key,
-        next_step="Enable versioning of the bucket, or give each file a name of its own",
+        next_step="Enable versioning of the bucket, or give each file a unique name",
     )
     count(table, {"Superseded": 1})
 
 
 def tell_failures(failures: Iterable[Failure]) -> None:
-    """Log and count the files that maintenance could not read; the others were done."""
+    """Logs and counts the files that maintenance could not read; the others were done."""
     for failure in failures:
         tell_failure(failure.error, fate="left as it is", message_id=failure.key)
 
 
 def tell_failure(error: Exception, *, fate: str, message_id: str) -> None:
-    """Log why a message was not dealt with, and count it."""
+    """Logs why a message was not processed, and counts it."""
     if isinstance(error, InlayError):
         said = {"fate": fate, "message_id": message_id, **_about(without_values(error))}
         logger.warning("not done", extra=said)
-        # Errors name a table by its URI. Of these two nobody has looked whether it is one.
+        # Errors name a table by its URI. For these two it is unknown whether the table exists.
         unknown = isinstance(error, InvalidRequest | TableNotFound) or error.table is None
         table = None if unknown else str(error.table).rpartition("/")[2]
         count(table, {f"Failed{error.kind.value.capitalize()}": 1})
     else:
-        # A fault of ours: its text may quote anything, so only its type and place are told.
+        # An internal error: its text may quote anything, so only its type and place are logged.
         logger.error(
             "not done", fate=fate, message_id=message_id, error=type(error).__name__, at=_at(error)
         )
@@ -214,8 +215,8 @@ def tell_failure(error: Exception, *, fate: str, message_id: str) -> None:
 
 
 def count(table: str | None, values: Mapping[str, float]) -> None:
-    """Emit metrics of the function in CloudWatch's embedded format, and of the table as well where the
-    deployment asks for that. Nothing is emitted of what is zero."""
+    """Emits metrics of the function in CloudWatch's embedded format, and of the table as well if the
+    deployment asks for that. Zeros are not emitted."""
     told = {name: value for name, value in values.items() if value}
     by_table = [table] if table is not None and settings.table_metrics() else []
     for each in [None, *by_table] if told else ():

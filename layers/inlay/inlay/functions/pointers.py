@@ -1,7 +1,7 @@
-"""S3's news of swapped pointers: which tables have a new version.
+"""S3 event notifications of swapped pointers: which tables have a new version.
 
-Promise: a notification of the bucket gives the names of the tables under `tables/` whose pointer it is
-about; news of anything else, and S3's test of a queue, gives none. What is no news of S3's is refused.
+Promise: a notification of the bucket gives the names of the tables under `tables/` whose pointer it names;
+other objects, and S3's test event, give none. What is not an S3 notification is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from inlay.functions.arrivals import check_table_name
 
 def swapped_tables(found: Any, *, bucket: str, tables: str) -> list[str]:
     """Table names, each once, of the pointers under `tables` (a prefix of keys) in a notification. Raises
-    `InvalidRequest`, also for another bucket's: its tables are not ours, though they may bear the names."""
+    `InvalidRequest`, also for another bucket's: its tables are not this deployment's, even under the same
+    names."""
     if isinstance(found, dict) and found.get("Event") == "s3:TestEvent":
         return []
     try:
@@ -27,7 +28,7 @@ def swapped_tables(found: Any, *, bucket: str, tables: str) -> list[str]:
         if not records or len(records) < len(found["Records"]):
             raise KeyError
     except (KeyError, TypeError, AttributeError):
-        raise InvalidRequest("a message is no notification of S3") from None
+        raise InvalidRequest("a message is not an S3 notification") from None
     if any(name != bucket for name, _ in objects):
         raise InvalidRequest("the pointer is in a bucket that is not this deployment's")
     keys = [key.removeprefix(tables) for _, key in objects if key.startswith(tables)]

@@ -1,4 +1,4 @@
-"""What the delete and rewrite queues and the schedules carry.
+"""The messages of the delete and rewrite queues, and the events of schedules.
 
 Promise: a request is checked whole before anything is done. An unknown field is refused: a misspelt
 `where` must not become a request without one.
@@ -23,11 +23,11 @@ from inlay.plan.maintain.roots import CLOCK_MARGIN_SECONDS
 # The ledger keeps a digest; the bound keeps log lines and receipts readable.
 _MAX_ID = 256
 
-# How often rewriting may tell itself to go on with a table. A table has more to do than a day of
-# invocations can: it needs the Spark jobs. The schedule begins again at none.
+# How often rewriting may notify itself to continue with a table. A table with more work than a day of
+# invocations can do needs the Spark jobs. The schedule starts again at none.
 MAX_HOPS = 96
 
-# AWS: events are delivered within seconds, now and then a minute or longer. Younger files are left to them.
+# AWS: events are delivered within seconds, sometimes a minute or longer. Younger files are left to them.
 SETTLE_SECONDS = 15 * 60
 
 TableName = Annotated[str, AfterValidator(check_table_name)]
@@ -62,11 +62,11 @@ class DeleteRequest(BaseModel):
 
     @property
     def body(self) -> str:
-        """What makes two requests of one id the same request."""
+        """What makes two requests with one id the same request."""
         return json.dumps([self.table, self.where, self.keys, self.mode], sort_keys=True)
 
     def time_us(self, sent_us: int) -> int:
-        """When it was asked for; `sent_us` is when its message was sent."""
+        """When it was requested; `sent_us` is when its message was sent."""
         if self.requested_at is None:
             return sent_us
         at = self.requested_at
@@ -74,15 +74,15 @@ class DeleteRequest(BaseModel):
         return round(aware.timestamp() * 1_000_000)
 
     def forwarded(self, request_id: str, time_us: int) -> dict[str, object]:
-        """This request with its id and time in itself, for another queue."""
+        """This request with its id and time included, for another queue."""
         at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=time_us)
-        # Only what was left out is left out: a NULL among the keys is one.
+        # Only fields that were left out are left out: a NULL among the keys is kept.
         said = {n: v for n, v in self.model_dump(mode="json").items() if v is not None}
         return {**said, "id": request_id, "requested_at": at.isoformat()}
 
     def key_table(self, schema: pa.Schema, primary_key: Sequence[str]) -> pa.Table:
-        """The keys as columns with the types of `schema`. Raises `InvalidRequest`; an error of Arrow's
-        would repeat a value, so none comes through."""
+        """The keys as columns with the types of `schema`. Raises `InvalidRequest`; Arrow's errors, which
+        would repeat a value, are not passed on."""
         keys = self._columns(primary_key)
         for position, name in enumerate(keys.column_names):
             if name not in schema.names:
@@ -122,9 +122,9 @@ class DeleteRequest(BaseModel):
 
 
 class RewriteRequest(BaseModel):
-    """A hint that a table has something to rewrite: `{"table", "where"?, "hops"?}`. What there is to do
-    stands in the table's snapshot. `hops` counts how often the function told itself. Or `{"table",
-    "delete"}`: a delete request that has to read data."""
+    """A hint that a table has something to rewrite: `{"table", "where"?, "hops"?}`. The table's snapshot
+    defines the work. `hops` counts how often the function notified itself. Or `{"table", "delete"}`: a
+    delete request that has to read data."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -135,12 +135,11 @@ class RewriteRequest(BaseModel):
 
 
 class MaintenanceRequest(BaseModel):
-    """What a maintenance function is invoked with. A schedule's event names no table: all are meant.
-    `dry_run` only looks. For garbage collection: `grace_days`; `erasures_only` skips tables without an
-    open erasure; `landing_only` looks for landed files that no event told of, and takes for such what is
-    older than `settle_seconds` (900); `life_seconds` is the
-    longest one read or write may take, which erasures wait for; `clock_margin_seconds` how far the
-    store's LastModified may be behind its Date (60)."""
+    """The event of a maintenance function. A schedule's event names no table: it is for all. `dry_run` only
+    reports. For garbage collection: `grace_days`; `erasures_only` skips tables without an open erasure;
+    `landing_only` looks for landed files without an event that are older than `settle_seconds` (900);
+    `life_seconds` is the longest one read or write may take, which erasures wait for;
+    `clock_margin_seconds` is how far the store's LastModified may be behind its Date (60)."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -155,8 +154,8 @@ class MaintenanceRequest(BaseModel):
 
 
 class RoundRequest(BaseModel):
-    """A table's turn in a round, as the function told itself. Nothing else can be asked for so: whoever
-    may send to the queue can cause work, and no other work than a schedule does."""
+    """A table's turn in a round, as the function notified itself. It has no other options, so that a sender
+    to the queue can cause only the work that a schedule does."""
 
     model_config = ConfigDict(extra="forbid")
 

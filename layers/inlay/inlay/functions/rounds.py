@@ -1,10 +1,10 @@
-"""Rounds: scheduled work on every table that has some, each table by itself.
+"""Rounds: scheduled work on every table that has some, each table on its own.
 
-Promise: a schedule sends one message for each table that has work, and each message has an invocation of
-its own: a table that is slow, or fails, keeps no other from its turn. The next round begins when every
-table of the last one was begun, so that each table has one turn a round, however many there are and
-however little time: nothing starves, and nothing piles up. A table that cannot be looked at is sent all
-the same: its own message then fails. Rounds that begin are counted; one that is missed rings an alarm.
+Promise: a schedule sends one message for each table that has work, and each message has its own invocation:
+a slow or failing table delays no other. The next round begins when every table of the last one was begun,
+so that each table has one turn a round, however many there are and however little time: nothing starves,
+and nothing accumulates. A table that cannot be checked is sent anyway: its own message then fails. Rounds
+are counted when they begin; a missed one raises an alarm.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from inlay.functions.requests import MaintenanceRequest, RoundRequest, read_roun
 from inlay.functions.tables import executor, table_names
 from inlay.functions.validation import validated
 
-# Works on one table within so many seconds; returns what to report of it.
+# Works on one table for at most so many seconds; returns what to report of it.
 Work = Callable[[MaintenanceRequest, float], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """`names` may be tables; `has_work` looks at one, and may raise `TableNotFound`. `metric` counts such
+    """`names` may be tables; `has_work` checks one, and may raise `TableNotFound`. `metric` counts such
     rounds."""
 
     has_work: Callable[[str], bool]
@@ -52,8 +52,8 @@ def maintain(
     work: Work,
     round_of: Callable[[MaintenanceRequest], Round],
 ) -> Mapping[str, Any]:
-    """What a maintenance function does with an event: the tables that its messages name, the one table
-    that whoever invokes it names, or, where none is named, a round."""
+    """What a maintenance function does with an event: the tables in its messages, the one table that the
+    invoker names or, if none is named, a round."""
     if is_batch(event):
 
         def message(record: SQSRecord) -> None:
@@ -69,7 +69,7 @@ def maintain(
 
 
 def _begin(asked: MaintenanceRequest, context: Any, begun: Round) -> Mapping[str, Any]:
-    """Send a message for each table that has work, unless some of the last round are still waiting."""
+    """Sends a message for each table that has work, unless some of the last round are still waiting."""
     flags = {name: getattr(asked, name) for name in RoundRequest.model_fields if name != "table"}
     only_flags = MaintenanceRequest(**flags)
     if asked != only_flags:
@@ -80,7 +80,7 @@ def _begin(asked: MaintenanceRequest, context: Any, begun: Round) -> Mapping[str
     queue = settings.round_queue_url()
     waiting = waiting_at(queue)
     if waiting:
-        logger.warning("the last round is not through", extra={"waiting": waiting})
+        logger.warning("the last round has not finished", extra={"waiting": waiting})
         return {"waiting": waiting}
     names = list(begun.names())
     random.shuffle(names)
@@ -97,7 +97,7 @@ def _begin(asked: MaintenanceRequest, context: Any, begun: Round) -> Mapping[str
     found = dict(zip(names, executor().map(look, names), strict=True))
     for name, seen in found.items():
         if isinstance(seen, Exception):
-            tell_failure(seen, fate="sent all the same", message_id=name)
+            tell_failure(seen, fate="sent anyway", message_id=name)
     said = {name: value for name, value in flags.items() if value}
     send_all(queue, [{"table": name, **said} for name, seen in found.items() if seen])
     sent = sum(bool(seen) for seen in found.values())

@@ -1,6 +1,6 @@
-"""What `template.yaml` tells a function, read from its environment.
+"""The settings of a function, from its environment (`template.yaml`).
 
-Promise: a variable that is missing or makes no sense is an error that names it, when it is needed.
+Promise: a missing or invalid variable is an error that names it, when it is needed.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ def _variable(name: str) -> str:
 
 
 def bucket_uri() -> str:
-    """Where the tables are: a bucket's name means S3; tests name another store by its URI."""
+    """Where the tables are: a bucket's name means S3; tests give another store by its URI."""
     bucket = _variable("INLAY_BUCKET")
     return bucket if "://" in bucket else f"s3://{bucket}"
 
 
 def prefix() -> str:
-    """What stands before tables/ and ingest/ in the bucket: empty, or ending in a slash."""
+    """The prefix of tables/ and ingest/ in the bucket: empty, or ending in a slash."""
     return os.environ.get("INLAY_PREFIX", "")
 
 
 def dead_letters_url(source_arn: str = "") -> str:
-    """Where messages of a queue are buried: those of the erase and round queues beside the others."""
+    """The dead-letter queue for messages of a queue: the erase and round queues have their own."""
     for kind in ("ERASE", "ROUND"):
         own = os.environ.get(f"INLAY_{kind}_DEAD_LETTERS")
         if own and _is_from(f"INLAY_{kind}_QUEUE", source_arn):
@@ -53,12 +53,12 @@ def _is_from(variable: str, source_arn: str) -> bool:
 
 
 def round_queue_url() -> str:
-    """Where this function sends itself the tables of a round."""
+    """The queue by which this function sends itself the tables of a round."""
     return _variable("INLAY_ROUND_QUEUE")
 
 
 def may_erase(source_arn: str) -> bool:
-    """Whether a request from this queue may erase. Where there is no queue for erasures, any may."""
+    """Whether a request from this queue may erase. Without a queue for erasures, any may."""
     if not os.environ.get("INLAY_ERASE_QUEUE"):
         return True
     anyone = os.environ.get("INLAY_ERASE_FROM_DELETE_QUEUE", "false").lower() == "true"
@@ -78,7 +78,7 @@ def handover_queue_url() -> str:
 
 
 def memory_bytes() -> int | None:
-    """What Lambda gives this function; None elsewhere."""
+    """The memory of this Lambda function; None elsewhere."""
     megabytes = os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE")
     return int(megabytes) * 2**20 if megabytes else None
 
@@ -88,8 +88,8 @@ def grace_days() -> int:
 
 
 def adopt_from() -> tuple[str, ...] | None:
-    """Patterns of `bucket/key` where adopted files may be read, beside the table's own bucket's tables and
-    landing zone; None where nothing is said, as outside of a deployment."""
+    """Patterns of `bucket/key` where adopted files may be read, besides the tables and landing zone of the
+    table's own bucket; None if not set, as outside a deployment."""
     said = os.environ.get("INLAY_ADOPT_FROM")
     if said is None:
         return None
@@ -99,13 +99,18 @@ def adopt_from() -> tuple[str, ...] | None:
     return (*own, *(each for each in given if each))
 
 
+def glue_database() -> str | None:
+    """The database of the Glue catalog that published tables are registered in."""
+    return os.environ.get("INLAY_GLUE_DATABASE") or None
+
+
 def table_metrics() -> bool:
-    """Whether metrics are by table, and not only by function."""
+    """Whether metrics are by table as well as by function."""
     return os.environ.get("INLAY_TABLE_METRICS", "false").lower() == "true"
 
 
 def source_queue_url(source_arn: str = "") -> str | None:
-    """The queue that a batch came from, where its messages may be handed back."""
+    """The queue that a batch came from, to which its messages may be handed back."""
     if is_erase_queue(source_arn):
         return os.environ["INLAY_ERASE_QUEUE"]
     return os.environ.get("INLAY_SOURCE_QUEUE") or None
@@ -131,7 +136,7 @@ def table_defaults() -> Mapping[str, object]:
 
 
 def retention_days() -> Mapping[str, float]:
-    """How long queues, logs and the like last, for the receipts of erasures: `name=days;name=days`."""
+    """How long queues, logs and the like keep data, for the receipts of erasures: `name=days;name=days`."""
     pairs = [p.partition("=") for p in os.environ.get("INLAY_RETENTION_DAYS", "").split(";") if p]
     try:
         return {name.strip(): float(days) for name, _, days in pairs}
@@ -143,8 +148,8 @@ def retention_days() -> Mapping[str, float]:
 
 
 def erasure_key() -> bytes:
-    """The key of the receipts' HMAC: given by itself where there is no Secrets Manager, else fetched
-    from the secret that is named."""
+    """The key of the receipts' HMAC: given directly if there is no Secrets Manager, else fetched from the
+    named secret."""
     given = os.environ.get("INLAY_ERASURE_KEY")
     if given:
         return given.encode()

@@ -1,7 +1,7 @@
 """The tables a function works on: all in one bucket, `<prefix>tables/<table>`.
 
-Promise: store, connections and threads are made once per process, when first needed; two invocations
-of one process share them, two functions share nothing.
+Promise: store, connections and threads are created once per process, when first needed; invocations of one
+process share them, functions share nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from inlay.storage.open import open_store
 
 TABLES = "tables/"
 LANDING = "ingest/"
-# Requests in flight at once. One CPU's worth of a Lambda keeps about this many busy.
+# Concurrent requests. One CPU's worth of a Lambda keeps about this many busy.
 _PARALLEL = 16
 
 
 def table_context(table: str) -> Context:
-    """A context of its own for one piece of work on a table, which may not exist."""
+    """A new context for one piece of work on a table, which may not exist."""
     return Context(
         store=MeteredStore(store()),
         root=f"{settings.prefix()}{TABLES}{table}",
@@ -34,17 +34,17 @@ def table_context(table: str) -> Context:
 
 
 def usage_of(ctx: Context) -> Usage:
-    """Requests and bytes of the work that was given `ctx`."""
+    """Requests and bytes of the work done with `ctx`."""
     return ctx.store.usage() if isinstance(ctx.store, MeteredStore) else Usage({}, 0, 0)
 
 
 def table_names() -> Iterator[str]:
-    """Every name under which something lies where tables are; not each need be a table's."""
+    """Every name under the tables' prefix; not each is a table's."""
     return _names(TABLES)
 
 
 def landing_names() -> Iterator[str]:
-    """Every name under which files landed; not each need be a table's."""
+    """Every name under which files landed; not each is a table's."""
     return _names(LANDING)
 
 

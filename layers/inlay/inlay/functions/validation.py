@@ -1,8 +1,8 @@
 """From JSON to typed models, with errors that never repeat the input.
 
-Promise: a message that does not fit is an `InvalidRequest` that names the fields and what is wrong
-with them. What the sender wrote stays out, names of fields that Inlay does not know included: what a
-delete names is a person's data, wherever in the text it stands.
+Promise: an invalid message is an `InvalidRequest` that names the fields and what is wrong with them. The
+sender's text stays out, including names of unknown fields: what a delete names is personal data, wherever
+in the text it is.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def validated(model: type[Model], body: Any) -> Model:
 
 
 def _place(loc: tuple[int | str, ...], known: frozenset[str]) -> str:
-    """Where a problem is, as far as the path consists of fields that Inlay defines and of indexes. What
-    comes after may be a name that the sender made up."""
+    """The place of a problem, as far as the path consists of Inlay's fields and of indexes. The rest may be
+    a name that the sender chose."""
     path: list[str] = []
     for part in loc:
         if isinstance(part, str) and part not in known:
@@ -57,7 +57,7 @@ def _place(loc: tuple[int | str, ...], known: frozenset[str]) -> str:
 
 
 def _field_names(model: type[BaseModel]) -> frozenset[str]:
-    """The names under which a model and those inside it take fields."""
+    """The field names of a model and of those inside it."""
     found: set[str] = set()
     waiting: list[Any] = [model]
     while waiting:
@@ -70,8 +70,8 @@ def _field_names(model: type[BaseModel]) -> frozenset[str]:
 
 
 def without_values(error: InlayError) -> InlayError:
-    """The error as logs and dead letters may tell it. A request's id, and the text that a predicate's
-    parser quotes, may name a person: of the text only the place is left."""
+    """The error as logs and dead letters may contain it. A request's id, and the text that a predicate's
+    parser quotes, may name a person: of the text only the position is kept."""
     if isinstance(error, RequestReused):
         return RequestReused(
             "the request's id was used before, with another content", table=error.table

@@ -1,8 +1,8 @@
-"""What becomes of a message whose work failed: the one table from an error's kind to its fate.
+"""The fate of a message whose work failed, from the kind of the error.
 
-Promise: an `InlayError` that can succeed later leaves its message in the queue; one that cannot goes
-to the dead letters at once, with the reason. Anything else is a fault of ours: the message stays, and
-SQS moves it to the dead letters after its last try.
+Promise: an `InlayError` that can succeed later leaves its message in the queue; one that cannot goes to the
+dead letters at once, with the reason. Anything else is an internal error: the message stays, and SQS moves
+it to the dead letters after its last try.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Checks of data files and marker objects against what the metadata says of them.
+"""Checks of data files and marker objects against their entries in the metadata.
 
-Promise: what is found comes back as (kind, message) of `plan.verify.findings`; damage is found, not
-raised. A
-store that does not answer still raises. One request a file for its footer, one a marker object; with
-`check_pages` a file is read whole.
+Promise: findings are returned as (kind, message) of `plan.verify.findings`; damage is found, not raised. An
+unavailable store still raises. One request a file for its footer, one a marker object; with `check_pages` a
+file is read whole.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ def _footer_problems(objects: Objects, entry: DataFile, schema: Schema) -> Itera
             f"{entry.row_groups}",
         )
     if _ends_beyond(metadata, entry.size - length):
-        yield "file_unreadable", "a column chunk lies outside of the file"
+        yield "file_unreadable", "a column chunk is outside the file"
     columns = locate_columns(arrow, schema)
     leaves = leaves_of(metadata, columns, schema, entry.stats)
     whole = combined_stats(
@@ -99,7 +98,7 @@ def _footer_problems(objects: Objects, entry: DataFile, schema: Schema) -> Itera
         whole[field_id] = absent.stats(found[0])
     for field_id, actual in whole.items():
         name, kind = column_of(schema, field_id)
-        # A bound that the file's writer cut short is no value: the entry's may well be narrower.
+        # A bound that the file's writer truncated is not a value: the entry's may be narrower.
         if kind is not None and actual.exact:
             for what in contradictions(entry.stats[field_id], actual, kind):
                 yield "statistics_wrong", f"column {name}: {what}"
@@ -117,8 +116,8 @@ def _ends_beyond(metadata: pq.FileMetaData, end: int) -> bool:
 def check_pages(
     objects: Objects, entry: DataFile, schema: Schema, executor: Executor, *, spec: PartitionSpec
 ) -> list[Problem]:
-    """Every page of a file decoded, and every value held against the entry's statistics and its
-    partition, a value for each field of `spec`."""
+    """Decodes every page, and compares every value with the entry's statistics and its partition, a value
+    for each field of `spec`."""
     task = FileTask(file=entry, schema=schema)
     wanted = Wanted(schema=schema, columns=tuple(f.id for f in schema.fields))
     judges = [_Judge(f, s, schema) for f, s in entry.stats.items()]
@@ -143,7 +142,7 @@ def check_pages(
 
 
 class _Judge:
-    """Values of one column against its statistics, batch by batch."""
+    """Compares the values of one column with its statistics, batch by batch."""
 
     def __init__(self, field_id: int, stats: ColumnStats, schema: Schema) -> None:
         self.field_id = field_id
@@ -167,16 +166,16 @@ class _Judge:
             return
         outside = selected(self.predicate, batch, dict(columns))
         if pa.types.is_floating(column.type) and self.stats.has_nan is not False:
-            # NaN is above every bound, and bounds are not about it.
+            # NaN is above every bound, and bounds do not cover it.
             outside = pc.and_(outside, pc.invert(pc.is_nan(column).fill_null(False)))
         self.outside += outside.true_count
 
     def verdict(self) -> Iterator[str]:
         if self.outside:
-            yield f"column {self.name}: {self.outside} values lie outside of the bounds"
+            yield f"column {self.name}: {self.outside} values are outside the bounds"
         if self.stats.null_count not in (None, self.nulls):
             yield (
-                f"column {self.name}: {self.nulls} NULLs are there, the statistics say "
+                f"column {self.name}: {self.nulls} NULLs exist, the statistics say "
                 f"{self.stats.null_count}"
             )
 
@@ -185,7 +184,7 @@ class _Judge:
 
 
 def check_vector(objects: Objects, vector: Vector, file_rows: int | None) -> list[Problem]:
-    """A deletion vector decodes, has the cardinality of its entry and marks rows that there are."""
+    """A deletion vector decodes, has the cardinality of its entry and marks existing rows."""
     try:
         load_vector(objects, vector, _row_limit(file_rows))
     except _DAMAGE as error:
@@ -194,12 +193,12 @@ def check_vector(objects: Objects, vector: Vector, file_rows: int | None) -> lis
 
 
 def _row_limit(file_rows: int | None) -> int:
-    """Rows of the file; where its entry is not known, as many as a vector can mark."""
+    """Rows of the file; if its entry is not known, as many as a vector can mark."""
     return 1 << 63 if file_rows is None else file_rows
 
 
 def check_keys(objects: Objects, keys: Keys, schema: Schema) -> list[Problem]:
-    """A file of keys is readable and holds what its entry says."""
+    """A file of keys is readable and agrees with its entry."""
     try:
         body = fetch(objects.source(keys.key, keys.size), ByteRange(0, keys.size))
         with reading(keys.key):

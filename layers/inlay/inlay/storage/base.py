@@ -1,14 +1,14 @@
-"""What Inlay needs of a store, and nothing more.
+"""The requests that Inlay makes of a store.
 
-Promise: every store behaves like S3 where S3's behaviour matters to the protocol: a PUT is atomic
-and visible at once, conditions are checked and applied in one step, a listing is complete and in
-key order (UTF-8 bytes), an ETag changes whenever the bytes do, and time is the *store's* time. One
-conformance suite (`tests/store`) holds all stores to it.
+Promise: every store behaves like S3 where the protocol depends on it: a PUT is atomic and visible at once,
+conditions are checked and applied in one step, a listing is complete and in key order (UTF-8 bytes), an
+ETag changes whenever the bytes do, and time is the *store's* time. One conformance suite (`tests/store`)
+runs on all stores.
 
-A store is rooted at a bucket (or a directory, or a named memory bucket); keys are relative to it
-and never begin with a slash. ETags are opaque and written without the quotes of the HTTP header, as
-S3's event messages have them. Losing a conditional write is an expected outcome and is *returned*
-(`Refused`); a request whose outcome is unknown raises `StoreUnavailable`.
+A store is rooted at a bucket (or a directory, or a named memory bucket); keys are relative to it and never
+begin with a slash. ETags are opaque and written without the quotes of the HTTP header, as in S3's event
+messages. Losing a conditional write is an expected outcome and is *returned* (`Refused`); a request whose
+outcome is unknown raises `StoreUnavailable`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_PARTS = 10_000
 MAX_COPY_BYTES = 5 * 1024 * 1024 * 1024
 # AWS: DeleteObjects takes at most 1,000 keys.
 MAX_DELETE_KEYS = 1_000
-# What the only version of a key is called that was written without versioning.
+# The id of an object's only version if it was written without versioning.
 NULL_VERSION = "null"
 
 
@@ -46,7 +46,7 @@ class Location:
 
 
 def version_of(location: Location) -> dict[str, str]:
-    """The argument by which a request names the version that `location` names, if any."""
+    """The argument that selects the version in `location`, if it has one."""
     return {} if location.version_id is None else {"version_id": location.version_id}
 
 
@@ -67,7 +67,7 @@ class ByteRange:
 
 
 class IfAbsent(Enum):
-    """Write only where nothing is: `If-None-Match: *`."""
+    """Write only if the key does not exist: `If-None-Match: *`."""
 
     CONDITION = "If-None-Match: *"
 
@@ -87,8 +87,8 @@ Condition = IfAbsent | IfMatch | None
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """What a HEAD or a listing tells. `modified_us` is the store's clock (for a multipart object
-    the time its upload was *started*), microseconds since 1970, second resolution on S3."""
+    """The result of a HEAD or an entry of a listing. `modified_us` is the store's clock (for a multipart
+    object the time its upload was *started*), microseconds since 1970, second resolution on S3."""
 
     key: str
     size: int
@@ -103,7 +103,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """The answer to a GET: `body` is the range asked for, `size` the whole object's."""
+    """The answer to a GET: `body` is the requested range, `size` the whole object's."""
 
     body: bytes
     size: int
@@ -123,14 +123,14 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """No such object, said by a store whose clock read `date_us`."""
+    """No such object; `date_us` is the store's clock."""
 
     date_us: int
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A write that landed."""
+    """A successful write."""
 
     etag: str
     date_us: int
@@ -142,10 +142,10 @@ class Refused:
     """A conditional write the store declined.
 
     `exists`  412: the condition did not hold
-    `missing` 404: If-Match on a key that is not there (or copying an object that is gone)
+    `missing` 404: If-Match on a key that does not exist (or copying an object that is gone)
     `race`    409: another conditional write was in flight; the same request may be sent again
 
-    Whoever gets one must still *look*: an SDK that retried a landed PUT reports 412 for it.
+    The receiver must still *check*: an SDK that retried a landed PUT reports 412 for it.
     """
 
     reason: Literal["exists", "missing", "race"]
@@ -185,7 +185,7 @@ class ObjectVersion:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFailure:
-    """A key that a batched delete could not remove, with the store's words."""
+    """A key that a batched delete could not remove, with the store's message."""
 
     key: str
     version_id: str | None
@@ -215,13 +215,13 @@ class ObjectStore(Protocol):
         if_match: str | None = None,
         version_id: str | None = None,
     ) -> Got | Missing | Refused:
-        """GET one object or a range. A range reaching past the end is answered with what is there;
-        one that starts past it raises `UnreadableFile`. `Refused("exists")` when `if_match` fails.
+        """GET one object or a range. A range that reaches past the end is truncated; one that starts past
+        it raises `UnreadableFile`. `Refused("exists")` when `if_match` fails.
         """
         ...
 
     def get_suffix(self, key: str, length: int, *, version_id: str | None = None) -> Got | Missing:
-        """The last `length` bytes (all of a shorter object) in one GET: how a footer is read."""
+        """The last `length` bytes (all of a shorter object) in one GET: used to read a footer."""
         ...
 
     def head(self, key: str, *, version_id: str | None = None) -> Head | Missing:
@@ -252,7 +252,7 @@ class ObjectStore(Protocol):
         """Server-side copy of a whole object, of the version that `source` names if any, up to 5 GiB,
         from this or another bucket of the same scheme. `Missing` when the source is gone,
         `Refused("exists")` when `if_source_match` fails.
-        User metadata, tags and headers go with it, unless it is to be `bare`.
+        User metadata, tags and headers are copied, unless it is `bare`.
         """
         ...
 
@@ -298,8 +298,8 @@ class ObjectStore(Protocol):
     def complete_multipart(
         self, key: str, upload_id: str, parts: Sequence[Part], *, condition: Condition = None
     ) -> Written | Refused | Missing:
-        """`Missing` means NoSuchUpload: perhaps an earlier Complete landed; the caller looks. Under a
-        condition that does not hold the upload stays."""
+        """`Missing` means NoSuchUpload: an earlier Complete may have landed; the caller checks. If a
+        condition does not hold the upload stays."""
         ...
 
     def abort_multipart(self, key: str, upload_id: str) -> None: ...

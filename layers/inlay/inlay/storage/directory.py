@@ -1,16 +1,16 @@
 """A directory as a store: `file:///…`, for trying, for one machine, for benchmarks.
 
-Promise: the protocol's rules hold between the processes of one machine. An object is a regular file
-and its key the path below the root. A write goes to a hidden temporary file beside its target and is
-renamed over it: readers see the old bytes or the new, never a mixture, and an open file stays what
-it was. Condition and rename happen under a lock on the *folder* (flock on the folder itself: nothing
-to leave behind, nothing to list, released by the kernel when its holder dies).
+Promise: the protocol's rules hold between the processes of one machine. An object is a regular file and its
+key the path below the root. A write goes to a hidden temporary file beside its target and is renamed over
+it: readers see the old bytes or the new, never a mixture, and an open file stays unchanged. Condition and
+rename are done under a lock on the *folder* (flock on the folder itself: nothing to clean up, nothing to
+list, released by the kernel when its holder dies).
 
-Nothing is synced to the disk: a process may crash at any point, a power failure may lose the last
-writes. It needs a local POSIX file system; over NFS the lock may not reach other machines.
+Nothing is synced to disk: a process may crash at any point, but a power failure may lose the last writes.
+It needs a local POSIX file system; over NFS the lock may not reach other machines.
 
-What a file cannot hold (user metadata, headers) is in a hidden file named by the object's ETag and
-written before the rename, so an object and its sidecar change in one step.
+What a file cannot hold (user metadata, headers) is in a hidden file named by the object's ETag and written
+before the rename, so an object and its sidecar change in one step.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from inlay.storage.base import (
 from inlay.storage.tree import HIDDEN, Tree
 
 _SIDECAR: Final = f"{HIDDEN}meta-"
-# What a listing of uploads calls a write that was cut off and left bytes behind.
+# How a listing of uploads names a write that was cut off and left bytes behind.
 _INTERRUPTED: Final = "interrupted write"
-# A folder may be removed by others between making and opening it; nobody does that for long.
+# A folder may be removed by others between creating and opening it; nobody does that for long.
 _FOLDER_ATTEMPTS: Final = 10
 
 
@@ -135,7 +135,7 @@ class DirectoryStore:
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
         for entry in self._tree.entries(prefix):
-            # An empty folder is no prefix: S3 knows objects only.
+            # An empty folder is not a prefix: S3 knows objects only.
             if entry.is_folder and next(self._tree.walk(entry.key), None) is not None:
                 yield entry.key
 
@@ -181,7 +181,7 @@ class DirectoryStore:
             with self._temporary(key) as (folder, name, temporary):
                 with files.create(temporary, folder) as target:
                     files.copy_bytes(file, target, ByteRange(0, before.st_size or 1))
-                # Inlay never edits in place, a user may: what was copied must be one state.
+                # Inlay never edits in place, but a user may: the copy must be of one state.
                 if files.etag(os.fstat(file.fileno())) != files.etag(before):
                     return Refused("exists", self._now_us())
                 with files.locked(folder, key):
@@ -404,7 +404,8 @@ class DirectoryStore:
         """The folder of `key`, made if need be and open, and the key's name in it.
 
         All work in it goes through the descriptor: should the folder be removed and made again
-        under us, the rename fails instead of landing outside the lock.
+        All work in it uses the descriptor: if the folder is removed and created again meanwhile, the rename
+        fails instead of landing outside the lock.
         """
         parent, name = self._tree.split(key)
         with files.typed(key):
@@ -453,7 +454,7 @@ def _check_source(source: Location) -> None:
 
 
 def _upload(folder_key: str, entry: os.DirEntry[str]) -> Upload | None:
-    """What a hidden name left in a folder is: an upload, or what a crash left of a write."""
+    """The upload, or the remains of a crashed write, behind a hidden name in a folder."""
     try:
         started_us = entry.stat(follow_symlinks=False).st_mtime_ns // 1_000
         with staging.opened(entry.path) as upload:
@@ -472,5 +473,5 @@ def _got(
     file.seek(start)
     body = file.read(end - start)
     if len(body) != end - start:
-        raise StoreUnavailable("the file was cut while it was read", key=key)
+        raise StoreUnavailable("the file was truncated while it was read", key=key)
     return Got(body, facts.st_size, files.etag(facts), facts.st_mtime_ns // 1_000, date_us)

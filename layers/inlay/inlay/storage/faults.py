@@ -1,13 +1,13 @@
-"""A store on which requests go wrong as they do on S3: at will, at any request.
+"""A store whose requests fail as they do on S3, at will, at any request.
 
-Promise: every request meets the fate a plan chooses for it, and the fates are all that a client can live
-through. There is one vocabulary of them (`Fate`) for the simulator, for the tests that fail every request
-in turn, and for the proxy that does it on the wire (`inlay.local.fault_proxy`). After its death a process
-sends nothing more: every later request raises `Killed` too, so that a `finally` in the code under test
-cannot clean up what a real crash would leave.
+Promise: every request meets the fate that a plan chooses for it, and the fates are all that a client can
+experience. There is one vocabulary of them (`Fate`) for the simulator, for the tests that fail every
+request in turn, and for the proxy that does it on the wire (`inlay.local.fault_proxy`). After its death a
+process sends nothing more: every later request raises `Killed` too, so that a `finally` in the code under
+test cannot clean up what a real crash would leave.
 
 One request is one HTTP request: each page of a listing and each batch of a delete meets its own fate. A
-plan is asked in the thread that sends; it may sleep there, or let others go first. `before` and `after`
+plan is called in the thread that sends; it may sleep there, or let others go first. `before` and `after`
 run around each request; a scheduler can switch between actors there.
 """
 
@@ -27,17 +27,16 @@ T = TypeVar("T")
 
 
 class Killed(BaseException):
-    """The process died. Not an `Exception`: nothing may handle it but who started the process."""
+    """The process died. Not an `Exception`: only the code that started the process may handle it."""
 
 
 class Fate(Enum):
-    """What becomes of a request."""
+    """What happens to a request."""
 
     DONE = "done and answered"
     UNSENT = "failed before it arrived"
     LOST = "done, the answer lost"
     TWICE = "done, the answer lost, sent again by the SDK, which reports the second answer"
-    REFUSED = TWICE  # the former name
     RACE = "409: refused in a race, nothing done"
     LATE = "given up by its sender, done some time later"
     KILLED_BEFORE = "the process died before it was sent"
@@ -45,9 +44,9 @@ class Fate(Enum):
 
 
 _ANY: Final = (Fate.DONE, Fate.UNSENT, Fate.LOST, Fate.KILLED_BEFORE, Fate.KILLED_AFTER)
-# What an SDK sends again by itself, and whose second answer is of interest.
+# Requests that an SDK repeats, and whose second answer matters.
 _REPEATED: Final = frozenset({"put", "copy", "delete", "complete_multipart"})
-# Where nothing in the answer is needed to go on, so that it can be on its way for long.
+# Requests whose answer is not needed to continue, so that they can be delayed for long.
 _LATE: Final = frozenset({"put", "copy", "delete"})
 
 
@@ -93,7 +92,7 @@ def once(fate: Fate, *, verb: str | None = None, key: str | None = None) -> Plan
 
 
 class _Process:
-    """What the buckets of one process share: its plan, its count of requests, its life."""
+    """Shared by the buckets of one process: its plan, its count of requests, its life."""
 
     def __init__(
         self,
@@ -132,10 +131,10 @@ class _Process:
 
 
 class FaultyStore(WrappedStore):
-    """`inner` as one process sees it. Give each simulated process a `FaultyStore` of its own.
+    """`inner` as one process sees it. Give each simulated process its own `FaultyStore`.
 
-    `again` runs before the second sending of `TWICE`; `later` takes the request of a `LATE`, which is to
-    be called when it arrives: without it no request is late.
+    `again` runs before the second sending of `TWICE`; `later` takes the request of a `LATE`, which is
+    called when it arrives: without it no request is late.
     """
 
     def __init__(

@@ -1,13 +1,13 @@
-"""Files as a directory store needs them: created hidden, locked, copied, told apart.
+"""Files for a directory store: created hidden, locked, copied, identified.
 
-Promise: an ETag changes with the bytes, a lock is never left behind, and an error of the operating
-system leaves as an error of the library.
+Promise: an ETag changes with the bytes, a lock is never left behind, and an error of the operating system
+becomes an error of the library.
 
-The ETag is inode, modification time and size. The store sets the time itself (`directory.py`), so
-it is finer than the kernel's tick of some 4 ms, within which a reused inode could give two contents
-one name. A file edited in place by somebody else gets the kernel's time: such an edit is seen unless
-size and tick are the same, the limit make and git live with too. A content hash would see it, at the
-price of reading every file to list it.
+The ETag is inode, modification time and size. The store sets the time itself (`directory.py`), so it is
+finer than the kernel's tick of some 4 ms, within which a reused inode could give two contents one ETag. A
+file edited in place by others gets the kernel's time: such an edit is detected unless size and tick are the
+same, the limit that make and git have too. A content hash would detect it, at the price of reading every
+file to list it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, Final
 from inlay.errors import AccessDenied, InlayError, InvalidRequest, StoreUnavailable
 from inlay.storage.base import ByteRange
 
-# How long a writer waits for a folder's lock. It is held for a few system calls; whoever holds it
+# How long a writer waits for a folder's lock. It is held for a few system calls; a process that holds it
 # longer is stopped, not slow.
 LOCK_PATIENCE_SECONDS: Final = 60.0
 _FIRST_WAIT_SECONDS: Final = 0.0002

@@ -1,12 +1,11 @@
 """The reference store: S3's rules, in memory.
 
-Promise: what this store answers is what S3 answers, rule by rule; tests and the simulator run on
-it, and the conformance suite holds the other stores to it. One lock per region makes every request
-a single step. The clock is an argument, version and upload ids are counted, so a run with the same
-calls gives the same answers.
+Promise: this store answers as S3 does, rule by rule; tests and the simulator run on it, and the conformance
+suite compares the other stores with it. One lock per region makes every request a single step. The clock is
+an argument, version and upload ids are counted, so a run with the same calls gives the same answers.
 
-Stores on one `MemoryRegion` see each other's buckets and can copy between them. `memory://` URIs
-share the region of the process, `PROCESS_REGION`.
+Stores on one `MemoryRegion` see each other's buckets and can copy between them. `memory://` URIs share the
+region of the process, `PROCESS_REGION`.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Version:
 
 
 class Keeper(Protocol):
-    """Who keeps versions beyond the process; called under the region's lock."""
+    """Keeps versions beyond the process; called under the region's lock."""
 
     def added(self, bucket: str, key: str, version: Version) -> Version:
         """The version as it is kept, with its serial."""
@@ -123,7 +122,7 @@ class Bucket:
         return None
 
     def add(self, key: str, version: Version) -> None:
-        """Put a version on top. One without an id takes the place of the one that has none."""
+        """Puts a version on top. One without an id replaces the one without an id."""
         if self.keeper is not None:
             version = self.keeper.added(self.name, key, version)
         if version.id is None:
@@ -162,7 +161,7 @@ class Bucket:
         held[held.index(version)] = changed
 
     def page(self, prefix: str, after: str | None) -> list[str]:
-        """The next keys under `prefix` behind `after`, one page at most."""
+        """The next keys under `prefix` after `after`, one page at most."""
         at = bisect.bisect_left(self.keys, prefix)
         if after is not None:
             at = max(at, bisect.bisect_right(self.keys, after))
@@ -181,8 +180,8 @@ class Bucket:
 class MemoryRegion:
     """Buckets that can copy from one another, one clock and one lock for all.
 
-    `whole_seconds` cuts dates as S3 does: `Date` and `LastModified` headers have no fractions.
-    A bucket comes into being when it is first named.
+    `whole_seconds` truncates dates as S3 does: `Date` and `LastModified` headers have no fractions. A
+    bucket is created when it is first named.
     """
 
     def __init__(
@@ -204,8 +203,8 @@ class MemoryRegion:
 
     @property
     def lock(self) -> threading.RLock:
-        """A process forked from the one that made the region has only a copy: what was written to it
-        would be lost without a word, so it is not touched."""
+        """A process forked from the creator of the region has only a copy: writes to it would be lost
+        silently, so it is not touched."""
         process.check_same(self._process, "a memory:// store")
         return self._lock
 
@@ -233,7 +232,7 @@ class MemoryRegion:
         self._ids = itertools.count(first)
 
     def copy(self, now_us: Callable[[], int]) -> MemoryRegion:
-        """A region of its own that begins with what this one holds."""
+        """A new region with a copy of what this one holds."""
         other = MemoryRegion(now_us, whole_seconds=self._whole_seconds, behind_us=self.behind_us)
         with self.lock:
             # Ids go on, so that none is given twice among what was copied.
@@ -252,7 +251,7 @@ PROCESS_REGION = MemoryRegion()
 
 
 def _forked() -> None:
-    """A forked process begins with an empty region, as one that was spawned does."""
+    """A forked process starts with an empty region, as a spawned one does."""
     global PROCESS_REGION
     PROCESS_REGION = MemoryRegion()
 
@@ -266,7 +265,7 @@ def _of_process(bucket: str) -> MemoryStore:
 
 
 class MemoryStore:
-    """One bucket of a region; a store built without a region gets one of its own."""
+    """One bucket of a region; a store built without a region gets its own."""
 
     scheme = "memory"
 
@@ -297,7 +296,7 @@ class MemoryStore:
         return MemoryStore(bucket, region=self._region)
 
     def enable_versioning(self) -> None:
-        """Keep every version from now on, as S3 does once versioning is enabled."""
+        """Keeps every version from now on, as S3 does once versioning is enabled."""
         with self._region.lock:
             self._bucket.versioning = "Enabled"
 
@@ -410,7 +409,7 @@ class MemoryStore:
         bare: bool = False,
         described: tuple[Mapping[str, str], Mapping[str, str]] | None = None,
     ) -> Written | Refused | Missing:
-        """`described` is the metadata and headers of the copy, instead of the source's."""
+        """`described` is the metadata and headers of the copy, in place of the source's."""
         rules.check_key(key)
         self._check_source(source)
         with self._region.lock:
@@ -440,8 +439,8 @@ class MemoryStore:
         return ()
 
     def remove(self, key: str, version_id: str | None = None) -> Version | None:
-        """Remove a version for good; without its id the object, which in a bucket with versions is
-        hidden by a marker. What was removed, or the marker."""
+        """Removes a version for good; without an id the object, which in a versioned bucket is hidden by a
+        marker. Returns what was removed, or the marker."""
         with self._region.lock:
             bucket = self._bucket
             if version_id is not None or not bucket.versioning:

@@ -1,8 +1,8 @@
-"""Counting what a store is asked for: requests by verb, bytes up and down.
+"""Counts the requests to a store by verb, and bytes up and down.
 
-Promise: one count per HTTP request that S3 would see (see `wrapped.py`, also for the verbs), counted
-before it is sent, so that a failed request counts as well. Bytes are those of bodies, not of headers or
-listings. An attempt the store repeats by itself counts once.
+Promise: one count per HTTP request that S3 would see (see `wrapped.py`, also for the verbs), counted before
+it is sent, so that a failed request counts as well. Bytes are those of bodies, not of headers or listings.
+An attempt that the store repeats itself counts once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Requests and bytes over some time; subtract an earlier one for what happened since."""
+    """Requests and bytes over some time; subtract an earlier value for the difference."""
 
     requests: Mapping[str, int]
     bytes_up: int

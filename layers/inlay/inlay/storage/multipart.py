@@ -1,8 +1,8 @@
 """One new object, sent in parts: the only writer of multipart uploads.
 
-Promise: after `finish` the object is whole at its key, which nobody wrote before; after `abort` nothing of
-it is visible, and no part arrives any more. The upload begins with its first part. Parts are sent by
-`executor`, so this is not for use from within a task of it: parts wait for free threads there.
+Promise: after `finish` the object is whole at its key, which was never written before; after `abort`
+nothing of it is visible, and no part arrives any more. The upload begins with its first part. `executor`
+sends the parts, so this is not for use inside one of its tasks: parts wait for free threads there.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def plain() -> tuple[Mapping[str, str], Mapping[str, str]]:
 
 
 class Multipart:
-    """`describe` is asked for metadata and headers when the upload begins. With `in_flight`, a part waits
-    until fewer than that many are on their way."""
+    """`describe` is called for metadata and headers when the upload begins. With `in_flight`, a part waits
+    until fewer than that many are in flight."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Multipart:
 
     @property
     def flying(self) -> int:
-        """Parts that are on their way, with their bytes."""
+        """Parts that are in flight, with their bytes."""
         return len(self._flying)
 
     def send(self, body: Callable[[], bytes | memoryview]) -> None:
@@ -111,13 +111,13 @@ class Multipart:
         self._flying.append(self._executor.submit(part, self._upload_id, number))
 
     def settle(self) -> None:
-        """Wait until all parts so far have arrived: their bytes are not held any more."""
+        """Waits until all parts so far have arrived: their bytes are no longer held."""
         wait(self._flying)
         while self._flying:
             self._parts.append(self._flying.popleft().result())
 
     def finish(self, size: int) -> Stored:
-        """Make the object of `size` bytes appear. Raises as `complete_once`, and what a part raised."""
+        """Makes the object of `size` bytes appear. Raises as `complete_once`, and what a part raised."""
         self.settle()
         assert self._upload_id is not None, "an upload has at least one part"
         return complete_once(
@@ -129,10 +129,10 @@ class Multipart:
         )
 
     def abort(self) -> None:
-        """Drop what was sent. Raises nothing of the store's: what is left over is garbage collection's."""
+        """Drops what was sent. Raises no error of the store: garbage collection deletes what is left."""
         for future in self._flying:
             future.cancel()
-        # A part that arrives after the abort would stay, unseen and paid for.
+        # A part that arrives after the abort would stay, invisible and billed.
         wait(self._flying)
         self._flying.clear()
         if self._upload_id is not None:

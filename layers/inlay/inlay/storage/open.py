@@ -1,15 +1,16 @@
 """From a URI to a store and a key.
 
-Promise: `s3://bucket/key`, `file:///path`, `memory://bucket/key` and a plain local path open; all
-else is a typed error that shows the form expected. Keys are taken literally: nothing is decoded, so
-a key with "%20" in it stays that key. Stores are loaded when first asked for: a Lambda that only
-needs S3 does not import the others, a laptop without S3 does not import boto3.
+Promise: `s3://bucket/key`, `file:///path`, `memory://bucket/key` and a plain local path open; all else is a
+typed error with the expected form. Keys are taken literally: nothing is decoded, so a key with "%20" stays
+that key. Stores are imported when first used: a Lambda that only needs S3 does not import the others, a
+laptop without S3 does not import boto3.
 """
 
 from __future__ import annotations
 
 import os.path
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from inlay.errors import InvalidRequest
@@ -28,6 +29,7 @@ _NOT_YET: Final = {
     "hdfs": "HDFS",
     "https": "a web server",
 }
+_OPTIONS: Final = ("endpoint_url", "region")
 # RFC 3986, a scheme: at least two characters here, so that "C:\\data" is not taken for one.
 _URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>/.*|)", re.DOTALL)
 # Names of buckets: what botocore takes for one, access point ARNs aside; one of ours in memory.
@@ -38,7 +40,7 @@ _BUCKET: Final = {
 
 
 def parse_location(uri: str) -> Location:
-    """Where `uri` points; the key has no trailing slash, "" is the bucket (or "/") itself.
+    """The location of `uri`; the key has no trailing slash, "" is the bucket (or "/") itself.
 
     >>> parse_location("s3://lake/tables/événements/")
     Location(scheme='s3', bucket='lake', key='tables/événements')
@@ -72,22 +74,47 @@ def parse_location(uri: str) -> Location:
     return Location(scheme, bucket, key.rstrip("/"))
 
 
+def _checked_options(location: Location, options: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in options.items():
+        plain = str(name).lower().removeprefix("aws_")
+        if plain not in _OPTIONS or not isinstance(value, str):
+            secret = any(word in plain for word in ("key", "secret", "token", "profile"))
+            raise InvalidRequest(
+                f"storage_options has {str(name)[:40]!r}, which is not taken"
+                if plain not in _OPTIONS
+                else f"storage_options has {name!r}, which is not a text",
+                next_step="Credentials come from the AWS environment (variables, a profile, a role): "
+                "tables are pickled without them"
+                if secret
+                else f"It takes {' and '.join(_OPTIONS)}",
+            )
+        found[plain] = value
+    if found and location.scheme != "s3":
+        raise InvalidRequest(
+            f"{location.scheme}:// takes no storage_options", next_step="They are for s3://"
+        )
+    return found
+
+
 def _is_unicode(text: str) -> bool:
-    """Without half a surrogate pair: keys are UTF-8."""
+    """Without unpaired surrogates: keys are UTF-8."""
     try:
         return bool(text.encode("utf-8"))
     except UnicodeEncodeError:
         return False
 
 
-def open_store(uri: str) -> tuple[ObjectStore, str]:
+def open_store(uri: str, options: Mapping[str, str] | None = None) -> tuple[ObjectStore, str]:
     """The store `uri` is in, and its key there without a trailing slash."""
     location = parse_location(uri)
-    return store_at(location), location.key
+    return store_at(location, options), location.key
 
 
-def store_at(location: Location) -> ObjectStore:
-    """The store a location is in. S3 settings come from the standard AWS environment."""
+def store_at(location: Location, options: Mapping[str, str] | None = None) -> ObjectStore:
+    """The store a location is in. S3 settings come from the standard AWS environment, but for those in
+    `options`: `endpoint_url` and `region`, also as `aws_endpoint_url` and `aws_region`."""
+    given = _checked_options(location, options or {})
     if location.scheme == "memory":
         from inlay.storage.memory import PROCESS_REGION, MemoryStore
 
@@ -99,5 +126,7 @@ def store_at(location: Location) -> ObjectStore:
     if location.scheme == "s3":
         from inlay.storage.s3 import S3Store
 
-        return S3Store(location.bucket)
+        return S3Store(
+            location.bucket, endpoint_url=given.get("endpoint_url"), region=given.get("region")
+        )
     raise InvalidRequest(f"no store for {location.uri!r}", next_step=_EXPECTED)

@@ -1,10 +1,10 @@
-"""What belongs to one process: connections, threads, locks, and what they guard.
+"""What belongs to one process: connections, threads, locks, and what they protect.
 
-Promise: a process that was forked never waits for a thread that it does not have, never takes a lock
-that a thread of its parent holds, and never speaks on its parent's sockets. What holds such a thing
-holds it through `PerProcess`, so that a child makes its own.
+Promise: a forked process never waits for a thread that it does not have, never takes a lock that a thread
+of its parent holds, and never uses its parent's sockets. Such things are held through `PerProcess`, so that
+a child creates its own.
 
-A process is known by how many forks lie between it and the first one, not by its id: memory is only
+A process is identified by the number of forks between it and the first one, not by its id: memory is only
 inherited along that line, while the system may give a grandchild the id of its dead grandparent.
 """
 
@@ -36,8 +36,8 @@ if hasattr(os, "register_at_fork"):
 
 
 class PerProcess(Generic[T]):
-    """A value that each process makes for itself, when it first asks. `make` may be called by several
-    threads at once; all get the value of one of them."""
+    """A value that each process creates on first use. Several threads may call `make` at once; all get the
+    value of one of them."""
 
     __slots__ = ("_make", "_values")
 
@@ -48,15 +48,15 @@ class PerProcess(Generic[T]):
     def get(self) -> T:
         found = self._values.get(_forks)
         if found is None:
-            # One step under the interpreter's lock: no lock of ours that a fork could leave taken.
+            # One step under the interpreter's lock: no lock of ours that a fork could leave locked.
             found = self._values.setdefault(_forks, self._make())
         return found
 
 
 def check_same(began: int, what: str) -> None:
-    """Raise `InvalidRequest` where something that cannot be carried over a fork was."""
+    """Raises `InvalidRequest` if something that cannot be used after a fork was forked."""
     if began != _forks:
         raise InvalidRequest(
             f"{what} belongs to the process that this one was forked from",
-            next_step="Make it in the process that uses it: open the table there, or start again there",
+            next_step="Create it in the process that uses it: open the table there, or start again there",
         )

@@ -1,9 +1,8 @@
 """S3's rules about a request, as plain checks.
 
-Promise: what S3 would refuse, these refuse, with a typed error naming the key; stores that are not
-S3 call them so that a plan which breaks a rule fails on a laptop and not first in production. No
-I/O. Numbers come from AWS: "Amazon S3 multipart upload limits", "Object key names", "Object
-metadata".
+Promise: what S3 would refuse, these refuse, with a typed error naming the key; other stores call them so
+that a plan which breaks a rule fails on a laptop and not first in production. No I/O. Numbers come from
+AWS: "Amazon S3 multipart upload limits", "Object key names", "Object metadata".
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ HEADERS: Final = {
     "WebsiteRedirectLocation": "x-amz-website-redirect-location",
 }
 HEADER_NAMES: Final = frozenset(HEADERS)
-# Storage classes whose objects are read only after they were restored.
+# Storage classes whose objects can be read only after they were restored.
 ARCHIVES: Final = frozenset({"GLACIER", "DEEP_ARCHIVE"})
-# Of these, what says how the store is to keep the object: the others are in a writer's own words.
+# Of these, those that control how the store keeps the object: the others are written by users.
 KEEPING_HEADERS = frozenset(
     {
         "BucketKeyEnabled",
@@ -141,7 +140,7 @@ def check_put_size(key: str, size: int) -> None:
 
 
 def resolve_range(key: str, byte_range: ByteRange | None, size: int) -> tuple[int, int]:
-    """(start, end) of what a GET answers: cut at the end of the object, refused when past it."""
+    """(start, end) of what a GET returns: truncated at the end of the object, refused when past it."""
     if byte_range is None:
         return 0, size
     if byte_range.start >= size:
@@ -151,7 +150,7 @@ def resolve_range(key: str, byte_range: ByteRange | None, size: int) -> tuple[in
 
 def range_past_end(key: str, byte_range: ByteRange, size: int | None = None) -> UnreadableFile:
     holds = "" if size is None else f", the object has {size}"
-    return UnreadableFile(f"bytes {byte_range.start} and on were asked for{holds}", key=key)
+    return UnreadableFile(f"bytes from {byte_range.start} were requested{holds}", key=key)
 
 
 def check_suffix_length(length: int) -> None:
@@ -160,7 +159,7 @@ def check_suffix_length(length: int) -> None:
 
 
 def delete_batches(items: Iterable[T]) -> Iterator[list[T]]:
-    """`items` cut into what one DeleteObjects takes; never an empty batch."""
+    """`items` in batches of one DeleteObjects; never an empty batch."""
     rest = iter(items)
     while batch := list(itertools.islice(rest, MAX_DELETE_KEYS)):
         yield batch

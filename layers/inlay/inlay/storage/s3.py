@@ -1,19 +1,17 @@
-"""S3, and whatever speaks its protocol.
+"""S3, and other stores with its protocol.
 
-Promise: each method is one request (a page or batch each for lists and deletes), answered with the
-values of `base.py` or a typed error; the store's clock is the `Date` header of the answer, never the
-host's. Settings come from the standard AWS environment: AWS_ENDPOINT_URL_S3, region, profile,
-credential chain.
+Promise: each method is one request (a page or batch each for lists and deletes), answered with the values
+of `base.py` or a typed error; the store's clock is the `Date` header of the answer, never the host's.
+Settings come from the standard AWS environment: AWS_ENDPOINT_URL_S3, region, profile, credential chain.
 
-Attempts. The SDK's own retries are off (`total_max_attempts=1`): it cannot be told to try one
-request once and another four times, and a second attempt it made by itself can turn a PUT that
-landed into a 412. Here it depends on the request. A swap (`If-Match`) is tried once, because the
-commit looks at the pointer after any doubt. Everything else is tried up to four times. A create
-(`If-None-Match: *`) that is refused on a *later* attempt may have met its own first one, so it looks
-at what is there and reports `Written` when those are its bytes.
+Attempts. The SDK's own retries are off (`total_max_attempts=1`): they cannot be set by request, and a
+second attempt can turn a PUT that landed into a 412. Here it depends on the request. A swap (`If-Match`) is
+tried once, because the commit reads the pointer after any doubt. Everything else is tried up to four times.
+A create (`If-None-Match: *`) that is refused on a *later* attempt may have met its own first one, so it
+reads the object and reports `Written` when it has its bytes.
 
-GET, HEAD, PUT and object listings go without the SDK's model of them (`s3_direct.py`), the rest by the
-SDK. botocore is used without boto3, whose resources are of no use here and cost import time.
+GET, HEAD, PUT and object listings bypass the SDK's model of them (`s3_direct.py`), the rest use the SDK.
+botocore is used without boto3, whose resources are of no use here and cost import time.
 """
 
 from __future__ import annotations
@@ -70,7 +68,7 @@ _CONNECT_TIMEOUT_SECONDS: Final = 5
 _READ_TIMEOUT_SECONDS: Final = 60
 # `Context.parallel` requests of several operations at once; more than that wait for a connection.
 _CONNECTIONS: Final = 64
-# What no answer lacks.
+# Every answer has these headers.
 _ALWAYS: Final[Mapping[str, tuple[str, ...]]] = {
     "get_object": ("ETag", "LastModified", "ContentLength"),
     "head_object": ("ETag", "LastModified", "ContentLength"),
@@ -101,10 +99,10 @@ def _endpoint(given: str | None) -> str | None:
 
 
 def connect(*, endpoint_url: str | None = None, region: str | None = None) -> BaseClient:
-    """A client of the AWS environment as it is now; made once per process and environment.
+    """A client of the current AWS environment; created once per process and environment.
 
-    A bucket is a path and not a host name where an endpoint is given: an emulator or an appliance
-    seldom has wildcard DNS.
+    With an endpoint, the bucket is in the path and not in the host name: an emulator or an appliance seldom
+    has wildcard DNS.
     """
     endpoint = _endpoint(endpoint_url)
     settings = sorted(pair for pair in os.environ.items() if pair[0].startswith("AWS_"))
@@ -157,8 +155,8 @@ class _Declined:
 
 
 class _Direct:
-    """The direct line to a bucket, looked for when it is first needed. Two threads may look at once:
-    both find the same."""
+    """The direct line to a bucket, created on first use. Two threads may do so at once: both find the
+    same."""
 
     def __init__(self, bucket: str) -> None:
         self._bucket = bucket
@@ -176,9 +174,9 @@ class _Direct:
 
 
 class S3Store:
-    """One bucket. Safe to use from several threads: so is the client. A process forked from this one
-    makes a client of its own, with the same endpoint and region; one that was given is refused there.
-    Pickled it is bucket, endpoint and region: credentials are those of whoever reads the pickle."""
+    """One bucket. Thread-safe, like the client. A process forked from this one makes its own client, with
+    the same endpoint and region; a client that was passed in is refused there. Pickled it is bucket,
+    endpoint and region: the process that unpickles it uses its own credentials."""
 
     scheme = "s3"
 
@@ -197,7 +195,7 @@ class S3Store:
         self._process = process.current()
         self._clients = PerProcess(self._connect)
         self._directs = PerProcess(lambda: _Direct(bucket))
-        self._clients.get()  # what is wrong with the environment is said here
+        self._clients.get()  # raises here if the environment is wrong
 
     def _connect(self) -> BaseClient:
         if self._given is None:
@@ -225,7 +223,7 @@ class S3Store:
 
     @property
     def client(self) -> BaseClient:
-        """The SDK's client, for what is no business of a store: making a bucket, for instance."""
+        """The SDK's client, for requests that are not a store's: creating a bucket, for example."""
         return self._clients.get()
 
     def at(self, bucket: str) -> S3Store:
@@ -404,12 +402,12 @@ class S3Store:
         return failures
 
     def _delete_batch(self, batch: Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
-        """What S3 did not delete. One answer speaks for up to 1,000 keys."""
+        """What S3 did not delete. One answer covers up to 1,000 keys."""
         answer = self._ask("delete_objects", None, Delete={"Objects": batch, "Quiet": True})
         if isinstance(answer, _Declined):
             raise self._unexpected(answer, batch[0]["Key"])
         refused: Sequence[Mapping[str, str]] = answer.content.get("Errors", ())
-        # What is not there is deleted; some servers call a version that is gone an error.
+        # A missing key counts as deleted; some servers report a missing version as an error.
         return [each for each in refused if each["Code"] not in s3_errors.GONE]
 
     # -- multipart ----------------------------------------------------------------------------
@@ -521,7 +519,7 @@ class S3Store:
                 for name, marker in (("Versions", False), ("DeleteMarkers", True))
                 for each in page.get(name, ())
             ]
-            # The SDK parts versions from markers; put them in S3's order again.
+            # The SDK separates versions from markers; restore S3's order.
             found.sort(key=lambda each: (each.key, not each.is_latest, -each.modified_us))
             yield from found
 
@@ -532,7 +530,7 @@ class S3Store:
 
     def _pages(self, operation: str, prefix: str, **arguments: Any) -> Iterator[Mapping[str, Any]]:
         asked = {name: value for name, value in arguments.items() if value is not None}
-        while True:  # ends with the listing: each page begins where the last one stopped
+        while True:  # terminates with the listing: each page begins where the last one stopped
             answer = self._ask(operation, None, Prefix=prefix, **asked)
             if isinstance(answer, _Declined):
                 raise self._unexpected(answer, prefix)
@@ -540,7 +538,7 @@ class S3Store:
             yield page
             if not page.get("IsTruncated"):
                 return
-            # Each listing has its own names for "go on from here".
+            # Each listing has its own names for its continuation.
             for said, ask in (
                 ("NextContinuationToken", "ContinuationToken"),
                 ("NextKeyMarker", "KeyMarker"),
@@ -596,7 +594,7 @@ class S3Store:
         return content
 
     def _unexpected(self, declined: _Declined, key: str) -> InlayError:
-        """The error for an answer that has no meaning as a value where it came."""
+        """The error for an answer that is not one of the request's expected outcomes."""
         return s3_errors.of_answer(
             declined.status, declined.code, declined.message, self._name, key
         )
@@ -665,7 +663,7 @@ def _us(when: datetime) -> int:
 
 
 def _is_cut_short(operation: str, content: Mapping[str, Any]) -> bool:
-    """Python's HTTP takes a head whose connection ended for a whole one."""
+    """Python's HTTP client accepts a header section whose connection ended as complete."""
     if not content.get("ResponseMetadata", {}).get("HTTPHeaders"):
         return True
     return any(name not in content for name in _ALWAYS.get(operation, ()))
@@ -705,7 +703,7 @@ def _written(answer: _Answer) -> Written:
 
 
 def _refused(declined: _Declined) -> Refused | None:
-    """What a conditional write came to; None if the answer is not about its condition."""
+    """The outcome of a conditional write; None if the answer is not about its condition."""
     match declined.status:
         case 412:
             return Refused("exists", declined.date_us)

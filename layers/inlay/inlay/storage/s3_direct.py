@@ -1,21 +1,20 @@
-"""The requests that scans and commits are made of, sent without the SDK's model of them.
+"""The requests of scans and commits, sent without the SDK's model of them.
 
-The SDK spends most of a small request on validating, serialising and parsing it by its model. GET,
-HEAD, PUT and listings are sent here instead: signed by `sigv4`, on the SDK client's own connections.
+The SDK spends most of a small request on validating, serialising and parsing it by its model. GET, HEAD,
+PUT and listings are sent here instead: signed by `sigv4`, on the SDK client's own connections.
 
-Promise: *where* a request goes and *who* asks stays the SDK's word. For each bucket the SDK prepares
-one request, which is taken from it before it is sent: its URL says the endpoint and the style of
-address, its signature the region, its signer whose credentials, refreshed as they expire. Only where
-the same signature comes out here, and nothing but the known headers was set, does a `DirectLine`
-exist; an access point, S3 Express, an unsigned client or one with hooks of its own stays with the
-SDK. Connections are the client's, with its proxies, certificates and time limits, and so are the
-exceptions of a request that gets no answer.
+Promise: the SDK decides *where* a request goes and *whose* it is. For each bucket the SDK prepares one
+request, which is intercepted before it is sent: its URL gives the endpoint and the addressing style, its
+signature the region, its signer the credentials, refreshed as they expire. Only if the same signature is
+computed here, and only known headers were set, is there a `DirectLine`; an access point, S3 Express, an
+unsigned client or one with its own hooks stays with the SDK. Connections are the client's, with its
+proxies, certificates and time limits, and so are the exceptions of a request without an answer.
 
 A PUT does not wait for `100 Continue` as the SDK's does: it is one round trip.
 
-A request is sent once; who repeats it is decided in `s3.py`, for the SDK's and these alike. An error
-is raised as the SDK raises it, so that it has one meaning. `Elsewhere` is an answer that redirects:
-the SDK knows how to follow.
+A request is sent once; `s3.py` decides about repetition, for the SDK's requests and these alike. Errors are
+raised as the SDK raises them, so that they have one meaning. `Elsewhere` is an answer that redirects: the
+SDK can follow it.
 """
 
 from __future__ import annotations
@@ -98,8 +97,7 @@ class Elsewhere(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DirectLine:
-    """How to reach one bucket, as the SDK said. Safe to use from several threads; belongs to the
-    process of its client."""
+    """How to reach one bucket, according to the SDK. Thread-safe; belongs to the process of its client."""
 
     send_prepared: Callable[[AWSPreparedRequest], AWSResponse]
     credentials: Callable[[], Any]  # access_key, secret_key, token; refreshed when they expire
@@ -110,8 +108,8 @@ class DirectLine:
     scope: sigv4.Scope
 
     def ask(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one request, by the SDK's names of its operation, arguments and fields: those
-        of them that `s3.py` uses. Raises what the SDK raises, or `Elsewhere`."""
+        """The answer to one request, in the SDK's names of its operation, arguments and fields: those that
+        `s3.py` uses. Raises what the SDK raises, or `Elsewhere`."""
         method = _METHODS[operation]
         body = arguments.get("Body", b"")
         headers: dict[str, Any] = {}
@@ -124,7 +122,7 @@ class DirectLine:
         for name, value in arguments.get("Metadata", {}).items():
             headers[_METADATA + name] = value
         if operation == "list_objects_v2":
-            # Encoded, because a key may hold what no XML can.
+            # Encoded, because a key may contain what XML cannot.
             query += ["encoding-type=url", "list-type=2"]
         path = self.base_path
         if "Key" in arguments:
@@ -198,8 +196,8 @@ class DirectLine:
 
 
 def find(client: Any, bucket: str) -> DirectLine | None:
-    """How the client reaches `bucket`; None where only the client itself knows. No request is sent.
-    Raises what the SDK raises where it cannot prepare one."""
+    """How the client reaches `bucket`; None if only the client itself can. No request is sent. Raises what
+    the SDK raises if it cannot prepare one."""
     _register(client)
     taken = _Taken()
     _probing.taken = taken
@@ -209,7 +207,7 @@ def find(client: Any, bucket: str) -> DirectLine | None:
         _probing.taken = None
     prepared, signer = taken.prepared, taken.signer
     if said["ResponseMetadata"]["HTTPHeaders"].get(_MARK) is None or prepared is None:
-        return None  # another hook answered: whoever set it wants every request
+        return None  # another hook answered, which must see every request
     headers = {name.lower(): _text(value) for name, value in prepared.headers.items()}
     url = urlsplit(prepared.url)
     words = headers.get("authorization", "").replace(",", " ").split()
@@ -240,7 +238,7 @@ def find(client: Any, bucket: str) -> DirectLine | None:
 
 
 def _signs_alike(line: DirectLine, headers: Mapping[str, str], path: str) -> bool:
-    """Whether the SDK's signature of the probe comes out here as well."""
+    """Whether the SDK's signature of the probe is reproduced here."""
     credentials = line.credentials()
     names = headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
     known = {**headers, "host": line.host}
@@ -274,7 +272,7 @@ class _Taken:
 
 
 class _Probing(threading.local):
-    """The probe that this thread is making; other threads' requests pass."""
+    """The probe of this thread; other threads' requests pass."""
 
     taken: _Taken | None = None
 
@@ -288,10 +286,10 @@ class _NoBody:
 
 
 def _register(client: Any) -> None:
-    """Put the hooks on the client. Twice is once: they have names."""
+    """Installs the hooks on the client. Twice is the same as once: they have names."""
     events = client.meta.events
     events.register_last("before-sign.s3", _note_signer, unique_id="inlay-signer")
-    # At the root, which is asked last: whoever else answers requests comes first.
+    # At the root, which is called last: other hooks that answer requests come first.
     events.register_last("before-send", _take, unique_id="inlay-take")
 
 
@@ -314,7 +312,7 @@ def _take(request: AWSPreparedRequest, **_: object) -> AWSResponse | None:
 def _error(operation: str, status: int, said: Mapping[str, str], content: bytes) -> Exception:
     """The SDK's exception for an answer that is an error; `Elsewhere` for one that redirects."""
     code, message = _words(content)
-    # A HEAD has no body to say what is wrong; an answer that names another region does.
+    # A HEAD has no body with the error; an answer that names another region does.
     no_words = not content and status == 400
     if status < 400 or code in _ELSEWHERE or (no_words and operation == "head_object"):
         return Elsewhere()
@@ -326,7 +324,7 @@ def _error(operation: str, status: int, said: Mapping[str, str], content: bytes)
 
 
 def _words(content: bytes) -> tuple[str, str]:
-    """(S3's code, S3's words) of an error's body; empty where it is not S3's."""
+    """(S3's code, S3's message) of an error's body; empty if it is not S3's."""
     try:
         root = ElementTree.fromstring(content)
     except ElementTree.ParseError:
@@ -338,9 +336,9 @@ def _listing(content: bytes) -> Mapping[str, Any]:
     try:
         root = ElementTree.fromstring(content)
     except ElementTree.ParseError as error:
-        # Cut, or not from an S3: as an answer that did not arrive.
+        # Truncated, or not from an S3: like an answer that did not arrive.
         raise IncompleteReadError(actual_bytes=len(content), expected_bytes=-1) from error
-    # Servers of other makes may not know `encoding-type`.
+    # Servers of other vendors may not support `encoding-type`.
     encoded = _field(root, "EncodingType") == "url"
     decode = unquote_plus if encoded else str
     page: dict[str, Any] = {
@@ -364,7 +362,7 @@ def _listing(content: bytes) -> Mapping[str, Any]:
 
 
 def _children(parent: ElementTree.Element, name: str) -> Iterator[ElementTree.Element]:
-    """The children of that name, in whatever namespace the server put them."""
+    """The children of that name, in any namespace."""
     return (each for each in parent if each.tag.rpartition("}")[2] == name)
 
 

@@ -1,8 +1,8 @@
-"""What S3 and its SDK say when they do not do what was asked, as errors of the library.
+"""Errors of S3 and its SDK, as errors of the library.
 
-Promise: every answer and every exception has exactly one meaning here, and the meaning decides who
-acts: nobody (try again), the sender, or an operator. Codes are from AWS, "Amazon S3 error
-responses"; where a server of another make has its own codes the HTTP status decides.
+Promise: every answer and every exception has exactly one meaning here, and the meaning decides who acts:
+nobody (try again), the sender, or an operator. Codes are from AWS, "Amazon S3 error responses"; for other
+codes of other vendors the HTTP status decides.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from inlay.errors import (
     UnsupportedFile,
 )
 
-# Answers with a meaning for whoever asked: not there, a delete marker, in conflict, condition
-# failed, no such range. `S3Store` turns them into values.
+# Answers that are outcomes for the caller: missing, a delete marker, in conflict, condition failed, no such
+# range. `S3Store` turns them into values.
 _OUTCOMES: Final = frozenset({404, 405, 409, 412, 416})
 
 TRANSIENT: Final = frozenset(
@@ -77,7 +77,7 @@ def is_outcome(status: int, code: str) -> bool:
 
 
 def parts_of(error: sdk.ClientError) -> tuple[int, str, str]:
-    """(HTTP status, S3's code, S3's words)."""
+    """(HTTP status, S3's code, S3's message)."""
     said = error.response.get("Error", {})
     metadata = error.response.get("ResponseMetadata", {})
     return metadata.get("HTTPStatusCode", 0), said.get("Code", ""), said.get("Message", "")
@@ -101,7 +101,7 @@ def of_answer(status: int, code: str, message: str, bucket: str, key: str | None
     if status >= 500 or status in (409, 429) or code in TRANSIENT:
         if code == "NotImplemented":
             return PageError(
-                f"this S3 lacks something Inlay needs (bucket {bucket!r}): {words}",
+                f"this S3 lacks a feature that Inlay needs (bucket {bucket!r}): {words}",
                 key=key,
                 next_step="Use a store with conditional writes, multipart and ranged copies",
             )
@@ -120,7 +120,7 @@ def of_answer(status: int, code: str, message: str, bucket: str, key: str | None
     return PageError(
         f"{words} (bucket {bucket!r})",
         key=key,
-        next_step="Look the code up in the S3 error responses; for a 400 without words check the "
+        next_step="Look the code up in the S3 error responses; for a 400 without a message check the "
         "region and whether the session token has expired",
     )
 

@@ -1,8 +1,8 @@
-"""The folder in which a directory store gathers the parts of an unfinished upload.
+"""The folder in which a directory store collects the parts of an unfinished upload.
 
-Promise: an upload is there whole or not at all, it is its manifest that says so; a part is replaced
-in one step. What a crash leaves behind is hidden from listings of objects but listed among the
-uploads, so that garbage collection finds it and no row survives there unseen.
+Promise: an upload exists as a whole or not at all, by its manifest; a part is replaced in one step. What a
+crash leaves behind is hidden from listings of objects but listed among the uploads, so that garbage
+collection finds it and no row survives there unnoticed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def temporary_name() -> str:
 
 
 def is_upload_id(text: str) -> bool:
-    """An id becomes part of a path: nothing but our own may pass."""
+    """An id becomes part of a path: only generated ids may pass."""
     return _UPLOAD_ID.fullmatch(text) is not None
 
 

@@ -38,14 +38,14 @@ class Tree:
     root: str
 
     def split(self, key: str) -> tuple[str, str]:
-        """(the folder's path with its slash, the name); refuses a key that cannot be a file."""
+        """(the folder's path with its slash, the name). Refuses a key that cannot be a file."""
         rules.check_key(key)
         _check_segments(key, key.split("/"))
         parent, slash, name = key.rpartition("/")
         return f"{self.root}{parent}{slash}", name
 
     def walk(self, prefix: str, *, start_after: str | None = None) -> Iterator[Entry]:
-        """Files whose key starts with `prefix`, in key order, behind `start_after`."""
+        """Files whose key starts with `prefix`, in key order, after `start_after`."""
         open_folders = [iter(self.entries(prefix))]
         while open_folders:  # ends: a file system is finite and links are not followed
             for entry in open_folders[-1]:
@@ -78,7 +78,7 @@ class Tree:
     def entries(self, prefix: str) -> list[Entry]:
         """Files and folders one level down whose key starts with `prefix`, in key order.
 
-        A link to a file is that file; a link to a folder is left out, it may lead in a circle.
+        A link to a file is that file; a link to a folder is left out, because it may be a cycle.
         """
         folder_key = _folder_of(prefix)
         found = []
@@ -111,7 +111,7 @@ def _folder_of(prefix: str) -> str:
 
 
 def _check_segments(key: str, segments: Sequence[str]) -> None:
-    """Refuse what a path would resolve to another place than the key says."""
+    """Refuses keys that a path would resolve to another place."""
     if any(part in ("", ".", "..") or part.startswith(HIDDEN) for part in segments) or "\0" in key:
         raise InvalidRequest(
             f"key {key[:200]!r} cannot be a file",
@@ -120,7 +120,7 @@ def _check_segments(key: str, segments: Sequence[str]) -> None:
 
 
 def _is_text(name: str) -> bool:
-    """False for a name whose bytes are not UTF-8: no key can say it."""
+    """False for a name whose bytes are not UTF-8: no key can express it."""
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:

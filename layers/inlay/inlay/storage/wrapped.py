@@ -1,8 +1,8 @@
-"""A store around another one: every request of it passes one place.
+"""A store around another one: all its requests pass through one method.
 
 Promise: a wrapper answers as the store it wraps, and each HTTP request that S3 would see (each page of a
 listing, each batch of a delete) goes through `_ask` once, which is all that a wrapper overrides: to count
-it (`metered.py`), to let it go wrong (`faults.py`), to watch it.
+it (`metered.py`), to make it fail (`faults.py`), to observe it.
 
 Verbs: get, head, put, copy, list, delete, create_multipart, upload_part, upload_part_copy,
 complete_multipart, abort_multipart, list_uploads, list_versions.
@@ -53,7 +53,7 @@ class Asked:
 
 
 class WrappedStore:
-    """`inner`, unchanged. A subclass overrides `_ask`, and `at` where it holds more than `inner`."""
+    """`inner`, unchanged. A subclass overrides `_ask`, and `at` if it holds more than `inner`."""
 
     def __init__(self, inner: ObjectStore) -> None:
         self.inner: Final = inner

@@ -1,16 +1,16 @@
 """Write-once objects: the one place where an object is created under a condition.
 
-Promise: when one of these returns, the object is at the key as it was meant. It was put there by this
-call, by an earlier try of it whose answer was lost, or by a racer that writes the same; an answer "exists"
-is never believed, it is looked at. Where another object is there, nothing is overwritten and `KeyTaken` is
+Promise: when one of these returns, the object is at the key as intended. It was put there by this call, by
+an earlier try of it whose answer was lost, or by a racing writer of the same bytes; an answer "exists" is
+never trusted, the object is read. If another object is there, nothing is overwritten and `KeyTaken` is
 raised.
 
-What S3 may answer to a write with `If-None-Match: *`, and what is done about it::
+What S3 may answer to a write with `If-None-Match: *`, and how it is handled::
 
     200                     written
-    412                     something is there: look, and compare
+    412                     something is there: read, and compare
     409                     another conditional write is in flight, nothing was done: send it again
-    404, of an upload       aborted, or an earlier try of ours landed: look, and compare
+    404, of an upload       aborted, or an earlier try of ours landed: read, and compare
     5xx, timeout, reset     unknown: send it again; had it landed, the answer is 412 or 404
 
 A PUT is compared by its bytes. A copy and a multipart object are compared by size: their keys are random,
@@ -39,20 +39,21 @@ from inlay.storage.base import (
     Written,
 )
 
-# The client retries by itself; these are for what it reports as unknown afterwards, and for 409. Six at
-# the callers' pauses are about a second: longer is an outage, which the caller must hear of.
+# The client retries by itself; these are for what it reports as unknown afterwards, and for 409. Six with
+# the callers' pauses are about a second: longer is an outage, which the caller must be told of.
 MAX_TRIES = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Stored(Written):
-    """An object that is there as it was meant. `was_there`: an earlier try or a racer had put it there."""
+    """An object that exists as intended, or, where it was not compared, that exists. `was_there`: an
+    earlier try or a racing writer had put it there."""
 
     was_there: bool = False
 
 
 def at_once(tried: int) -> None:
-    """Goes on without waiting."""
+    """Continues without waiting."""
 
 
 def write_once(
@@ -64,9 +65,11 @@ def write_once(
     headers: Mapping[str, str] | None = None,
     before_retry: Callable[[int], None] = at_once,
     over: str | None = None,
+    compare: bool = True,
 ) -> Stored:
-    """Create the object `key` of exactly `body`; what there is of it then. With `over`, an ETag, it takes
-    the place of exactly that.
+    """Creates the object `key` of exactly `body`; returns what is there then. With `over`, an ETag, it
+    replaces exactly that object. Without `compare` an object that is there already is not read: the caller
+    has a cheaper way to find out whether it matters.
 
     `before_retry` is called with the number of tries so far before each further one: to wait, or to
     count. Raises `KeyTaken` when other bytes are at the key, `StoreUnavailable` when the outcome of
@@ -79,6 +82,8 @@ def write_once(
         return store.put(key, body, condition=condition, metadata=metadata, headers=headers)
 
     def look(answer: Refused | Missing) -> Stored | None:
+        if not compare:
+            return Stored("", answer.date_us, was_there=True)
         found = store.get(key)
         if not isinstance(found, Got):
             if over is not None:
@@ -178,5 +183,5 @@ def _until_known(
             continue
         if found is not None:
             return found
-        # Deleted between the answer and the look: nothing is there of which we know.
+        # Deleted between the answer and the read: nothing is there that we know of.
     raise StoreUnavailable(f"cannot write {key} in {MAX_TRIES} tries", key=key) from failure

@@ -23,7 +23,7 @@ from inlay.ops.commit.base import already_applied, recent_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import look_at_landing
-from inlay.ops.maintain.partial_surgery import Means
+from inlay.ops.maintain.partial_surgery import ResourceLimits
 from inlay.ops.maintain.rewrite import FileWork, carry_out_file, table_wide
 from inlay.ops.maintain.units import Budget, Done, Failure, Work, run_units, with_entries
 from inlay.ops.metadata.load import LoadedTable, load_content, load_entries, load_pointer, read_main
@@ -199,9 +199,9 @@ def advance_erasures(
             works = plan_advance(rest, frozenset(f.key for f in rest.files()))
             total = replace(total, left=total.left + len(works))
             continue
-        means = Means(deadline, memory_bytes)
+        limits = ResourceLimits(deadline, memory_bytes)
         try:
-            total = _together(total, _advance(own, loaded, budget, means))
+            total = _together(total, _advance(own, loaded, budget, limits))
         except RefNotFound:
             if not is_dropped(own):
                 raise
@@ -233,12 +233,14 @@ def _is_rewriting(snapshot: Snapshot) -> bool:
     return any(erasure.phase in REWRITES for erasure in snapshot.erasures)
 
 
-def _advance(ctx: Context, loaded: LoadedTable, budget: Budget, means: Means) -> AdvanceResult:
+def _advance(
+    ctx: Context, loaded: LoadedTable, budget: Budget, limits: ResourceLimits
+) -> AdvanceResult:
     """The files of one content."""
 
     def perform(now: LoadedTable, work: Work) -> Done:
         assert isinstance(work, FileWork)
-        return carry_out_file(work.context(ctx), now, work, means=means)[1]
+        return carry_out_file(work.context(ctx), now, work, limits=limits)[1]
 
     before = with_entries(ctx, loaded)
     run = run_units(

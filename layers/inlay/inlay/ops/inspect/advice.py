@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from inlay.errors import InvalidRequest
 from inlay.format.entry import DataFile
-from inlay.format.predicate import And, Predicate, field_ids
+from inlay.format.predicate import TRUE, And, Predicate, field_ids
 from inlay.format.properties import Properties
 from inlay.format.schema import Schema
 from inlay.ops.inspect.layout import Axis
@@ -84,13 +84,22 @@ class Maintenance:
 
 
 def explain_query(
-    state: State, files: Sequence[DataFile], predicate: Predicate, plan: ScanPlan
+    state: State,
+    files: Sequence[DataFile],
+    predicate: Predicate,
+    plan: ScanPlan,
+    calculated: str = "",
 ) -> Query:
+    """`calculated` is the text of a condition that implies `predicate` and asks for more."""
     snapshot = state.snapshot
     evidence = Evidence.of_snapshot(snapshot)
     parts = predicate.parts if isinstance(predicate, And) else (predicate,)
+    conditions = [_condition(p, files, evidence, snapshot.schema) for p in parts if p != TRUE]
+    if calculated:
+        why = "it calculates, and statistics say nothing of the rest"
+        conditions.append(Condition(text=calculated, column="", spares=plan.pruned, why=why))
     return Query(
-        where=format_predicate(predicate, snapshot.schema),
+        where=calculated or format_predicate(predicate, snapshot.schema),
         files=plan.files,
         pruned=plan.pruned,
         deleted=plan.deleted,
@@ -98,7 +107,7 @@ def explain_query(
         rows=plan.rows,
         bytes=plan.bytes,
         deletes=plan.markers,
-        conditions=tuple(_condition(p, files, evidence, snapshot.schema) for p in parts),
+        conditions=tuple(conditions),
     )
 
 

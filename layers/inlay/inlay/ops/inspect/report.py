@@ -104,6 +104,7 @@ def make_report(
     state: State,
     predicate: Predicate | None = None,
     *,
+    calculated: str = "",
     max_versions: int = MAX_VERSIONS,
 ) -> Report:
     """The report of `state`, all of whose entries must be loaded. `current` is the newest snapshot."""
@@ -122,7 +123,7 @@ def make_report(
     deleted = sum(_deleted(f, tasks) for f in files)
     query = None
     if predicate is not None and scan is not None:
-        query = explain_query(state, files, predicate, scan)
+        query = explain_query(state, files, predicate, scan, calculated)
     maintenance = plan_care(state, plan, files, deleted, read)
     return Report(
         table=_facts(ctx, current, state),

@@ -21,7 +21,7 @@ from inlay.format.predicate import Predicate
 from inlay.ops.commit.base import recent_base
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.maintain.partial_surgery import BOUNDLESS, Means
+from inlay.ops.maintain.partial_surgery import NO_LIMITS, ResourceLimits
 from inlay.ops.maintain.rewrite_file import check_strategy, dropped, look, rewrite_task
 from inlay.ops.maintain.rewrite_file import rewrite_file as rewrite_file
 from inlay.ops.maintain.units import (
@@ -125,9 +125,9 @@ def rewrite(
 
     def perform(now: LoadedTable, work: Work) -> Done:
         assert isinstance(work, FileWork)
-        means = Means(budget.deadline, memory_bytes)
+        limits = ResourceLimits(budget.deadline, memory_bytes)
         own = work.context(ctx)
-        choice, done = carry_out_file(own, now, work, strategy=strategy, means=means)
+        choice, done = carry_out_file(own, now, work, strategy=strategy, limits=limits)
         if choice is not None:
             choices.append((work.entry.key, choice))
         return done
@@ -217,13 +217,13 @@ def carry_out_file(
     work: FileWork,
     *,
     strategy: Strategy = "auto",
-    means: Means = BOUNDLESS,
+    limits: ResourceLimits = NO_LIMITS,
 ) -> tuple[Choice | None, Done]:
     """Rewrites, restamps or drops one file; counts the rows of open erasures that it removes."""
     if work.task is None:
         choice, done = None, dropped(loaded, work.entry)
     else:
-        choice, done = rewrite_task(ctx, loaded, work.task, strategy=strategy, means=means)
+        choice, done = rewrite_task(ctx, loaded, work.task, strategy=strategy, limits=limits)
     if work.task is not None and not done.removed_rows:
         return choice, done  # no erasure lost a row by it: nothing to read again
     went = None if done.whole else done.unit.positions

@@ -7,7 +7,8 @@ whole or refused (`CorruptTable`, `NewerFormat`); segments are immutable, so loa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, assert_never
 
 from inlay.errors import (
@@ -43,6 +44,7 @@ from inlay.plan.metadata.tree import open_tree
 from inlay.plan.pruning.prune import may_match
 from inlay.plan.refs.refs import MAIN, held_versions, past_view, ref_view
 from inlay.storage.base import Missing, Refused
+from inlay.storage.write_once import Stored
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Sequence[Any])
@@ -70,6 +72,10 @@ class LoadedTable:
     date_us: int
     read_at: float
     own: Snapshot | None = None  # the pointer's own snapshot, where `state` shows a branch
+    # Its archive, where writing that has begun (`ops.commit.group.with_archive_begun`).
+    archiving: Future[Stored] | None = field(default=None, compare=False, repr=False)
+    # By the local monotonic clock, when this writer last met another in a race.
+    raced_at: float | None = None
 
     @property
     def pointer(self) -> Snapshot:

@@ -1,8 +1,9 @@
 """Assignments over Arrow batches: the new values of an update.
 
-Promise: what is calculated is what `parquet.arrow.calculate` says. A result that the column cannot hold
-as it is (overflow, lost digits, NULL where values are required) is refused by column, never bent. Where a
-field of a struct is assigned, its other fields stay; a NULL struct comes to be, with NULL in them.
+Promise: values are calculated as `parquet.arrow.calculate` does. A result that the column cannot hold
+exactly (overflow, lost digits, NULL in a required column) is refused by column name, never approximated.
+Where a field of a struct is assigned, its other fields stay; a NULL struct becomes a struct with NULL in
+them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from inlay.parquet.arrow.types import arrow_type, to_arrow_scalar
 def assign(assignments: Assignments, batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
     """`batch`, laid out as `schema`, with the assigned columns replaced.
 
-    All values are taken from the rows as they were: `{"a": "b", "b": "a"}` swaps.
+    All values are computed from the original rows: `{"a": "b", "b": "a"}` swaps.
     """
     columns = columns_of(schema)
     arrays = list(batch.columns)
@@ -39,7 +40,7 @@ def _replaced(
     batch: pa.RecordBatch,
     columns: Columns,
 ) -> pa.Array:
-    """The array with what is at `path` in it assigned."""
+    """The array with the value at `path` in it assigned."""
     if not path:
         return _value(assignment, field, array.type, batch, columns)
     assert isinstance(field.type, Struct)

@@ -1,12 +1,12 @@
 """Expressions over Arrow batches: functions, arithmetic, comparisons of columns with columns.
 
-Promise: `calculate` gives the values that docs/SQL.md says, or raises `NotCalculable`, which names the
-function and no value: nothing overflows, wraps or is cut. What a CASE does not choose, and what an AND
-has already found FALSE, is not calculated, so `x <> 0 AND 10 % x = 1` never divides by zero.
+Promise: `calculate` gives the values that docs/SQL.md defines, or raises `NotCalculable`, which names the
+function and no value: nothing overflows, wraps or is truncated. Branches that a CASE does not choose, and
+operands after a FALSE in an AND, are not calculated, so `x <> 0 AND 10 % x = 1` never divides by zero.
 
-Whole numbers are calculated in 64 bits as long as they fit and as decimals of up to 76 digits where they
-do not; doubles keep to IEEE 754, but that comparisons take NaN for equal to itself and greater than
-every number, as predicates do.
+Whole numbers are calculated in 64 bits as long as they fit and as decimals of up to 76 digits otherwise;
+doubles follow IEEE 754, except that comparisons treat NaN as equal to itself and greater than every number,
+as predicates do.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STEP = "Leave such rows out first: WHERE … AND, or CASE WHEN … THEN"
 
 
 class NotCalculable(Exception):
-    """A row has a value that a function does not take. Says nothing of the value."""
+    """A row has a value that a function does not accept. Contains nothing of the value."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class CalculatedFilter:
         return looked_at(self.expression)
 
     def settle(self, stats: Mapping[int, ColumnStats], rows: int) -> Literal["none", "some", "all"]:
-        return "some"  # what it implies is asked as a predicate
+        return "some"  # what it implies is tested as a predicate
 
     def may_match(self, parts: Sequence[object]) -> list[bool]:
         return [True] * len(parts)
@@ -91,7 +91,7 @@ def calculate(node: Expression, batch: pa.RecordBatch, columns: Columns) -> pa.A
                 return _FUNCTIONS[function](node, values)
             except (pa.ArrowException, OverflowError):
                 raise NotCalculable(
-                    f"a row has a value that {_called(node)} does not take"
+                    f"a row has a value that {_called(node)} does not accept"
                 ) from None
 
 
@@ -142,7 +142,7 @@ def _exact_scalar(value: Decimal) -> pa.Scalar:
 def _joined(
     joined: str, parts: tuple[Expression, ...], batch: pa.RecordBatch, columns: Columns
 ) -> pa.Array:
-    """A part is asked only of the rows that those before have not settled."""
+    """Each operand is evaluated only for rows that those before have not decided."""
     combine, settled = (pc.and_kleene, False) if joined == "and" else (pc.or_kleene, True)
     found = _flags(calculate(parts[0], batch, columns))
     for part in parts[1:]:
@@ -191,7 +191,7 @@ def _case(
 
 
 def _as_one(values: list[pa.Array], kind: Type | None) -> list[pa.Array]:
-    """Arrays of one Arrow type, the narrowest that takes all of them."""
+    """Arrays of one Arrow type, the narrowest that holds all of them."""
     if isinstance(kind, Primitive) and kind.is_float:
         return [_doubles(value) for value in values]
     if isinstance(kind, Primitive) and kind.is_numeric:
@@ -204,13 +204,15 @@ def _as_one(values: list[pa.Array], kind: Type | None) -> list[pa.Array]:
         scale = max(value.type.scale for value in exact)
         digits = max(value.type.precision - value.type.scale for value in exact) + scale
         if digits > _WIDEST_DIGITS:
-            raise NotCalculable(f"numbers side by side need more than {_WIDEST_DIGITS} digits")
+            raise NotCalculable(
+                f"numbers of these types together need more than {_WIDEST_DIGITS} digits"
+            )
         return [value.cast(pa.decimal256(digits, scale)) for value in exact]
     wanted = pa.null() if kind is None else arrow_type(kind)
     try:
         return [value if value.type == wanted else value.cast(wanted) for value in values]
     except pa.ArrowInvalid:
-        raise NotCalculable("a row has a time that its neighbours' unit does not reach") from None
+        raise NotCalculable("a row has a time out of range of the finest unit") from None
 
 
 # -- numbers ----------------------------------------------------------------------------------------
@@ -254,7 +256,7 @@ def _remainder(node: Apply, values: list[pa.Array]) -> pa.Array:
         if both.true_count:
             raise NotCalculable("a row divides by zero in %")
         other = pc.if_else(pc.equal(other, 0), 1, other)
-    # The least number has no opposite: by -1 the remainder is that by 1.
+    # The least number has no opposite: the remainder by -1 is that by 1.
     other = pc.if_else(pc.equal(other, -1), 1, other)
     return pc.subtract(one, pc.multiply(pc.divide(one, other), other))
 
@@ -281,7 +283,7 @@ def _rounded(node: Apply, values: list[pa.Array]) -> pa.Array:
     value = _exact(value)
     if digits >= value.type.scale:
         return value
-    # 9.9 becomes 10: a digit more, which Arrow does not give by itself.
+    # 9.9 becomes 10: a digit more, which Arrow does not add on its own.
     wider = pa.decimal256(min(value.type.precision + 1, _WIDEST_DIGITS), value.type.scale)
     if -digits > wider.precision - wider.scale:
         return pc.multiply(value, _exact(pa.repeat(to_scalar(0, pa.int64()), len(value)))).cast(
@@ -323,7 +325,7 @@ def _compared(node: Apply, values: list[pa.Array]) -> pa.Array:
         return kernel(left, right) if same else kernel(*_as_one(values, Primitive("decimal")))
     if pa.types.is_temporal(left.type) and left.type != right.type:
         left, right = _same_unit(left, right)
-    elif left.type != right.type:  # fixed beside binary
+    elif left.type != right.type:  # fixed compared with binary
         left, right = (side.cast(pa.large_binary()) for side in values)
     return kernel(left, right)
 
@@ -363,7 +365,7 @@ def _same_unit(*arrays: pa.Array) -> list[pa.Array]:
 
 
 def _naive(array: pa.Array) -> pa.Array:
-    """An instant as the time that clocks of UTC show; no database of zones is asked."""
+    """An instant as the time of day in UTC; no time zone database is needed."""
     if pa.types.is_timestamp(array.type) and array.type.tz is not None:
         return array.view(pa.timestamp(array.type.unit))
     return array

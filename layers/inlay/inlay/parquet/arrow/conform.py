@@ -1,11 +1,11 @@
-"""Batches of a file as batches of the table: by the schema the file was recorded under.
+"""Batches of a file converted to batches of the table, by the schema the file was recorded under.
 
-Promise: a column of a file is known by its *name under the schema its entry records*, and from
-there by field id; a name that is reused by a later schema never reads old data. Values are only
-ever widened: what could change a value or lose one is refused by column name, with both types.
+Promise: a column of a file is found by its *name under the schema its entry records*, and from there by
+field id; a name that a later schema reuses never reads old data. Values are only ever widened: a conversion
+that could change or lose a value is refused by column name, with both types.
 
-Field ids inside a file are not consulted. For files of this library they say the same as the
-recorded schema; files of others carry ids of other tables.
+Field ids inside a file are not used. In files of this library they agree with the recorded schema; files of
+others have ids of other tables.
 """
 
 from __future__ import annotations
@@ -54,18 +54,17 @@ def check_fits(
 ) -> None:
     """Raises SchemaMismatch unless every file of this Arrow schema can be read as `schema`.
 
-    Order does not matter; columns that are nullable or have a default may be absent. `evidence` gives what
-    the footer's
-    statistics say of a field: a nullable column fits a required one if its null count is 0, and a
-    coarser timestamp fits one in nanoseconds if its bounds do. `extra_columns` True lets columns
-    the table lacks pass; they are then never read.
+    Order does not matter; columns that are nullable or have a default may be absent. `evidence` gives the
+    footer's statistics of a field: a nullable column fits a required one if its null count is 0, and a
+    coarser timestamp fits one in nanoseconds if its bounds do. `extra_columns` True allows columns that the
+    table lacks; they are then never read.
     """
     _check_fields(list(arrow), schema.fields, (), evidence, extra_columns)
 
 
 def check_names(arrow: pa.Schema, schema: Schema) -> None:
-    """Raises SchemaMismatch for columns and nested fields the table lacks, and for two of one name.
-    Types are left to `conform`, which looks at the values."""
+    """Raises SchemaMismatch for columns and nested fields the table lacks, and for duplicate names.
+    `conform` checks the types, by the values."""
     _names(list(arrow), schema.fields, ())
 
 
@@ -93,7 +92,8 @@ def _known_by_name(
     by_name = {field.name: field for field in found}
     if len(by_name) < len(found):
         raise SchemaMismatch(
-            f"the data has two columns of one name{_within(path)}", next_step="Rename one of them"
+            f"the data has two columns of the same name{_within(path)}",
+            next_step="Rename one of them",
         )
     unknown = sorted(by_name.keys() - {field.name for field in wanted})
     if unknown and not extra:
@@ -124,7 +124,7 @@ def _check_field(
         stats = evidence(field.id)
         if stats is None or stats.null_count != 0:
             raise SchemaMismatch(
-                f"column {'.'.join(path)!r} may hold nulls in the data, the table requires values",
+                f"column {'.'.join(path)!r} may hold nulls in the data, but is required in the table",
                 next_step="Fill the nulls and declare the column not null, or make it nullable",
             )
     arrow = plain_type(source.type)
@@ -180,7 +180,7 @@ def _mismatch(path: Path, arrow: pa.DataType, field: Field) -> SchemaMismatch:
     has, wanted = str(arrow)[:80], str(arrow_type(field.type))[:80]
     return SchemaMismatch(
         f"column {'.'.join(path)!r} is {has} in the data and {wanted} in the table",
-        next_step=f"Cast it to {wanted} before writing; only widening casts are done for you",
+        next_step=f"Cast it to {wanted} before writing; only widening casts are automatic",
     )
 
 
@@ -192,10 +192,10 @@ def conform(
 ) -> pa.RecordBatch:
     """`batch`, laid out as in a file recorded under `recorded`, as rows of `target`.
 
-    Columns are picked by id, ordered, widened; a column the file lacks has its default, or is null. The
-    result's schema is `schema_to_arrow(target)`. `by_value` also takes narrower types where these
-    very values survive (an int64 array of small numbers for an int32 column): for data handed over
-    in memory. Raises SchemaMismatch.
+    Columns are selected by id, ordered, widened; a column the file lacks has its default, or is null. The
+    result's schema is `schema_to_arrow(target)`. `by_value` also accepts narrower types if these values
+    survive (an int64 array of small numbers for an int32 column): for data given in memory. Raises
+    SchemaMismatch.
     """
     arrays = _conform_fields(
         dict(zip(batch.schema.names, batch.columns, strict=True)),
@@ -247,7 +247,7 @@ def _conform_array(
         array = _conform_leaf(array, field, field.type, path, by_value)
     else:
         plain = storage_type(array.type)
-        if plain is not array.type:  # Arrow takes lists of extension types apart only in part
+        if plain is not array.type:  # Arrow supports lists of extension types only in part
             array = array.cast(plain)
         try:
             array = _conform_nested(array, was, field, wanted, path, by_value)
@@ -278,7 +278,7 @@ def _conform_leaf(
     source = primitive_from_arrow(array.type)
     if source is None:
         raise _mismatch(path, array.type, field)
-    # Parquet has no seconds: our own timestamp(s) files come back in milliseconds.
+    # Parquet has no seconds: timestamp(s) files of this library are read in milliseconds.
     from_seconds = target.unit == "s" and source.name == target.name and source.unit == "ms"
     if not (widens(source, target) or from_seconds or (by_value and _related(source, target))):
         raise _mismatch(path, array.type, field)
@@ -323,7 +323,7 @@ def _conform_nested(
             values = _conform_array(array.flatten(), was_element, element, within, by_value)
             return pa.ListArray.from_arrays(_offsets(array), values, wanted, mask=array.is_null())
         case MapOf(was_key, was_value), MapOf(key, value) if pa.types.is_map(array.type):
-            # The same bytes as a list of structs, which Arrow can take apart.
+            # The same bytes as a list of structs, which Arrow can access.
             array = array.view(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
             keys, items = array.flatten().flatten()
             keys = _conform_array(keys, was_key, key, (*path, "key"), by_value)
@@ -351,7 +351,7 @@ def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
 
 
 def _blanks(rows: int, kind: pa.DataType) -> pa.Array:
-    """Values of a type that nobody will see: zero, empty."""
+    """Placeholder values of a type, which are never visible: zero, empty."""
     if pa.types.is_struct(kind):
         return pa.StructArray.from_arrays(*_children(rows, kind))
     if pa.types.is_list(kind) or pa.types.is_map(kind):
@@ -369,7 +369,7 @@ def _children(rows: int, kind: pa.DataType) -> tuple[list[pa.Array], None, list[
 
 
 def _offsets(array: pa.Array) -> pa.Array:
-    """Where each list starts in `array.flatten()`, which has nothing of null lists, and the end."""
+    """The start of each list in `array.flatten()`, which skips null lists, and the end."""
     lengths = pc.list_value_length(array).fill_null(to_scalar(0, pa.int32())).cast(pa.int64())
     ends = pc.cumulative_sum(lengths)
     return pa.concat_arrays([to_array([0], pa.int64()), ends]).cast(pa.int32())

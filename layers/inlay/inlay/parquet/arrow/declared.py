@@ -1,11 +1,11 @@
-"""Declared types: the Arrow types that columns were created with, given back by scans.
+"""Declared types: the Arrow types that columns were created with, restored by scans.
 
-Promise: a value keeps its meaning in the format's own types; what Arrow says besides (a time zone's name, a
-dictionary, the length of a vector, a narrower width, an extension type) is kept beside the schema, by field
-id, in the property `arrow.types`, which a reader may ignore. `Declared` turns batches in the format's types
-into batches in the declared ones, exactly or not at all; `check` finds values that a declared type does not
-take before they are written. A declaration that does not fit its column any more (its type was widened) is
-left out of account.
+Promise: a value keeps its meaning in the format's own types; what an Arrow type adds (a time zone's name, a
+dictionary, the length of a vector, a narrower width, an extension type) is stored beside the schema, by
+field id, in the property `arrow.types`, which a reader may ignore. `Declared` converts batches in the
+format's types to the declared ones, exactly or not at all; `check` finds values that a declared type cannot
+hold before they are written. A declaration that no longer fits its column (its type was widened) is
+ignored.
 
 A declaration is a chain of steps, the outermost first, with spaces between: `extension:NAME:META`
 (META is base64), `dictionary:INDEX[:ordered]`, then one of `zone:NAME`, `large`, `view`, `large_view`,
@@ -35,7 +35,7 @@ EXTENSION_NAME = b"ARROW:extension:name"
 EXTENSION_META = b"ARROW:extension:metadata"
 # All declarations of one table; they are in the pointer.
 MAX_TEXT = 16 * 1024
-# What values may break: the others take every value of the column's own type.
+# Types that some values do not fit: the others accept every value of the column's own type.
 _STRICT = ("fixed", "seconds", "float16")
 
 _LAYOUTS = {
@@ -59,8 +59,8 @@ _DECIMALS = {
 
 
 def declarations(arrow: pa.Schema, schema: Schema) -> dict[int, str]:
-    """By field id what `arrow` says besides `schema`, which was made of it. Raises `UnsupportedType` for
-    what cannot be given back."""
+    """By field id what `arrow` adds to `schema`, which was made from it. Raises `UnsupportedType` for a
+    type that cannot be restored."""
     found: dict[int, str] = {}
     for source, field in zip(arrow, schema.fields, strict=True):
         found.update(_of_field(source, field))
@@ -72,12 +72,12 @@ def declarations(arrow: pa.Schema, schema: Schema) -> dict[int, str]:
         except (pa.ArrowException, TypeError, ValueError):
             raise UnsupportedType(
                 f"column {field.name!r} has Arrow type {str(arrow.field(field.name).type)[:80]}, which "
-                "a table cannot give back",
+                "a table cannot restore",
                 next_step="Cast it to a plain type",
             ) from None
     if sum(map(len, set(found.values()))) > MAX_TEXT:
         raise UnsupportedType(
-            "the Arrow types of the columns take too much room beside the schema",
+            "the Arrow types of the columns take too much space in the metadata",
             next_step="Cast columns of extension types to their storage types",
         )
     return found
@@ -155,7 +155,7 @@ class _CSchema(ctypes.Structure):
 
 
 def _exported_metadata(field: pa.Field) -> dict[bytes, bytes]:
-    """The metadata under which a field is written: the only way to an extension type's own."""
+    """The metadata under which a field is written: the only access to that of an extension type."""
     capsule = field.__arrow_c_schema__()
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -181,8 +181,8 @@ def _exported_metadata(field: pa.Field) -> dict[bytes, bytes]:
 
 
 def metadata_not_kept(schema: pa.Schema) -> list[str]:
-    """Keys of Arrow metadata that a table does not give back: those of the schema but for what pandas and
-    Spark write for themselves, and those of columns but for comments and extension types."""
+    """Keys of Arrow metadata that a table does not keep: those of the schema except those that pandas and
+    Spark write for themselves, and those of columns except comments and extension types."""
     kept = (COMMENT, EXTENSION_NAME, EXTENSION_META, FIELD_ID)
     own = (b"pandas", b"org.apache.spark.", b"ARROW:schema")
     found = [_spelled(k) for k in schema.metadata or {} if not k.startswith(own)]
@@ -204,7 +204,7 @@ class Declared:
 
     @staticmethod
     def of(snapshot: Snapshot, schema: Schema | None = None) -> Declared:
-        """Of a snapshot's columns, or of those of another schema of the same table."""
+        """For a snapshot's columns, or for those of another schema of the same table."""
         return Declared(schema or snapshot.schema, arrow_types(snapshot.properties))
 
     @cached_property
@@ -214,7 +214,7 @@ class Declared:
 
     @cached_property
     def _changed(self) -> bool:
-        """Whether any column is other than plain."""
+        """Whether any column has a declared type."""
         return not self.arrow.equals(
             schema_to_arrow(self.schema, with_ids=False), check_metadata=True
         )
@@ -248,8 +248,8 @@ class Declared:
     def batches(
         self, plain: Iterator[pa.RecordBatch], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        """Batches in the declared types, `schema` being their `schema_of`. One that has more distinct
-        values than a dictionary's index takes is cut. Raises `SchemaMismatch`."""
+        """Batches in the declared types, `schema` being their `schema_of`. A batch with more distinct
+        values than a dictionary's index can address is split. Raises `SchemaMismatch`."""
         if not self._changed:
             yield from plain
             return
@@ -268,16 +268,16 @@ class Declared:
                     yield from self._dressed(batch.slice(half), schema)
                     return
                 raise SchemaMismatch(
-                    f"column {field.name!r} holds a value that its declared type {field.type} does "
-                    "not take",
+                    f"column {field.name!r} holds a value that its declared type {field.type} cannot "
+                    "hold",
                     next_step="An older version of the library may have written it; "
                     "set_properties(arrow__types=None) goes back to plain types",
                 ) from None
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def check(self, batch: pa.RecordBatch) -> None:
-        """Raises `SchemaMismatch` for values that a declared type does not take. `batch` has columns of
-        the schema, in plain types."""
+        """Raises `SchemaMismatch` for values that a declared type cannot hold. `batch` has columns of the
+        schema, in plain types."""
         for field in self.schema.fields:
             at = batch.schema.get_field_index(field.name)
             if at < 0 or not self._is_strict(field):
@@ -288,19 +288,19 @@ class Declared:
             except pa.ArrowException:
                 raise SchemaMismatch(
                     f"column {field.name!r} is {declared} in the table, and the data has a value that "
-                    "is none",
-                    next_step="Look at the lengths of its lists, or at digits that would be cut",
+                    "does not fit",
+                    next_step="Check the lengths of its lists, or digits that would be truncated",
                 ) from None
 
     def checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches, each after `check`: what every writer of a caller's rows passes them through."""
+        """The batches, each after `check`: for every writer of a caller's rows."""
         for batch in batches:
             self.check(batch)
             yield batch
 
     @property
     def is_strict(self) -> bool:
-        """Whether values of any column have to be looked at before they are written."""
+        """Whether values of any column have to be checked before they are written."""
         return any(map(self._is_strict, self.schema.fields))
 
     def _is_strict(self, field: Field) -> bool:
@@ -311,20 +311,20 @@ class Declared:
         )
 
     def check_file(self, found: pa.Schema) -> None:
-        """Raises `SchemaMismatch` for a file whose own types do not prove that its values fit."""
+        """Raises `SchemaMismatch` for a file whose types do not prove that its values fit."""
         for field in self.schema.fields:
             at = found.get_field_index(field.name)
             declared = self.arrow.field(field.name).type
             if at >= 0 and self._is_strict(field) and not found.field(at).type.equals(declared):
                 raise SchemaMismatch(
                     f"column {field.name!r} is {declared} in the table and "
-                    f"{str(found.field(at).type)[:80]} in the file, whose values nobody has looked at",
+                    f"{str(found.field(at).type)[:80]} in the file, whose values have not been checked",
                     next_step="Append the file's rows instead: then each value is checked",
                 )
 
 
 def _applied(step: str, made: pa.DataType, kind: Any) -> tuple[pa.DataType, dict[bytes, bytes]]:
-    """`made` as the step says, and metadata of its field; unchanged where the step does not fit."""
+    """`made` with the step applied, and metadata of its field; unchanged if the step does not fit."""
     name, _, rest = step.partition(":")
     try:
         if name == "extension":
@@ -337,7 +337,7 @@ def _applied(step: str, made: pa.DataType, kind: Any) -> tuple[pa.DataType, dict
 def _extended(rest: str, made: pa.DataType) -> tuple[pa.DataType, dict[bytes, bytes]]:
     name, _, meta = rest.rpartition(":")
     metadata = {EXTENSION_NAME: name.encode(), EXTENSION_META: b64decode(meta)}
-    # Arrow makes of it the type that is registered under this name, if one is.
+    # Arrow uses the type that is registered under this name, if there is one.
     written = pa.schema([pa.field("x", made, metadata=metadata)]).serialize()
     found = pa.ipc.read_schema(written).field(0)
     return found.type, {} if isinstance(found.type, pa.BaseExtensionType) else metadata
@@ -381,7 +381,7 @@ def _laid_out(name: str, rest: str, made: pa.DataType, kind: Any) -> pa.DataType
 
 
 def _dress(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """A plain array in a declared type. Raises pa.ArrowException for values that it does not take."""
+    """A plain array in a declared type. Raises pa.ArrowException for values that it cannot hold."""
     if array.type.equals(wanted):
         return array
     if isinstance(wanted, pa.BaseExtensionType):
@@ -408,7 +408,7 @@ def _halves(array: pa.Array) -> pa.Array:
     back = found.cast(array.type)
     same = pc.or_(pc.equal(back, array), pc.is_nan(array))
     if not pc.all(same, min_count=0).as_py():
-        raise pa.ArrowInvalid("a value has more digits than a half has")
+        raise pa.ArrowInvalid("a value has more digits than a half-precision float has")
     return found
 
 

@@ -1,13 +1,13 @@
 """Predicates over Arrow batches, with three-valued logic.
 
-Promise: `evaluate` gives TRUE, FALSE or NULL per row exactly as `format.predicate` defines it, for
-every Arrow layout of a column's type (dictionary, large, view, other decimal widths, narrower types
-and coarser units that widen to the column's). Arrow's own kernels differ in three places, all handled
-here: NaN is unordered there and greatest here, IN takes NULL for FALSE and -0.0 for another number
-than 0.0 there, LIKE is read by `format.like` alone.
+Promise: `evaluate` gives TRUE, FALSE or NULL per row exactly as `format.predicate` defines it, for every
+Arrow layout of a column's type (dictionary, large, view, other decimal widths, narrower types and coarser
+units that widen to the column's). Arrow's own kernels differ in three ways, all handled here: in Arrow NaN
+is unordered, IN treats NULL as FALSE and -0.0 as different from 0.0, and LIKE has other rules than
+`format.like`.
 
-A column is found by the path its field id has in `columns`; an id without one is a column the file
-does not have: NULL in each row. A child of a NULL struct is NULL.
+A column is found by the path of its field id in `columns`; an id without one is a column the file does not
+have: NULL in each row. A child of a NULL struct is NULL.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _STRING = Primitive("string")
 
 
 def columns_of(schema: Schema) -> dict[int, tuple[int, ...]]:
-    """Where the fields are in batches that are laid out exactly as `schema`."""
+    """The positions of the fields in batches laid out exactly as `schema`."""
     found: dict[int, tuple[int, ...]] = {}
     pending: list[tuple[tuple[int, ...], Field]] = [
         ((at,), field) for at, field in enumerate(schema.fields)
@@ -153,7 +153,8 @@ def _storage(array: pa.Array) -> pa.Array:
 def on_values(
     array: pa.Array | None, kind: Primitive, test: Callable[[pa.Array], pa.Array], rows: int
 ) -> pa.BooleanArray:
-    """`test` on the values in an Arrow type that literals of `kind` compare with; null without a column."""
+    """`test` on the values, in an Arrow type that literals of `kind` compare with; null without a
+    column."""
     if array is None or pa.types.is_null(array.type):
         return _constant(None, rows)
     array = _storage(array)
@@ -200,7 +201,7 @@ def _compare(values: pa.Array, op: str, literal: Literal) -> pa.Array:
 
 
 def _compare_beyond(values: pa.Array, op: str, above: bool) -> pa.Array:
-    """A timestamp outside the years of the column's finer unit, above or below every value."""
+    """A timestamp out of range of the column's finer unit, above or below every value."""
     result = op == "!=" or (op in ("<", "<=") if above else op in (">", ">="))
     return _for_values(values, to_scalar(result, pa.bool_()))
 
@@ -239,7 +240,7 @@ def _value_set(kind: Primitive, values: tuple[object, ...], wanted: pa.DataType)
 
 
 def cast_or_null(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The values in another type; NULL for those it does not reach (a finer timestamp unit)."""
+    """The values in another type; NULL for those out of its range (a finer timestamp unit)."""
     try:
         return values.cast(wanted)
     except pa.ArrowInvalid:
@@ -274,6 +275,6 @@ def like(values: pa.Array, pattern: str) -> pa.Array:
 def _like_by_regex(values: pa.Array, pattern: str) -> pa.Array:
     try:
         return pc.match_substring_regex(values, pattern=like_re2(pattern))
-    except pa.ArrowInvalid:  # the pattern needs more memory than RE2 allows itself
+    except pa.ArrowInvalid:  # the pattern needs more memory than RE2 permits
         found = [None if v is None else like_matches(pattern, v) for v in values.to_pylist()]
         return pa.array(found, pa.bool_())

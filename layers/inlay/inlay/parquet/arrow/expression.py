@@ -1,8 +1,8 @@
 """A pyarrow expression as a row filter.
 
 Promise: selects the rows for which Arrow's own filter would be true, and prunes only where Arrow's own
-simplification, given what the statistics guarantee, finds the expression unsatisfiable. Arrow's rules
-hold, not those of the format's predicates: NaN compares false, for instance.
+simplification, under the guarantee of the statistics, finds the expression unsatisfiable. Arrow's rules
+apply, not those of the format's predicates: for example, NaN compares false.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from inlay.parquet.arrow.types import schema_to_arrow, to_arrow_scalar
 
 @dataclass(frozen=True)
 class ExpressionFilter:
-    """`expression` refers to columns by the names they have in `schema`, the snapshot's."""
+    """`expression` refers to columns by their names in `schema`, the snapshot's."""
 
     expression: pc.Expression
     schema: Schema
@@ -48,7 +48,7 @@ class ExpressionFilter:
 
     @cached_property
     def fields(self) -> frozenset[int]:
-        # An expression does not tell what it refers to; but without such a column it does not bind.
+        # An expression does not expose its fields; but without such a column it does not bind.
         arrow = schema_to_arrow(self.schema, with_ids=False)
         return frozenset(
             field.id
@@ -90,7 +90,7 @@ class ExpressionFilter:
         return reduce(and_, known, pc.scalar(True))
 
     def selected(self, batch: pa.RecordBatch, schema: Schema) -> pa.BooleanArray:
-        """Which rows of a batch laid out as `schema` are wanted."""
+        """Which rows of a batch laid out as `schema` are selected."""
         from pyarrow.acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
 
         plan = Declaration.from_sequence(
@@ -108,13 +108,13 @@ def _known(name: str, kind: Primitive, stats: ColumnStats, rows: int) -> list[pc
     if stats.null_count == rows:
         return [field.is_null()]
     if kind.is_float and stats.has_nan is not False:
-        return []  # a NaN is outside of the bounds
+        return []  # a NaN is outside the bounds
     known = []
     if stats.lower is not None:
         known.append(field >= to_arrow_scalar(kind, stats.lower))
     if stats.upper is not None:
         known.append(field <= to_arrow_scalar(kind, stats.upper))
-    # The form that Arrow understands: each bound by itself, or NULL.
+    # The form that Arrow understands: each bound separately, or NULL.
     return known if stats.null_count == 0 else [bound | field.is_null() for bound in known]
 
 

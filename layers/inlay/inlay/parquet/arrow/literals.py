@@ -4,9 +4,9 @@ Promise: `to_array(values, kind)` and `to_scalar(value, kind)` equal `pa.array(v
 `pa.scalar(value, kind)`, for physical values: int (dates, times and timestamps are their counts), float,
 bool, str, bytes, Decimal, None.
 
-Why not pyarrow's own conversion: its first call imports pandas wherever pandas is installed, to ask whether
+Why not pyarrow's own conversion: its first call imports pandas where pandas is installed, to check whether
 the value is a pandas object. That is one to two seconds of CPU before the first filtered row of a process.
-Values of any other form, and types that are not listed here, still go that way.
+Values of any other form, and types that are not listed here, still use it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     try:
         buffers = _buffers(values, kind)
     except (struct.error, TypeError, ValueError, OverflowError, AttributeError):
-        buffers = None  # another form of the value, or one that does not fit: pyarrow says which
+        buffers = None  # another form of the value, or one that does not fit: pyarrow reports it
     if buffers is None:
         return pa.array(values, kind)
     nulls = sum(value is None for value in values)
@@ -56,7 +56,7 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def positions_array(positions: BitMap | BitMap64) -> pa.Array:
-    """The numbers of a bitmap, ascending, as int64: no Python integer is made of any of them."""
+    """The numbers of a bitmap, ascending, as int64, without creating Python integers."""
     held = positions.to_array()
     narrow = pa.uint64() if held.itemsize == 8 else pa.uint32()
     return pa.Array.from_buffers(narrow, len(held), [None, pa.py_buffer(held)]).cast(pa.int64())
@@ -87,7 +87,7 @@ def _buffers(values: Sequence[Any], kind: pa.DataType) -> list[pa.Buffer] | None
 
 
 def _number(value: Any, code: str) -> Any:
-    """Only the physical form: no bool as a number, no text, and no fraction where a count is meant."""
+    """Only the physical form: no bool as a number, no text, and no fraction for a count."""
     wanted = (int, float) if code in "fd" else (int,)
     if type(value) not in wanted:
         raise TypeError

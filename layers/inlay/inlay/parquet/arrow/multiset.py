@@ -1,11 +1,11 @@
-"""Rows as multisets: which of two heaps of rows one has and the other has not.
+"""Rows as multisets: the difference of two multisets of rows.
 
-Promise: exact for every type. Rows are told apart by their bits (so NaN equals itself, and -0.0 is not
-0.0), NULL equals NULL. No hash stands for a value: columns are coded as integers, equal where the values
-are, and codes are what is compared.
+Promise: exact for every type. Rows are compared by their bits (so NaN equals itself, and -0.0 is not 0.0),
+NULL equals NULL. No hash stands for a value: columns are coded as integers, equal where the values are, and
+codes are compared.
 
-`difference_in_order` is for a file and its 1:1 rewrite, whose rows kept their order: it streams.
-`Multiset` takes rows in any order, and holds those that have not met their counterpart yet.
+`difference_in_order` is for a file and its 1:1 rewrite, whose rows kept their order: it streams. `Multiset`
+takes rows in any order, and holds those that have no counterpart yet.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pyarrow.types as kinds
 
 from inlay.parquet.arrow.literals import to_scalar
 
-# Rows gathered before they are netted: two batches as files are read in.
+# Rows gathered before they are netted: two batches as read from files.
 NET_ROWS = 262_144
-# Rows that are compared at once; where they are all the same nothing more is done with them.
+# Rows that are compared at once; if they are all equal nothing more is done with them.
 WINDOW_ROWS = 8_192
 
 _CODE = pa.int64()
@@ -32,9 +32,9 @@ def difference_in_order(
 ) -> Iterator[tuple[int, pa.Table]]:
     """(-1, rows that are not among `kept`) and (1, rows of `kept` that are not among `rows`).
 
-    `kept` is meant to be `rows` with some left out, in the same order: then each row of it meets the
-    first equal one that is left, and whatever is passed over is gone. Were it not so, the two results
-    would be larger than need be, and still make `kept` of `rows`.
+    `kept` should be `rows` with some left out, in the same order: then each row of it matches the first
+    equal one that is left, and skipped rows are removed ones. Otherwise the two results would be larger
+    than necessary, but still turn `rows` into `kept`.
     """
     left, right = _Window(rows, schema), _Window(kept, schema)
     while left.fill() and right.fill():
@@ -56,7 +56,7 @@ def difference_in_order(
 
 
 def _passed_over(rows: pa.Table, kept: pa.Table) -> tuple[list[int], int, int]:
-    """Which of `rows` are not among `kept`, as far as both go, and how far that is in each."""
+    """Which of `rows` are not among `kept`, up to the end of either, and how far that is in each."""
     codes = row_codes(pa.concat_tables([rows, kept])).to_pylist()
     ours, theirs = codes[: rows.num_rows], codes[rows.num_rows :]
     gone: list[int] = []
@@ -71,7 +71,7 @@ def _passed_over(rows: pa.Table, kept: pa.Table) -> tuple[list[int], int, int]:
 
 
 def _same_bits(left: pa.Table, right: pa.Table) -> bool:
-    """Whether all rows are surely the same; False may just mean that it cannot be told so quickly."""
+    """Whether all rows are certainly equal; False may also mean that a quick check cannot decide."""
     for ours, theirs in zip(left.columns, right.columns, strict=True):
         kind = ours.type
         if kinds.is_floating(kind):
@@ -84,14 +84,14 @@ def _same_bits(left: pa.Table, right: pa.Table) -> bool:
 
 
 class _Window:
-    """The rows of a stream not used yet, a batch at a time."""
+    """The unread rows of a stream, one batch at a time."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
         self._batches = iter(batches)
         self.held: pa.Table = schema.empty_table()
 
     def fill(self) -> bool:
-        """Whether a row is left; reads on when none is held."""
+        """Whether a row is left; reads more when none is held."""
         while not self.held.num_rows:
             batch = next(self._batches, None)
             if batch is None:
@@ -109,7 +109,8 @@ class _Window:
 
 
 class Multiset:
-    """Rows that came (sign 1) and went (sign -1): equal ones cancel, in whatever order they are added."""
+    """Rows that were added (sign 1) and removed (sign -1): equal ones cancel, in whatever order they
+    come."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -124,12 +125,12 @@ class Multiset:
         self._tables.append(rows)
         self._counts.append(pa.repeat(to_scalar(sign, _CODE), rows.num_rows))
         self._fresh += rows.num_rows
-        # Netting costs as much as is held: it pays once as much again has come.
+        # Netting costs as much as is held: it pays once as much again has been added.
         if self._fresh >= max(NET_ROWS, sum(t.num_rows for t in self._tables) - self._fresh):
             self._net()
 
     def result(self) -> tuple[pa.Table, pa.Table]:
-        """(rows that went, rows that came): no row is in both."""
+        """(rows removed, rows added): no row is in both."""
         self._net()
         if not self._tables:
             return self._schema.empty_table(), self._schema.empty_table()
@@ -157,7 +158,7 @@ class Multiset:
 
 
 def _repeated(rows: pa.Table, counts: pa.Int64Array) -> pa.Table:
-    """Each row as often as its count says; not at all below 1."""
+    """Each row as often as its count; not at all below 1."""
     times = counts.to_pylist()
     return rows.take(pa.array([at for at, n in enumerate(times) for _ in range(n)], _CODE))
 

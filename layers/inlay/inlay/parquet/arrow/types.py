@@ -35,7 +35,7 @@ from inlay.parquet.arrow.literals import to_array, to_scalar
 COMMENT = b"comment"  # of a column, in Arrow's metadata of its field
 FIELD_ID = b"PARQUET:field_id"  # the key pyarrow reads and writes Parquet field ids under
 
-# Arrow nests types without a bound; every walk over one here is recursive.
+# Arrow nests types without a bound; every function that walks one here is recursive.
 MAX_NESTING = 64
 
 _SIMPLE = {
@@ -100,7 +100,7 @@ def arrow_field(field: Field, *, with_ids: bool = False, name: str | None = None
 
 
 def schema_to_arrow(schema: Schema, with_ids: bool = True) -> pa.Schema:
-    """`with_ids` puts each field's id where pyarrow's Parquet writer looks for it."""
+    """`with_ids` stores each field's id where pyarrow's Parquet writer expects it."""
     return pa.schema([arrow_field(f, with_ids=with_ids) for f in schema.fields])
 
 
@@ -108,10 +108,10 @@ def schema_to_arrow(schema: Schema, with_ids: bool = True) -> pa.Schema:
 
 
 def schema_from_arrow(arrow: pa.Schema, *, schema_id: int = 0, first_id: int = 1) -> Schema:
-    """A new schema with fresh ids from `first_id`, depth first.
+    """A new schema with new ids from `first_id`, depth first.
 
-    Ids in the Arrow metadata are ignored: they are those of whoever wrote the file. Raises
-    UnsupportedType by column name, SchemaMismatch for two columns of one name.
+    Ids in the Arrow metadata are ignored: they are the file writer's. Raises UnsupportedType by column
+    name, SchemaMismatch for duplicate names.
     """
     ids = iter(range(first_id, 1 << 31))
     return Schema(schema_id, _fields_from_arrow(list(arrow), (), ids))
@@ -157,7 +157,7 @@ def _type_from_arrow(arrow: pa.DataType, path: tuple[str, ...], ids: Iterator[in
             _field_from_arrow(arrow.item_field, (*path, "value"), ids, "value"),
         )
     if pa.types.is_float16(arrow):
-        return Primitive("float")  # every half is one; `declared` gives it back
+        return Primitive("float")  # it holds every half; `declared` restores the type
     found = primitive_from_arrow(arrow)
     if found is None:
         raise unsupported(arrow, path)
@@ -213,7 +213,7 @@ def is_list(arrow: pa.DataType) -> bool:
 
 
 def primitive_from_arrow(arrow: pa.DataType) -> Primitive | None:
-    """The leaf type an Arrow type stands for; None for nested types and those nobody can hold."""
+    """The leaf type that an Arrow type stands for; None for nested and unsupported types."""
     arrow = plain_type(arrow)
     if (simple := _FROM_SIMPLE.get(arrow)) is not None:
         return simple
@@ -230,7 +230,7 @@ def primitive_from_arrow(arrow: pa.DataType) -> Primitive | None:
 
 
 _INSTEAD = (
-    (pa.types.is_float16, "Append its rows: files with halves are not taken as they are"),
+    (pa.types.is_float16, "Append its rows: files with half floats are not ingested as they are"),
     (pa.types.is_duration, "Cast it to int64 and put the unit into the name"),
     (pa.types.is_interval, "Store months, days and nanoseconds as integers"),
     (pa.types.is_union, "Use a struct with one nullable field per variant"),
@@ -254,8 +254,8 @@ def unsupported(arrow: pa.DataType, path: tuple[str, ...]) -> UnsupportedType:
 def to_physical(value: pa.Scalar | Any, kind: Primitive) -> Value | None:
     """A Python object or Arrow scalar as the physical value of `kind`; None stays None.
 
-    Takes what converts without loss (dates, datetimes, other integer widths, coarser units); a
-    fraction becomes the nearest value of a floating type. Anything else is InvalidRequest.
+    Accepts what converts without loss (dates, datetimes, other integer widths, coarser units); a fraction
+    becomes the nearest value of a floating type. Anything else is InvalidRequest.
     """
     try:
         if isinstance(value, pa.ExtensionScalar):
@@ -284,7 +284,7 @@ def _temporal(value: Any, kind: Primitive) -> int:
     if pa.types.is_timestamp(scalar.type) and (scalar.type.tz is None) != (
         kind.name != "timestamptz"
     ):
-        raise TypeError  # an instant is not a wall clock
+        raise TypeError  # an instant is not a local time
     return int((scalar if scalar.type == target else scalar.cast(target)).value)
 
 

@@ -1,12 +1,11 @@
-"""Footers as pyarrow sees them, without what would end the process.
+"""Footers as pyarrow sees them, without what would abort the process.
 
-Promise: of metadata from `parse_metadata` every statistic can be asked for. pyarrow 26 decodes a chunk's
-bounds when it is asked whether there are any, and where they are shorter than a value it does not raise but
-aborts. DataFusion cuts the bounds of fixed-width binary columns short (at 64 bytes, unless told otherwise):
-of such chunks the statistics are left out. Bounds of other types are never cut, so a footer with such is
-damaged. It aborts, too, when it is asked for a chunk whose type is not its column's, or whose histograms of
-levels have another length than the column has levels. `check_chunks` refuses these when a file comes into
-the table.
+Promise: every statistic of metadata from `parse_metadata` can be accessed. pyarrow 26 decodes a chunk's
+bounds when it is asked whether there are any, and if they are shorter than a value it does not raise but
+aborts. DataFusion truncates the bounds of fixed-width binary columns (at 64 bytes by default): the
+statistics of such chunks are removed. Bounds of other types are never truncated, so a footer with such is
+damaged. pyarrow aborts, too, for a chunk whose type is not its column's, or whose histograms of levels have
+another length than the column has levels. `check_chunks` refuses these when a file is added to the table.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def parse_metadata(tail: bytes, *, file_size: int, foreign: bool = True) -> pq.F
 
 
 def check_chunks(footer: Footer) -> None:
-    """Raises `UnreadableFile` where what a chunk says of itself contradicts its column."""
+    """Raises `UnreadableFile` if a chunk's metadata contradicts its column."""
     for group in footer.row_groups:
         for leaf in footer.leaves:
             fault = _chunk_fault(leaf, group.column(leaf.index))
@@ -76,11 +75,11 @@ def _chunk_fault(leaf: Leaf, chunk: ColumnChunk) -> str | None:
         (Sizes.REPETITION_LEVELS, leaf.repetition_level),
         (Sizes.DEFINITION_LEVELS, leaf.definition_level),
     ):
-        # Empty where nobody counted.
+        # Empty if the writer did not count.
         if key in sizes and len(sizes[key]) not in (0, level + 1):
             return f"a histogram of {len(sizes[key])} levels, of {level + 1}"
     if Sizes.TEXT_BYTES in sizes and leaf.type is not Physical.BYTE_ARRAY:
-        return "a length of texts, though its values are none"
+        return "a length of texts, though its values are not texts"
     return None
 
 

@@ -1,8 +1,8 @@
 """Parquet's split-block Bloom filters (parquet-format, BloomFilter.md): whether one may hold a value.
 
-Promise: `may_hold` is False only when the value was surely not put into the filter. Values are hashed by
-XXH64 over their PLAIN encoding, as the specification says; `plain_bytes` gives that encoding for the types
-where a value has only one.
+Promise: `may_hold` is False only when the value was certainly not added to the filter. Values are hashed by
+XXH64 over their PLAIN encoding, as specified; `plain_bytes` gives that encoding for the types where a value
+has only one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SALTS = (
 
 
 def plain_bytes(physical: Physical, kind: Primitive, value: Value) -> bytes | None:
-    """How a column of this physical type stores the value; None where that cannot be told here."""
+    """How a column of this physical type stores the value; None if that is not known here."""
     if physical is Physical.BYTE_ARRAY and isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     if physical in (Physical.BYTE_ARRAY, Physical.FIXED_LEN_BYTE_ARRAY) and isinstance(

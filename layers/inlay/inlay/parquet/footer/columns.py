@@ -1,8 +1,8 @@
-"""Where a table's columns are in a Parquet file.
+"""Finds a table's columns in a Parquet file.
 
-Promise: a field of the table maps to a place in the file by *name under the schema the file's entry
-records*, so a name that is reused later never reads old data (the rule of `parquet.arrow.conform`). Field
-ids inside the file are not consulted: files of others carry ids of other tables.
+Promise: a field of the table is found in the file by *name under the schema the file's entry records*, so a
+name that is reused later never reads old data (the rule of `parquet.arrow.conform`). Field ids inside the
+file are not used: files of others have ids of other tables.
 
 Pure but for Arrow's schema values.
 """
@@ -19,7 +19,7 @@ from inlay.format.schema import Field, Primitive, Schema, Struct
 
 @dataclass(frozen=True, slots=True)
 class FileColumn:
-    """A top-level column of a file: its ordinal there and the leaves (column chunks) it has."""
+    """A top-level column of a file: its ordinal and its leaves (column chunks)."""
 
     ordinal: int
     leaves: range
@@ -27,16 +27,16 @@ class FileColumn:
 
 @dataclass(frozen=True, slots=True)
 class FileColumns:
-    """`tops`: field id of a top-level column → where it is. `leaves`: field id of a primitive,
-    reached through structs only → its leaf, which is what has statistics. Absent means the file does
-    not have the field: every row of it is NULL."""
+    """`tops`: field id of a top-level column → its place. `leaves`: field id of a primitive, reached
+    through structs only → its leaf, which is what has statistics. Absent means that the file does not have
+    the field: every row of it is NULL."""
 
     tops: Mapping[int, FileColumn] = field(default_factory=dict)
     leaves: Mapping[int, int] = field(default_factory=dict)
 
 
 def locate_columns(file: pa.Schema, recorded: Schema) -> FileColumns:
-    """Where the fields of `recorded` are in a file whose Arrow schema is `file`."""
+    """The places of the fields of `recorded` in a file whose Arrow schema is `file`."""
     tops: dict[int, FileColumn] = {}
     leaves: dict[int, int] = {}
     firsts = _first_leaves(0, [f.type for f in file])
@@ -49,7 +49,7 @@ def locate_columns(file: pa.Schema, recorded: Schema) -> FileColumns:
 
 
 def leaf_count(kind: pa.DataType) -> int:
-    """How many column chunks a value of this type takes.
+    """The number of column chunks of a value of this type.
 
     >>> leaf_count(pa.struct([("a", pa.int64()), ("b", pa.map_(pa.string(), pa.int8()))]))
     3

@@ -1,12 +1,12 @@
-"""Decoded sizes: what a row group takes in memory, told from its footer before any page is decoded.
+"""Decoded sizes: the memory of a row group, from its footer, before any page is decoded.
 
 Promise: a row group that by its own footer is larger than this process may hold is refused by name
-(`UnsupportedFile`), not met by the kernel. Compressed bytes say nothing: a page of zeros, or a dictionary
-of one long text, is some KB for a GB.
+(`UnsupportedFile`), before the kernel kills the process. Compressed bytes say nothing: a page of zeros, or
+a dictionary of one long text, is some KB for a GB.
 
-What a footer says: the bytes of encoded pages; the number of values, so their width where that is fixed;
-and, of writers since 2024 (`SizeStatistics`), the bytes of all texts. Texts under a dictionary of a writer
-that leaves this out are counted as references alone, for nothing says more.
+A footer has the bytes of encoded pages; the number of values, so their width if that is fixed; and, from
+writers since 2024 (`SizeStatistics`), the bytes of all texts. Texts under a dictionary without these are
+counted as references alone, because the footer has nothing more.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from inlay.parquet.footer.fields import Meta, Physical, Sizes
 from inlay.parquet.footer.footer import ColumnChunk, Footer
 from inlay.parquet.footer.thrift import unpack
 
-# A value's bytes in Arrow; of texts without their characters. What is shorter in the file is as wide.
+# A value's bytes in Arrow; for texts without their characters. Types that are shorter in the file are as
+# wide.
 _WIDTHS = {Physical.BYTE_ARRAY: 8, Physical.INT96: 12}
 _WIDTH = 8
-# Of the memory that the process may have, what one row group may take once decoded: the rest is for the
-# fetched bytes, and for what is made of the rows.
+# Share of the process's memory for one decoded row group: the rest is for the fetched bytes, and for what
+# is made of the rows.
 _SHARE = 0.5
 
 
 def chunk_bytes(chunk: ColumnChunk) -> int:
-    """What the values of a chunk take once decoded, at least."""
+    """The least size of a chunk's decoded values."""
     width = _WIDTHS.get(chunk.type, _WIDTH)
     return max(chunk.uncompressed_size, chunk.num_values * width + _text_bytes(chunk))
 
@@ -49,22 +50,22 @@ def largest_group(footer: Footer) -> int:
 
 
 def check_memory(decoded_bytes: int, *, key: str | None = None) -> None:
-    """Raise `UnsupportedFile` for a row group that takes more than this process may hold."""
+    """Raises `UnsupportedFile` for a row group that takes more than this process may hold."""
     limit = memory_limit()
     if decoded_bytes > limit:
         raise UnsupportedFile(
-            f"a row group takes {decoded_bytes >> 20} MiB of memory once decoded, and one may take "
+            f"a row group takes {decoded_bytes >> 20} MiB of memory when decoded, and the limit is "
             f"{limit >> 20} MiB here",
             key=key,
-            next_step="Read fewer of its columns, do it where there is more memory, or write the file "
+            next_step="Read fewer of its columns, use a process with more memory, or write the file "
             "with smaller row groups",
         )
 
 
 @cache
 def memory_limit() -> int:
-    """Bytes one decoded row group may take: a share of what the machine, the container or the Lambda
-    function has."""
+    """Bytes that one decoded row group may take: a share of the memory of the machine, the container or the
+    Lambda function."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     lambda_mib = os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "")
     if lambda_mib.isdigit():

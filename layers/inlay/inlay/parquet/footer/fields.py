@@ -1,7 +1,7 @@
 """The names of Parquet's metadata: thrift field keys and enum values.
 
 Promise: one constant for each field of apache/parquet-format's `parquet.footer.thrift` that Inlay reads or
-writes, grouped by struct, in the order of the ids. Nothing else in the package spells a field id.
+writes, grouped by struct, in the order of the ids. No other module contains a field id.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from inlay.parquet.footer.thrift import binary, boolean, i16, i32, i64, items, n
 
 
 class Physical(IntEnum):
-    """How values are laid out; what they mean is the logical type's business."""
+    """How values are stored; the logical type defines what they mean."""
 
     BOOLEAN = 0
     INT32 = 1

@@ -1,13 +1,13 @@
 """The footer of a Parquet file: decoded once, read through typed views, encoded back unchanged.
 
-Promise: `decode_footer` reads any footer that follows the format, refuses by a typed error what
-is damaged (`UnreadableFile`) or not for us (`UnsupportedFile`: encrypted, signed, too large), and
-costs time and memory in proportion to the footer's bytes. `Footer.encode()` of what was decoded is
-what was read, unknown fields included.
+Promise: `decode_footer` reads any footer that follows the format, refuses by a typed error what is damaged
+(`UnreadableFile`) or unsupported (`UnsupportedFile`: encrypted, signed, too large), and costs time and
+memory in proportion to the footer's bytes. `Footer.encode()` returns exactly what was decoded, unknown
+fields included.
 
-The views (`RowGroup`, `ColumnChunk`, `Statistics`, `Leaf`) are windows onto the tree, made when
-asked for. They say what the file says; whether that is *true* of the file's bytes is checked by
-`inlay.parquet.footer.layout` before anything is rewritten.
+The views (`RowGroup`, `ColumnChunk`, `Statistics`, `Leaf`) are created on access. They show what the file
+states; `inlay.parquet.footer.layout` checks whether that is *true* of the file's bytes before anything is
+rewritten.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ RECODE = "Rewrite the file with an ordinary Parquet writer, then send it again"
 
 
 def footer_length(last8: bytes) -> int:
-    """How many bytes at the end of a file make its footer, the 8-byte trailer included.
+    """The number of bytes of a file's footer, the 8-byte trailer included.
 
-    `last8` are the last 8 bytes of the file (or more of its end). One suffix GET of the length
-    returned reads what `decode_footer` needs.
+    `last8` are the last 8 bytes of the file (or more of its end). One suffix GET of the returned length
+    reads what `decode_footer` needs.
     """
     trailer = last8[-TRAILER_BYTES:]
     if len(trailer) < TRAILER_BYTES:
@@ -151,8 +151,8 @@ class ColumnChunk:
 
     @property
     def start(self) -> int:
-        """Offset of the chunk's first page. Writers leave the dictionary's offset out, at 0, or set
-        it to nonsense; only an offset behind the magic and before the data pages is believed."""
+        """Offset of the chunk's first page. Writers omit the dictionary's offset, leave it at 0, or set it
+        to nonsense; only an offset after the magic and before the data pages is used."""
         meta = self.meta
         data_page: int = meta[Meta.DATA_PAGE]
         if Meta.INDEX_PAGE not in meta and data_page >= len(MAGIC):
@@ -181,7 +181,7 @@ class ColumnChunk:
 
     @property
     def offset_index(self) -> tuple[int, int] | None:
-        """Where the offset index lies, as (start, end)."""
+        """The range of the offset index, as (start, end)."""
         return _extent(self.tree, Chunk.OFFSET_INDEX, Chunk.OFFSET_INDEX_LENGTH)
 
     @property
@@ -195,7 +195,7 @@ class ColumnChunk:
 
     @property
     def bloom_length(self) -> int | None:
-        """Header and bits; None where the writer left it out and the header must be read."""
+        """Header and bits; None if the writer omitted it and the header must be read."""
         found = self.meta.get(Meta.BLOOM_LENGTH)
         return found if found else None
 
@@ -311,7 +311,7 @@ def trailer(footer_bytes: int) -> bytes:
 def decode_footer(tail: bytes, *, file_size: int) -> Footer:
     """The footer at the end of `tail`, the last bytes of a file of `file_size` bytes.
 
-    `tail` must hold the whole footer: see `footer_length`. More is fine, so the whole file is.
+    `tail` must hold the whole footer: see `footer_length`. It may hold more, even the whole file.
     """
     length = footer_length(tail)
     if length + len(MAGIC) > file_size:
@@ -325,8 +325,8 @@ def decode_footer(tail: bytes, *, file_size: int) -> Footer:
     except ThriftError as error:
         raise UnreadableFile(f"the footer is damaged: {error}") from None
     if File.ENCRYPTION in tree or File.SIGNING_KEY in tree:
-        # Encrypted columns under a plain footer. Such a footer is signed: 28 bytes of nonce and tag
-        # follow the thrift, and nobody without the key can sign another.
+        # Encrypted columns under a plain footer. Such a footer is signed: 28 bytes of nonce and tag follow
+        # the thrift, and nobody without the key can sign another.
         raise UnsupportedFile("the file is encrypted or signed", next_step=RECODE)
     if end != len(thrift):
         raise UnreadableFile(f"{len(thrift) - end} bytes too many in the footer")
@@ -348,7 +348,7 @@ _REQUIRED_IN_META = (
 
 
 def _check(tree: Struct) -> None:
-    """Every field the views read without asking is there, with sane signs."""
+    """Every field that the views read unconditionally exists, with a plausible sign."""
     for name, key in (
         ("schema", File.SCHEMA),
         ("num_rows", File.ROWS),
@@ -393,7 +393,7 @@ def _structs(values: Any) -> bool:
 
 
 def _leaves(tree: Struct) -> Iterator[Leaf]:
-    """The schema's leaves in order, by a walk that trusts no count."""
+    """The schema's leaves in order, without trusting any count."""
     elements = tree[File.SCHEMA]
     _must(len(elements) > 0, "an empty schema")
     found = 0
@@ -450,5 +450,5 @@ def _extent(tree: Struct, offset: int, length: int) -> tuple[int, int] | None:
 
 
 def _text(raw: bytes) -> str:
-    # Names are UTF-8 by the specification; a name that is not must still come back distinct.
+    # Names are UTF-8 by the specification; other names must still be distinct.
     return raw.decode("utf-8", "surrogateescape")

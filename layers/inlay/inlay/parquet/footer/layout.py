@@ -1,14 +1,14 @@
-"""Where everything lies in a Parquet file, and which bytes a rewrite keeps.
+"""The layout of a Parquet file, and which bytes a rewrite keeps.
 
-Promise: `read_layout` finds every region the footer points at, proves that they lie within the file,
-apart from one another and in accord with the footer's counts, and refuses the file otherwise.
-`keep_pieces` says which ranges of the old file the new one takes over, in order, given which row
-groups are edited or dropped; `OffsetMap` carries any kept offset over. All pure.
+Promise: `read_layout` finds every region the footer points at, checks that they are within the file, do not
+overlap and agree with the footer's counts, and refuses the file otherwise. `keep_pieces` gives the ranges
+of the old file that the new one keeps, in order, given which row groups are edited or dropped; `OffsetMap`
+translates any kept offset. All pure.
 
-Bytes that nothing points at are *gaps*. Writers leave padding there, but also copies of column
-metadata with the smallest and largest values in them, and appending writers leave whole old footers.
-So a gap beside a region that goes, goes, too; and when erasing, every gap that does not lie between
-two regions of one untouched row group.
+Bytes that nothing points at are *gaps*. Writers leave padding there, but also copies of column metadata
+with minimum and maximum values, and appending writers leave whole old footers. So a gap beside a removed
+region is removed, too; and when erasing, so is every gap that is not between two regions of one unchanged
+row group.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Every region in file order. `unsure` are the offsets of bloom filters whose length the footer
-    does not tell and the space up to the next region does not settle."""
+    """Every region in file order. `unsure` are the offsets of bloom filters whose length neither the footer
+    nor the space up to the next region determines."""
 
     regions: tuple[Region, ...]
     unsure: frozenset[int]
@@ -61,13 +61,13 @@ class Layout:
 
 
 def read_layout(footer: Footer, bloom_lengths: Mapping[int, int] | None = None) -> Layout:
-    """The layout of the file; `bloom_lengths` tells lengths read from filter headers, by offset."""
+    """The layout of the file; `bloom_lengths` has lengths read from filter headers, by offset."""
     _refuse_untrusted_writers(footer)
     known, endless = _regions_of(footer, bloom_lengths or {})
     starts = sorted([*(r.start for r in known), *(r.start for r in endless), footer.start])
     unsure = set()
     for bloom in endless:
-        # Up to whatever comes next: never too short, and exact where filters are packed.
+        # Up to the next region: never too short, and exact where filters are packed.
         end = starts[min(bisect_right(starts, bloom.start), len(starts) - 1)]
         known.append(bloom._replace(end=end))
         if not is_bloom_length(end - bloom.start):
@@ -88,8 +88,8 @@ def read_layout(footer: Footer, bloom_lengths: Mapping[int, int] | None = None) 
 def _regions_of(
     footer: Footer, bloom_lengths: Mapping[int, int]
 ) -> tuple[list[Region], list[Region]]:
-    """What the footer points at; the bloom filters whose end it does not tell come apart, ending where
-    they begin. Each kind is in a row, as in most files: what is in order need not be sorted."""
+    """The regions that the footer points at; bloom filters of unknown length are separate, with an empty
+    range. Each kind is in order, as in most files, so that it need not be sorted."""
     data: list[Region] = []
     blooms: list[Region] = []
     column_indexes: list[Region] = []
@@ -128,9 +128,9 @@ def _fault(leaf: Leaf, path: list[bytes], chunk: ColumnChunk, rows: int) -> str 
     """What is wrong with a column chunk's entry in the footer."""
     meta = chunk.meta
     if chunk.tree.get(Chunk.FILE_PATH):
-        raise UnsupportedFile("a column chunk lies in another file", next_step=RECODE)
+        raise UnsupportedFile("a column chunk is in another file", next_step=RECODE)
     if meta[Meta.PATH] != path or meta[Meta.TYPE] != leaf.type:
-        return "is not what the schema says"
+        return "does not match the schema"
     if leaf.repetition_level == 0 and meta[Meta.VALUES] != rows:
         return f"has {meta[Meta.VALUES]} values for {rows} rows"
     if meta[Meta.VALUES] and not meta[Meta.COMPRESSED]:
@@ -142,8 +142,8 @@ _PARQUET_MR = re.compile(r"parquet-mr(?: version (\d+)\.(\d+)(?:\.(\d+))?)?")
 
 
 def _refuse_untrusted_writers(footer: Footer) -> None:
-    # parquet-mr before 1.2.9 left the dictionary page's header out of total_compressed_size
-    # (PARQUET-816), so the end of a chunk cannot be told from the footer.
+    # parquet-mr before 1.2.9 omitted the dictionary page's header from total_compressed_size (PARQUET-816),
+    # so the footer does not determine the end of a chunk.
     found = _PARQUET_MR.match(footer.created_by or "")
     if found is None:
         return
@@ -158,7 +158,7 @@ def _refuse_untrusted_writers(footer: Footer) -> None:
 
 
 class Fate(Enum):
-    """What becomes of a row group."""
+    """What happens to a row group."""
 
     STAYS = "stays"
     EDITED = "edited"
@@ -167,7 +167,7 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Bytes `start` … `end - 1` of the old file, taken over as they are."""
+    """Bytes `start` … `end - 1` of the old file, kept unchanged."""
 
     start: int
     end: int
@@ -175,7 +175,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Here go the new column chunks of row group `group`."""
+    """The place of the new column chunks of row group `group`."""
 
     group: int
 
@@ -186,15 +186,18 @@ Piece = Kept | Place
 def keep_pieces(layout: Layout, fate: Callable[[int], Fate], *, erase: bool) -> Iterator[Piece]:
     """The new file's bytes up to its index, in order: ranges of the old file, and edited groups.
 
-    An edited group takes the place of its first column chunk. Column and offset indexes are left
-    out, for they are written anew behind all this. `fate` is asked for a group when its first region
-    is met, so groups may be judged one after the other while the pieces are consumed.
+    An edited group takes the place of its first column chunk. Column and offset indexes are left out,
+    because they are written again after all this. `fate` is called for a group at its first region, so
+    groups may be decided one after the other while the pieces are consumed.
     """
     start = 0  # of the kept range that is still growing
     until = len(MAGIC)
     placed: set[int] = set()
     fates: dict[int, Fate] = {}
-    previous, previous_goes = -1, False  # the group of the region before, and whether that one goes
+    previous, previous_goes = (
+        -1,
+        False,
+    )  # the group of the previous region, and whether it is removed
 
     for region in (*layout.regions, None):
         goes = False
@@ -231,8 +234,7 @@ def keep_pieces(layout: Layout, fate: Callable[[int], Fate], *, erase: bool) -> 
 
 @dataclass(frozen=True, slots=True)
 class OffsetMap:
-    """Old offsets to new ones, piece by piece: `starts` and `ends` of the kept ranges, ascending,
-    and by how much each one moved."""
+    """Old offsets to new ones: `starts` and `ends` of the kept ranges, ascending, and the shift of each."""
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
@@ -248,7 +250,7 @@ class OffsetMap:
         )
 
     def shift(self, offset: int) -> int | None:
-        """By how much the byte at `offset` moved; None when it was not kept."""
+        """The shift of the byte at `offset`; None when it was not kept."""
         at = bisect_right(self.starts, offset) - 1
         if at < 0 or offset >= self.ends[at]:
             return None

@@ -1,9 +1,9 @@
-"""What lies beside the values of a column chunk: page headers, page locations, bloom filters.
+"""The parts of a column chunk besides its values: page headers, page locations, bloom filters.
 
-Promise: `profile_chunk` walks the headers of one chunk and answers with how its pages were written, so
-that an edited chunk can be written the same way. On the way it holds the chunk to its footer entry: the
-pages must fill the chunk exactly and their values must add up, else the file contradicts itself and is
-refused before any decoder is let loose on it.
+Promise: `profile_chunk` reads the headers of one chunk and returns how its pages were written, so that an
+edited chunk can be written the same way. It also checks the chunk against its footer entry: the pages must
+fill the chunk exactly and their values must add up, otherwise the file contradicts itself and is refused
+before any decoder runs on it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from inlay.parquet.footer.thrift import (
 )
 
 DICTIONARY_ENCODINGS = frozenset({Encoding.PLAIN_DICTIONARY, Encoding.RLE_DICTIONARY})
-# A header may claim any size up to 2 GiB, and a decoder allocates what it claims. More than this for the
-# pages of one chunk is believed only where the footer, too, says that the chunk is as large.
+# A header may claim any size up to 2 GiB, and a decoder allocates what it claims. A larger size for the
+# pages of one chunk is accepted only if the footer, too, says that the chunk is as large.
 MAX_DOUBTFUL_PAGE_BYTES = 64 * 1024 * 1024
 
 
@@ -65,7 +65,7 @@ def profile_chunk(
 ) -> PageProfile:
     """The profile of `chunk`, whose bytes begin at `start` of `body`.
 
-    `flat_rows` is the number of rows for a column without repetition, whose values must be as many.
+    `flat_rows` is the number of rows for a column without repetition, which must have as many values.
     """
     end = start + chunk.compressed_size
     at, values, data_pages, empty_pages = start, 0, 0, 0
@@ -144,7 +144,7 @@ def page_header(body: bytes, at: int, end: int) -> tuple[Struct, int]:
 
 
 def move_pages(offset_index: bytes, by: int, *, within: tuple[int, int] | None = None) -> bytes:
-    """An offset index with every page `by` bytes further on. All must lie `within` (start, end)."""
+    """An offset index with every page shifted by `by` bytes. All must be `within` (start, end)."""
     start, end = within or (0, 2**63)
 
     def moved(offset: int) -> int:
@@ -182,8 +182,8 @@ def bloom_length(start_of_filter: bytes) -> tuple[int, int]:
 
 
 def is_bloom_length(length: int) -> bool:
-    """Whether exactly one bloom filter, header included, can fill `length` bytes: the header's size
-    follows from the bitset's, which is a multiple of 32."""
+    """Whether exactly one bloom filter, header included, can fill `length` bytes: the header's size follows
+    from the bitset's, which is a multiple of 32."""
     return bloom_bits(length) is not None
 
 

@@ -1,11 +1,10 @@
-"""Thrift's compact protocol as a tree of plain values that forgets nothing.
+"""Thrift's compact protocol as a tree of plain values that loses nothing.
 
-Promise: `decode_struct` turns any well-formed compact struct into a tree and `encode_struct` turns
-it back into the same bytes, whatever fields it holds, known or not. Fields are always written in
-ascending order of their ids, as every thrift compiler writes them: some readers (fastparquet) take
-any other order for damage or worse. (What came in another order, or with padded varints, comes back
-in this form, with the same meaning.) Damaged bytes raise `ThriftError`; time and memory stay
-proportional to the bytes given, by the bounds below.
+Promise: `decode_struct` turns any well-formed compact struct into a tree and `encode_struct` turns it back
+into the same bytes, whatever fields it holds, known or not. Fields are always written in ascending order of
+their ids, as every thrift compiler writes them: some readers (fastparquet) fail on any other order.
+(Another order, or padded varints, are normalised to this form, with the same meaning.) Damaged bytes raise
+`ThriftError`; time and memory stay proportional to the given bytes, by the bounds below.
 
 The tree:
 
@@ -26,9 +25,9 @@ A *field key* is the field's id and wire type in one number, ``id << 4 | type``,
 `binary(4)` and so on. A lookup therefore finds a field only if it has the type the schema says: a
 field of the wrong type counts as absent and survives as an unknown one.
 
-Most bytes of a footer are statistics that nobody asks for. Structs below a depth that the caller
-names therefore stay *packed*: their bytes are found by one regular expression, which costs a tenth of
-decoding them, and are written back as they are. `unpack` decodes one when it is asked for.
+Most bytes of a footer are statistics that are never read. Structs below a depth that the caller gives
+therefore stay *packed*: one regular expression finds their bytes, at a tenth of the cost of decoding them,
+and they are written back unchanged. `unpack` decodes one on demand.
 
 Relies on nothing but the protocol: github.com/apache/thrift, doc/specs/thrift-compact-protocol.md.
 """
@@ -53,7 +52,7 @@ MAX_DEPTH = 24
 MAX_CONTAINERS = 2_000_000
 # Distinct short lists of one footer that are worth remembering: columns have about three each.
 MAX_REMEMBERED = 20_000
-# Bounds of what a pattern takes for a plain struct; others are decoded to find their end.
+# Bounds of what the pattern accepts as a plain struct; others are decoded to find their end.
 MAX_PLAIN_STRING = 64
 MAX_PLAIN_FIELDS = 32
 # Longer lists are not shared between structs, so their encoded bytes are not kept for a second use.
@@ -121,8 +120,8 @@ def nested(field_id: int) -> int:
 
 @contextmanager
 def without_gc() -> Iterator[None]:
-    """No cycle collection inside: a footer's tree has no cycles, and scanning a million young
-    containers again and again costs four times the decoding itself."""
+    """No cycle collection inside: a footer's tree has no cycles, and scanning a million new containers
+    again and again costs four times the decoding itself."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -172,10 +171,11 @@ def edit_integer(packed: bytes, key: int, change: Callable[[int], int]) -> bytes
 
 
 def _plain_struct() -> re.Pattern[bytes]:
-    """Matches whole structs as statistics are: numbers, booleans, short strings, short lists of numbers.
+    """Matches whole structs of the form of statistics: numbers, booleans, short strings, short lists of
+    numbers.
 
-    It matches less than the protocol allows and nothing else, so what it finds needs no decoding to be
-    sound. Possessive, so that it cannot search: time is linear, whatever the bytes.
+    It matches less than the protocol allows and nothing else, so a match is sound without decoding it.
+    Possessive, so it cannot backtrack: time is linear, whatever the bytes.
     """
 
     def heads(*kinds: int) -> bytes:
@@ -205,11 +205,11 @@ _PLAIN_STRUCT = _plain_struct()
 
 
 class _Reader:
-    """One decoding: the bytes, how many containers they may still make, and short lists seen before.
+    """One decoding: the bytes, how many containers they may still create, and short lists seen before.
 
-    A footer says the same few lists (a column's path, its encodings and their counts) once for every
-    row group. A list of known bytes is not decoded again but shared, which saves a third of the time
-    and half of the memory; so nobody may change a list of a decoded tree in place.
+    A footer repeats the same few lists (a column's path, its encodings and their counts) for every row
+    group. A list of known bytes is not decoded again but shared, which saves a third of the time and half
+    of the memory; so nobody may change a list of a decoded tree in place.
     """
 
     __slots__ = ("data", "left", "lists", "size", "unpack_depth")
@@ -323,8 +323,8 @@ class _Reader:
 
     def items(self, kind: int, pos: int, depth: int) -> tuple[Items, int]:
         head = self.data[pos]
-        # A value's bytes say where it ends. So bytes that once made a whole list make it again,
-        # whatever follows; how many they may be is a guess, and only right guesses are remembered.
+        # A value's bytes determine their end. So bytes that once made a whole list make it again, whatever
+        # follows; their number is a guess, and only correct guesses are remembered.
         guess = self.data[pos : pos + self.likely_length(pos, head)]
         known = self.lists.get(guess)
         if known is not None and known.kind == kind:
@@ -375,8 +375,8 @@ class _Reader:
         return found, pos
 
     def must_fit(self, count: int, pos: int) -> None:
-        # Every element takes a byte at least, so a count beyond the rest is a lie: refuse it before
-        # looping over it.
+        # Every element takes a byte at least, so a count beyond the rest is false: refuse it before looping
+        # over it.
         if count > self.size - pos:
             raise ThriftError(f"{count} elements in {self.size - pos} bytes")
 
@@ -415,7 +415,7 @@ def encode_struct(fields: Struct | bytes) -> bytes:
 
 
 def _write_struct(out: bytearray, fields: Struct | bytes, lists: dict[int, bytes]) -> None:
-    """Append `fields`; `lists` has the bytes of short lists by identity, for decoding shares them."""
+    """Appends `fields`; `lists` has the bytes of short lists by identity, because decoding shares them."""
     if isinstance(fields, bytes):
         out += fields
         return

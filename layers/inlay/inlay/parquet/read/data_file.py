@@ -1,8 +1,8 @@
-"""A data file about to be read: its footer, where its columns are, what of it is deleted.
+"""An open data file: its footer, the places of its columns, its deleted rows.
 
-Promise: one round trip, for the footer and for the marker objects together; nothing for what the cache
-holds. The source is pinned to the content whose footer it is. A footer that contradicts the entry, or
-that Arrow cannot make sense of, is an error that names the file.
+Promise: one round trip, for the footer and the marker objects together; none for what the cache holds. The
+source is pinned to the content of this footer. A footer that contradicts the entry, or that Arrow cannot
+parse, is an error that names the file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from inlay.parquet.read.statistics import total_rows
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import ByteRange
 
-# A footer above this is refused: it would be held in memory many times over once parsed.
+# A larger footer is refused: it would take many times its size in memory once parsed.
 MAX_FOOTER_BYTES = 256 * 1024 * 1024
 # A parsed footer in memory, measured against its thrift bytes.
 _FOOTER_FACTOR = 6
@@ -76,8 +76,8 @@ class OpenFile:
 
     @cached_property
     def footer(self) -> Footer | None:
-        """The footer with what Arrow does not show of it; None where that is too much work, or Inlay's
-        own decoder is stricter than Arrow's."""
+        """The footer with what Arrow does not expose; None if that is too much work, or Inlay's own decoder
+        is stricter than Arrow's."""
         if self.metadata.num_row_groups * self.metadata.num_columns > MAX_CHUNKS:
             return None
         try:
@@ -97,7 +97,7 @@ class OpenFile:
 
 
 def open_file(objects: Objects, task: FileTask, wanted: Wanted) -> Steps[OpenFile]:
-    """Fetch and parse the footer and load the marker objects."""
+    """Fetches and parses the footer and loads the marker objects."""
     loads = marker_jobs(objects, task.markers, wanted.schema, task.file.rows)
     more = marker_jobs(objects, task.only, wanted.schema, task.file.rows)
     footers = partial(_load_footer, objects, task, tail_bytes(task, wanted))
@@ -164,7 +164,7 @@ def _load_footer(objects: Objects, task: FileTask, wanted: int) -> tuple[Source,
 
 
 class reading:  # noqa: N801 - reads as a statement: `with reading(key):`
-    """What Arrow finds wrong with a file's bytes becomes an error that names the file."""
+    """Turns what Arrow reports about a file's bytes into an error that names the file."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -191,10 +191,10 @@ def _first_line(error: BaseException) -> str:
 
 
 def chunk_range(chunk: pq.ColumnChunkMetaData) -> ByteRange | None:
-    """Where a column chunk's pages are; None when it has none."""
+    """The range of a column chunk's pages; None when it has none."""
     start = chunk.data_page_offset
     dictionary = chunk.dictionary_page_offset
-    # Some writers put 0 where there is no dictionary page.
+    # Some writers put 0 if there is no dictionary page.
     if dictionary is not None and 4 <= dictionary < start:
         start = dictionary
     size = chunk.total_compressed_size

@@ -1,8 +1,8 @@
-"""Reading the row groups of one unit: first what they are judged by, then the rest of what is left.
+"""Reading the row groups of one unit: first the columns that select rows, then the rest.
 
-Promise: of a row group, the columns that filters and deletes look at are fetched first, of those only the
-pages that may hold a wanted row; the others only if a row is left, and where only few rows are, only the
-pages that hold them. Rows come out in file order as columns of the snapshot's schema.
+Promise: of a row group, the columns that filters and deletes need are fetched first, of those only the
+pages that may hold a selected row; the others only if a row is left, and if only few are, only the pages
+that hold them. Rows come out in file order as columns of the snapshot's schema.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Survivors:
 def read_groups(
     file: OpenFile, groups: Sequence[Group], wanted: Wanted
 ) -> Steps[tuple[FileTask, list[pa.RecordBatch]]]:
-    """The wanted rows of neighbouring groups of one file."""
+    """The selected rows of adjacent groups of one file."""
     reader = _GroupReader(file, wanted)
     if wanted.limit is not None or any(group.filters for group in groups):
         [groups] = yield [partial(reader.narrow, groups)]
@@ -293,7 +293,7 @@ class _GroupReader:
     def _split(
         self, group: Group, tops: Iterable[int]
     ) -> tuple[dict[int, SparseColumn], tuple[int, ...]]:
-        """Columns to be read by pages, and those to be read whole."""
+        """The columns to read by pages, and those to read whole."""
         sparse = {
             top: self._sparse[group.ordinal, top]
             for top in tops

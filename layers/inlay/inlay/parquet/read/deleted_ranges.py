@@ -1,11 +1,11 @@
-"""Many deletes by range or value on one column as few: sorted, disjoint intervals, and one IN.
+"""Merges many deletes by range or value on one column into few: sorted, disjoint intervals, and one IN.
 
 Promise: `merge_predicates(predicates, schema)` selects a row exactly where one of `predicates` is TRUE. Ten
 thousand ranges then cost a row one binary search, and a row group two, not ten thousand comparisons.
 
-Intervals hold the physical values of integer, date, time and timestamp columns in the type the column has
-now, where an open bound has a closed neighbour. Equalities on a column of any other type become one IN.
-Everything else stays the predicate it is.
+Intervals hold the physical values of integer, date, time and timestamp columns in the column's current
+type, where an open bound has a closed neighbour. Equalities on a column of any other type become one IN.
+Everything else stays a predicate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from inlay.format.schema import Primitive, Schema
 from inlay.parquet.arrow.evaluate import on_values
 from inlay.parquet.arrow.literals import to_array, to_scalar
 
-# What an interval without a bound ends with: no value of the types served lies beyond.
+# The end of an interval without a bound: no value of the supported types is beyond it.
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 Interval = tuple[int, int]
@@ -33,8 +33,8 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True)
 class DeletedRanges:
-    """Rows whose value of `field_id`, a column of type `kind`, lies in an interval: `starts` and `ends`,
-    both included, ascending, apart from each other."""
+    """Rows whose value of `field_id`, a column of type `kind`, is in an interval: `starts` and `ends`, both
+    included, ascending, disjoint."""
 
     field_id: int
     kind: Primitive
@@ -42,7 +42,7 @@ class DeletedRanges:
     ends: tuple[int, ...]
 
     def within(self, stats: Mapping[int, ColumnStats]) -> DeletedRanges | None:
-        """The intervals that rows with these statistics can lie in; None where there is none."""
+        """The intervals that rows with these statistics can be in; None if there are none."""
         bounds = self._bounds(stats)
         if bounds is None:
             return self
@@ -57,7 +57,7 @@ class DeletedRanges:
         )
 
     def cover(self, stats: Mapping[int, ColumnStats], rows: int) -> bool:
-        """Whether every row with these statistics surely lies in an interval."""
+        """Whether every row with these statistics certainly is in an interval."""
         bounds = self._bounds(stats)
         if bounds is None or not rows or stats[self.field_id].null_count != 0:
             return False
@@ -66,7 +66,7 @@ class DeletedRanges:
         return at < len(self.starts) and self.starts[at] <= lower
 
     def matches(self, column: pa.Array | None, rows: int) -> pa.BooleanArray:
-        """For each row whether its value lies in an interval; null where it has none."""
+        """For each row whether its value is in an interval; null without a value."""
         return on_values(column, self.kind, self._inside, rows)
 
     @cached_property
@@ -78,7 +78,7 @@ class DeletedRanges:
         bits = values.type.bit_width
         numbers = values if pa.types.is_integer(values.type) else values.view(f"int{bits}")
         numbers = numbers.cast(pa.int64())
-        # How many intervals begin at or before the value: the last of them is the only one it can lie in.
+        # The number of intervals that begin at or before the value: it can only be in the last of them.
         begun = pc.search_sorted(starts, numbers, side="right")
         inside = pc.less_equal(numbers, ends.take(begun))
         return pc.and_(pc.greater(begun, to_scalar(0, begun.type)), inside)
@@ -133,7 +133,7 @@ def _one_in(field_id: int, kind: Primitive, found: Sequence[Predicate]) -> Predi
 def _intervals(
     predicate: Predicate, schema: Schema
 ) -> tuple[tuple[int, Primitive], list[Interval]] | None:
-    """The column and the intervals that a predicate stands for; None where it is none of those."""
+    """The column and the intervals of a predicate; None if it has another form."""
     match predicate:
         case Comparison(field_id, op, literal) if op != "!=":
             if not _served(field_id, literal.type, schema):
@@ -161,7 +161,7 @@ def _intervals(
 
 
 def _served(field_id: int, kind: Primitive, schema: Schema) -> bool:
-    """Whether values of the column are numbers of 64 bits, counted as the literal counts them."""
+    """Whether values of the column are 64-bit numbers in the literal's units."""
     column = schema.by_id(field_id)
     if column is None or column.type != kind:
         return False

@@ -3,11 +3,11 @@
 Promise: a row is masked exactly when a marker of the task deletes it, whatever the kind:
 
 * `RowGroups`, `Rows`, `Vector` by its position in the file,
-* `KeyRange`, `Where` where the predicate it stands for is TRUE,
+* `KeyRange`, `Where` where their predicate is TRUE,
 * `Keys` where its columns equal those of a key: NULL equals nothing, NaN equals NaN, -0.0 equals 0.0.
 
-Statistics of a row group settle what they can before a row is read: a marker that cannot hit it drops
-out, one that hits all of it leaves nothing to read.
+Statistics of a row group decide what they can before a row is read: a marker that cannot hit it is dropped,
+one that hits all of it leaves nothing to read.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class KeySet:
     def within(self, stats: Mapping[int, ColumnStats]) -> KeySet | None:
         """The keys that rows with these statistics can equal; None if there is none.
 
-        Besides sparing a look at the rows, this keeps a lookup's hash table as small as the row
-        group's own range, however many keys there are.
+        Besides avoiding comparisons, this keeps a lookup's hash table as small as the row group's own
+        range, however many keys there are.
         """
         if not len(self.columns[0]):
             return None
@@ -154,7 +154,7 @@ class GroupDeletes:
 
     @property
     def fields(self) -> frozenset[int]:
-        """Fields one must look at to tell which rows are deleted."""
+        """The fields needed to decide which rows are deleted."""
         found = frozenset[int]().union(*(field_ids(p) for p in self.predicates))
         found |= {each.field_id for each in self.ranges}
         return found.union(*(keys.fields for keys in self.keys))
@@ -389,5 +389,7 @@ def key_set(fields: tuple[int, ...], columns: Sequence[pa.Array]) -> KeySet:
 def _arrow_type_of(schema: Schema, field_id: int) -> pa.DataType:
     found = schema.by_id(field_id)
     if found is None or not isinstance(found.type, Primitive):
-        raise CorruptTable(f"a delete by keys names field {field_id}, which is no column of values")
+        raise CorruptTable(
+            f"a delete by keys names field {field_id}, which is not a primitive column"
+        )
     return arrow_primitive(found.type)

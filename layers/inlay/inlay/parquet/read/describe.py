@@ -1,8 +1,8 @@
-"""Describe: what an entry says of a Parquet object, out of the object's own footer.
+"""Describe: the entry of a Parquet object, from its own footer.
 
-Promise: an object that passes here can be read as the table's schema: it is Parquet, whole, not
-encrypted, its row groups lie within it and its columns fit. What cannot is refused by a typed error
-that says why; its pages are not decoded (that would read the object).
+Promise: an object that passes here can be read as the table's schema: it is Parquet, whole, not encrypted,
+its row groups are within it and its columns fit. Others are refused by a typed error with the reason; pages
+are not decoded (that would read the object).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TAIL_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A footer in both forms: Inlay's own, which knows offsets, and Arrow's, which knows types."""
+    """A footer in both forms: Inlay's own, with offsets, and Arrow's, with types."""
 
     footer: Footer
     footer_bytes: int
@@ -43,7 +43,7 @@ class Described:
 
     @property
     def rows(self) -> int:
-        # Not what the footer says of the whole: some writers leave that at 0.
+        # Not the footer's total: some writers leave that at 0.
         return total_rows(self.metadata)
 
 
@@ -58,12 +58,12 @@ def describe(tail: bytes, *, size: int) -> Described:
         parsed = pq.ParquetFile(pa.BufferReader(tail[-footer_bytes:]))
         metadata = parse_metadata(tail, file_size=size)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise UnreadableFile(f"the footer cannot be understood: {_first_line(error)}") from error
+        raise UnreadableFile(f"the footer cannot be parsed: {_first_line(error)}") from error
     for group in footer.row_groups:
         for chunk in group.columns:
             if not 0 < chunk.start <= chunk.end <= footer.start:
                 raise UnreadableFile(
-                    "a column chunk lies outside the file: it was cut short or damaged"
+                    "a column chunk is outside the file: it was cut short or damaged"
                 )
     return Described(footer, footer_bytes, metadata, parsed.schema_arrow)
 
@@ -87,7 +87,7 @@ def entry_of(
             key=key,
             size=size,
             schema=schema,
-            # Columns the file does not have are of use as well: they are all NULL.
+            # Columns the file does not have are useful as well: they are all NULL.
             stats_columns={*columns.leaves, *stats_columns},
             footer_size=described.footer_bytes,
         )
@@ -97,8 +97,8 @@ def entry_of(
 
 
 def partition_in(described: Described, schema: Schema, spec: PartitionSpec) -> Partition | None:
-    """The one partition of `spec` in which all rows of an object lie, by its footer; None when they lie
-    in several, or when the footer does not tell."""
+    """The only partition of `spec` that all rows of an object are in, by its footer; None when there are
+    several, or the footer does not show it."""
     with reading(""):
         columns = locate_columns(described.arrow, schema)
         sources = {field.source for field in spec.fields}

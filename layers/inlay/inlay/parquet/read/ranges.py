@@ -1,12 +1,12 @@
-"""Byte ranges of one object as a file: what is read is planned, fetched together and pinned.
+"""Byte ranges of one object as a file: reads are planned, fetched together and pinned.
 
-Promise: every byte handed out comes from one and the same content of the object. The first answer
-fixes its ETag, every later request carries it as `If-Match`, and a different content raises
-`SourceChanged`. A read outside of what was fetched still works, by a GET of its own, and is counted
-in `RangeFile.unplanned`: a planned read has none.
+Promise: all returned bytes come from the same content of the object. The first answer fixes its ETag, every
+later request carries it as `If-Match`, and a different content raises `SourceChanged`. A read outside what
+was fetched still works, with a GET of its own, and is counted in `RangeFile.unplanned`: a planned read has
+none.
 
-Relies on the store's ranged GETs. Holds exactly the bytes that were added; whoever plans the
-ranges bounds them.
+Relies on the store's ranged GETs. Holds exactly the bytes that were added; the planner of the ranges bounds
+them.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ SMALL_OBJECT_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One object to read: `name` is how the table's metadata names it, `key` where the store has it.
+    """One object to read: `name` is its name in the table's metadata, `key` its key in the store.
 
-    `size` and `etag` None mean not known; what is known is checked against every answer. `version_id`
-    None means the object's current version.
+    `size` and `etag` None mean unknown; known ones are checked against every answer. `version_id` None
+    means the object's current version.
     """
 
     store: ObjectStore
@@ -55,13 +55,15 @@ class Source:
         return Location(self.store.scheme, self.store.bucket, self.key, self.version_id)
 
     def pinned(self, etag: str) -> Source:
-        """This source, held to the content with that ETag."""
+        """This source, pinned to the content with that ETag."""
         if self.etag not in (None, etag):
             raise self.changed()
         return replace(self, etag=etag)
 
     def changed(self) -> SourceChanged:
-        return SourceChanged("an object is not what the table's metadata says", key=self.name)
+        return SourceChanged(
+            "an object differs from its entry in the table's metadata", key=self.name
+        )
 
     def gone(self) -> SnapshotGone:
         return SnapshotGone("an object that this version of the table needs is gone", key=self.name)
@@ -85,20 +87,20 @@ class NoCache:
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """The objects of one table: where its entries' names lead. `cache` is for this table alone: what
-    it holds is found by the name an entry uses."""
+    """The objects of one table, by the names in its entries. `cache` is for this table alone: its keys are
+    the names in entries."""
 
     store: ObjectStore
     root: str
     cache: Cache = field(default_factory=NoCache)
-    # Names of objects that are read at one version, overwritten or not, to that version.
+    # Names of objects that are read at one version, even if overwritten, to that version.
     versions: Mapping[str, str] = field(default_factory=dict)
-    # Patterns of `bucket/key` that adopted files may be read from; None means wherever they are.
+    # Patterns of `bucket/key` that adopted files may be read from; None means any location.
     adopt_from: tuple[str, ...] | None = None
 
     def source(self, name: str, size: int | None = None, etag: str | None = None) -> Source:
-        """The object an entry names: relative to the table root, or, when it was adopted in place, by
-        its whole URI. Raises `NotGranted` for an adopted one in no place of `adopt_from`."""
+        """The object that an entry names: relative to the table root or, when it was adopted in place, by
+        its full URI. Raises `NotGranted` for an adopted one outside `adopt_from`."""
         scheme, separator, rest = name.partition("://")
         if not separator:
             key = f"{self.root}/{name}" if self.root else name
@@ -112,7 +114,9 @@ class Objects:
             )
         granted = self.adopt_from is None or any(fnmatchcase(rest, p) for p in self.adopt_from)
         if not granted:
-            raise NotGranted("an adopted file lies where this deployment may not read", key=name)
+            raise NotGranted(
+                "an adopted file is in a location this deployment may not read", key=name
+            )
         store = self.store if bucket == self.store.bucket else self.store.at(bucket)
         return Source(store, key, name, size, etag, self.versions.get(name))
 
@@ -178,7 +182,7 @@ def merge_ranges(
 
 
 class RangeFile:
-    """A read-only file over the fetched ranges of one object, as Arrow takes it.
+    """A read-only file over the fetched ranges of one object, for Arrow.
 
     Not shared between threads as a file, for that has a position; `slice` and `content` may be called by
     several while nothing is added. Slices are copies of nothing: they are parts of the bytes that came
@@ -205,13 +209,13 @@ class RangeFile:
         return [partial(_fetch_at, self.source, r) for r in self.missing(ranges)]
 
     def prefetch(self, ranges: Iterable[ByteRange], executor: Executor) -> None:
-        """Fetch what is still needed for `ranges`, side by side, and wait for all of it."""
+        """Fetches what is still needed for `ranges`, in parallel, and waits for all of it."""
         futures = [executor.submit(job) for job in self.jobs(ranges)]
         self.add(future.result() for future in futures)
 
     def add(self, pieces: Iterable[tuple[int, bytes]]) -> None:
-        """Hold bytes of the object, each piece with where it starts. Pieces that touch become one:
-        a column chunk may lie across the cut of a long range."""
+        """Holds bytes of the object, each piece with its start. Adjacent pieces are joined: a column chunk
+        may span the cut of a long range."""
         run: list[bytes] = []
         begin = end = -1
         for start, body in sorted(pieces, key=lambda piece: piece[0]):

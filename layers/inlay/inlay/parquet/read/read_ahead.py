@@ -1,12 +1,12 @@
-"""Running ahead: work in order, done early and side by side, within a budget of bytes.
+"""Reading ahead: work in order, done early and in parallel, within a budget of bytes.
 
-Promise: `run_ahead` yields the results of units in their order, whatever finished first; it holds at
-most `budget_bytes` of units that are started and not yet consumed (or one unit, if that alone is
-larger); and when it ends, by any way, no job it submitted still runs.
+Promise: `run_ahead` yields the results of units in their order, whatever finished first; it holds at most
+`budget_bytes` of units that are started and not yet consumed (or one unit, if that alone is larger); and
+when it ends, in any way, no job it submitted is still running.
 
-A unit is a generator that yields batches of jobs and is resumed with their results. Only jobs go to
-the executor, and no job waits for another: so an executor of one thread, or one that runs everything
-at once in the caller's thread, gives the same results and can never deadlock.
+A unit is a generator that yields batches of jobs and is resumed with their results. Only jobs go to the
+executor, and no job waits for another: so an executor of one thread, or one that runs everything in the
+caller's thread, gives the same results and can never deadlock.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def run_ahead(
 ) -> Iterator[T]:
     """Results of `units` in order, with at most `parallel` units in flight.
 
-    `first` starts with fewer in flight and doubles with each result: for a consumer that may stop
-    early (LIMIT). An error is raised where the unit's result would have come.
+    `first` starts with fewer in flight and doubles with each result: for a consumer that may stop early
+    (LIMIT). An error is raised in place of the unit's result.
     """
     began = process.current()
     source = iter(units)
@@ -95,7 +95,7 @@ def run_ahead(
                 return_when=FIRST_COMPLETED,
             )
     finally:
-        # In a process forked meanwhile the jobs never end: their threads are the parent's.
+        # In a process forked meanwhile the jobs never end: their threads belong to the parent.
         if process.current() == began:
             _stop(flight)
 
@@ -121,7 +121,7 @@ def _advance(running: _Running[T], executor: Executor) -> None:
     except StopIteration as stop:
         running.done, running.value = True, stop.value
     except Exception as raised:
-        # Carried to where the result would have come: what was asked for before it is still good.
+        # Raised in place of the result: what was requested before it is still valid.
         running.done, running.error = True, raised
 
 

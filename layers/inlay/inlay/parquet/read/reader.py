@@ -2,8 +2,7 @@
 
 Promise: the batches of a task hold each row of its file, in file order, that no marker deletes and
 every filter selects, as columns of the snapshot's schema. Bytes are fetched for the footer, for the
-filter columns of the row groups that statistics leave (of their pages, where the page index rules many
-out), and for the other columns of those row groups that have a row to give (of few rows: for their pages),
+filter columns of the row groups that statistics do not exclude (of their pages, where the page index excludes many), and for the other columns of those row groups that have a row to give (of few rows: for their pages),
 and for nothing else but gaps (`ranges.GAP_BYTES`).
 
 How a file is read, each line a round trip for all row groups of a unit together:
@@ -15,7 +14,7 @@ How a file is read, each line a round trip for all row groups of a unit together
               few rows are left                                                          (`decode`)
     rest      the other columns, where rows are left                                     (`decode`)
 
-Units of neighbouring row groups run ahead of the consumer within a budget of bytes (`read_ahead`).
+Units of adjacent row groups run ahead of the consumer within a budget of bytes (`read_ahead`).
 """
 
 from __future__ import annotations
@@ -75,8 +74,8 @@ OPEN_AHEAD = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ahead:
-    """How far reading may run ahead. `first` starts with that many units and doubles, `unit_bytes` 0
-    makes each row group a unit: for a consumer that may stop early."""
+    """How far reading may run ahead. `first` starts with that many units and doubles, `unit_bytes` 0 makes
+    each row group a unit: for a consumer that may stop early."""
 
     budget_bytes: int = READ_AHEAD_BYTES
     parallel: int = OPEN_AHEAD
@@ -121,8 +120,8 @@ def read_positions(
     where: RowFilter | None = None,
     ahead: Ahead = AHEAD,
 ) -> Iterator[tuple[FileTask, BitMap64]]:
-    """For each task with any, the positions in its file of the live rows that its predicate and
-    `where` select."""
+    """For each task with any, the positions in its file of the live rows that its predicate and `where`
+    select."""
     wanted = Wanted(schema=schema, columns=(), where=where, position=True)
     current: FileTask | None = None
     found = BitMap64()

@@ -1,7 +1,7 @@
-"""Row groups: which of a file are looked at, and which are read together.
+"""Row groups: which of a file are read, and which are read together.
 
-Promise: a row group is left out only when statistics and positions make sure that no row of it is
-wanted; what they settle for all of its rows is not asked of them again.
+Promise: a row group is left out only when statistics and positions prove that no row of it is selected;
+what they decide for all of its rows is not evaluated again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from inlay.plan.pruning.absent_columns import Absent
 
 # Units that fit the budget side by side, so that one is fetched while another is decoded.
 UNITS_IN_BUDGET = 4
-# Values of a chunk from which on it is asked how long its texts are: fewer take no memory to speak of.
+# Chunks with fewer values are not checked for the length of their texts: they take little memory.
 MANY_VALUES = 10_000
-# What a value takes once decoded, when the footer cannot tell because of a dictionary; others 8.
+# The size of a decoded value, when the footer does not show it because of a dictionary; others take 8.
 _DECODED_BYTES = {"BYTE_ARRAY": 24, "FIXED_LEN_BYTE_ARRAY": 16}
 
 
@@ -50,12 +50,12 @@ class Group:
 
     @property
     def is_picked(self) -> bool:
-        """Whether few of its rows may be wanted: then single pages are worth finding."""
+        """Whether few of its rows may be selected: then single pages are worth finding."""
         return bool(self.filters) or self.only is not None
 
 
 def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
-    """The row groups of a task that may have a wanted row, in file order."""
+    """The row groups of a task that may have a selected row, in file order."""
     task = file.task
     filters: list[RowFilter] = [] if task.predicate == TRUE else [PredicateFilter(task.predicate)]
     if wanted.where is not None:
@@ -78,7 +78,7 @@ def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """The columns whose statistics filters go by, and those that deletes go by."""
+    """The columns whose statistics filters use, and those that deletes use."""
 
     of_filters: Mapping[int, Leaf]
     of_deletes: Mapping[int, Leaf]
@@ -93,7 +93,7 @@ def _plan_group(
     first_row: int,
     rows: int,
 ) -> Group | None:
-    """None when statistics and positions alone say that no row of it is wanted."""
+    """None when statistics and positions alone prove that no row of it is selected."""
 
     def known(found: Mapping[int, Leaf]) -> dict[int, ColumnStats]:
         return group_stats(file.metadata, ordinal, found, absent) if found or absent else {}
@@ -122,8 +122,8 @@ def _plan_group(
 
 
 def _may_repeat_texts(chunk: pq.ColumnChunkMetaData) -> bool:
-    """Whether a dictionary may hide how long the values are; then Inlay's own decoder is asked, which
-    knows what Arrow does not show of a footer."""
+    """Whether a dictionary may hide the length of the values; then Inlay's own decoder is used, which reads
+    what Arrow does not expose of a footer."""
     stored: int = chunk.total_uncompressed_size
     return bool(
         chunk.physical_type == "BYTE_ARRAY"
@@ -136,8 +136,8 @@ def _may_repeat_texts(chunk: pq.ColumnChunkMetaData) -> bool:
 def in_units(
     file: OpenFile, wanted: Wanted, *, unit_bytes: int, budget_bytes: int
 ) -> Iterator[tuple[int, tuple[Group, ...]]]:
-    """Neighbouring groups in runs of about `unit_bytes`, each with the memory it will take: at most a
-    part of the budget, however well the groups are compressed (or one group)."""
+    """Adjacent groups in runs of about `unit_bytes`, each with the memory it will take: at most a part of
+    the budget, however well the groups are compressed (or one group)."""
     most = budget_bytes // UNITS_IN_BUDGET
     run: list[Group] = []
     stored = cost = 0

@@ -1,7 +1,7 @@
-"""What is read of each row, and of which rows.
+"""Selection: which columns and which rows are read.
 
-Promise: values only, which pickle as far as the filter does. A filter tells two things: what
-statistics alone settle, and which rows of a batch are wanted; whoever can tell both may be one.
+Promise: values only, which pickle if the filter does. A filter gives two answers: what statistics alone
+decide, and which rows of a batch are selected; any object with both may be one.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ Settled = Literal["none", "some", "all"]
 
 
 class RowFilter(Protocol):
-    """Which rows are wanted: by the format's predicates, or by anything else that can say so."""
+    """Selects rows, by the format's predicates or in any other way."""
 
     @property
     def fields(self) -> frozenset[int]:
-        """Ids of the fields it looks at."""
+        """Ids of the fields it reads."""
         ...
 
     @property
     def of_live_rows(self) -> bool:
-        """Whether it may be asked of live rows alone: a value of a deleted row could make it fail."""
+        """Whether it may be applied to live rows only: a value of a deleted row could make it fail."""
         ...
 
     def settle(self, stats: Mapping[int, ColumnStats], rows: int) -> Settled:
-        """What statistics alone say of `rows` rows."""
+        """What statistics alone decide for `rows` rows."""
         ...
 
     def selected(self, batch: pa.RecordBatch, schema: Schema) -> pa.BooleanArray:
-        """Which rows of a batch laid out as `schema` are wanted; no NULLs."""
+        """Which rows of a batch laid out as `schema` are selected; no NULLs."""
         ...
 
 
@@ -73,7 +73,7 @@ class PredicateFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is read of each row, and of which rows.
+    """The columns and rows to read.
 
     `schema` is the snapshot's; `columns` are ids of its top-level fields, in the order of the result.
     `where` is asked besides each task's own predicate. `position` and `file` append the columns

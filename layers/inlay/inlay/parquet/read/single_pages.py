@@ -1,13 +1,13 @@
-"""Reading only those pages of a column that hold wanted rows.
+"""Reading only the pages of a column that hold selected rows.
 
-Promise: the rows that `SparseColumn.read` gives, cut down by `kept`, are the wanted rows of the column
-chunk, the same that reading it whole gives; `ranges` are the only bytes it needs. A chunk for which that
-cannot be made sure (no offset index, one that contradicts the footer, nested or repeated columns) has
-no sparse form and is read whole.
+Promise: the rows that `SparseColumn.read` gives, reduced by `kept`, are the selected rows of the column
+chunk, the same as when reading it whole; `ranges` are the only bytes it needs. A chunk for which this is
+not certain (no offset index, one that contradicts the footer, nested or repeated columns) has no sparse
+form and is read whole.
 
-pyarrow reads whole chunks only. So the wanted pages, with the chunk's dictionary, are put together
-as a Parquet file of one column and one row group, its schema element copied from the file, and that
-is read. Relies on the format's rule that with an offset index every page begins with a new row.
+pyarrow reads whole chunks only. So the selected pages, with the chunk's dictionary, are assembled into a
+Parquet file of one column and one row group, with the schema element of the original, and that is read.
+Relies on the format's rule that with an offset index every page begins with a new row.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from inlay.parquet.footer.pages import page_header
 from inlay.parquet.footer.thrift import STRUCT, Items, ThriftError, decode_struct, encode_struct
 from inlay.storage.base import ByteRange
 
-# Below this a chunk is read whole: the pages left out would not pay for the second look.
+# Smaller chunks are read whole: skipping pages would not pay for finding them.
 MIN_CHUNK_BYTES = 64 * 1024
-# Pages are read by themselves if they are at most this part of the chunk: they are more requests.
+# Pages are read singly if they are at most this part of the chunk: they take more requests.
 MAX_PART = 0.5
 # Finding the indexes means decoding the footer in Python, 30 microseconds a chunk
 # (docs/design/measurements.md: 500 groups
 # of 50 columns take 0.7 s). Above this the bytes saved do not make up for it.
 MAX_CHUNKS = 4096
 
-# What does not hold for a part of a chunk, or points to where it lay in the file.
+# What does not hold for a part of a chunk, or refers to its place in the file.
 _OF_WHOLE_CHUNK = (
     Meta.INDEX_PAGE,
     Meta.DICTIONARY_PAGE,
@@ -63,7 +63,7 @@ Read = Callable[[ByteRange], pa.Buffer]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A data page: where it is, header included, and the rows it has."""
+    """A data page: its range, header included, and its rows."""
 
     place: ByteRange
     first_row: int
@@ -91,9 +91,9 @@ class SparseColumn:
         return sum(place.length for place in self.ranges)
 
     def read(self, read: Read) -> pa.Table:
-        """All rows of the pages, as one column; `kept` tells which of them are wanted.
+        """All rows of the pages, as one column; `kept` selects among them.
 
-        Raises UnreadableFile or Arrow's errors; then the chunk read whole says what is wrong, or that
+        Raises UnreadableFile or Arrow's errors; reading the chunk whole then shows what is wrong, or that
         only its index is.
         """
         bodies = [bytes(memoryview(read(page.place))) for page in self.pages]
@@ -112,7 +112,7 @@ class SparseColumn:
         return found
 
     def kept(self, keep: pa.BooleanArray) -> pa.ChunkedArray:
-        """Of the rows that are read, the wanted ones; `keep` is over all rows of the group."""
+        """The selected rows among those read; `keep` is over all rows of the group."""
         wanted = [keep.slice(page.first_row, page.rows) for page in self.pages]
         return pa.chunked_array(wanted, pa.bool_())
 
@@ -151,13 +151,13 @@ def _check_rows(page: Page, body: bytes) -> None:
 
 
 def _arrow_schema(field: pa.Field) -> dict[int, bytes]:
-    """The key-value by which Arrow gives the column the type it has in the whole file."""
+    """The key-value by which Arrow gives the column its type in the whole file."""
     schema = pa.schema([field]).serialize().to_pybytes()
     return {KeyValue.KEY: b"ARROW:schema", KeyValue.VALUE: base64.b64encode(schema)}
 
 
 def index_range(footer: Footer, group: int, leaf: int) -> ByteRange | None:
-    """Where the offset index of a chunk is, if reading it may spare a part of the chunk."""
+    """The range of a chunk's offset index, if reading it may save a part of the chunk."""
     place = index_place(footer, group, leaf)
     if place is None or footer.row_groups[group].column(leaf).compressed_size < MIN_CHUNK_BYTES:
         return None
@@ -165,7 +165,7 @@ def index_range(footer: Footer, group: int, leaf: int) -> ByteRange | None:
 
 
 def index_place(footer: Footer, group: int, leaf: int) -> ByteRange | None:
-    """Where the offset index of a flat column's chunk is."""
+    """The range of the offset index of a flat column's chunk."""
     if leaf >= len(footer.leaves):
         return None
     shape = footer.leaves[leaf]
@@ -180,8 +180,8 @@ def index_place(footer: Footer, group: int, leaf: int) -> ByteRange | None:
 def sparse_column(
     footer: Footer, group: int, leaf: int, field: pa.Field, index: bytes, keep: pa.BooleanArray
 ) -> SparseColumn | None:
-    """The column with only the pages that have a row of `keep`; None where that cannot be relied on
-    or would spare too little. `index` is the chunk's offset index."""
+    """The column with only the pages that have a row of `keep`; None if that is unreliable or would save
+    too little. `index` is the chunk's offset index."""
     chunk = footer.row_groups[group].column(leaf)
     pages = pages_of(index, chunk, len(keep))
     if not pages:

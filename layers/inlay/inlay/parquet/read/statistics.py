@@ -1,11 +1,11 @@
-"""Statistics of a data file out of its Parquet footer.
+"""Statistics of a data file, from its Parquet footer.
 
-Promise: a bound that comes out of here bounds every non-null, non-NaN value of the column, in the
-physical form of the *table's* type; what is missing, not trusted, or not comparable is None. Long
-strings are shortened, the lower bound downwards and the upper one upwards.
+Promise: a bound given here bounds every non-null, non-NaN value of the column, in the physical form of the
+*table's* type; what is missing, not trusted, or not comparable is None. Long strings are truncated, the
+lower bound downwards and the upper one upwards.
 
-Parquet's own rules about which statistics to trust (sort order of the type, faults of known writers)
-are applied by Arrow; NaN bounds, which some writers leave, are dropped here.
+Arrow applies Parquet's rules about which statistics to trust (sort order of the type, faults of known
+writers); NaN bounds, which some writers leave, are dropped here.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _ENCODED_UNITS = {
 class Leaf:
     """A primitive field and how a file stores it: enough to read its statistics.
 
-    `lower` and `upper` turn a raw minimum and maximum into the table's physical form; None where
-    file and table type have no order in common.
+    `lower` and `upper` turn a raw minimum and maximum into the table's physical form; None if file and
+    table type have no common order.
     """
 
     ordinal: int
@@ -99,10 +99,10 @@ def describe(
     stats_columns: Collection[int],
     footer_size: int | None = None,
 ) -> DataFile:
-    """The entry of a data file that is read under `schema`, out of its footer.
+    """The entry of a data file that is read under `schema`, from its footer.
 
-    `footer_size` is the length of the thrift footer and its trailer; None takes it from metadata that
-    was parsed from bytes (metadata handed over by a writer does not know it).
+    `footer_size` is the length of the thrift footer and its trailer; None takes it from metadata parsed
+    from bytes (metadata of a writer does not have it).
     """
     columns = locate_columns(metadata.schema.to_arrow_schema(), schema)
     return DataFile(
@@ -119,7 +119,7 @@ def describe(
 def file_stats(
     metadata: pq.FileMetaData, columns: FileColumns, schema: Schema, field_ids: Collection[int]
 ) -> dict[int, ColumnStats]:
-    """Statistics of a whole file for an entry, long bounds shortened."""
+    """Statistics of a whole file for an entry, long bounds truncated."""
     whole = whole_stats(metadata, columns, schema, field_ids)
     return {field_id: shorten(stats) for field_id, stats in whole.items()}
 
@@ -127,7 +127,7 @@ def file_stats(
 def whole_stats(
     metadata: pq.FileMetaData, columns: FileColumns, schema: Schema, field_ids: Collection[int]
 ) -> dict[int, ColumnStats]:
-    """Statistics of a whole file, with bounds as long as they are."""
+    """Statistics of a whole file, with bounds of full length."""
     leaves = leaves_of(metadata, columns, schema, field_ids)
     whole = combined_stats(
         (group_stats(metadata, ordinal, leaves), metadata.row_group(ordinal).num_rows)
@@ -139,15 +139,15 @@ def whole_stats(
 
 
 def total_rows(metadata: pq.FileMetaData) -> int:
-    """Rows of all row groups. The footer's own total is not asked: old writers left it wrong, and
-    every reader goes by the row groups."""
+    """Rows of all row groups. The footer's own total is not used: old writers left it wrong, and every
+    reader uses the row groups."""
     return sum(metadata.row_group(n).num_rows for n in range(metadata.num_row_groups))
 
 
 def absent_fields(
     columns: FileColumns, schema: Schema, field_ids: Iterable[int]
 ) -> dict[int, Absent]:
-    """Those of `field_ids` whose column the file does not have, and what each of its rows has instead."""
+    """Those of `field_ids` whose column the file does not have, with the value of each of its rows."""
     tops = {field.id for field in schema.fields}
     found = {
         field_id: absent(schema, field_id, lambda f: f.id not in tops or f.id in columns.tops)
@@ -189,7 +189,7 @@ def bounds_of(leaf: Leaf, least: Any, most: Any, nulls: int | None) -> ColumnSta
     lower, upper = leaf.lower(least), leaf.upper(most)
     broken = lower is None or upper is None or is_nan(lower) or is_nan(upper)
     if broken or compare(leaf.type, lower, upper) > 0:  # type: ignore[arg-type]
-        # A bound nobody can use, or two that contradict each other: neither is to be believed.
+        # Unusable bounds, or two that contradict each other: neither is trusted.
         return ColumnStats(null_count=nulls, has_nan=has_nan, kind=leaf.type)
     return ColumnStats(lower, upper, nulls, leaf.exact, has_nan, leaf.type)
 
@@ -199,8 +199,8 @@ def bounds_of(leaf: Leaf, least: Any, most: Any, nulls: int | None) -> ColumnSta
 
 def _leaf(ordinal: int, metadata: pq.FileMetaData, kind: Primitive) -> Leaf:
     column = metadata.schema.column(ordinal)
-    # Some writers cut the bounds of byte arrays and say so in a field Arrow does not show. Arrow
-    # itself never cuts them.
+    # Some writers truncate the bounds of byte arrays and record that in a field Arrow does not expose.
+    # Arrow itself never truncates them.
     cut = column.physical_type == "BYTE_ARRAY" and "cpp-arrow" not in _writer(metadata)
     return Leaf(
         ordinal,
@@ -214,7 +214,7 @@ def _leaf(ordinal: int, metadata: pq.FileMetaData, kind: Primitive) -> Leaf:
 def _writer(metadata: pq.FileMetaData) -> str:
     try:
         return metadata.created_by or ""
-    except UnicodeDecodeError:  # anybody may write there what he likes
+    except UnicodeDecodeError:  # any writer may store anything there
         return ""
 
 
@@ -295,7 +295,7 @@ def _decimal_reader(kind: Primitive, scale: int) -> Callable[[Any], Value | None
 
 
 def _unit_reader(unit: str, wanted: str, *, upwards: bool) -> Callable[[Any], Value | None]:
-    """From the file's unit to the table's; what is cut off widens the bound."""
+    """From the file's unit to the table's; truncation widens the bound."""
     multiply, divide = NANOS_PER_UNIT[unit], NANOS_PER_UNIT[wanted]
 
     def read(raw: Any) -> Value | None:

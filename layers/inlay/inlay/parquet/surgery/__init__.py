@@ -1,1 +1,1 @@
-"""Row-group surgery: a Parquet object without some of its rows, at the price of those row groups."""
+"""Row-group surgery: a Parquet object without some of its rows, at the cost of the affected row groups."""

@@ -1,14 +1,14 @@
-"""One new object made of ranges of an old one and of bytes of our own.
+"""Assembles a new object from ranges of an old one and new bytes.
 
-Promise: an `Assembly` writes the pieces it is given, in order, into a fresh key; the store copies what
-it holds already, we send the rest, and download only what S3's part rules force us to borrow. The
-object appears whole or not at all: any failure aborts the upload. Every read and copy is pinned to the
-source's ETag.
+Promise: an `Assembly` writes the given pieces, in order, to a new key; the store copies what it already
+holds, this process sends the rest, and downloads only what S3's part rules force it to borrow. The object
+appears whole or not at all: any failure aborts the upload. Every read and copy is pinned to the source's
+ETag.
 
-Memory: at most `WINDOW_BYTES` of our own bytes wait before the parts planned so far are sent, so an
-object whose every piece is new passes through without being held.
+Memory: at most `WINDOW_BYTES` of new bytes wait before the parts planned so far are sent, so an object
+whose every piece is new passes through without being held.
 
-Not for use from within a task of `executor` itself: parts wait for free threads there.
+Not for use inside a task of `executor` itself: parts wait for free threads there.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class _Ours:
 class Assembly:
     """A new object under construction. Use as a context manager: leaving it by an exception aborts.
 
-    `describe` is asked once, before anything is written, for the metadata and headers that go with
-    the new object. `size` counts what was added so far.
+    `describe` is called once, before anything is written, for the metadata and headers of the new object.
+    `size` counts what was added so far.
     """
 
     store: ObjectStore
@@ -102,7 +102,7 @@ class Assembly:
             self._upload.abort()
 
     def copy(self, start: int, end: int) -> None:
-        """Append bytes `start` … `end - 1` of the source."""
+        """Appends bytes `start` … `end - 1` of the source."""
         if start == end:
             return
         if not 0 <= start < end <= self.old.size:
@@ -120,7 +120,7 @@ class Assembly:
         self.size += end - start
 
     def add(self, body: bytes | bytearray | memoryview) -> None:
-        """Append bytes of our own."""
+        """Appends new bytes."""
         if not len(body):
             return
         self._pieces.append(_Ours(memoryview(body)))
@@ -130,7 +130,7 @@ class Assembly:
             self._send_window()
 
     def finish(self) -> Written:
-        """Write what is left and make the object appear."""
+        """Writes what is left and makes the object appear."""
         parts = self._plan(final=True)
         assert parts is not None
         small = self.size <= SMALL_OBJECT_BYTES
@@ -149,7 +149,7 @@ class Assembly:
             ) from None
 
     def _send_window(self) -> None:
-        """Send all that waits, though more will come; unless it is too little to be a part."""
+        """Sends everything that waits, though more will follow; unless it is too little for a part."""
         parts = self._plan(final=False)
         if parts is not None:
             self._send(parts)

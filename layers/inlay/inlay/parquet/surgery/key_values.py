@@ -1,20 +1,23 @@
-"""What a file's own key-values tell of its rows, and what is left of them when rows are erased.
+"""The values of rows in a file's own key-values, and what is left of them when rows are erased.
 
-Promise: `erased_pairs` keeps every pair byte for byte, but for those known to hold values of rows, and
-those that name what is erased; of these it drops what a removed row may have set, and nothing that a reader
-needs. Members are dropped and not computed anew: all of them are optional, and a reader without them only
+Promise: `erased_pairs` keeps every pair byte for byte, except those known to hold values of rows, and those
+that name what is erased; from these it removes what may come from a removed row, and nothing that a reader
+needs. Members are dropped and not recomputed: all of them are optional, and a reader without them only
 prunes less.
 
 - `geo` (GeoParquet): `bbox` of each column, the extremes of its coordinates. The rest stays: encoding,
-  geometry types, reference system (whose own `bbox` is the area it is made for).
+geometry types,
+  reference system (whose own `bbox` is the area it is made for).
 - Hudi: the smallest and largest record key of the file, and a Bloom filter of all record keys.
-- `pandas`: that a column is a category of so many values, once a row group has been written anew:
-  fastparquet takes one group's dictionary for that of all. `attributes` (`df.attrs`), where they name it.
-- `ARROW:schema` and Spark's schema: metadata of the schema and its fields that names it (ML attributes
-  list the values of a column).
-- Any other pair that names it goes as a whole.
+- `pandas`: that a column is a category of so many values, once a row group has been rewritten: fastparquet
+uses one group's
+  dictionary for all. `attributes` (`df.attrs`), if they name an erased value.
+- `ARROW:schema` and Spark's schema: metadata of the schema and its fields that names it (ML attributes list
+the values of a
+  column).
+- Any other pair that names it is removed as a whole.
 
-A pair *names* something when one of the given texts is in it, as it is, escaped in JSON, or in Base64.
+A pair *names* something when one of the given texts is in it, literally, escaped in JSON, or in Base64.
 """
 
 from __future__ import annotations
@@ -59,8 +62,8 @@ def erased_pairs(
     texts: frozenset[str] = frozenset(),
     plain: Mapping[str, PandasType] = NOTHING_PLAIN,
 ) -> Iterator[Struct]:
-    """Key-value pairs of a footer, without what may be a value of a removed row. `texts` is what is
-    erased, `plain` the columns whose dictionaries are no longer one for all row groups."""
+    """Key-value pairs of a footer, without possible values of removed rows. `texts` is what is erased,
+    `plain` the columns whose dictionaries are no longer the same in all row groups."""
     for pair in pairs:
         key, raw = pair.get(KeyValue.KEY), pair.get(KeyValue.VALUE)
         if key in HUDI or (key == FASTPARQUET and plain):
@@ -79,8 +82,8 @@ def erased_pairs(
 
 
 def _pandas(raw: bytes, texts: frozenset[str], plain: Mapping[str, PandasType]) -> bytes | None:
-    """pandas' metadata without attributes that name `texts`, and without the categories of `plain`; None
-    for what pandas cannot read either."""
+    """pandas' metadata without attributes that name `texts`, and without the categories of `plain`; None if
+    pandas cannot read it either."""
     try:
         told = json.loads(raw)
         changed = bool(told.get("attributes")) and names_any(raw, texts)
@@ -106,7 +109,7 @@ def _without_metadata(raw: bytes, texts: frozenset[str]) -> bytes | None:
     except (ValueError, RecursionError, TypeError, OSError, pa.ArrowException):
         return None
     fields = [_without_field_metadata(field, texts) for field in arrow]
-    # The schema's own metadata is what the other pairs are.
+    # The schema's own metadata are the other pairs.
     return base64.b64encode(pa.schema(fields).serialize().to_pybytes())
 
 
@@ -120,7 +123,7 @@ def _without_field_metadata(field: pa.Field, texts: frozenset[str]) -> pa.Field:
 
 
 def _without_member(name: str, node: Any, texts: frozenset[str]) -> Any:
-    """JSON in which members of that name are empty where they name one of `texts`."""
+    """JSON in which members of that name are emptied if they name one of `texts`."""
     if isinstance(node, list):
         return [_without_member(name, item, texts) for item in node]
     if not isinstance(node, dict):
@@ -134,7 +137,7 @@ def _without_member(name: str, node: Any, texts: frozenset[str]) -> Any:
 
 
 def naming(pairs: Iterable[Struct | bytes], texts: frozenset[str]) -> Iterator[str]:
-    """The keys of the pairs whose value has one of `texts` in it, as it is or encoded."""
+    """The keys of the pairs whose value contains one of `texts`, literally or encoded."""
     for pair in map(unpack, pairs):
         value = pair.get(KeyValue.VALUE, b"")
         if names_any(value, texts):
@@ -142,8 +145,8 @@ def naming(pairs: Iterable[Struct | bytes], texts: frozenset[str]) -> Iterator[s
 
 
 def names_any(value: bytes, texts: frozenset[str]) -> bool:
-    """Whether one of `texts` is in a value: in its bytes, in the strings of its JSON, or in what its
-    Base64 stands for (Arrow's schema)."""
+    """Whether a value contains one of `texts`: in its bytes, in the strings of its JSON, or in its decoded
+    Base64 (Arrow's schema)."""
     forms = [value]
     with suppress(ValueError):
         forms.append(base64.b64decode(value, validate=True))
@@ -155,7 +158,7 @@ def names_any(value: bytes, texts: frozenset[str]) -> bool:
 
 
 def _without_bounds(raw: bytes) -> bytes | None:
-    """GeoParquet's metadata without bounding boxes; None for what no reader of it can read either."""
+    """GeoParquet's metadata without bounding boxes; None if no reader of it can read it either."""
     try:
         geo = json.loads(raw)
         columns = geo["columns"].values()

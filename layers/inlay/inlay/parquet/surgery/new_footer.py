@@ -1,10 +1,10 @@
-"""The index and the footer of a rewritten file: every offset in them, in its new place.
+"""The index and the footer of a rewritten file, with every offset in its new place.
 
-Promise: `write_index` appends the bloom filters of edited groups and the column and offset indexes of
-all that are left, and returns their footer entries; `new_tree` makes the footer of them, all else
-verbatim. An offset of an untouched group moves as the bytes it points at did (`OffsetMap`), one of an
-edited group by where the group was placed; nothing else decides an offset. When erasing, the file's
-key-values lose what a removed row may have set.
+Promise: `write_index` appends the bloom filters of edited groups and the column and offset indexes of all
+that are left, and returns their footer entries; `new_tree` makes the footer from them, all else verbatim.
+An offset of an unchanged group moves with the bytes it points at (`OffsetMap`), one of an edited group with
+the place of the group; nothing else decides an offset. When erasing, the file's key-values lose what a
+removed row may have set.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from inlay.plan.surgery.multipart import MIB
 from inlay.plan.surgery.positions import PositionMap
 from inlay.storage.base import ByteRange
 
-# Page indexes are held in memory whole while offsets are shifted.
+# Page indexes are held in memory as a whole while offsets are shifted.
 MAX_INDEX_BYTES = 64 * MIB
 MAX_ORDINAL = 2**15 - 1
 
@@ -43,8 +43,8 @@ MAX_ORDINAL = 2**15 - 1
 def write_index(
     new: Assembly, judge: Judge, offsets: OffsetMap, places: Mapping[int, int]
 ) -> list[Struct]:
-    """Append bloom filters of edited groups and all column and offset indexes; returns the footer
-    entries of the groups that are left, pointing at everything in its new place."""
+    """Appends bloom filters of edited groups and all column and offset indexes; returns the footer entries
+    of the groups that are left, with all offsets in their new places."""
     footer = judge.footer
     left = [g for g in footer.row_groups if judge.fate(g.ordinal) is not Fate.DROPPED]
     old = _load_indexes(judge.old, judge.layout, footer.num_row_groups, judge.fate)
@@ -163,8 +163,8 @@ def _edited_group(old: RowGroup, ordinal: int, new: NewGroup, trees: list[Struct
 def _shifted_chunk(chunk: ColumnChunk, shift: int, offsets: OffsetMap) -> Struct:
     meta = dict(chunk.meta)
     for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
-        # An offset below the magic means "none"; any other keeps its distance to the data pages, so
-        # that readers believe or disbelieve it as before.
+        # An offset below the magic means "none"; any other keeps its distance to the data pages, so that
+        # readers use or ignore it as before.
         if key in meta and meta[key] >= len(MAGIC):
             meta[key] += shift
     if chunk.bloom_offset is not None:
@@ -185,7 +185,7 @@ def _shift_of(chunk: ColumnChunk, offsets: OffsetMap) -> int:
 
 
 def _file_offset(chunk: ColumnChunk, shift: int, offsets: OffsetMap) -> int:
-    """Deprecated: 0, the chunk's start or a copy of its metadata behind it. Where that is gone, 0."""
+    """Deprecated: 0, the chunk's start or a copy of its metadata after it. If that is gone, 0."""
     old = chunk.tree.get(Chunk.FILE_OFFSET, 0)
     if old == 0:
         return 0
@@ -249,7 +249,7 @@ _PANDAS_TYPES: Mapping[Physical, PandasType] = {
 
 
 def pandas_types(footer: Footer) -> dict[str, PandasType]:
-    """What pandas' metadata says of each top-level column that is no category."""
+    """The types of each top-level column that is not a category, in pandas' metadata."""
     found: dict[str, PandasType] = {}
     for leaf in footer.leaves:
         element = footer.schema[leaf.element]
@@ -262,8 +262,8 @@ def pandas_types(footer: Footer) -> dict[str, PandasType]:
 
 
 def must_be_sound(result: Footer, positions: PositionMap) -> None:
-    """Hold the new file to what every file is held to. A failure here is a fault of this module: it
-    must stop the write, not become somebody's data."""
+    """Checks the new file like any other file. A failure here is a defect of this module: it must stop the
+    write, not become data."""
     try:
         read_layout(result)
     except InlayError as error:

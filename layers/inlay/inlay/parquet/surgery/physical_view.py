@@ -1,13 +1,14 @@
 """One row group of a file, read by pyarrow under another schema.
 
-Promise: `read_view` decodes column chunks that are already in memory as if they were a file of one
-row group. The *logical* view says what the values mean and is what a predicate is evaluated on. The
-*physical* view is for writing the same values back: it says only how they are stored, so no value
-changes by passing through Arrow, whatever the file's annotations claim:
+Promise: `read_view` decodes column chunks that are already in memory as if they were a file of one row
+group. The *logical* view has the meaning of the values, for evaluating a predicate. The *physical* view is
+for writing the same values back: it has only their storage, so no value changes by passing through Arrow,
+whatever the file's annotations claim:
 
-- annotations are dropped, so legacy lists, maps without values, odd decimals and plain repeated
-  fields are just structs and lists; every optional or repeated node keeps its level;
-- unsigned integers, FLOAT16 and fixed-length decimals keep theirs, for they order the statistics;
+- annotations are dropped, so legacy lists, maps without values, odd decimals and plain repeated fields are
+just structs and
+  lists; every optional or repeated node keeps its level;
+- unsigned integers, FLOAT16 and fixed-length decimals keep theirs, because they order the statistics;
 - INT96 is twelve bytes, stored as such;
 - nodes are renamed, so dotted, empty and duplicate names do not matter.
 """
@@ -36,8 +37,8 @@ from inlay.parquet.footer.fields import (
 from inlay.parquet.footer.footer import MAGIC, RECODE, Footer, RowGroup, trailer
 from inlay.parquet.footer.thrift import I8, STRUCT, Items, Struct, boolean, encode_struct, i32
 
-# What pyarrow writes for a DECIMAL of a given precision: the fewest bytes that hold it. Read the other
-# way, the largest precision that takes `n` bytes, so that a fixed-length decimal keeps its length.
+# What pyarrow writes for a DECIMAL of a given precision: the fewest bytes that hold it. Inverted: the
+# largest precision that takes `n` bytes, so that a fixed-length decimal keeps its length.
 _PRECISION_OF_BYTES = {
     (((10**precision - 1).bit_length() + 1) + 7) // 8: precision for precision in range(1, 77)
 }
@@ -115,8 +116,7 @@ def is_decimal(element: Struct) -> bool:
 
 
 def read_physical(footer: Footer, group: RowGroup, body: bytes, moved: Sequence[int]) -> pa.Table:
-    """All columns of `group` as they are stored; see the module. `body` and `moved` as in
-    `read_view`."""
+    """All columns of `group` as stored; see the module. `body` and `moved` as in `read_view`."""
     elements, patches = physical_footer(footer)
     return read_view(footer, group, body, moved, elements=elements, patches=patches)
 
@@ -128,8 +128,8 @@ def read_logical(
     moved: Sequence[int],
     columns: Collection[str] | None,
 ) -> pa.Table:
-    """The top-level `columns` (None: all) with the types the Parquet annotations give them. The Arrow
-    schema that some writers store beside them is not applied."""
+    """The top-level `columns` (None: all) with the types of their Parquet annotations. The Arrow schema
+    that some writers store beside them is not applied."""
     elements = footer.schema
     tops, at = [], 1
     while at < len(elements):
@@ -166,8 +166,8 @@ def read_view(
 ) -> pa.Table:
     """Decode `leaves` (all by default) of `group` under the schema `elements`.
 
-    `body` holds the chunks behind 4 other bytes; `moved[leaf]` is what must be added to the
-    offsets of that chunk to find it in `body`.
+    `body` holds the chunks after 4 other bytes; `moved[leaf]` is added to the offsets of that chunk to find
+    it in `body`.
     """
     chunks = []
     leaves = range(len(footer.leaves)) if leaves is None else leaves
@@ -177,7 +177,7 @@ def read_view(
         meta = {
             key: value
             for key, value in chunk.meta.items()
-            # Neither needed for decoding nor, perhaps, in accord with the view's types.
+            # Not needed for decoding, and possibly inconsistent with the view's types.
             if key not in (Meta.STATISTICS, Meta.SIZES, Meta.BLOOM, Meta.BLOOM_LENGTH)
         }
         meta.update(patches[leaf] if patches else {})
@@ -228,7 +228,7 @@ def read_view(
 
 
 def translate_errors(work: Callable[[], Any]) -> Any:
-    """pyarrow's word on a file, as ours."""
+    """Turns pyarrow's errors about a file into Inlay's."""
     try:
         return work()
     except pa.ArrowNotImplementedError as error:

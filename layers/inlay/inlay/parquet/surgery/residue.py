@@ -1,16 +1,16 @@
 """Residue: values that a file still names although no row of it has them.
 
-Promise: `find_residue` searches what lies in a Parquet file beside its rows (dictionary pages, bounds of
-row groups and pages, Bloom filters, key-values) for values that a predicate is about, and answers with the
-places that hold one which no row of their row group has. Dictionaries with entries that no row uses are
-what pandas and Polars write of categories and DuckDB of an ENUM: the whole dictionary, into every group.
+Promise: `find_residue` searches the parts of a Parquet file besides its rows (dictionary pages, bounds of
+row groups and pages, Bloom filters, key-values) for values that a predicate selects, and returns the places
+with one that no row of their row group has. pandas and Polars write dictionaries with unused entries for
+categories, and DuckDB for an ENUM: the whole dictionary, in every group.
 
-Nothing is concluded from what the file says of itself: a value is taken for used only when it was read from
-the rows. First come the footer, dictionary pages and indexes, in planned ranges, fetched together; then,
-of the row groups where one of them holds such a value, the column itself.
+Nothing is concluded from the file's claims: a value counts as used only when it was read from the rows.
+First the footer, dictionary pages and indexes are read, in planned ranges, fetched together; then, for the
+row groups where one of them holds such a value, the column itself.
 
-Bounds that a writer cut short are compared with as much of the literal. A Bloom filter answers "maybe":
-what is found there alone is not certain (`Residue.certain`).
+Truncated bounds are compared with as much of the literal. A Bloom filter answers "maybe": what is found
+there alone is not certain (`Residue.certain`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ from inlay.storage.base import ByteRange
 
 Where = Literal["dictionary", "bounds", "page index", "bloom", "key-value"]
 
-# Where a dictionary page's end is not told, as much of the chunk is fetched with the rest.
+# If the end of a dictionary page is unknown, this much of the chunk is fetched with the rest.
 LIKELY_DICTIONARY_BYTES = 64 * 1024
 _BOUNDS = (Stats.OLD_MIN, Stats.OLD_MAX, Stats.MIN, Stats.MAX)
 
@@ -81,8 +81,8 @@ _BOUNDS = (Stats.OLD_MIN, Stats.OLD_MAX, Stats.MIN, Stats.MAX)
 @dataclass(frozen=True, slots=True)
 class Residue:
     """A place that names a value which no row of `row_group` has. `column` is the path, or the key of a
-    key-value pair; `row_group` None is the file's own footer. `certain` is False for what a Bloom filter
-    alone says."""
+    key-value pair; `row_group` None is the file's own footer. `certain` is False if only a Bloom filter has
+    it."""
 
     row_group: int | None
     column: str
@@ -92,9 +92,9 @@ class Residue:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What was found in one file, and what looking cost. `rows_read` are row groups of which a column was
-    read, because what lies beside the rows named a value that they might have. `key_values` are the names
-    of the pairs that the file keeps in its footer, whatever they say."""
+    """What was found in one file, and the cost of the search. `rows_read` are row groups of which a column
+    was read, because other parts named a value that its rows might have. `key_values` are the names of the
+    pairs in the file's footer, whatever their content."""
 
     residues: tuple[Residue, ...] = ()
     requests: int = 0
@@ -104,7 +104,7 @@ class Searched:
 
     @property
     def row_groups(self) -> frozenset[int]:
-        """The row groups that must be written again."""
+        """The row groups that must be rewritten."""
         return frozenset(r.row_group for r in self.residues if r.row_group is not None)
 
 
@@ -116,7 +116,7 @@ def find_residue(
     predicate: Predicate,
     executor: Executor,
 ) -> Searched:
-    """Search one file. `recorded` is the schema its entry was recorded under, `schema` the one the
+    """Searches one file. `recorded` is the schema its entry was recorded under, `schema` the one the
     predicate is bound to.
 
     Raises what opening the file raises; `UnsupportedFile` and `UnreadableFile` where a dictionary or an
@@ -134,7 +134,7 @@ def find_residue(
 
 
 def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> Searched:
-    """The same of a file whose footer was read already."""
+    """The same for a file whose footer was read already."""
     footer = decode_footer(opened.tail, file_size=opened.task.file.size)
     held = _Held(opened, executor)
     columns = [
@@ -158,9 +158,9 @@ def search_open(opened: OpenFile, predicate: Predicate, executor: Executor) -> S
 def unused_entries(
     opened: OpenFile, executor: Executor, groups: Iterable[int] | None = None
 ) -> Iterator[tuple[int, str]]:
-    """The row groups (of `groups`, or of all) with a dictionary that has an entry which none of their rows
-    has, each with the first such column. Reads all chunks with a dictionary, a row group at a time; who
-    only wants to know whether there is one stops at the first."""
+    """The row groups (of `groups`, or of all) with a dictionary entry that none of their rows has, each
+    with the first such column. Reads all chunks with a dictionary, a row group at a time; stop after the
+    first result to learn only whether there is one."""
     footer = decode_footer(opened.tail, file_size=opened.task.file.size)
     columns = [
         _Column(footer, leaf, 0, TRUE)
@@ -208,7 +208,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """A column chunk, where it is, and where things of it are."""
+    """A column chunk, and the ranges of its parts."""
 
     chunk: ColumnChunk
     rows: int
@@ -219,7 +219,7 @@ class _Chunk:
         return ByteRange(self.chunk.start - len(MAGIC), max(self.chunk.end, self.chunk.start))
 
     def dictionary(self) -> ByteRange | None:
-        """Where the dictionary page is, or at least begins."""
+        """The range of the dictionary page, or at least its beginning."""
         chunk = self.chunk
         start, data = chunk.start, chunk.meta[Meta.DATA_PAGE]
         if not chunk.compressed_size:
@@ -239,8 +239,8 @@ class _Chunk:
 
 @dataclass(slots=True)
 class _Column:
-    """One column that the predicate restricts, in all row groups. `suspects` are row groups where
-    something beside the rows names a value of `condition`, with where and which."""
+    """One column that the predicate restricts, in all row groups. `suspects` are row groups where another
+    part names a value of `condition`, with where and which."""
 
     footer: Footer
     leaf: Leaf
@@ -250,7 +250,7 @@ class _Column:
         default_factory=lambda: defaultdict(list)
     )
 
-    # The values that the condition allows, if it names each of them, in PLAIN encoding; with their hashes.
+    # The values that the condition allows, if it lists them, in PLAIN encoding; with their hashes.
     plain: tuple[bytes, ...] = ()
     hashes: Mapping[bytes, int] = field(default_factory=dict)
 
@@ -288,7 +288,7 @@ class _Column:
 
     def look(self, held: _Held) -> None:
         if self.leaf.type is Physical.BOOLEAN:
-            return  # two values: neither says anything of a row
+            return  # two values: neither proves anything about a row
         bounds: list[tuple[int, Where, bytes]] = []
         for ordinal in self.ordinals():
             chunk = self.chunk(ordinal)
@@ -355,7 +355,7 @@ class _Column:
             self.suspects[ordinal].append(("bloom", None, claimed))
 
     def _hits(self, values: pa.Array) -> pa.BooleanArray:
-        """Which values the condition is TRUE for; all of them where that cannot be told."""
+        """Which values the condition is TRUE for; all of them if that is unknown."""
         batch = pa.RecordBatch.from_arrays([values], ["v"])
         try:
             return selected(self.condition, batch, {self.field_id: (0,)})
@@ -365,7 +365,7 @@ class _Column:
     # -- what the rows have -------------------------------------------------------------------
 
     def confirm(self, held: _Held) -> Iterator[Residue]:
-        """The suspects that no row of their group accounts for."""
+        """The suspects that no row of their group explains."""
         for ordinal, named in sorted(self.suspects.items()):
             rows = self._read_rows(held, ordinal)
             used = normalised(rows.filter(self._hits(rows)))
@@ -440,7 +440,7 @@ def _index_bounds(body: bytes) -> Iterator[bytes]:
 
 
 def is_cut_of(bound: bytes, literal: bytes) -> bool:
-    """Whether a bound may be a literal cut short: its first bytes, the last of them raised by one for an
+    """Whether a bound may be a truncated literal: its first bytes, the last of them raised by one for an
     upper bound.
 
     >>> is_cut_of(b"ada@ex", b"ada@example.com"), is_cut_of(b"ada@ey", b"ada@example.com")
@@ -455,7 +455,7 @@ def is_cut_of(bound: bytes, literal: bytes) -> bool:
 
 
 class _Cut:
-    """Many literals, asked whether a bound may be one of them cut short."""
+    """Many literals, for testing whether a bound may be one of them truncated."""
 
     def __init__(self, literals: Sequence[bytes]) -> None:
         self._literals = literals
@@ -470,12 +470,12 @@ class _Cut:
         return any(is_cut_of(bound, literal) for literal in self._heads[size].get(bound[:-1], ()))
 
 
-# A bound of fewer bytes names nobody.
+# A bound of fewer bytes identifies nobody.
 MIN_CUT_BYTES = 4
 
 
 def _cuts_some(rows: pa.Array, bound: bytes) -> bool:
-    """Whether a bound may be a value of the rows, cut short."""
+    """Whether a bound may be a truncated value of the rows."""
     return any(
         raw == bound or is_cut_of(bound, raw)
         for raw in (v.encode() if isinstance(v, str) else v for v in rows.to_pylist())

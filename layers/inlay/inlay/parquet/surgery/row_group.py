@@ -1,11 +1,11 @@
-"""Row groups written anew without some of their rows, otherwise as they were.
+"""Rewrites row groups without some of their rows, otherwise as they were.
 
-Promise: `edit_group` returns column chunks that hold exactly the kept rows, in order, under the same
-leaves (physical type and levels are compared, and the group refused if they differ), written with
-the codec, encodings, page version, checksums, page sizes, page index and bloom filters the old chunks
-had, as far as pyarrow can. Nothing in them was derived from a removed row: statistics, indexes,
-dictionaries and filters are made from the kept rows, and where pyarrow would order a column's bounds
-otherwise than the file does, its bounds are left out.
+Promise: `edit_group` returns column chunks that hold exactly the kept rows, in order, under the same leaves
+(physical type and levels are compared, and the group refused if they differ), written with the codec,
+encodings, page version, checksums, page sizes, page index and bloom filters of the old chunks, as far as
+pyarrow can. Nothing in them is derived from a removed row: statistics, indexes, dictionaries and filters
+are made from the kept rows, and where pyarrow would order a column's bounds differently from the file, its
+bounds are left out.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ from inlay.parquet.surgery.physical_view import (
     translate_errors,
 )
 
-# pyarrow's own defaults, which most files were written with; an edited chunk departs from them only
-# where the old one shows that its writer did.
+# pyarrow's own defaults, with which most files were written; an edited chunk departs from them only if the
+# old one shows that its writer did.
 DEFAULT_PAGE_BYTES = 1024 * 1024
 DEFAULT_PAGE_ROWS = 20_000
 DEFAULT_BATCH_ROWS = 1024
@@ -67,7 +67,7 @@ DEFAULT_DICTIONARY_BYTES = 1024 * 1024
 MAX_PAGE_BYTES = 16 * 1024 * 1024
 # Page sizes to try, as shares of the old ones. The last leaves each chunk one page.
 PAGE_SHARES = (1, 1.1, 1.3, 2, 1_000)
-# Not told by the file; the default of parquet-java and DuckDB.
+# Not recorded in the file; the default of parquet-java and DuckDB.
 BLOOM_FALSE_POSITIVES = 0.01
 
 _FITS = {
@@ -101,8 +101,8 @@ _CODEC_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class NewChunk:
-    """One column chunk written anew. Offsets in `tree` and `offset_index` count from the start of the
-    group's `data`; those of indexes and bloom filter are not in `tree` yet."""
+    """One rewritten column chunk. Offsets in `tree` and `offset_index` count from the start of the group's
+    `data`; those of indexes and bloom filter are not in `tree` yet."""
 
     tree: Struct
     column_index: bytes | None
@@ -112,7 +112,7 @@ class NewChunk:
 
 @dataclass(frozen=True, slots=True)
 class NewGroup:
-    """A row group written anew: `data` holds its chunks, one behind the other."""
+    """A rewritten row group: `data` holds its chunks, one after the other."""
 
     ordinal: int
     rows: int
@@ -123,7 +123,7 @@ class NewGroup:
 def profile_group(
     footer: Footer, group: RowGroup, body: bytes, moved: Sequence[int]
 ) -> list[PageProfile]:
-    """How each column chunk was written. It also holds every chunk to the footer, so it comes before
+    """How each column chunk was written. It also checks every chunk against the footer, so it comes before
     any decoding. `body` and `moved` as in `edit_group`."""
     if not footer.leaves:
         raise UnsupportedFile("a row group without columns", next_step=RECODE)
@@ -150,8 +150,8 @@ def edit_group(
 ) -> NewGroup:
     """`group` with only the rows where `keep` is true, of which there must be one at least.
 
-    `body` holds the old chunks behind 4 other bytes; `moved[leaf]` added to the offsets of a chunk
-    finds it there. `profiles` are those of `profile_group`.
+    `body` holds the old chunks after 4 other bytes; `moved[leaf]` added to the offsets of a chunk finds it
+    there. `profiles` are those of `profile_group`.
     """
     old = group.columns
     table = read_physical(footer, group, body, moved).filter(keep)
@@ -170,11 +170,10 @@ def edit_group(
 def _write_whole_pages(
     footer: Footer, old: Sequence[ColumnChunk], profiles: Sequence[PageProfile], table: pa.Table
 ) -> tuple[memoryview, Footer]:
-    """The kept rows as a file of their own, and its footer.
+    """Writes the kept rows as a separate file; returns it with its footer.
 
-    Where the last record of a list column would open a page just when one is full, pyarrow puts an
-    empty page before it, and two pages of the index then begin at the same row. Other page sizes move
-    the boundary.
+    If the last record of a list column would open a page just when one is full, pyarrow puts an empty page
+    before it, and two pages of the index then begin at the same row. Other page sizes move the boundary.
     """
     for page_share in PAGE_SHARES:
         mini = translate_errors(partial(_write, footer, old, profiles, table, page_share))
@@ -241,7 +240,7 @@ def _writer_options(
     bounded_flat = [profile for profile in flat if profile.data_pages > 1]
     page_bytes = max((p.page_bytes for p in bounded), default=DEFAULT_PAGE_BYTES)
     page_rows = max((p.page_values for p in bounded_flat), default=DEFAULT_PAGE_ROWS)
-    # A dictionary that sufficed still does: its values can only have become fewer.
+    # A dictionary that was large enough still is: its values can only have become fewer.
     whole = [p.dictionary_bytes or 0 for p in profiles if set(p.encodings) <= DICTIONARY_ENCODINGS]
     old_style = {Encoding.PLAIN_DICTIONARY} == {
         encoding for p in profiles for encoding in p.encodings if encoding in DICTIONARY_ENCODINGS
@@ -298,14 +297,14 @@ def _encoding(kind: Physical, profile: PageProfile) -> Encoding | None:
     count, best = max(others, default=(0, Encoding.PLAIN))
     if not by_dictionary:
         return best
-    # Once the dictionary was full, most of the chunk went by another encoding. pyarrow can fall back
-    # to PLAIN only, so any better one is taken from the start.
+    # Once the dictionary was full, most of the chunk used another encoding. pyarrow can fall back only to
+    # PLAIN, so any better one is used from the start.
     fell_back = count > by_dictionary and best is not Encoding.PLAIN
     return best if fell_back else None
 
 
 def _bloom_values(chunk: ColumnChunk) -> int:
-    """For how many values to size the new filter: it must not outgrow the old one."""
+    """The number of values to size the new filter for: it must not outgrow the old one."""
     values = max(1, chunk.num_values)
     if chunk.bloom_length is None:
         return values
@@ -323,10 +322,10 @@ def is_uint32(element: Struct) -> bool:
 
 
 def _must_match(leaves: Sequence[Leaf], written: Footer) -> None:
-    """The new chunks fit where the old ones were: else no reader could tell, and values would move
-    between nulls and lists."""
+    """Checks that the new chunks fit in place of the old ones: otherwise no reader could detect it, and
+    values would move between nulls and lists."""
     if written.num_row_groups != 1 or len(written.leaves) != len(leaves):
-        raise UnsupportedFile("pyarrow would write it in another shape", next_step=RECODE)
+        raise UnsupportedFile("pyarrow would write it in another structure", next_step=RECODE)
     for was, now in zip(leaves, written.leaves, strict=True):
         stored = Physical.FIXED_LEN_BYTE_ARRAY if was.type is Physical.INT96 else was.type
         length = 12 if was.type is Physical.INT96 else was.type_length
@@ -337,7 +336,7 @@ def _must_match(leaves: Sequence[Leaf], written: Footer) -> None:
         )
         if now.type is not stored or not same_length or not same_levels:
             raise UnsupportedFile(
-                f"pyarrow would write column {'.'.join(was.path)} in another shape",
+                f"pyarrow would write column {'.'.join(was.path)} in another structure",
                 next_step=RECODE,
             )
 
@@ -350,8 +349,8 @@ def _extent(group: RowGroup) -> tuple[int, int]:
 def _graft(
     was: ColumnChunk, now: ColumnChunk, mini: memoryview, base: int, *, erase: bool
 ) -> NewChunk:
-    """The footer entry of a new chunk: what the format defines and nothing else, for a field that is
-    not known here may have been computed from removed rows."""
+    """The footer entry of a new chunk: only what the format defines, because an unknown field may have been
+    computed from removed rows."""
     meta: Struct = {
         Meta.TYPE: was.meta[Meta.TYPE],
         Meta.ENCODINGS: now.meta[Meta.ENCODINGS],
@@ -388,8 +387,9 @@ def _statistics(was: Mapping[int, Any], now: Mapping[int, Any]) -> Struct:
     for key in (Stats.OLD_MAX, Stats.OLD_MIN, Stats.NULLS, Stats.MAX, Stats.MIN):
         if key in was and key in now:
             kept[key] = now[key]
-    # pyarrow does not shorten bounds, but where the old ones were cut short those of other groups are,
-    # too: DataFusion 55 cannot read such of fixed width, and takes exact ones of one group for the file's.
+    # pyarrow does not truncate bounds, but if the old ones were truncated those of other groups are, too:
+    # DataFusion 55 cannot read truncated fixed-width bounds, and uses exact ones of one group for the whole
+    # file.
     for key, bound in ((Stats.MAX_EXACT, Stats.MAX), (Stats.MIN_EXACT, Stats.MIN)):
         if key in was and bound in kept:
             kept[key] = was[key]
@@ -404,7 +404,7 @@ _ORDERED_LOGICAL = frozenset({1, 4, 5, 6, 7, 8, 10, 12, 13, 14, 15})
 def has_known_order(footer: Footer, leaf: Leaf) -> bool:
     """Whether pyarrow, writing the physical view, orders this column as the file's readers do.
 
-    Where not, the column is written without any statistics, in page headers as little as elsewhere.
+    If not, the column is written without any statistics, in page headers as well.
     """
     element = footer.schema[leaf.element]
     orders = footer.tree.get(File.ORDERS)

@@ -1,8 +1,8 @@
-"""One column by itself: a column chunk, or values in PLAIN encoding, as one Arrow array.
+"""One column as an Arrow array: from a column chunk, or from values in PLAIN encoding.
 
-Promise: values come in the types that the Parquet annotations give the column, the same for a chunk's rows,
-its dictionary and its bounds, so that they can be compared with each other. pyarrow decodes them, as a file
-of one column and one row group.
+Promise: values have the types of the column's Parquet annotations, the same for a chunk's rows, its
+dictionary and its bounds, so that they can be compared. pyarrow decodes them, as a file of one column and
+one row group.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from inlay.parquet.surgery.physical_view import translate_errors
 
 
 def read_chunk(footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: bytes) -> pa.Array:
-    """The values of a chunk; of a column within lists those of all `rows` together. `body` holds the chunk
-    behind 4 other bytes: readers take offset 0 for "none"."""
+    """The values of a chunk; for a column within lists those of all `rows` together. `body` holds the chunk
+    after 4 other bytes: readers take offset 0 for "none"."""
     meta = {k: v for k, v in chunk.meta.items() if k not in _NOT_FOR_DECODING}
     moved = len(MAGIC) - chunk.start
     for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
@@ -48,7 +48,7 @@ def read_chunk(footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: 
 def read_plain(
     footer: Footer, leaf: Leaf, body: bytes, count: int, codec: Codec, uncompressed: int
 ) -> pa.Array:
-    """`count` PLAIN values of the column (a dictionary page's body, or bounds): to a reader, the page of a
+    """`count` PLAIN values of the column (a dictionary page's body, or bounds), read as the page of a
     required column of one level. `body` is compressed by `codec`, `uncompressed` bytes before."""
     element = {**footer.schema[leaf.element], Element.REPETITION: Repetition.REQUIRED}
     inner = {

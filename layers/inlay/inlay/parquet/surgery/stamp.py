@@ -1,17 +1,17 @@
-"""Field ids in a Parquet footer: the table's own, so that readers that go by ids find its columns.
+"""Stamps the table's field ids into a Parquet footer, for readers that find columns by id.
 
-Promise: `stamped` gives a footer in which each column that the recorded schema has bears its field id, at
-every level, and every other column an id that no table gives, so that no reader takes it for a column of
-the table. Nothing else changes: neither the data, which stays where it is, nor a statistic or offset. What
-readers by id would see in another shape than Inlay does (lists and maps of the old layouts) is refused by
+Promise: `stamped` gives a footer in which each column of the recorded schema has its field id, at every
+level, and every other column an id that no table assigns, so that no reader takes it for a column of the
+table. Nothing else changes: neither the data, which stays in place, nor a statistic or offset. What readers
+by id would see in another structure than Inlay (lists and maps of the old layouts) is refused by
 `UnsupportedFile`.
 
-Inlay itself finds columns by name under the recorded schema and never looks at these ids. Iceberg's
-readers do: by a foreign writer's ids they return columns exchanged, and without ids they go by today's
-names, so that a name which was used again returns the data of the column that was dropped.
+Inlay itself finds columns by name under the recorded schema and never uses these ids. Iceberg's readers do:
+with another writer's ids they return exchanged columns, and without ids they use current names, so that a
+reused name returns the data of the dropped column.
 
-`stamp_object` writes an object anew under another key: the data is copied by the store where it is large
-enough for that, the footer is ours.
+`stamp_object` writes the object under another key: the store copies the data if it is large enough, the
+footer is new.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from inlay.parquet.read.ranges import RangeFile, Source
 from inlay.parquet.surgery.assemble import Assembly
 from inlay.storage.base import Location, Missing, ObjectStore, version_of
 
-# Above any id that a table gives, below those that Iceberg keeps for metadata columns (2147483447 …).
+# Above any id that a table assigns, below those that Iceberg reserves for metadata columns (2147483447 …).
 FOREIGN_IDS = 2_000_000_000
 
 
 def stamped(footer: Footer, schema: Schema) -> Footer:
-    """`footer` with the field ids of `schema`, under which the file is recorded; the same object where it
-    has just these. Raises `UnsupportedFile` for layouts that readers by id may take for something else."""
+    """`footer` with the field ids of `schema`, under which the file is recorded; the same object if it
+    already has them. Raises `UnsupportedFile` for layouts that readers by id may misread."""
     elements = footer.tree[File.SCHEMA]
     walk = _Walk(elements, {})
     walk.children_of(0, schema.fields, ())
@@ -55,7 +55,7 @@ def _with_id(element: Struct, field_id: int | None) -> Struct:
     found = {key: value for key, value in element.items() if key != Element.FIELD_ID}
     if field_id is not None:
         found[Element.FIELD_ID] = field_id
-    # Thrift's compact protocol allows any order, but costs least in that of the ids.
+    # Thrift's compact protocol allows any order, but ascending ids take the least space.
     return dict(sorted(found.items()))
 
 
@@ -79,7 +79,7 @@ class _Walk:
         return after
 
     def strange(self, at: int) -> int:
-        """A column that the schema does not have, with all under it."""
+        """A column that the schema does not have, with everything under it."""
         self.ids[at] = self.foreign
         self.foreign += 1
         after = at + 1
@@ -109,7 +109,7 @@ class _Walk:
                 return self.field(after, value, (*path, "value"))
 
     def _repeated(self, at: int, path: tuple[str, ...], columns: int) -> int:
-        """The repeated group between a list or map and its columns; it bears no id."""
+        """The repeated group between a list or map and its columns; it has no id."""
         annotated = self.elements[at].get(Element.CONVERTED) in (
             Converted.LIST,
             Converted.MAP,
@@ -136,8 +136,8 @@ class _Walk:
 
 def _old_layout(path: tuple[str, ...], what: str) -> UnsupportedFile:
     return UnsupportedFile(
-        f"column {'.'.join(path)!r} is {what}, which readers by field id may take for something else",
-        next_step="Compact the table, which writes such files anew, or write them with a current library",
+        f"column {'.'.join(path)!r} is {what}, which readers by field id may misread",
+        next_step="Compact the table, which rewrites such files, or write them with a current library",
     )
 
 

@@ -1,12 +1,12 @@
-"""Row-group surgery: a Parquet object without some of its rows, at the price of those row groups.
+"""Row-group surgery: a Parquet object without some of its rows, at the cost of the affected row groups.
 
 Promise: `rewrite_object` writes a new object that holds the kept rows of every row group, in order;
-groups it need not touch are byte for byte what they were, copied by the store itself. Schema, field
-ids, key-values, `created_by` and unknown footer fields stay verbatim; every absolute offset, ordinal
-and total is right. With `erase`, no byte of the new object comes from a removed row or from bytes that
-nothing points at, and key-values known to hold bounds of rows lose them. A file it cannot do this for
-is refused (`UnsupportedFile`: rewrite it whole; `UnreadableFile`: it is damaged), nothing is written,
-and the old object is never changed.
+unaffected groups are byte for byte the same, copied by the store itself. Schema, field ids, key-values,
+`created_by` and unknown footer fields stay verbatim; every absolute offset, ordinal and total is correct.
+With `erase`, no byte of the new object comes from a removed row or from bytes that nothing points at, and
+key-values known to hold bounds of rows lose them. A file that this is not possible for is refused
+(`UnsupportedFile`: rewrite it whole; `UnreadableFile`: it is damaged), nothing is written, and the old
+object is never changed.
 
 The steps:
 
@@ -74,8 +74,8 @@ def _always() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """A new object. `positions` says where each old row went; `footer_size` has the trailer in it;
-    `unfinished` that row groups were left as they were because `goes_on` said no."""
+    """A new object. `positions` maps the old rows; `footer_size` includes the trailer; `unfinished`: row
+    groups were left unchanged because `goes_on` returned false."""
 
     key: str
     etag: str
@@ -98,7 +98,7 @@ class Emptied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Untouched:
-    """No row had to go: nothing was written, the old object stands."""
+    """No row had to be removed: nothing was written, the old object stays."""
 
     positions: PositionMap
 
@@ -253,8 +253,8 @@ def _description(source: Source, *, erase: bool) -> tuple[Mapping[str, str], Map
 def _write_body(
     new: Assembly, judge: Judge, *, erase: bool
 ) -> tuple[list[tuple[Kept, int]], dict[int, int]]:
-    """Append everything before the index. Returns the kept ranges and the edited groups, each with
-    the offset where it begins in the new file."""
+    """Appends everything before the index. Returns the kept ranges and the edited groups, each with its
+    offset in the new file."""
     kept: list[tuple[Kept, int]] = []
     places: dict[int, int] = {}
     for piece in keep_pieces(judge.layout, judge.fate, erase=erase):
@@ -264,7 +264,7 @@ def _write_body(
         else:
             places[piece.group] = new.size
             group = judge.edited[piece.group]
-            # From here on the assembly alone holds the bytes, until it has sent them.
+            # From here on only the assembly holds the bytes, until it has sent them.
             judge.edited[piece.group] = replace(group, data=memoryview(b""))
             new.add(group.data)
     return kept, places
@@ -280,9 +280,9 @@ def plan_edit(
     dropped: Collection[int] = (),
     erase: bool = False,
 ) -> Cost:
-    """The cost of `rewrite_object` with these `groups` and `drop_groups`, footer in hand. Raises what
-    it would raise for a layout it cannot work on. New groups are taken to be as large as the old ones,
-    so that bytes written are an upper bound for most files."""
+    """The cost of `rewrite_object` with these `groups` and `drop_groups`, given the footer. Raises what
+    that would raise for an unsupported layout. New groups are assumed to be as large as the old ones, so
+    bytes written are an upper bound for most files."""
     layout = read_layout(footer)
 
     def fate(ordinal: int) -> Fate:

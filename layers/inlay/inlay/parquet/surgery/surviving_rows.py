@@ -1,9 +1,9 @@
-"""Which rows of a row group stay, and the group written anew if some do not.
+"""Which rows of a row group stay, and the rewritten group if some do not.
 
-Promise: a `Judge` reads a row group when its fate is first asked for, holds its pages to the footer,
-asks the caller which rows stay, and keeps what an edited group became until it is placed. A group of
-`recode` is written anew even if all of its rows stay: what lies beside them is then made from them. One
-group is in memory at a time, besides the new bytes that wait to be placed.
+Promise: a `Judge` reads a row group when its fate is first requested, checks its pages against the footer,
+asks the caller which rows stay, and keeps the edited group until it is placed. A group of `recode` is
+rewritten even if all of its rows stay: its other parts are then made from the rows. One group is in memory
+at a time, besides the new bytes that wait to be placed.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Progress = Callable[[str, int, int | None], None]
 
 @dataclass(slots=True)
 class Judge:
-    """Decides the fate of row groups, one at a time, when asked; holds what edited groups became
-    until they are placed. `kept` has the rows that stay of each group that is not what it was; `is_over`
-    says that groups were left as they are for want of time."""
+    """Decides the fate of row groups, one at a time, on demand; holds edited groups until they are placed.
+    `kept` has the remaining rows of each group that changed. `is_over`: groups were left unchanged for lack
+    of time."""
 
     old: RangeFile
     footer: Footer
@@ -109,7 +109,7 @@ class Judge:
         return Fate.EDITED
 
     def _fetch(self, ordinal: int) -> tuple[bytes, list[int]]:
-        """The group's chunks behind 4 bytes of whatever, and how far each one moved for that."""
+        """The group's chunks after 4 arbitrary bytes, and the resulting shift of each."""
         chunks = self.footer.row_groups[ordinal].columns
         stored = (ByteRange(c.start, c.end) for c in chunks if c.compressed_size)
         spans = merge_ranges(stored, most=None)
@@ -139,10 +139,10 @@ class Judge:
 
 
 def _must_be_mask(mask: pa.BooleanArray | pa.ChunkedArray, rows: int) -> None:
-    # A null would have to mean something. SQL's NULL is not TRUE, so the row stays; a keep-mask made by
-    # negating a predicate says the opposite. Whoever makes the mask must decide.
+    # A null would be ambiguous. SQL's NULL is not TRUE, so the row stays; a keep-mask made by negating a
+    # predicate means the opposite. The maker of the mask must decide.
     if not pa.types.is_boolean(mask.type) or len(mask) != rows or mask.null_count:
-        raise ValueError(f"keep must answer {rows} booleans without nulls, not {mask.type}")
+        raise ValueError(f"keep must return {rows} booleans without nulls, not {mask.type}")
 
 
 def positions_of(mask: pa.BooleanArray | pa.ChunkedArray) -> BitMap:

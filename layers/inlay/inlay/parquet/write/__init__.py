@@ -1,1 +1,1 @@
-"""Writing data files: rows sorted, cut by partition, uploaded."""
+"""Writing data files: rows sorted, split by partition, uploaded."""

@@ -1,11 +1,11 @@
-"""Partition transforms of columns, and batches cut by them.
+"""Partition transforms of columns, and batches split by them.
 
 Promise: `partition_column` gives each row the partition that `format.partition.partition_of` gives its
-value, and a `Split` gives every row of a batch exactly once, rows of one partition together, in order.
+value, and a `Split` returns every row of a batch exactly once, rows of one partition together, in order.
 
-What is cheap over a column is done there: days, hours, truncated numbers and texts, hashes of integers,
-times, texts and bytes. The rest (decimals, and years and months, of which there are few) is done once
-for each distinct value. Arrow only: the layer has no NumPy.
+Cheap transforms are computed over whole columns: days, hours, truncated numbers and texts, hashes of
+integers, times, texts and bytes. The others (decimals; years and months, of which there are few) are
+computed once for each distinct value. Arrow only: the layer has no NumPy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HOUR_NANOS = 3600 * 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """The distinct partition values of a column, as written, and for each row which of them it has."""
+    """The distinct partition values of a column, as written, and for each row the index of its value."""
 
     distinct: Sequence[Written | None]
     indices: pa.Array
@@ -41,14 +41,14 @@ class Partitions:
 
 
 class Split:
-    """Cuts batches laid out as `schema` into the partitions of `spec`."""
+    """Splits batches laid out as `schema` into the partitions of `spec`."""
 
     def __init__(self, spec: PartitionSpec, schema: Schema) -> None:
         self._fields: list[tuple[int, Transform, Primitive]] = []
         places = {field.id: at for at, field in enumerate(schema.fields)}
         for field in spec.fields:
             source = schema.fields[places[field.source]].type
-            assert isinstance(source, Primitive)  # a spec of other columns is refused
+            assert isinstance(source, Primitive)  # specs with other columns are refused
             self._fields.append((places[field.source], parse_transform(field.transform), source))
 
     def __call__(self, batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
@@ -66,7 +66,7 @@ class Split:
         for count in runs:
             bounds.append(bounds[-1] + count)
         for start, end in pairwise(bounds):
-            # A copy of its rows alone: a slice would keep the whole batch in memory for them.
+            # A copy of its rows alone: a slice would keep the whole batch in memory.
             rows = order.slice(start, end - start)
             yield tuple(c.of_row(rows[0].as_py()) for c in columns), batch.take(rows)
 
@@ -77,7 +77,7 @@ def _places(columns: list[Partitions]) -> pa.Array:
     found = first.indices.cast(pa.int64())
     for column in others:
         both = pc.add(pc.multiply(found, len(column.distinct)), column.indices)
-        # Numbered anew, so that the product of many columns stays small.
+        # Renumbered, so that the product of many columns stays small.
         found = both.dictionary_encode().indices.cast(pa.int64())
     return found
 
@@ -103,7 +103,7 @@ def partition_column(transform: Transform, source: Primitive, values: pa.Array) 
 
 
 def _in_arrow(transform: Transform, source: Primitive, values: pa.Array) -> pa.Array | None:
-    """Partition values of a column by Arrow alone; None where that cannot be done."""
+    """Partition values of a column by Arrow alone; None if that is not possible."""
     match transform.name:
         case "day" | "hour":
             return _steps(source, values, NANOS_PER_DAY if transform.name == "day" else _HOUR_NANOS)

@@ -1,9 +1,9 @@
-"""Arrange: rows in one order across files, as clustering lays them.
+"""Sorting: rows in one order across files, for clustering.
 
 Promise: the same rows, each once. `sort` orders them by the columns in turn, `zorder` by the bits of all
-columns interleaved, so that rows near each other in every column come to lie in few files (Morton, "A
-computer oriented geodetic data base", 1966). NULL and NaN come last, as Arrow sorts them. All rows are in
-memory at once: the caller bounds them (`compact.unit_bytes`).
+columns interleaved, so that rows near each other in every column come to be in few files (Morton, "A
+computer oriented geodetic data base", 1966). NULL and NaN come last, as in Arrow. All rows are in memory at
+once: the caller bounds them (`compact.unit_bytes`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from inlay.format.schema import Schema
 from inlay.parquet.arrow.literals import to_scalar
 from inlay.plan.maintain.clustering import Order
 
-# Rows of a batch: what the writer is given at a time.
+# Rows of a batch that the writer gets at a time.
 BATCH_ROWS = 131_072
 _KEY_BITS = 64
 
@@ -38,14 +38,14 @@ def in_order(
     else:
         found = pc.sort_indices(morton(table.select(names)))
     for start in range(0, table.num_rows, BATCH_ROWS):
-        # A piece at a time: the whole table in order would be there twice.
+        # In parts: the whole sorted table would exist twice.
         yield from table.take(found.slice(start, BATCH_ROWS)).combine_chunks().to_batches()
 
 
 def morton(columns: pa.Table) -> pa.UInt64Array:
     """The z-order key of each row: the bits of its ranks in the columns, interleaved from the highest.
 
-    Ranks, not values: skew and type do not matter, and every column tells as much as the others.
+    Ranks, not values: skew and type do not matter, and every column contributes equally.
     """
     bits = _KEY_BITS // columns.num_columns
     key = pa.nulls(columns.num_rows, pa.uint64()).fill_null(0)
@@ -59,8 +59,8 @@ def morton(columns: pa.Table) -> pa.UInt64Array:
 
 
 def _scaled_rank(column: pa.ChunkedArray, bits: int) -> pa.UInt64Array:
-    """Ranks from 0, spread over `bits` bits; equal values have one rank, which leaves room for as many
-    rows as there are of them."""
+    """Ranks from 0, spread over `bits` bits; equal values have one rank, which leaves room for as many rows
+    as there are of them."""
     rank = pc.rank(column, sort_keys="ascending", tiebreaker="min")  # NULL and NaN at the end
     unit = (1 << min(bits, 32)) / max(len(rank), 1)
     spread = pc.multiply(pc.cast(pc.subtract(rank, _number(1)), pa.float64()), unit)

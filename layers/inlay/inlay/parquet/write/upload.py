@@ -1,7 +1,7 @@
 """Writing one new object as a stream: small ones by one PUT, large ones in parts.
 
-Promise: after `finish` the object is whole in the store, under a key nobody wrote before; after `abort`
-or a failure nothing of it is visible. Memory: at most `PUT_BYTES` before the first part, then
+Promise: after `finish` the object is whole in the store, under a key that was never written before; after
+`abort` or a failure nothing of it is visible. Memory: at most `PUT_BYTES` before the first part, then
 `PARTS_IN_FLIGHT + 1` parts.
 """
 
@@ -14,11 +14,11 @@ from inlay.storage.base import ObjectStore
 from inlay.storage.multipart import Multipart
 from inlay.storage.write_once import write_once
 
-# Up to here an object goes by one PUT: one request, and its outcome is one answer.
+# Objects up to this size use one PUT: one request, with one answer for its outcome.
 PUT_BYTES = 32 * 1024 * 1024
 # S3 takes 10,000 parts: at 16 MiB that is 156 GiB, far above any file this library writes.
 PART_BYTES = 16 * 1024 * 1024
-# Parts on their way while the next one is being encoded.
+# Parts in flight while the next one is being encoded.
 PARTS_IN_FLIGHT = 3
 # Bytes that hold a Parquet footer's length.
 TAIL_BYTES = 8
@@ -69,7 +69,7 @@ class Upload:
         return None
 
     def close(self) -> None:
-        # Arrow closes what it wrote to, also when it failed: only `finish` makes the object.
+        # Arrow closes its output also after a failure: only `finish` creates the object.
         self.closed = True
 
     def writable(self) -> bool:
@@ -84,7 +84,7 @@ class Upload:
     # -- the end ------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Make the object visible."""
+        """Makes the object visible."""
         rest, self._pending = b"".join(self._pending), []
         if not self._parts.begun:
             write_once(self._store, self._key, rest)
@@ -94,6 +94,6 @@ class Upload:
         self._parts.finish(self.size)
 
     def abort(self) -> None:
-        """Drop what was uploaded. Never raises: what is left over is garbage collection's."""
+        """Drops what was uploaded. Never raises: garbage collection deletes what is left."""
         self._pending = []
         self._parts.abort()

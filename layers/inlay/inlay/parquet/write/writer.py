@@ -1,15 +1,14 @@
-"""Writing data files: Parquet that is good to prune, to read in part, and to cut groups out of.
+"""Writing data files: Parquet that is efficient to prune, to read in part, and to remove row groups from.
 
-Promise: `write_files` yields an entry for each file once it is whole in the store; together the files
-hold exactly the rows given, each file rows of one partition only, in the order given or, with
-`sort_by`, in that order throughout the file. Files have field ids, page indexes, page checksums and
-statistics.
+Promise: `write_files` yields an entry for each file once it is whole in the store; together the files hold
+exactly the given rows, each file rows of one partition only, in the given order or, with `sort_by`, in that
+order throughout the file. Files have field ids, page indexes, page checksums and statistics.
 
-Memory: `HELD_BYTES` at most, in rows and in what is on its way to the store, whatever the number of
-partitions (sorting takes as much again). When more would be held, the files that hold most are finished,
-so rows that come in any order give files of at least `HELD_BYTES` / (2 x partitions) of rows each; rows
-clustered by partition give full ones. A sorted file is at most what `HELD_BYTES` of rows encode to: files
-of one write may overlap, clustering (`ops.maintain.compact`) puts them in order.
+Memory: `HELD_BYTES` at most, in rows and in uploads in flight, whatever the number of partitions (sorting
+takes as much again). When more would be held, the files that hold most are finished, so rows in any order
+give files of at least `HELD_BYTES` / (2 x partitions) of rows each; rows clustered by partition give full
+ones. A sorted file is at most what `HELD_BYTES` of rows encode to: files of one write may overlap,
+clustering (`ops.maintain.compact`) orders them.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ DICTIONARY_BYTES = 128 * 1024
 HELD_BYTES = 256 * 1024 * 1024
 # What Arrow takes for a column of a batch, however few its rows.
 COLUMN_BYTES = 512
-# Files being sent side by side; beyond it the least recently used one is finished.
+# Concurrent uploads; beyond it the least recently used file is finished.
 OPEN_FILES = 16
 # Small batches of a partition become one at this number.
 SMALL_BATCHES = 32
@@ -67,7 +66,7 @@ SMALL_BATCHES = 32
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where new files go. `new_key` gives a fresh key, relative to the table root, at each call."""
+    """Where new files go. `new_key` returns a new key, relative to the table root, at each call."""
 
     objects: Objects
     new_key: Callable[[], str]
@@ -93,10 +92,10 @@ class Layout:
 def write_files(
     target: Target, batches: Iterable[pa.RecordBatch], schema: Schema, layout: Layout
 ) -> Iterator[DataFile]:
-    """Write batches that are laid out as `schema` (`conform` makes them so); no file for no rows.
+    """Writes batches that are laid out as `schema` (`conform` makes them so); no file for no rows.
 
-    Entries have no sequence, event or origin: the caller says what the files are for. When the
-    generator is closed early or fails, files not yet yielded are dropped or left to garbage collection.
+    Entries have no sequence, event or origin: the caller adds them. When the generator is closed early or
+    fails, files not yet yielded are dropped or left to garbage collection.
     """
     open_files: dict[Partition, _File] = {}  # the most recently used last
     split = Split(layout.spec, schema)
@@ -130,7 +129,7 @@ def _to_finish(open_files: Mapping[Partition, _File], last: _File, held: int) ->
     done = [last.partition] if last.full else []
     held -= last.held if done else 0
     if held > HELD_BYTES:
-        # Down to half, so that not every batch of many partitions ends the next file.
+        # Down to half, so that not every batch of many partitions finishes another file.
         for partition, file in sorted(open_files.items(), key=lambda item: -item[1].held):
             if held <= HELD_BYTES // 2:
                 break
@@ -302,7 +301,7 @@ class _File:
         except pa.ArrowInvalid as error:
             raise InvalidRequest(
                 f"rows cannot be written as Parquet: {error}",
-                next_step="Leave out or mend these values: Parquet has no place for them",
+                next_step="Remove or correct these values: Parquet cannot store them",
             ) from error
         if group.nbytes >= self._layout.row_group_bytes:
             self._density.measure(group.nbytes, self._upload.size - before)
@@ -362,7 +361,7 @@ class _File:
         return list(pq.SortingColumn.from_ordering(self._arrow, order)) if order else []
 
     def finish(self) -> DataFile:
-        """Write what is left, the footer, and the object; describe it."""
+        """Writes what is left, the footer, and the object; returns its entry."""
         try:
             if self._layout.sort_by and self._pending_rows:
                 self._write_sorted()
@@ -403,9 +402,9 @@ class _File:
         self._write_groups(table)
 
     def abort(self) -> None:
-        """Drop the file: nothing of it becomes visible."""
+        """Drops the file: nothing of it becomes visible."""
         if self._writer is not None:
-            # The footer goes nowhere: the upload is never finished.
+            # The footer is discarded: the upload is never finished.
             with suppress(pa.ArrowException, OSError, RuntimeError, InlayError):
                 self._writer.close()
         self._upload.abort()

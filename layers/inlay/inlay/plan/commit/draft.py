@@ -194,7 +194,7 @@ class Draft:
                     dead.setdefault(leaf.id, []).append(ordinal)
                     self._count((entry,))
         self._count(f for f in tier.inline if f.key in gone)
-        return Tier(self._bury(tier, dead), tuple(f for f in tier.inline if f.key not in gone))
+        return Tier(self._mark_dead(tier, dead), tuple(f for f in tier.inline if f.key not in gone))
 
     def _drop_covered(self, tier: Tier[DataFile]) -> Tier[DataFile]:
         """Drops files that a new table-wide range or predicate certainly empties, by metadata alone. Only
@@ -220,7 +220,7 @@ class Draft:
                     if self._covers(marker, predicate, entry):
                         dead.setdefault(leaf.id, []).append(ordinal)
                         self._count((entry,))
-            tier = Tier(self._bury(tier, dead), tier.inline)
+            tier = Tier(self._mark_dead(tier, dead), tier.inline)
         return tier
 
     def _drops_whole(self, segment: Segment, predicate: Predicate) -> bool:
@@ -240,7 +240,7 @@ class Draft:
             if leaf.id in contents.files:
                 yield leaf, contents.files[leaf.id]
 
-    def _bury(self, tier: Tier[Any], dead: Mapping[str, Iterable[int]]) -> tuple[Segment, ...]:
+    def _mark_dead(self, tier: Tier[Any], dead: Mapping[str, Iterable[int]]) -> tuple[Segment, ...]:
         return mark_dead(tier.segments, self.state.contents.nodes, dead)
 
     def _covers(self, marker: Marker, predicate: Predicate, entry: DataFile) -> bool:
@@ -304,7 +304,7 @@ class Draft:
         inline = tuple(m for m in tier.inline if not goes(m))
         self.dropped_markers += len(tier.inline) - len(inline)
         self.dropped_markers += sum(len(d) for d in dead.values())
-        return Tier(self._bury(tier, dead), inline)
+        return Tier(self._mark_dead(tier, dead), inline)
 
     def _ledger(self, records: tuple[LedgerRecord, ...]) -> Ledger:
         ledger = self.base.ledger
