@@ -44,7 +44,12 @@ from inlay.parquet.read.selection import (
     subschema,
     top_columns,
 )
-from inlay.parquet.read.single_pages import SparseColumn, index_range, sparse_column
+from inlay.parquet.read.single_pages import (
+    SparseColumn,
+    index_place,
+    index_range,
+    sparse_column,
+)
 from inlay.parquet.read.statistics import Leaf
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import ByteRange
@@ -147,7 +152,7 @@ class _GroupReader:
         return None if self.file.task.file.is_foreign else self.file.footer
 
     def _column_pages(self, footer: Footer, group: int, leaf: Leaf) -> ColumnPages | None:
-        places = index_range(footer, group, leaf.ordinal)
+        places = index_place(footer, group, leaf.ordinal)
         bounds = footer.row_groups[group].column(leaf.ordinal).column_index
         if places is None or bounds is None or not self.held.holds(ByteRange(*bounds)):
             return None
