@@ -549,8 +549,8 @@ def test_a_base_that_is_superseded_is_found_out_before_the_swap(world):
     base = world.pointer()
     world.append("b")
     assert isinstance(commit(world.faulty(), append_of("a"), base=base), Committed)
-    # The archive that was there, the pointer that had moved on; then the archive and the swap.
-    assert [verb for verb, _ in world.sent] == ["put", "get", "get", "put", "put"]
+    # The archive that was there, unread; the pointer, which had moved on; then its archive and the swap.
+    assert [verb for verb, _ in world.sent] == ["put", "get", "put", "put"]
 
 
 # -- an operator among writers --------------------------------------------------------------------

@@ -14,7 +14,7 @@ import inlay
 from inlay.format.codec import encode_snapshot
 from inlay.format.keys import POINTER
 from inlay.format.snapshot import Tier
-from inlay.spark import merge as merging
+from inlay.ops.commit import driver
 from inlay.spark.merge_sink import MergeSink
 from inlay.spark.sink import commit_batch
 from inlay.storage.directory import DirectoryStore, system_now_us
@@ -127,7 +127,7 @@ def test_a_merge_that_died_between_its_data_and_its_commit_is_made_once(
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(merging, "commit", dies)
+        patched.setattr(driver, "commit", dies)
         with pytest.raises(Exception, match="killed"):
             landing.run()
     assert ids(landing.table.refresh()) == []

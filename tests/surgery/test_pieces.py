@@ -240,7 +240,7 @@ def test_where_the_whole_file_does_not_fit_surgery_is_done_instead(
     for seconds_left, method in ((None, "rewrite"), (3600.0, "rewrite"), (10.0, "surgery")):
         choice = choose(large, touched, surgery=cut, seconds_left=seconds_left)
         assert choice.method == method
-    assert choice.reason.endswith("as many as time allows, for the whole file takes 47.1 s")
+    assert choice.reason.endswith("as many as time allows, since the whole file takes 47.1 s")
     assert choose(large, touched, surgery="no", seconds_left=10.0).method == "rewrite"
     assert choose(entry, touched, surgery=cut, seconds_left=0.0).method == "rewrite"  # small
 
