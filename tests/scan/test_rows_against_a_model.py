@@ -417,7 +417,7 @@ def marker_for(
             marker = Marker(id=str(n), body=Rows(tuple(sorted(draw(positions)))), **of_file)
         case "vector":
             hit = draw(positions)
-            # Another file's vector lies before it: only its own bytes may be read.
+            # Another file's vector is before it: only its own bytes may be read.
             key, blobs = lake.puffin([("other", BitMap64([7])), (str(file), BitMap64(hit))])
             body = Vector(key, blobs[1].offset, blobs[1].length, len(hit))
             marker = Marker(id=str(n), body=body, **of_file)
