@@ -267,7 +267,7 @@ OPTIONS = st.fixed_dictionaries(
 
 @contextmanager
 def by_pages(along: bool, index: bool, bloom: bool) -> Iterator[None]:
-    """These files are tiny: without this each is one request, and no page is read by itself. Other columns
+    """These files are tiny: without this each is one request, and no page is read singly. Other columns
     come `along` with a filter's, the page `index` with the footer; `bloom` filters are asked."""
     with (
         mock.patch("inlay.parquet.read.decode.ALONG_BYTES", 1e9 if along else 0),
