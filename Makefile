@@ -121,7 +121,7 @@ bench: $(READY) ## measure requests, bytes, CPU, memory; beside other libraries:
 	$(BIN)/python benchmarks/bench.py --write $(if $(PEERS),--peers) $(BENCH)
 
 bench-counts: $(READY) ## write the counts that a test compares with again
-	$(BIN)/python benchmarks/bench.py --rows 20000 --latency-ms 0 --planning-files 2000 --counts \
+	$(BIN)/python benchmarks/bench.py --rows 90000 --files 3 --latency-ms 0 --planning-files 2000 --counts \
 		> docs/benchmarks/counts.json
 
 format: $(READY) ## format the code and sort its imports

@@ -16,6 +16,7 @@ import inlay
 from inlay.format import keys
 from inlay.ops.maintain import roots
 from inlay.ops.publish.publish import publish
+from inlay.storage.wrapped import WrappedStore
 from inlay.table import Table
 
 from .iceberg_reader import read_table
@@ -27,7 +28,7 @@ class Killed(Exception):
     """The process ended here."""
 
 
-class Dying:
+class Dying(WrappedStore):
     """A store that calls `before` and `after` at each PUT with its key, counted from 1."""
 
     def __init__(
@@ -36,18 +37,15 @@ class Dying:
         before: Callable[[int, str], None] = lambda n, key: None,
         after: Callable[[int, str], None] = lambda n, key: None,
     ) -> None:
-        self._store = store
+        super().__init__(store)
         self.before, self.after = before, after
         self.puts = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
     def put(self, key: str, body: bytes, **options: Any) -> Any:
         self.puts += 1
         at = self.puts
         self.before(at, key)
-        answer = self._store.put(key, body, **options)
+        answer = super().put(key, body, **options)
         self.after(at, key)
         return answer
 
