@@ -144,5 +144,14 @@ def test_a_missing_emulator_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("INLAY_RIE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(InvalidRequest, match=r"pip install --no-deps --target .*cache/inlay/sam"):
+        find_emulator(tmp_path / "template.yaml")
+    (tmp_path / "Makefile").touch()  # a checkout
     with pytest.raises(InvalidRequest, match="make tools"):
         find_emulator(tmp_path / "template.yaml")
+    for machine in ("x86_64", "arm64"):
+        binary = tmp_path / f"cache/inlay/sam/samcli/local/rapid/aws-lambda-rie-{machine}"
+        binary.parent.mkdir(parents=True, exist_ok=True)
+        binary.touch()
+    assert find_emulator(tmp_path / "template.yaml").is_relative_to(tmp_path / "cache")

@@ -29,6 +29,7 @@ from inlay.ops.write.delete import delete
 from inlay.ops.write.ingest import Source, ingest
 from inlay.plan.verify.findings import MAX_PER_KIND, RULES
 from inlay.storage.base import Location
+from inlay.storage.wrapped import WrappedStore
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
@@ -204,20 +205,18 @@ def _parquet(rows: int, first: int = 0) -> bytes:
     return sink.getvalue()
 
 
-class Busy:
+class Busy(WrappedStore):
     """A store on which others do something when it is listed; `times` says how often."""
 
     def __init__(self, bench: Bench, act: Callable[[], object], times: int) -> None:
+        super().__init__(bench.store)
         self.bench, self.act, self.times = bench, act, times
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.bench.store, name)
-
-    def list(self, prefix: str) -> Any:
+    def list(self, prefix: str, **more: Any) -> Any:
         if self.times:
             self.times -= 1
             self.act()
-        return self.bench.store.list(prefix)
+        return super().list(prefix, **more)
 
     def context(self) -> Context:
         facts = {name: getattr(self.bench.ctx, name) for name in self.bench.ctx.__slots__}

@@ -30,6 +30,7 @@ from inlay.testing.fates import Odds
 from inlay.testing.historians import historians_cast
 from inlay.testing.model import Violation
 from inlay.testing.operators import operators_cast
+from inlay.testing.publishers import publishers_cast
 from inlay.testing.remembered import remembered
 from inlay.testing.scheduler import Stuck
 from inlay.testing.stage import Simulation
@@ -89,10 +90,16 @@ def run_schedule(
 
 def _cast_of(seed: int) -> Callable[[Simulation], None]:
     """The crowd of every fourth seed works on tags, branches, versions and columns as well; in that of
-    every eighth an operator moves the pointer by hand."""
-    if seed % 8 == 4:
-        return operators_cast
-    return historians_cast if seed % 4 == 2 else full_cast
+    every eighth an operator moves the pointer by hand; that of another eighth is shown to other engines."""
+    match seed % 8:
+        case 4:
+            return operators_cast
+        case 2 | 6:
+            return historians_cast
+        case 1:
+            return publishers_cast
+        case _:
+            return full_cast
 
 
 def run_all(seeds: Iterable[int], *, jobs: int, seconds: float | None = None) -> Iterator[Report]:
