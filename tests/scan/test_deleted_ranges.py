@@ -80,7 +80,7 @@ def test_statistics_settle_only_what_holds_for_every_row(predicates, rows, below
         for at in zip(*(selected(p, batch, columns).to_pylist() for p in predicates), strict=True)
     ]
     deleted = deleted or [False] * len(rows)
-    group = FileDeletes(predicates=left, ranges=ranges).of_group(0, 0, len(rows), stats)
+    group = FileDeletes(predicates=left, ranges=ranges).of_group(0, 0, len(rows), stats, stats)
     if group is None:
         assert all(deleted)
         return

@@ -34,8 +34,6 @@ from inlay.plan.change import AddMarkers, Change, MoveBoundary, OpenErasure, Req
 from inlay.plan.erasure import (
     PURGE,
     REWRITE,
-    REWRITES,
-    SWEEP,
     Waiting,
     find_erasure,
     landing_prefix,
@@ -186,7 +184,7 @@ def advance_erasures(
     those hidden by other deletes are removed as well."""
     ctx = replace(ctx, branch=None)
     main = load_pointer(ctx, carried=base.state.contents if base is not None else None)
-    if not _is_rewriting(main.snapshot):
+    if not main.snapshot.erasures:
         return AdvanceResult(version=main.snapshot.version)
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
     total = AdvanceResult(version=main.snapshot.version)
@@ -213,7 +211,7 @@ def advance_erasures(
 def contents_to_clean(ctx: Context, main: LoadedTable) -> Iterator[tuple[Context, LoadedTable]]:
     """The contents to be cleaned: main, and what each branch and tag shows when its turn comes. A legal
     hold protects a tag; without open erasures there is nothing to clean."""
-    if not _is_rewriting(main.snapshot):
+    if not main.snapshot.erasures:
         return
     for name in (None, *sorted(n for n, r in main.snapshot.refs.items() if not r.hold)):
         own = replace(ctx, branch=name)
@@ -227,10 +225,6 @@ def is_dropped(ctx: Context) -> bool:
     """Whether the branch or tag that was being cleaned has been dropped: then nothing of it is left to
     clean."""
     return ctx.branch is not None and ctx.branch not in read_main(ctx).snapshot.refs
-
-
-def _is_rewriting(snapshot: Snapshot) -> bool:
-    return any(erasure.phase in REWRITES for erasure in snapshot.erasures)
 
 
 def _advance(
@@ -280,8 +274,9 @@ def _together(one: AdvanceResult, other: AdvanceResult) -> AdvanceResult:
 
 
 def plan_advance(state: State, only: frozenset[str]) -> Sequence[FileWork]:
-    """The files that open erasures concern, each with every delete that may hit it."""
-    found = unclean_files(state, [e for e in state.snapshot.erasures if e.phase in REWRITES])
+    """The files that open erasures concern, each with every delete that may hit it: after the first phase
+    for deletes that came since."""
+    found = unclean_files(state, state.snapshot.erasures)
     unclean = {key: f for files in found.values() for key, f in files.items() if key in only}
     tasks = live_tasks(state, unclean.values(), state.markers())
     return [FileWork(tasks.get(key), entry) for key, entry in unclean.items()]
@@ -345,11 +340,10 @@ def _waiting(
                     yield Waiting("landing", version.key, "collect_garbage has to delete it")
                 for upload in found.uploads:
                     yield Waiting("landing", upload.key, "collect_garbage has to abort the upload")
-        case phase if phase == PURGE:
-            yield Waiting("time", "collect_garbage", "readers of old versions may still be running")
+        case phase:
+            who = "readers of old versions" if phase == PURGE else "writers from before"
+            yield Waiting("time", "collect_garbage", f"{who} may still be running")
             for name, each in each_content(ctx, loaded):
                 for key in unclean_files(each.state, [erasure])[erasure.id]:
                     reason = "a delete committed since has to be applied" + ref_suffix(name)
                     yield Waiting("file", key, failures.get(key, reason))
-        case phase if phase == SWEEP:
-            yield Waiting("time", "collect_garbage", "writers from before may still be running")

@@ -20,7 +20,6 @@ from pyroaring import BitMap, BitMap64
 from inlay.errors import InvalidRequest, SourceChanged, UnreadableFile, UnsupportedFile
 from inlay.format import keys
 from inlay.format.entry import DataFile, Keys, Marker, Vector
-from inlay.format.predicate import Or
 from inlay.format.schema import Schema
 from inlay.format.snapshot import UNPARTITIONED
 from inlay.ops.context import Context
@@ -40,7 +39,7 @@ from inlay.parquet.surgery.residue import search_open, unused_entries
 from inlay.parquet.surgery.surgery import Rewritten, plan_edit, rewrite_object
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Unit
-from inlay.plan.pruning.literals import texts_of
+from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.pruning.partitions import partition_for_output
 from inlay.plan.scan.marker_scope import marker_predicate
 from inlay.plan.scan.scan import FileTask
@@ -246,7 +245,7 @@ def _residue(
     left = set(range(task.file.row_groups)) - set(emptied)
     if not left or not predicates or not task.file.is_foreign:
         return frozenset(), frozenset()
-    asked_for = Or(tuple(predicates))  # many erasures share one search
+    asked_for = any_of(predicates)  # many erasures share one search
     try:
         found = search_open(opened, asked_for, ctx.executor)
         recode = found.row_groups & left
@@ -364,7 +363,7 @@ def _by_surgery(
         stats_columns=loaded.snapshot.stats_columns,
     )
     # Its origin is the input's, and its unchanged parts are still their writer's.
-    entry = replace(entry, event=task.file.event)
+    entry = replace(entry, event=task.file.event, own=not task.file.is_foreign)
     return entry, outcome.positions, not outcome.unfinished
 
 
@@ -385,7 +384,7 @@ def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: Looke
         raise SourceChanged(
             f"{len(looked.kept)} rows should stay, {output.rows} were read", key=task.file.key
         )
-    return output
+    return replace(output, own=True)
 
 
 def _kept_rows(

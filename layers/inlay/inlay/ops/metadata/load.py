@@ -41,6 +41,7 @@ from inlay.plan.change import Kind, NeedSegments
 from inlay.plan.metadata.references import head_fault, segment_fault
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.metadata.tree import open_tree
+from inlay.plan.pruning.evidence import trusted_under
 from inlay.plan.pruning.prune import may_match
 from inlay.plan.refs.refs import MAIN, held_versions, past_view, ref_view
 from inlay.storage.base import Missing, Refused
@@ -352,12 +353,16 @@ def load_entries(ctx: Context, state: State, *, files: bool = True, markers: boo
     return resolve(ctx, state, missing)[0]
 
 
-def load_matching(ctx: Context, state: State, predicate: Predicate) -> State:
+def load_matching(
+    ctx: Context, state: State, predicate: Predicate, *, by_rows: bool = False
+) -> State:
     """`state` with the entries of every file that may hold a row for which `predicate` is TRUE, and every
-    marker."""
+    marker. `by_rows`: whatever other writers' statistics say."""
 
     def wanted(segments: Sequence[Segment]) -> list[bool]:
-        return [may_match(predicate, s.stats, s.rows) for s in segments]
+        return [
+            may_match(predicate, trusted_under(s) if by_rows else s.stats, s.rows) for s in segments
+        ]
 
     def missing(state: State) -> NeedSegments | None:
         return needed(state.missing_files(wanted), state.missing_markers())

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from inlay.errors import UnreadableFile
+from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.literals import to_array, to_scalar
@@ -33,6 +33,7 @@ from inlay.parquet.read.page_pruning import (
     column_pages,
     surely_false,
 )
+from inlay.parquet.read.page_sizes import Pages, check_pages_fit
 from inlay.parquet.read.ranges import RangeFile
 from inlay.parquet.read.read_ahead import Steps
 from inlay.parquet.read.row_groups import Group
@@ -416,6 +417,7 @@ class _GroupReader:
         if not leaves:
             # None of the columns is in this file: all NULL.
             return self._conform([_rows_without_columns(group.rows)], schema)
+        self._check_pages(group, leaves)
         with reading(self.file.task.file.key):
             table = self._reader().read_row_group(
                 group.ordinal, column_indices=leaves, use_threads=False
@@ -427,6 +429,25 @@ class _GroupReader:
                     key=self.file.task.file.key,
                 )
             return self._conform(table.to_batches(BATCH_ROWS), schema)
+
+    def _check_pages(self, group: Group, leaves: Iterable[int]) -> None:
+        """What this library wrote is as large as its footer says."""
+        footer = self.file.footer if self.file.task.file.is_foreign else None
+        if footer is None:
+            return
+
+        def held() -> Iterator[Pages]:
+            columns = footer.row_groups[group.ordinal].columns
+            for leaf in leaves:
+                place = chunk_range(self.file.metadata.row_group(group.ordinal).column(leaf))
+                if place is not None and place.end <= self.file.task.file.size:
+                    body = memoryview(self.held.slice(place))
+                    yield Pages(footer.leaves[leaf], columns[leaf], body)
+
+        try:
+            check_pages_fit(footer, group.rows, held())
+        except (UnsupportedFile, UnreadableFile) as error:
+            raise error.about(key=self.file.task.file.key) from None
 
     def _conform(self, batches: Iterable[pa.RecordBatch], schema: Schema) -> list[pa.RecordBatch]:
         return [conform(batch, self.file.task.schema, schema) for batch in batches]

@@ -7,7 +7,7 @@ Promise: a row is masked exactly when a marker of the task deletes it, whatever 
 * `Keys` where its columns equal those of a key: NULL equals nothing, NaN equals NaN, -0.0 equals 0.0.
 
 Statistics of a row group decide what they can before a row is read: a marker that cannot hit it is dropped,
-one that hits all of it leaves nothing to read.
+one that hits all of it leaves nothing to read (except in a file of another writer).
 """
 
 from __future__ import annotations
@@ -209,14 +209,20 @@ class FileDeletes:
         return GroupDeletes(predicates=self.predicates, ranges=self.ranges, keys=self.keys).fields
 
     def of_group(
-        self, ordinal: int, first_row: int, rows: int, stats: Mapping[int, ColumnStats]
+        self,
+        ordinal: int,
+        first_row: int,
+        rows: int,
+        stats: Mapping[int, ColumnStats],
+        sure: Mapping[int, ColumnStats],
     ) -> GroupDeletes | None:
-        """What may delete rows of one row group; None when all of it is deleted."""
+        """What may delete rows of one row group by its `stats`; None when by what is `sure` of it all of it
+        is deleted."""
         if ordinal in self.groups:
             return None
-        if any(all_match(predicate, stats, rows) for predicate in self.predicates):
+        if any(all_match(predicate, sure, rows) for predicate in self.predicates):
             return None
-        if any(each.cover(stats, rows) for each in self.ranges):
+        if any(each.cover(sure, rows) for each in self.ranges):
             return None
         positions = self._positions_in(first_row, rows)
         if positions is not None and len(positions) == rows:
