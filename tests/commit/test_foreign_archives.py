@@ -1,7 +1,7 @@
-"""Archives of another history than the pointer's are found, refused by name, and mended by `repair`.
+"""Archives of another history than the pointer's are found, refused by name, and repaired by `repair`.
 
 What an operator may do to a table by hand: delete its pointer, put an older one back, create a table where
-one was. None of it may make a version read other rows than it had, or an acknowledged row come twice.
+one was. None of it may make a version read other rows than it had, or add an acknowledged row twice.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def broken(world):
 
 
 def mended(world):
-    """What was mended, when nothing but the missing files is left."""
+    """What was repaired, when nothing but the missing files is left."""
     done = repair(world.ctx, dry_run=False)
     left = [f for f in done.refused if f.kind != "file_missing"]
     assert not left
@@ -262,8 +262,8 @@ def stalled_at_its_swap(world, do, *names):
 
 
 def test_a_swap_fits_a_pointer_whose_bytes_came_back_and_the_next_commit_finds_it(world):
-    """Equal bytes have equal ETags: the store cannot tell, and nothing is there that the writer would have
-    to ask for. Its commit is real, it is told so, and it is the last one until a repair."""
+    """Equal bytes have equal ETags: the store cannot distinguish them, and the writer has nothing else to
+    compare. Its commit is real and reported as such, and it is the last one until a repair."""
     world.append("a")  # version 2, the base
 
     def others_and_an_operator():
@@ -289,7 +289,7 @@ def test_a_swap_fits_a_pointer_whose_bytes_came_back_and_the_next_commit_finds_i
 
 
 def test_a_repair_writes_no_version_over_another_of_its_number(world):
-    """The one archive of the other history is of the pointer's own number: version 3 was acknowledged with
+    """The only archive of the other history has the pointer's own number: version 3 was acknowledged with
     other rows than the pointer has, and must not come to read these."""
     world.append("a")
 
@@ -339,8 +339,8 @@ def test_a_swap_that_arrives_twice_makes_its_own_version_again(world):
 
 
 def test_a_pointer_put_back_by_one_version_costs_that_one_and_no_other(world):
-    """That version stood in the pointer alone. A writer who has read it is refused; whoever has not sees
-    a table that never had it, and every other version stays what it was."""
+    """That version was in the pointer alone. A writer that has read it is refused; others see a table that
+    never had it, and every other version stays what it was."""
     world.append("a")
     lost = world.append("b")  # version 3
     go_back_to(world, 2)
@@ -615,7 +615,7 @@ class Story:
     def check(self):
         world = self.world
         if broken(world):
-            # A writer from before the operator's deed has archived a version that is no more.
+            # A writer from before the operator's change has archived a version that no longer exists.
             assert {f.kind for f in broken(world)} <= {"archive_differs", "pointer_behind"}
             mended(world)
         assert not broken(world)

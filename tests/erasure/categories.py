@@ -1,7 +1,7 @@
 """Files of other writers whose dictionaries, bounds and key-values name values that no row of a group has.
 
-Every file has the columns `id` and `email`; `PERSON` has one row, the first, unless a writer is told to
-leave her out, when only the dictionary (and what the writer derives from it) names her.
+Every file has the columns `id` and `email`; `PERSON` has one row, the first, unless a writer leaves it out,
+when only the dictionary (and what the writer derives from it) names her.
 """
 
 from __future__ import annotations

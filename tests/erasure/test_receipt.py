@@ -36,7 +36,7 @@ def receipt(people: People, name: str = "case-1") -> dict[str, Any]:
 
 
 def named_like_her(people: People) -> None:
-    """A file that, as far as statistics tell, may have rows of her name."""
+    """A file that, according to statistics, may have rows of her name."""
     people.time.sleep(1)
     append(people.ctx, rows([900, 901]).set_column(1, "name", pa.array(["a", "zzz"])))
 

@@ -304,7 +304,7 @@ def tour(actor: Actor, *, versioned: bool) -> None:
             actor("rewrite", sent)
     table.refresh().delete("order_id = 20001")
     actor.failing("rewrite", {"table": "large"})
-    # What time does not allow is told again.
+    # Work that time does not allow is sent again.
     actor("rewrite", from_queue(batch({"table": "large"}), "RewriteQueue"), Late())
     actor.round("rewrite")
     # Uploads that break off are aborted.
@@ -347,7 +347,7 @@ def tour(actor: Actor, *, versioned: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "SECONDS_PER_MIB", 1e9)
         actor("compact", {"table": "many"})
-    # Erasures to their end, with what lies in the landing zone, unfinished uploads and all.
+    # Erasures to their end, with the contents of the landing zone, including unfinished uploads.
     for root in ("ingest/orders/slow.parquet", "tables/orders/data/2020/01/01/00/slow.parquet"):
         functions.store.create_multipart(root)
     functions.store.put("tables/orders/data/2020/01/01/00/orphan.parquet", ORDERS)

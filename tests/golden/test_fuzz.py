@@ -1,4 +1,4 @@
-"""Damaged metadata: whatever is done to whichever object, a table says so or answers right.
+"""Damaged metadata: whatever is done to whichever object, a table reports it or answers correctly.
 
 Two kinds of damage to the golden table, which has every feature of the format. Bytes that were cut,
 flipped, lost, replaced by other bytes or by another object never make a wrong answer. Edits by someone
@@ -58,7 +58,7 @@ def rows_of(table: inlay.Table) -> list[dict[str, Any]]:
 
 
 class Still:
-    """A clock nobody waits for."""
+    """A clock that never waits."""
 
     now = 0.0
 

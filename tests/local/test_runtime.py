@@ -122,7 +122,7 @@ def test_closing_leaves_no_process(start_function: Start) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the emulator is a Linux binary")
 def test_a_leashed_command_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
-    # The grandchild leads a process group of its own, as the emulator makes the function do.
+    # The grandchild leads a separate process group, as the emulator makes the function do.
     inner = "import os,sys,time; os.setpgid(0, 0); print(os.getpid(), flush=True); time.sleep(600)"
     outer = f"""
 import subprocess, sys, time

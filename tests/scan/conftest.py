@@ -1,4 +1,4 @@
-"""A table small enough to hold in the head: a memory store that tells what was asked of it."""
+"""A table small enough to keep in mind: a memory store that records its requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many deletes of one column, merged: the rows they select are those that each by itself selects."""
+"""Many deletes of one column, merged: they select the rows that they select separately."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_a_batch_is_known_after_the_ledger_forgot_its_request(new_table: NewTabl
     assert commit_batch(table.uri, "q", 1, (copies[1],), started_us)
     table.refresh()
     assert dict(table.snapshot.ledger.streams) == {"q": 1}
-    # An old batch, its request long out of the ledger: the last batch alone tells.
+    # An old batch, whose request has left the ledger: the last batch alone shows it.
     assert not commit_batch(table.uri, "q", 0, (copies[2],), started_us)
     assert commit_batch(table.uri, "another query", 0, (copies[2],), started_us)
 

@@ -36,7 +36,7 @@ GONE = sorted({*range(0, GROUPS * GROUP_ROWS, GROUP_ROWS), *range(12, 18), 71})
 
 @dataclass
 class Surgeon:
-    """Makes writing a row group anew take `GROUP_SECONDS`, and counts the groups of each invocation."""
+    """Makes rewriting a row group take `GROUP_SECONDS`, and counts the groups of each invocation."""
 
     time: Time
     groups: int = 0
@@ -247,7 +247,7 @@ def test_where_the_whole_file_does_not_fit_surgery_is_done_instead(
     monkeypatch.setattr("inlay.plan.surgery.strategy.SMALL_FILE_BYTES", 0)
     result, wrote = invoke(bench, 0, strategy="auto")
     assert (result.surgery, result.left, wrote) == (1, 1, 1)
-    # By request it is written as a whole, whatever the time.
+    # On request it is rewritten as a whole, whatever the time.
     assert rewrite(bench.ctx, strategy="rewrite", deadline_seconds=0).rewritten == 1
 
 

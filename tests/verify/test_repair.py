@@ -1,4 +1,4 @@
-"""Repair mends what can be mended without guessing, and nothing else."""
+"""Repair repairs what can be repaired without guessing, and nothing else."""
 
 from __future__ import annotations
 

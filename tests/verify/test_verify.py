@@ -111,7 +111,7 @@ def test_a_lost_file_can_be_let_go_of() -> None:
 
 
 def test_values_that_only_pages_show_are_found_by_reading_pages() -> None:
-    """A file without statistics of its own: only its rows can contradict the entry."""
+    """A file without statistics: only its rows can contradict the entry."""
     bench = new_bench()
     bench.append(10)
     entry = inline_files(bench)[0]

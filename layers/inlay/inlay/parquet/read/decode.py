@@ -168,7 +168,7 @@ class _GroupReader:
         for group in groups:
             predicates = [f.predicate for f in group.filters if isinstance(f, PredicateFilter)]
             footer = self._own_footer() if predicates and self._reads_pages() else None
-            if footer is None or self._first_bytes(group) < BLOOM_WORTH_BYTES:
+            if footer is None or self._judged_bytes(group) < BLOOM_WORTH_BYTES:
                 continue
             asked: list[Block] = []
 
@@ -189,8 +189,10 @@ class _GroupReader:
                 found += [block.place for block in asked]
         return found
 
-    def _first_bytes(self, group: Group) -> int:
-        return sum(place.length for place in self.first_ranges([group]))
+    def _judged_bytes(self, group: Group) -> int:
+        """Of the columns that it is judged by."""
+        among = self._among.get(group.ordinal)
+        return sum(r.length for r in self._ranges(group, self._judged_by(group), among))
 
     def without_absent(self, groups: Sequence[Group]) -> list[Group]:
         """The groups whose Bloom filters do not say that no row can be selected."""
