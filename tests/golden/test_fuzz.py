@@ -65,6 +65,9 @@ class Still:
     def monotonic(self) -> float:
         return self.now
 
+    def now_us(self) -> int:
+        return int(self.now * 1_000_000)
+
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
