@@ -130,7 +130,7 @@ def test_values_that_only_pages_show_are_found_by_reading_pages() -> None:
     assert verify(bench.ctx, depth="footers").errors == ()
     found = verify(bench.ctx, depth="pages").errors
     assert [(f.kind, f.key) for f in found] == [("statistics_wrong", entry.key)] * 3
-    assert any("column id: 1 values lie outside" in f.message for f in found)
+    assert any("column id: 1 values are outside" in f.message for f in found)
 
 
 def test_no_finding_repeats_a_value_of_a_row() -> None:
