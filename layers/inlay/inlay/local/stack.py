@@ -222,7 +222,8 @@ class LocalStack:
 
     def dead_letter_queues(self) -> list[str]:
         """The logical ids of the queues that dead letters wait in."""
-        return [each.dead_letters for each in self.template.queues if each.dead_letters]
+        found = [each.dead_letters for each in self.template.queues if each.dead_letters]
+        return list(dict.fromkeys(found))  # several queues may share one
 
     def dead_letters(self, queue: str) -> list[DeadLetter]:
         """What waits in the dead letters of `queue` (a logical id); it stays there."""
