@@ -41,6 +41,7 @@ LOGICAL_delete := DeleteFunction
 LOGICAL_rewrite := RewriteFunction
 LOGICAL_compact := CompactFunction
 LOGICAL_publish := PublishFunction
+LOGICAL_catalog := CatalogFunction
 LOGICAL_collect_garbage := CollectGarbageFunction
 # Further arguments of pytest, such as ARGS="-k tombstone".
 ARGS ?=
@@ -120,7 +121,7 @@ bench: $(READY) ## measure requests, bytes, CPU, memory; beside other libraries:
 	$(BIN)/python benchmarks/bench.py --write $(if $(PEERS),--peers) $(BENCH)
 
 bench-counts: $(READY) ## write the counts that a test compares with again
-	$(BIN)/python benchmarks/bench.py --rows 20000 --latency-ms 0 --planning-files 2000 --counts \
+	$(BIN)/python benchmarks/bench.py --rows 90000 --files 3 --latency-ms 0 --planning-files 2000 --counts \
 		> docs/benchmarks/counts.json
 
 format: $(READY) ## format the code and sort its imports

@@ -4,11 +4,11 @@
 
 Writers, requests and one server are events on a clock of their own, so that forty writers need neither
 forty processes nor a quiet machine. A request is on its way for about 10 ms, waits for the server, is
-served, and is 10 ms on its way back. An appending writer makes the requests of a warm append (PUT data,
-PUT archive, PUT pointer; after a lost race a wait by `ops.commit.backoff.back_off`, GET pointer, again
-where it is
-further on than the lost version, and the last two again); the bare loop GET, PUT, PUT, at once again.
-"Worst" counts who is still waiting at the end.
+served, and is 10 ms on its way back. An appending writer makes the round trips of a warm append (PUT data
+and PUT archive at once, PUT pointer). Where a racer's archive is there, or the swap is lost, it waits by
+`ops.commit.backoff.back_off`, reads the pointer and tries again; for some seconds after a race it reads the
+pointer before each append. The bare loop makes GET, PUT, PUT, at once again. "Worst" counts who is still
+waiting at the end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from inlay.ops.commit.backoff import back_off
+from inlay.ops.commit.backoff import CONTENDED_SECONDS, back_off
 
 LATENCY = 0.02
 SECONDS = 40.0
@@ -38,6 +38,7 @@ class World:
     service: float
     now: float = 0.0
     version: int = 0
+    archived: set[int] = field(default_factory=set)
     free_at: float = 0.0
     took: list[float] = field(default_factory=list)
     tries: int = 0
@@ -80,12 +81,34 @@ def appending(world: World, me: int) -> Writer:
     yield "sent"
     base = world.version
     yield "served"
+    raced_at = -CONTENDED_SECONDS
     while True:
         world.began[me] = world.now
-        yield from ("sent", "served")  # data
+        if world.now - raced_at < CONTENDED_SECONDS:
+            yield "sent"
+            base = world.version
+            yield "served"
         for attempt in itertools.count(1):
             world.tries += 1
-            yield from ("sent", "served", "sent")
+            yield "sent"  # the archive; at the first attempt the data beside it
+            is_there = base in world.archived
+            world.archived.add(base)
+            yield "served"
+            if is_there:
+                yield waiting(world, attempt, world.began[me])
+                yield "sent"
+                current = world.version
+                yield "served"
+                if current != base:
+                    base = current
+                    continue
+                yield from (
+                    "sent",
+                    "served",
+                    "sent",
+                    "served",
+                )  # this archive, and the one after it
+            yield "sent"
             won = swap(world, base)
             base += won
             yield "served"
@@ -100,13 +123,15 @@ def appending(world: World, me: int) -> Writer:
                 yield "sent"
                 base = world.version
                 yield "served"
+        if attempt > 1:
+            raced_at = world.now
         world.took.append(world.now - world.began[me])
 
 
 def waiting(world: World, attempt: int, since: float) -> float:
     slept: list[float] = []
     clock = SimpleNamespace(monotonic=world.monotonic, sleep=slept.append)
-    ctx: Any = SimpleNamespace(clock=clock, random=world.rng)
+    ctx: Any = SimpleNamespace(clock=clock, random=world.rng, uri="")
     back_off(ctx, attempt, since)
     return slept[0]
 

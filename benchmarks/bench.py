@@ -3,7 +3,7 @@
     python benchmarks/bench.py --write                   # what `make bench` does: docs/benchmarks
     python benchmarks/bench.py --peers --write           # beside other libraries (in their own environment)
     python benchmarks/bench.py --endpoint-url URL        # against a server of yours, which is not counted
-    python benchmarks/bench.py --rows 20000 --counts     # a small table; only what is counted
+    python benchmarks/bench.py --rows 90000 --files 3 --counts   # a small table; only what is counted
 
 TPC-H's lineitem (16 columns, sorted by order key as it is generated) as 20 files. Requests and bytes are
 counted at a server in a process of its own that answers each request after `--latency-ms`. Counts are exact
@@ -176,7 +176,12 @@ class Asked:
 # -- what is measured -----------------------------------------------------------------------------
 
 
-def fill(data: pa.Table) -> None:
+def parts(data: pa.Table, files: int) -> list[pa.Table]:
+    step = -(-data.num_rows // files)
+    return [data.slice(start, step) for start in range(0, data.num_rows, step)]
+
+
+def fill(data: pa.Table, files: int) -> None:
     import inlay
 
     table = inlay.create(
@@ -186,9 +191,8 @@ def fill(data: pa.Table) -> None:
         sort_by="l_orderkey",
         properties={"write.bloom_filters": "l_comment"},
     )
-    step = -(-data.num_rows // FILES)
-    for start in range(0, data.num_rows, step):
-        table.append(data.slice(start, step))
+    for part in parts(data, files):
+        table.append(part)
 
 
 def measure_queries(run: Run, data: pa.Table) -> None:
@@ -268,14 +272,13 @@ def measure_planning(run: Run, files: int) -> None:
         run.measure(name, plan)
 
 
-def baseline(run: Run, data: pa.Table) -> None:
+def baseline(run: Run, data: pa.Table, files: int) -> None:
     """The same columns decoded by pyarrow, in one thread, from files in memory: what CPU is held to."""
     run.section = "pyarrow from memory"
-    step = -(-data.num_rows // FILES)
     bodies = []
-    for start in range(0, data.num_rows, step):
+    for part in parts(data, files):
         sink = pa.BufferOutputStream()
-        pq.write_table(data.slice(start, step), sink, compression="zstd")
+        pq.write_table(part, sink, compression="zstd")
         bodies.append(sink.getvalue())
 
     def read(columns: list[str] | None) -> int:
@@ -463,15 +466,20 @@ def environment(found: Mapping[str, str]) -> Iterator[None]:
 
 
 def measure_all(
-    server: CountingServer, rows: int, *, planning: int = 0, peers: Sequence[str] = ()
+    server: CountingServer,
+    rows: int,
+    *,
+    files: int = FILES,
+    planning: int = 0,
+    peers: Sequence[str] = (),
 ) -> list[Case]:
     run = Run(server)
     data = lineitem(rows)
     with environment(server.env()):
         import inlay  # noqa: F401 - not part of what is measured
 
-        baseline(run, data)
-        fill(data)
+        baseline(run, data, files)
+        fill(data, files)
         # Imports of the first scan are no part of it.
         Run(server).query("", lambda t: t.scan(limit=1, where="l_tax < 1").to_arrow().num_rows)
         measure_queries(run, data)
@@ -486,6 +494,7 @@ def measure_all(
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=SF1_ROWS // 4)
+    parser.add_argument("--files", type=int, default=FILES)
     parser.add_argument("--latency-ms", type=float, default=20.0)
     parser.add_argument("--planning-files", type=int, default=0)
     parser.add_argument("--peers", nargs="*", choices=PEERS, help="all, or those named")
@@ -496,18 +505,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     peers = options.peers if options.peers is None or options.peers else list(PEERS)
     with CountingServer(options.latency_ms, endpoint=options.endpoint_url or "") as server:
         cases = measure_all(
-            server, options.rows, planning=options.planning_files, peers=peers or ()
+            server,
+            options.rows,
+            files=options.files,
+            planning=options.planning_files,
+            peers=peers or (),
         )
     if options.counts:
         print(json.dumps(counts(cases), indent=1))
         return 0
     command = f"python benchmarks/bench.py {' '.join(arguments or sys.argv[1:])}"
     about = (
-        f"TPC-H lineitem, {options.rows:,} rows in {FILES} files; each request answered after "
+        f"TPC-H lineitem, {options.rows:,} rows in {options.files} files; each request answered after "
         f"{options.latency_ms:g} ms; Python {platform.python_version()}, pyarrow {pa.__version__}, "
-        f"{os.cpu_count()} cores. Requests and bytes are exact, the rest is of one run on one machine and "
-        "good for ratios. Depth is the longest chain of requests that wait for each other. Opening the "
-        "table is part of a query; warm is the same query of the same open table."
+        f"{os.cpu_count()} cores, load {os.getloadavg()[2]:.0f}. Requests and bytes are exact, the rest is "
+        "of one run on one machine, and good for ratios as far as its load was even. Depth is the longest "
+        "chain of requests that wait for each other. Opening the table is part of a query; warm is the "
+        "same query of the same open table."
     )
     text = page(cases, command, about)
     print(text)

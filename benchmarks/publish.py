@@ -3,12 +3,14 @@
     python benchmarks/publish.py --files 1000 100000
 
 Tables of entries without data files (tests/metadata/tables.py): a cold publication, then one after each of
-20 appends of one file, and one after a delete that marks rows of a file by a vector.
+20 appends of one file, one after a delete that marks rows of a file by a vector, and one each after 1, 10
+and 100 files at random left the table, as compaction takes them out of full manifests.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import time
 
@@ -16,9 +18,11 @@ from tests.metadata.tables import Table
 
 from inlay.format.entry import Marker, Vector
 from inlay.ops.publish.publish import publish
-from inlay.plan.change import AddFiles, AddMarkers, Change, SetProperties
+from inlay.plan.change import AddFiles, AddMarkers, Change, RemoveFiles, SetProperties
 
 APPENDS = 20
+# Files at random that leave the table in one commit, out of manifests that are full.
+GONE = (1, 10, 100)
 
 
 def measured(table: Table) -> tuple[int, int, int, float]:
@@ -73,6 +77,12 @@ def main() -> None:
         table.commit(Change(operation="delete", updates=(AddMarkers((vector,)),)))
         puts, up, gets, seconds = measured(table)
         print(f"{'':>9}        vector: {puts} PUT {up / 1000:.1f} KB {gets} GET", key and "")
+        for gone in GONE:
+            live = [entry.key for entry in table.load().files()]
+            drop = tuple(random.Random(gone).sample(live, gone))
+            table.commit(Change(operation="rewrite", updates=(RemoveFiles(drop),)))
+            puts, up, gets, seconds = measured(table)
+            print(f"{'':>9} {gone:>4} files go: {puts} PUT {up / 1000:.0f} KB {gets} GET")
 
 
 if __name__ == "__main__":

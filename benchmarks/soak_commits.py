@@ -29,6 +29,7 @@ import multiprocessing
 import os
 import random
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -460,6 +461,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", help="a new folder for the journals, when anything is wrong")
     parser.add_argument("--control", action="store_true", help="a store that ignores If-Match")
     parser.add_argument(
         "--endpoint-url", help="another S3; http:// only. Its buckets are left behind"
@@ -551,7 +553,8 @@ def main(arguments: list[str] | None = None) -> int:
             wrong.append(f"the historian ended with {historian.exitcode}")
         versions = list(entries([Path(folder) / "versions.jsonl"]))
         journal = list(entries(Path(folder).glob("*.*.jsonl")))
-        wrong += [f"a bare error: {n['bare']}" for n in journal if "bare" in n]
+        bare = Counter(n["bare"] for n in journal if "bare" in n)
+        wrong += [f"{times} times a bare error: {error}" for error, times in bare.items()]
         wrong += judge(
             journal,
             versions,
@@ -578,6 +581,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(json.dumps(figures, indent=2))
         for each in wrong[:20]:
             print("WRONG", each)
+        if wrong and options.keep is not None:
+            shutil.copytree(folder, options.keep)
     if options.control:
         lost = [each for each in wrong if "acknowledged and lost" in each]
         print(f"the control was {'found out' if lost else 'NOT found out'}: {len(lost)} lost")

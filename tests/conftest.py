@@ -1,7 +1,7 @@
-"""What tests of more than one area share: the embedded S3 and SQS, and a fresh bucket on it.
+"""Shared by tests of several areas: the embedded S3 and SQS, and a new bucket on it.
 
-One server process for the whole run. Ask for `s3_store` to get a store on a bucket of its own, for
-`s3_bucket` to get only the bucket's name, for `aws_env` when code under test finds S3 by itself.
+One server process for the whole run. Use `s3_store` for a store on a new bucket, `s3_bucket` for the
+bucket's name only, `aws_env` when code under test finds S3 through the environment.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from inlay.local.aws_process import AwsProcess
     from inlay.storage.s3 import S3Store
 
-# An example that takes long on a busy machine is no failure.
+# An example that takes long on a busy machine is not a failure.
 settings.register_profile("inlay", deadline=None)
 settings.load_profile("inlay")
 

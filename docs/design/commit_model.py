@@ -56,6 +56,7 @@ RULES = {
     "refuse_old_uploads": Rule(FILES),
     "roots_after_boundary": Rule(FILES),
     "margin_of_clocks": Rule(FILES),
+    "collect_nothing_when_back": Rule(FILES),
     "erasure_moves_boundary": Rule(ERASED),
 }
 
@@ -112,6 +113,7 @@ class State(NamedTuple):
     crashes: int = 0  # left
     lost: int = 0  # answers that may still be lost
     touched: bool = False  # ghost: an operator has taken acknowledged versions away
+    unmended: bool = False  # ghost: and nobody has repaired that
     erased: int = -1  # ghost: the time of the erasure that is closed
     # Swaps on their way: the base whose ETag they carry, what they write, whose they are, and whether the
     # base was put back meanwhile.
@@ -338,6 +340,11 @@ class Model:
                     COLLECTED[0] = c._replace(at="delete", boundary=s.now)
                     yield "commits a boundary", found
             case "roots":
+                newest = max((version for version, _ in s.archives), default=0)
+                if self.has("collect_nothing_when_back") and newest > s.pointer.version:
+                    COLLECTED[0] = c._replace(at="done")
+                    yield "sees that the pointer went back", s
+                    return
                 COLLECTED[0] = c._replace(at="delete", roots=reached(s))
                 yield "reads the roots", s
             case "delete":
@@ -368,7 +375,7 @@ class Model:
         """An operator puts an older pointer back, by one version or more, or deletes the pointer, or
         creates a table; and repairs."""
         if s.operator:
-            rest = s._replace(operator=s.operator - 1, touched=True)
+            rest = s._replace(operator=s.operator - 1, touched=True, unmended=True)
             if s.pointer is not None:
                 for version, found in s.archives if self.bounds.puts_back else ():
                     if version < s.pointer.version and found.table == s.pointer.table:
@@ -398,7 +405,7 @@ class Model:
                 skipped = (SKIPPED,) * (version - now.version)
                 newest, oldest = now._replace(lineage=now.lineage + skipped), version + 1
         mended = newest._replace(lineage=(*newest.lineage, "repair"), boundary=s.now, oldest=oldest)
-        held = s._replace(pointer=mended, repairs=s.repairs - 1, touched=True)
+        held = s._replace(pointer=mended, repairs=s.repairs - 1, touched=True, unmended=False)
         return archived(held, mended) if self.has("repair_archives_first") else held
 
     def erase(self, s: State) -> Iterator[tuple[str, State]]:
@@ -432,19 +439,27 @@ def swapped(s: State, n: int, mine: Snapshot, stalled: bool) -> State:
     """A swap of writer n takes effect."""
     w = s.writers[n]
     writers = (*s.writers[:n], w._replace(landed=w.landed + 1), *s.writers[n + 1 :])
-    found = s.stalled | {mine.commit} if stalled else s.stalled
-    return s._replace(pointer=mine, writers=writers, stalled=found)
+    landed = s._replace(pointer=mine, writers=writers)
+    if not stalled:
+        return landed
+    # It may bring back the base of others, who were on their way when it had been swapped out.
+    return came_back(landed, mine)._replace(stalled=s.stalled | {mine.commit})
 
 
 def put_back(s: State, found: Snapshot) -> State:
-    """The bytes of an archive, over the pointer: who is about to swap them out will find their ETag."""
+    """The bytes of an archive, over the pointer."""
+    alone = s.alone or found.version + 1 not in dict(s.archives)
+    return came_back(s._replace(pointer=found, alone=alone), found)
+
+
+def came_back(s: State, found: Snapshot) -> State:
+    """Who is about to swap these bytes out will find their ETag."""
     writers = tuple(
         w._replace(stalled=True) if w.base == found and w.at in ("swap", "look") else w
         for w in s.writers
     )
     late = frozenset((b, m, n, stalled or b == found) for b, m, n, stalled in s.late)
-    alone = s.alone or found.version + 1 not in dict(s.archives)
-    return s._replace(pointer=found, writers=writers, late=late, alone=alone)
+    return s._replace(writers=writers, late=late)
 
 
 def archived(s: State, snapshot: Snapshot) -> State:
@@ -507,7 +522,7 @@ def versions_read_what_they_were(s: State, model: Model) -> bool:
 def archives_were_versions(s: State, model: Model) -> bool:
     """The archive of the pointer's own version is the pointer: a feed would otherwise read versions that
     never were. (What an operator has done is undone by repair.)"""
-    if s.pointer is None or (s.touched and "repair" not in s.pointer.lineage):
+    if s.pointer is None or s.unmended:
         return True
     found = dict(s.archives).get(s.pointer.version)
     return found is None or found == s.pointer or s.pointer.commit in s.stalled
@@ -527,7 +542,12 @@ def not_written_to_when_back(s: State, model: Model) -> bool:
 
 
 def needed_files_are_there(s: State, model: Model) -> bool:
-    return s.pointer is None or files_of(s.pointer) <= {name for name, _ in s.files}
+    """But for those of a commit whose base came back: a collector may have run in between, of which its
+    base says nothing. Nor is a boundary known that stood in the pointer alone when it was overwritten."""
+    if s.pointer is None or s.alone:
+        return True
+    spared = {file_of(commit) for commit in s.stalled}
+    return files_of(s.pointer) - spared <= {name for name, _ in s.files}
 
 
 def erased_stays_erased(s: State, model: Model) -> bool:
@@ -625,6 +645,15 @@ BOUNDS = (
     Bounds("three writers, two lost answers", writers=3, attempts=2, crashes=0, lost=2, late=True),
     Bounds("operator", writers=2, attempts=2, lost=1, operator=1, repairs=1, commits_before=3),
     Bounds("late swaps", writers=2, lost=2, late=True, operator=1, repairs=1, commits_before=2),
+    Bounds(
+        "collection under an operator",
+        writers=1,
+        collectors=1,
+        operator=1,
+        repairs=1,
+        hours=1,
+        commits_before=1,
+    ),
     Bounds("creation", writers=2, lost=1, operator=1, puts_back=False, commits_before=1),
     Bounds("clocks", writers=1, collectors=2, attempts=2, crashes=1, hours=3, skew=1),
     Bounds("erasure", writers=1, collectors=1, attempts=2, hours=2, skew=1, erasure=True),

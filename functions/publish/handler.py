@@ -2,29 +2,35 @@
 
 The bucket sends a queue a notification of every pointer swap; the schedule finds what such an event missed.
 Either only names the table: many commits become one publication. A table that is not published takes one
-request. One that cannot be published keeps its last publication; the log and the metric `Unpublishable`
-report it, and no message is kept for that: the next commit or schedule tries again.
+request. One that cannot be published keeps its last publication; the log and the metrics `Unpublishable`
+and `VersionsBehind` report it, and no message is kept for that: the next commit or schedule tries again.
+`PublishLagSeconds` is how old a version was when it was published.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from inlay.errors import Unpublishable
+from inlay.format.keys import PUBLISHED_POINTER
 from inlay.format.properties import is_published
-from inlay.functions import settings
+from inlay.functions import glue, settings
 from inlay.functions.messages import is_batch, messages_of, process
-from inlay.functions.observe import count, observed, report_failure, report_work
+from inlay.functions.observe import count, logger, observed, report_failure, report_work
 from inlay.functions.pointers import swapped_tables
 from inlay.functions.requests import MaintenanceRequest, read_round
 from inlay.functions.rounds import Round, maintain
 from inlay.functions.tables import TABLES, store, table_context, usage_of
 from inlay.functions.validation import parse_json
+from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_pointer
 from inlay.ops.publish.publish import is_published_whole, publish
+from inlay.ops.publish.status import publication_status
+from inlay.storage.base import Got
 
 
 @observed
@@ -64,12 +70,33 @@ def has_work(table: str) -> bool:
 def publish_table(table: str) -> Mapping[str, Any]:
     """Publishes a table if it is to be published; returns the result."""
     ctx = table_context(table)
-    if not is_published(load_pointer(ctx).snapshot.properties):
+    loaded = load_pointer(ctx)
+    snapshot = loaded.snapshot
+    if not is_published(snapshot.properties):
         return {}
     try:
         result = publish(ctx)
     except Unpublishable as error:
         report_failure(error, fate="the last publication stays", message_id=table)
-        count(table, {"Unpublishable": 1})
-        return {"unpublishable": error.message}
+        status = publication_status(ctx, snapshot)
+        behind = 0 if status is None else status.behind
+        count(table, {"Unpublishable": 1, "VersionsBehind": behind})
+        return {"unpublishable": error.message, "behind": behind}
+    database = settings.glue_database()
+    if database is not None:
+        _register(ctx, database, table)
+    if result.published:
+        # How long readers elsewhere waited for the version, by the store's clock, but for the work itself.
+        lag_us = loaded.date_us - snapshot.commit.time_us
+        count(table, {"PublishLagSeconds": max(0, lag_us) / 1_000_000})
     return {"publish": report_work(table, "publish", result, usage_of(ctx))}
+
+
+def _register(ctx: Context, database: str, table: str) -> None:
+    """Glue's names are of small letters, digits and underscores. Two tables that differ in others only
+    would be one: the second is refused."""
+    answer = ctx.store.get(ctx.key(PUBLISHED_POINTER))
+    if isinstance(answer, Got):
+        name = re.sub(r"[^a-z0-9_]", "_", table.lower())
+        registered = glue.register(glue.client(), database, name, answer.body)
+        logger.info("glue", extra={"table": table, "registered": registered})

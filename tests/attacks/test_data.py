@@ -51,7 +51,7 @@ def test_a_nested_field_the_table_lacks(
 def test_two_columns_of_one_name(table: Table) -> None:
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["id", "id"])
     for write in (table.append, table.upsert):
-        with pytest.raises(SchemaMismatch, match="one name"):
+        with pytest.raises(SchemaMismatch, match="the same name"):
             write(twice)
 
 

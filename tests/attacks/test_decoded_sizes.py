@@ -40,7 +40,7 @@ def arrow_peak() -> Iterator[list[int]]:
 
 
 def bomb(kind: str) -> bytes:
-    """A file of 250 MiB once decoded; the id lies in two partitions."""
+    """A file of 250 MiB when decoded; its ids are in two partitions."""
     n = 250_000
     text = ["x" * 1000]
     who: Any = pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), text)

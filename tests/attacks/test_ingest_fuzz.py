@@ -1,7 +1,7 @@
-"""Landing files that are broken in every way: each is told by its own outcome, and none harms another.
+"""Landing files that are broken in every way: each has its own outcome, and none affects another.
 
 Every batch holds sound files between broken ones. Whatever the broken ones are, the sound ones are
-ingested, each broken one is ingested or refused by a typed error, and no other error comes out. Seeds are
+ingested, each broken one is ingested or refused by a typed error, and no other error occurs. Seeds are
 fixed: a run is the same each time.
 """
 

@@ -1,4 +1,4 @@
-"""Keys as the format compares them, whatever Arrow does, and columns that are called like our own."""
+"""Keys as the format compares them, whatever Arrow does, and columns with the names of internal ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each verb does what its help says, and tells a program so in JSON."""
+"""Each verb does what its help says, and reports it as JSON to a program."""
 
 from __future__ import annotations
 

@@ -33,6 +33,9 @@ class FakeClock:
     def monotonic(self) -> float:
         return self.now
 
+    def now_us(self) -> int:
+        return int(self.now * 1_000_000)
+
     def sleep(self, seconds: float) -> None:
         self.now += seconds + 0.5
 

@@ -1,7 +1,7 @@
-"""Archives of another history than the pointer's are found, refused by name, and mended by `repair`.
+"""Archives of another history than the pointer's are found, refused by name, and repaired by `repair`.
 
 What an operator may do to a table by hand: delete its pointer, put an older one back, create a table where
-one was. None of it may make a version read other rows than it had, or an acknowledged row come twice.
+one was. None of it may make a version read other rows than it had, or add an acknowledged row twice.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def broken(world):
 
 
 def mended(world):
-    """What was mended, when nothing but the missing files is left."""
+    """What was repaired, when nothing but the missing files is left."""
     done = repair(world.ctx, dry_run=False)
     left = [f for f in done.refused if f.kind != "file_missing"]
     assert not left
@@ -180,6 +180,21 @@ def test_where_the_bucket_keeps_versions_nothing_is_lost_by_going_back(world):
     assert world.pointer().snapshot.version == 6
 
 
+def test_where_the_bucket_keeps_versions_going_back_by_one_is_mended_before_the_next_commit(world):
+    world.store.enable_versioning()
+    world.append("a")
+    world.append("b")  # version 3, in the pointer alone
+    assert repair(world.ctx).mends == ()
+    go_back_to(world, 2)
+    [mend] = repair(world.ctx).mends
+    assert mend.kind == "pointer_behind" and "send it again" not in mend.lost
+    mended(world)
+    assert world.files() == ["a", "b"]
+    assert files_at(world, 3) == ["a", "b"]
+    assert world.append("c").snapshot.version == 5
+    assert repair(world.ctx).mends == ()
+
+
 def test_a_pointer_that_went_back_and_on_keeps_what_it_holds(world):
     """The archives that would have told were gone: commits landed on the older pointer before one of the
     numbers was taken."""
@@ -247,8 +262,8 @@ def stalled_at_its_swap(world, do, *names):
 
 
 def test_a_swap_fits_a_pointer_whose_bytes_came_back_and_the_next_commit_finds_it(world):
-    """Equal bytes have equal ETags: the store cannot tell, and nothing is there that the writer would have
-    to ask for. Its commit is real, it is told so, and it is the last one until a repair."""
+    """Equal bytes have equal ETags: the store cannot distinguish them, and the writer has nothing else to
+    compare. Its commit is real and reported as such, and it is the last one until a repair."""
     world.append("a")  # version 2, the base
 
     def others_and_an_operator():
@@ -274,7 +289,7 @@ def test_a_swap_fits_a_pointer_whose_bytes_came_back_and_the_next_commit_finds_i
 
 
 def test_a_repair_writes_no_version_over_another_of_its_number(world):
-    """The one archive of the other history is of the pointer's own number: version 3 was acknowledged with
+    """The only archive of the other history has the pointer's own number: version 3 was acknowledged with
     other rows than the pointer has, and must not come to read these."""
     world.append("a")
 
@@ -324,8 +339,8 @@ def test_a_swap_that_arrives_twice_makes_its_own_version_again(world):
 
 
 def test_a_pointer_put_back_by_one_version_costs_that_one_and_no_other(world):
-    """That version stood in the pointer alone. A writer who has read it is refused; whoever has not sees
-    a table that never had it, and every other version stays what it was."""
+    """That version was in the pointer alone. A writer that has read it is refused; others see a table that
+    never had it, and every other version stays what it was."""
     world.append("a")
     lost = world.append("b")  # version 3
     go_back_to(world, 2)
@@ -534,8 +549,8 @@ def test_a_base_that_is_superseded_is_found_out_before_the_swap(world):
     base = world.pointer()
     world.append("b")
     assert isinstance(commit(world.faulty(), append_of("a"), base=base), Committed)
-    # The archive that was there, the pointer that had moved on; then the archive and the swap.
-    assert [verb for verb, _ in world.sent] == ["put", "get", "get", "put", "put"]
+    # The archive that was there, unread; the pointer, which had moved on; then its archive and the swap.
+    assert [verb for verb, _ in world.sent] == ["put", "get", "put", "put"]
 
 
 # -- an operator among writers --------------------------------------------------------------------
@@ -600,7 +615,7 @@ class Story:
     def check(self):
         world = self.world
         if broken(world):
-            # A writer from before the operator's deed has archived a version that is no more.
+            # A writer from before the operator's change has archived a version that no longer exists.
             assert {f.kind for f in broken(world)} <= {"archive_differs", "pointer_behind"}
             mended(world)
         assert not broken(world)

@@ -1,4 +1,5 @@
-"""Group commit: what each of several appends that share a swap is told, and what the table then holds."""
+"""Group commit: the result that each of several appends sharing a swap gets, and what the table then
+holds."""
 
 from __future__ import annotations
 

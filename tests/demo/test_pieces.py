@@ -76,7 +76,7 @@ def test_nothing_left_is_zero(kind: Callable[[], Reader], truth: Truth, table: i
 
 
 def test_figures_notice_one_row_in_the_place_of_another(tmp_path: Path) -> None:
-    """Same count, same sums of the values: only the keys tell."""
+    """Same count, same sums of the values: only the keys differ."""
     rows = {"l_quantity": [Decimal("1.00")], "l_extendedprice": [Decimal("2.00")]}
     found = []
     for line in (1, 2):

@@ -1,6 +1,6 @@
-"""What a Parquet bloom filter says of a value (parquet-format, BloomFilter.md), by the specification.
+"""Whether a Parquet bloom filter may hold a value (parquet-format, BloomFilter.md), by the specification.
 
-Written for the tests alone, so that it shares no mistake with whoever wrote the filter.
+Written for the tests alone, so that it shares no mistake with the filter's writer.
 """
 
 from __future__ import annotations

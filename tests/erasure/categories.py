@@ -1,7 +1,7 @@
 """Files of other writers whose dictionaries, bounds and key-values name values that no row of a group has.
 
-Every file has the columns `id` and `email`; `PERSON` has one row, the first, unless a writer is told to
-leave her out, when only the dictionary (and what the writer derives from it) names her.
+Every file has the columns `id` and `email`; `PERSON` has one row, the first, unless a writer leaves it out,
+when only the dictionary (and what the writer derives from it) names her.
 """
 
 from __future__ import annotations
@@ -71,11 +71,16 @@ def by_polars(has_person: bool) -> bytes:
     return sink.getvalue()
 
 
-def by_duckdb(has_person: bool) -> bytes:
+def by_duckdb_of_many(has_person: bool) -> bytes:
+    """Most values of the ENUM are not used; DuckDB leaves an empty text for each, so it is there often."""
+    return by_duckdb(has_person, *(f"nobody-{n}@example.org" for n in range(30)))
+
+
+def by_duckdb(has_person: bool, *unused: str) -> bytes:
     rows = 2048 * GROUPS
     with tempfile.TemporaryDirectory() as folder, duckdb.connect() as base:
         path = Path(folder) / "x.parquet"
-        names = ", ".join(f"'{name}'" for name in [PERSON, *OTHERS])
+        names = ", ".join(f"'{name}'" for name in [PERSON, *unused, *OTHERS])
         base.execute("SET threads=1; SET preserve_insertion_order=true")
         base.execute(f"CREATE TYPE who AS ENUM ({names})")
         base.register(
@@ -122,4 +127,5 @@ WRITERS: dict[str, Writer] = {
     "fastparquet": by_fastparquet,
     "polars-enum": by_polars,
     "duckdb-enum": by_duckdb,
+    "duckdb-enum-of-many": by_duckdb_of_many,
 }

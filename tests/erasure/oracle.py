@@ -1,11 +1,10 @@
-"""Does any byte a bucket holds tell of a secret?
+"""Does any byte in a bucket disclose a secret?
 
-Looks at every version of every object and every part of every unfinished upload: its bytes, its user
-metadata, tags and headers, what gzip makes of it, every text and byte string of its JSON, the pages of
-every Parquet column chunk, decompressed, dictionaries included, and what its bloom filters say. (A filter
-may say so of a value that never was there, one time in a hundred: which it does is settled by the rows,
-so a test that passes once passes always.) `guess` looks there for digests of guesses, by every plain hash
-function there is a use for.
+Searches every version of every object and every part of every unfinished upload: its bytes, its user
+metadata, tags and headers, its gzip content, every text and byte string of its JSON, the pages of every
+Parquet column chunk, decompressed, dictionaries included, and its bloom filters. (A filter may match a
+value that never was there, one time in a hundred: the rows determine which, so a test that passes once
+passes always.) `guess` searches for digests of guesses, by every plain hash function in use.
 """
 
 from __future__ import annotations

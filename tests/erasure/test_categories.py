@@ -150,7 +150,10 @@ ENTRIES = "ingest.unused_dictionary_entries"
 def test_a_table_may_write_such_files_anew_when_they_come(name: str) -> None:
     body = categories.WRITERS[name](True)
     [left] = objects(table_of(body, properties={ENTRIES: "reencode"}))
-    assert emails(left) == emails(body)
+    [same] = objects(table_of(body, properties={"erasure.promised": "yes"}))
+    assert emails(left) == emails(same) == emails(body)
+    assert list(unused(same)) == []
+    assert objects(table_of(body)) == [body]
     # The only row of hers is the first.
     footer = pq.read_metadata(io.BytesIO(left))
     assert left.count(PERSON.encode()) <= 3 and footer.num_rows == len(emails(body))

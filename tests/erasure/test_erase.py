@@ -184,7 +184,7 @@ def test_a_redelivered_request_opens_no_second_erasure(people: People) -> None:
     people.append(WHO)
     assert isinstance(people.erase(), Skipped)
     assert WHO in people.ids()
-    # What could tell it from the first would also confirm a guess of it.
+    # Anything that distinguished it from the first would also confirm a guess of it.
     assert isinstance(people.erase(is_who(5)), Skipped)
     assert 5 in people.ids()
     people.delete(is_who(6), request=Request.of("case-2", body="6"))
@@ -358,7 +358,7 @@ def test_an_older_delete_that_names_the_person_is_applied_and_forgotten(people: 
     people.append(*ids_with(WHO))
     between = rows([900, 901]).set_column(1, "name", pa.array(["a", "zzz"]))
     append(people.ctx, between)
-    people.delete(is_named())  # may hit the second file, too, as far as statistics tell
+    people.delete(is_named())  # may hit the second file, too, according to statistics
     people.erase()
     assert people.finish().receipts
     assert people.found() == []

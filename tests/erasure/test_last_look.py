@@ -156,7 +156,7 @@ def test_key_values_of_other_writers_that_stay_are_named(people: People) -> None
 
 
 def test_what_this_library_writes_names_nothing_but_its_rows(people: People) -> None:
-    """So its own footers rule files out: a category or attribute that was appended is no residue."""
+    """So its own footers rule files out: a category or attribute that was appended is not a residue."""
     table = rows(list(range(6)))
     column = pa.DictionaryArray.from_arrays(
         pa.array([0, 1, 2, 0, 1, 2], pa.int32()), ["a", "b", "c", NAME]

@@ -45,7 +45,7 @@ def people(monkeypatch: pytest.MonkeyPatch) -> People:
 
 def prepared(monkeypatch: pytest.MonkeyPatch) -> People:
     """The person in many groups of one file of main, of a branch and of a tag, hidden by an older delete on
-    main; writing a group anew takes `GROUP_SECONDS`."""
+    main; rewriting a group takes `GROUP_SECONDS`."""
     people = new_people()
 
     def slow(*args: Any, **options: Any) -> Any:

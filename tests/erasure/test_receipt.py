@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import random
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from inlay.errors import CorruptTable, InvalidRequest
 from inlay.format.frame import decode_frame
+from inlay.format.snapshot import Ref
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.erase.receipt import OUT_OF_REACH, verify_receipt
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
+from inlay.ops.refs.refs import branch
 from inlay.ops.schema.alter import alter, evolution_of
 from inlay.ops.write.append import append
 from inlay.plan.change import Request
+from inlay.storage.base import Location
 from inlay.storage.metered import MeteredStore
 
 from .oracle import guess
@@ -30,7 +36,7 @@ def receipt(people: People, name: str = "case-1") -> dict[str, Any]:
 
 
 def named_like_her(people: People) -> None:
-    """A file that, as far as statistics tell, may have rows of her name."""
+    """A file that, according to statistics, may have rows of her name."""
     people.time.sleep(1)
     append(people.ctx, rows([900, 901]).set_column(1, "name", pa.array(["a", "zzz"])))
 
@@ -56,6 +62,54 @@ def test_a_delete_that_names_her_after_the_purge_is_held_to_the_erasure(any_peop
     assert guess(people.store, guesses()) == []
     assert receipt(people)["later_deletes"] == {"count": 0, "versions": [], "pending": []}
     assert verify_receipt(people.ctx, "case-1").problems == ()
+
+
+@pytest.mark.parametrize("on_a_branch", [False, True])
+def test_a_delete_that_names_her_in_the_last_phase_is_held_as_well(
+    any_people: People, on_a_branch: bool
+) -> None:
+    people = any_people
+    people.append(*ids_with(WHO))
+    named_like_her(people)
+    if on_a_branch:
+        branch(people.ctx, "work", Ref(kind="branch", version=people.snapshot.version))
+    people.erase()
+    people.advance()
+    people.collect()
+    people.time.sleep(1000)
+    people.collect()
+    [erasure] = people.snapshot.erasures
+    assert erasure.phase == "sweep"
+    where = replace(people, ctx=replace(people.ctx, branch="work" if on_a_branch else None))
+    where.delete(is_named(), request=Request.of("late", body=str(is_named())))
+    people.append(*ids_with(start=40))
+    people.time.sleep(1000)
+    waits = {w.what for _, w in people.collect().waiting}
+    assert waits in ({"file"}, {"time"})  # on main the file has to be rewritten first
+    people.advance()
+    assert people.collect().receipts == ()
+    [erasure] = people.snapshot.erasures
+    assert erasure.phase == "sweep"
+    assert people.finish().receipts
+    assert people.found() == []
+    assert guess(people.store, guesses()) == []
+    assert receipt(people)["later_deletes"] == {"count": 0, "versions": [], "pending": []}
+    assert verify_receipt(people.ctx, "case-1").problems == ()
+
+
+def test_what_was_searched_in_part_is_named(people: People) -> None:
+    """Another file's dictionary may have her city; the condition names her id alone."""
+    people.append(*ids_with(WHO))
+    sink = io.BytesIO()
+    pq.write_table(rows([20, 21, 22]), sink)
+    people.time.sleep(1)
+    people.store.put("ingest/people/x.parquet", sink.getvalue())
+    people.ingest(Location("memory", "b", "ingest/people/x.parquet"))
+    people.erase()
+    assert people.finish().receipts
+    look = receipt(people)["look"]
+    assert (look["columns"], look["searched_in_part"]) == (["id"], 1)
+    assert any("['id'] alone" in line for line in verify_receipt(people.ctx, "case-1").named)
 
 
 def test_deletes_without_end_do_not_keep_an_erasure_open_for_ever(people: People) -> None:
@@ -122,8 +176,10 @@ def test_it_says_what_is_out_of_reach_and_until_when(people: People) -> None:
     until = {each["what"]: each["until_us"] for each in body["out_of_reach"]}
     assert set(until) == set(OUT_OF_REACH)
     assert until.pop("dead letters") == body["ended_us"] + 14 * 86_400_000_000
+    # Nobody has said so of queues, but SQS keeps nothing longer.
+    assert until.pop("messages in queues") == body["ended_us"] + 14 * 86_400_000_000
     assert set(until.values()) == {None}
-    with pytest.raises(InvalidRequest, match="says nothing of 'moon'"):
+    with pytest.raises(InvalidRequest, match="does not cover 'moon'"):
         people.erase(is_who(3), "case-2")
         people.collect(retention_days={"moon": 1})
 

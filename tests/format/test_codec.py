@@ -139,6 +139,7 @@ files = st.builds(
     adopted=st.booleans(),
     event=st.none() | _texts,
     data_change=st.booleans(),
+    own=st.booleans(),
     origin=st.none() | _texts,
     arrived=st.none() | _counts,
     cluster=st.none() | _counts,

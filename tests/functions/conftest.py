@@ -169,7 +169,7 @@ def from_queue(*bodies: Any, queue: str = "RoundQueue") -> dict[str, Any]:
 
 
 def load_handler(function: str) -> Any:
-    """`functions/<function>/handler.py`, loaded under a name of its own."""
+    """`functions/<function>/handler.py`, imported under a unique name."""
     name = f"inlay_function_{function}"
     if name not in sys.modules:
         path = ROOT / "functions" / function / "handler.py"

@@ -119,7 +119,7 @@ def policies(template: Mapping[str, Any]) -> dict[str, tuple[Grant, ...]]:
 
 @dataclass
 class Guard:
-    """Holds whoever is `acting` to the policies, and remembers which lines were used."""
+    """Applies the policies to the role that is `acting`, and remembers which lines were used."""
 
     grants: Mapping[str, tuple[Grant, ...]]
     acting: str = ""

@@ -1,4 +1,5 @@
-"""How S3's news is read: the same object gives the same source, in whatever form it is told."""
+"""Reading S3 event notifications: the same object gives the same source, in whatever form it is
+reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The queue of tables handed over to Spark: what is no handover ends no job and opens no other place."""
+"""The queue of tables handed over to Spark: a message of another kind ends no job and opens no other
+location."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Landing files that are overwritten, deleted or told of twice: each content counts once, or it is said."""
+"""Landing files that are overwritten, deleted or reported twice: each content counts once, or the loss is
+reported."""
 
 from __future__ import annotations
 

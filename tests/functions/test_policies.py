@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import inlay
-from inlay.functions import messages, settings, tables
+from inlay.functions import glue, messages, settings, tables
 from inlay.parquet.write import upload
 from inlay.plan.maintain import compaction
 from inlay.storage.base import MIN_PART_BYTES
@@ -54,6 +54,17 @@ QUEUES = {
 }
 
 
+class GlueErrors:
+    class EntityNotFoundException(Exception):
+        pass
+
+    class AlreadyExistsException(Exception):
+        pass
+
+    class ConcurrentModificationException(Exception):
+        pass
+
+
 class Actor:
     """Runs the functions as themselves; the test itself is bound by no policy."""
 
@@ -69,6 +80,30 @@ class Actor:
             return key()
 
         patch.setattr(settings, "erasure_key", erasure_key)
+        self.exceptions = GlueErrors
+        self.glue: dict[str, Any] = {}
+        patch.setattr(glue, "client", lambda: self)
+
+    # Glue asks for the catalog, the database and the table (AWS: "Glue resource ARNs").
+    def _glue(self, action: str, name: str) -> None:
+        for resource in ("catalog", "database/lake", f"table/lake/{name}"):
+            self.guard.ask(f"glue:{action}", f"arn:aws:glue:us-east-1:123456789012:{resource}")
+
+    def get_table(self, **asked: Any) -> Any:
+        self._glue("GetTable", asked["Name"])
+        if asked["Name"] not in self.glue:
+            raise GlueErrors.EntityNotFoundException
+        return {"Table": {**self.glue[asked["Name"]], "VersionId": "0"}}
+
+    def create_table(self, **asked: Any) -> None:
+        name = asked["TableInput"]["Name"]
+        self._glue("CreateTable", name)
+        self.glue[name] = asked["TableInput"]
+
+    def update_table(self, **asked: Any) -> None:
+        name = asked["TableInput"]["Name"]
+        self._glue("UpdateTable", name)
+        self.glue[name] = asked["TableInput"]
 
     def _sqs(self, action: str, resource: str) -> None:
         self.guard.ask(action, resource)
@@ -148,13 +183,19 @@ def actor(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Actor:
 
 
 def _actor(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Actor:
-    template = load(AdoptFrom=f"arn:aws:s3:::{ADOPTED}/raw/*", KmsKeyArn=KEY_ARN)
+    template = load(
+        AdoptFrom=f"arn:aws:s3:::{ADOPTED}/raw/*",
+        KmsKeyArn=KEY_ARN,
+        GlueDatabase="lake",
+        Catalog="true",
+    )
     for name, value in {
         "INLAY_ADOPT_FROM": f"arn:aws:s3:::{ADOPTED}/raw/*",
         "INLAY_ERASE_QUEUE": "https://sqs/EraseQueue",
         "INLAY_ERASE_DEAD_LETTERS": "erase-dead-letters",
         "INLAY_INGEST_QUEUE": "ingest",
         "INLAY_ROUND_DEAD_LETTERS": "round-dead-letters",
+        "INLAY_GLUE_DATABASE": "lake",
     }.items():
         functions.set_variable(name, value)
     return Actor(functions, Guard(policies(template), kms=True), monkeypatch)
@@ -216,7 +257,8 @@ def tour(actor: Actor, *, versioned: bool) -> None:
         try:
             actor(function, sent)
         except Exception as error:
-            assert "not a valid table name" in str(error), (path.stem, error)
+            said = str(error)
+            assert "not a valid table name" in said or "function URL" in said, (path.stem, error)
         functions.queues.sent = [m for m in functions.queues.sent if "Round" not in m["QueueUrl"]]
         functions.clock.pass_days(0.01)
     # Versions, tags, retries, the erase queue, what is handed back or forwarded.
@@ -262,7 +304,7 @@ def tour(actor: Actor, *, versioned: bool) -> None:
             actor("rewrite", sent)
     table.refresh().delete("order_id = 20001")
     actor.failing("rewrite", {"table": "large"})
-    # What time does not allow is told again.
+    # Work that time does not allow is sent again.
     actor("rewrite", from_queue(batch({"table": "large"}), "RewriteQueue"), Late())
     actor.round("rewrite")
     # Uploads that break off are aborted.
@@ -291,6 +333,9 @@ def tour(actor: Actor, *, versioned: bool) -> None:
     shown.ingest([f"memory://{BUCKET}/ingest/large/big.parquet"])
     shown.set_properties(**{"publish.format": "v3"})
     actor.failing("publish", {"table": "shown"})
+    actor.round("publish")
+    actor("catalog", event("catalog.tables"))
+    shown.append(pq.read_table(pa.BufferReader(few(3, 600_000))))
     pointers = [json.loads(r["body"]) for r in event("publish.pointer")["Records"] * 2]
     actor("publish", from_queue(batch(*pointers), "PublishQueue"), Late())
     actor.round("publish")
@@ -302,7 +347,7 @@ def tour(actor: Actor, *, versioned: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "SECONDS_PER_MIB", 1e9)
         actor("compact", {"table": "many"})
-    # Erasures to their end, with what lies in the landing zone, unfinished uploads and all.
+    # Erasures to their end, with the contents of the landing zone, including unfinished uploads.
     for root in ("ingest/orders/slow.parquet", "tables/orders/data/2020/01/01/00/slow.parquet"):
         functions.store.create_multipart(root)
     functions.store.put("tables/orders/data/2020/01/01/00/orphan.parquet", ORDERS)
@@ -387,6 +432,7 @@ def test_only_the_erase_queue_may_erase(functions: Functions) -> None:
         {"SubnetIds": "subnet-1,subnet-2", "SecurityGroupIds": "sg-1", "Architecture": "arm64"},
         {"PermissionsBoundary": "arn:aws:iam::123456789012:policy/bound"},
         {"AdoptFrom": "arn:aws:s3:::a/*,arn:aws:s3:::b/*", "AlarmEmail": "a@example.com"},
+        {"GlueDatabase": "lake", "Catalog": "true"},
     ],
 )
 def test_no_grant_goes_beyond_the_deployment_whatever_its_parameters(
@@ -397,6 +443,10 @@ def test_no_grant_goes_beyond_the_deployment_whatever_its_parameters(
     bucket = parameters.get("ExistingBucket", BUCKET)
     allowed = {f"arn:aws:s3:::{bucket}", KEY_ARN, "ErasureKey"}
     allowed |= {f"arn:aws:s3:::{bucket}/{prefix}{zone}/*" for zone in ("tables", "ingest")}
+    allowed.add(f"arn:aws:s3:::{bucket}/{prefix}tables/*/metadata/latest.json")
+    if "GlueDatabase" in parameters:
+        glue_arn = "arn:aws:glue:us-east-1:123456789012:"
+        allowed |= {glue_arn + each for each in ("catalog", "database/lake", "table/lake/*")}
     allowed |= set(filter(None, parameters.get("AdoptFrom", "").split(",")))
     for grants in policies(template).values():
         for grant in grants:

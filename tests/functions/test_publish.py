@@ -71,7 +71,7 @@ def test_a_table_that_cannot_be_published_keeps_its_last_publication_and_says_so
     assert functions.replay("publish.pointer") == {"batchItemFailures": []}
     assert published(functions) == before
     told = capsys.readouterr().out
-    assert '"Unpublishable":[1.0]' in told.replace(" ", "")
+    assert '"Unpublishable":[1.0],"VersionsBehind":[1.0]' in told.replace(" ", "")
     found = functions.invoke("publish", {"table": "orders"})
     assert "column 'big'" in found["orders"]["unpublishable"]
 
@@ -79,3 +79,14 @@ def test_a_table_that_cannot_be_published_keeps_its_last_publication_and_says_so
 def test_a_message_that_is_no_news_goes_to_the_dead_letters(functions: Functions) -> None:
     assert functions.replay("publish.malformed") == {"batchItemFailures": []}
     assert functions.queues.dead == ["no JSON"]
+
+
+def test_the_age_of_what_is_published_is_a_metric(
+    functions: Functions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders(functions, **{"publish.format": "v3"})
+    functions.clock.pass_days(0.5)
+    functions.replay("publish.pointer")
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    [lag] = [each["PublishLagSeconds"][0] for each in lines if "PublishLagSeconds" in each]
+    assert 43_199 < lag < 43_300

@@ -305,7 +305,7 @@ def plain(found: pa.Table) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """JSON that tells NaN from NULL and -0.0 from 0.0."""
+    """JSON that distinguishes NaN from NULL and -0.0 from 0.0."""
     match value:
         case float():
             return repr(value)

@@ -1,4 +1,4 @@
-"""Damaged metadata: whatever is done to whichever object, a table says so or answers right.
+"""Damaged metadata: whatever is done to whichever object, a table reports it or answers correctly.
 
 Two kinds of damage to the golden table, which has every feature of the format. Bytes that were cut,
 flipped, lost, replaced by other bytes or by another object never make a wrong answer. Edits by someone
@@ -58,12 +58,15 @@ def rows_of(table: inlay.Table) -> list[dict[str, Any]]:
 
 
 class Still:
-    """A clock nobody waits for."""
+    """A clock that never waits."""
 
     now = 0.0
 
     def monotonic(self) -> float:
         return self.now
+
+    def now_us(self) -> int:
+        return int(self.now * 1_000_000)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

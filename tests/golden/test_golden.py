@@ -37,7 +37,7 @@ def golden(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def copy(golden: Path, tmp_path: Path) -> str:
-    """The table as files of its own, since tests may write to it."""
+    """The table as separate files, since tests may write to it."""
     shutil.copytree(golden / "table", tmp_path / "table")
     return str(tmp_path / "table")
 

@@ -143,7 +143,7 @@ def test_updates_are_told_as_before_and_after(mode: str) -> None:
     t.update({"v": "7"}, where="v = 2", mode=mode)
     told = t.changes(t.version - 1, columns=["v"]).to_arrow()
     assert told.select(["v", "_change_type"]).to_pylist() == [
-        # A row without a key is nobody's image.
+        # A row without a key has no pre-image.
         {"v": 2, "_change_type": "update_preimage"},
         {"v": 2, "_change_type": "delete"},
         {"v": 7, "_change_type": "update_postimage"},

@@ -1,4 +1,4 @@
-"""The change feed over changes of the schema: rows are told in the columns of the last version."""
+"""The change feed over schema changes: rows are reported in the columns of the last version."""
 
 from __future__ import annotations
 

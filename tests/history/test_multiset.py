@@ -1,4 +1,4 @@
-"""Differences of heaps of rows, against Counter."""
+"""Differences of multisets of rows, against Counter."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def table(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def key(value: Any) -> str:
-    """A value by its bits: repr tells -0.0 from 0.0 and writes every NaN alike."""
+    """A value by its bits: repr distinguishes -0.0 from 0.0 and writes every NaN alike."""
     if isinstance(value, dict):
         return repr(sorted((name, key(part)) for name, part in value.items()))
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What `inlay inspect` shows: figures, tree and page, whatever things are called."""
+"""What `inlay inspect` shows: figures, tree and page, whatever the names in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines of other makers, each as a program in an environment of its own.
+"""Engines of other vendors, each as a program in a separate environment.
 
 The main environment has a DuckDB of another version and no pyiceberg. `make engines` sets up
 `.tools/engines`; INLAY_ENGINES names another Python that has them. Where there is none these tests are

@@ -73,7 +73,7 @@ class History:
         try:
             todo()
         except InlayError as error:
-            # What the table refuses is no step; a broken promise is.
+            # A refusal by the table is not a step; a broken promise is.
             assert error.kind in (ErrorKind.INPUT, ErrorKind.REBASE), self.log
             self.log[-1] += f" ({type(error).__name__})"
         self.table.refresh()

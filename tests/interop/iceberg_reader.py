@@ -83,7 +83,7 @@ def read_table(metadata_uri: str) -> list[dict[str, Any]]:
 def _check_bounds(
     file: dict[str, Any], fields: list[dict[str, Any]], rows: list[dict[str, Any]]
 ) -> None:
-    """Engines leave files out by these: every value lies within them, and as many are NULL as they say."""
+    """Engines skip files by these: every value is within them, and as many are NULL as they state."""
     lower, upper, nulls = (
         {pair["key"]: pair["value"] for pair in file[name] or ()}
         for name in ("lower_bounds", "upper_bounds", "null_value_counts")

@@ -1,4 +1,4 @@
-"""Reads published tables with one engine, in an environment of its own: run as a program.
+"""Reads published tables with one engine, in a separate environment: run as a program.
 
 `read_by_engine.py ENGINE METADATA OUT [METADATA OUT …]`: all rows of the table whose metadata file is
 METADATA, as one Arrow IPC file OUT; where the engine refuses the table, the reason as OUT with ".refused".

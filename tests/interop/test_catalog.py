@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import inlay
+from inlay.cli.app import app
 from inlay.cli.serving import catalog_of, server_of
 
 
@@ -65,3 +67,18 @@ def test_engines_read_through_the_catalog(engine: str, uri: str, engines_python:
         check=False,
     )
     assert done.stdout.split() == ["90", str(sum(range(10, 100)))], done.stderr
+
+
+def test_refs_say_which_version_is_published_and_how_far_it_is_behind(root: Path) -> None:
+    def lines(table: str) -> list[dict[str, object]]:
+        ran = CliRunner().invoke(app, ["refs", f"file://{root}/{table}", "--json"])
+        assert ran.exit_code == 0, ran.output
+        return [json.loads(line) for line in ran.stdout.splitlines()]
+
+    published = inlay.open(f"file://{root}/orders").version
+    inlay.open(f"file://{root}/orders").append(pa.table({"id": [1]}))
+    *_, last = lines("orders")
+    assert (last["kind"], last["version"], last["behind"]) == ("published", published, 1)
+    assert [each["kind"] for each in lines("people")] == ["branch"]
+    shown = CliRunner().invoke(app, ["refs", f"file://{root}/orders"])
+    assert "(published)" in shown.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 
 import inlay
 from inlay.format import keys
+from inlay.ops.maintain import roots
 from inlay.ops.publish.publish import publish
+from inlay.storage.wrapped import WrappedStore
 from inlay.table import Table
 
 from .iceberg_reader import read_table
@@ -25,7 +28,7 @@ class Killed(Exception):
     """The process ended here."""
 
 
-class Dying:
+class Dying(WrappedStore):
     """A store that calls `before` and `after` at each PUT with its key, counted from 1."""
 
     def __init__(
@@ -34,18 +37,15 @@ class Dying:
         before: Callable[[int, str], None] = lambda n, key: None,
         after: Callable[[int, str], None] = lambda n, key: None,
     ) -> None:
-        self._store = store
+        super().__init__(store)
         self.before, self.after = before, after
         self.puts = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
     def put(self, key: str, body: bytes, **options: Any) -> Any:
         self.puts += 1
         at = self.puts
         self.before(at, key)
-        answer = self._store.put(key, body, **options)
+        answer = super().put(key, body, **options)
         self.after(at, key)
         return answer
 
@@ -140,3 +140,25 @@ def test_two_publishers_of_one_version_agree_on_its_metadata(tmp_path: Path) -> 
     pointer = json.loads((tmp_path / "t" / keys.PUBLISHED_POINTER).read_text())
     location = Path(pointer["metadata-location"].removeprefix("file://"))
     assert json.loads(location.read_text()) == pointer["metadata"]
+
+
+def test_a_collector_that_began_before_a_commit_was_published_is_not_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read the pointer; somebody commits and publishes; the version published has no archive yet."""
+    t = table(tmp_path)
+    publish(t._ctx)
+    look = roots.reach
+    done: list[int] = []
+
+    def reach(ctx: Any) -> Any:
+        if not done:
+            other = inlay.open(f"file://{tmp_path}/t")
+            other.append(rows(50, 60))
+            done.append(publish(other._ctx).version)
+        return look(ctx)
+
+    monkeypatch.setattr(roots, "reach", reach)
+    t.collect_garbage(grace=timedelta(0))
+    assert done
+    assert shown(tmp_path) == (done[0], ids_at(tmp_path, done[0]))

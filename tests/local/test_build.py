@@ -79,7 +79,7 @@ def test_every_handler_loads_from_the_layer_on_lambdas_python(layer: Path) -> No
 import importlib.util, sys
 sys.path[:0] = [{str(layer / "python")!r}]
 sys.path.append({str(runtime)!r})
-for name in ("ingest", "delete", "rewrite", "compact", "collect_garbage", "publish"):
+for name in ("ingest", "delete", "rewrite", "compact", "collect_garbage", "publish", "catalog"):
     path = {str(ROOT / "functions")!r} + "/" + name + "/handler.py"
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
@@ -96,7 +96,7 @@ def test_an_arm64_layer_is_of_arm64_throughout_and_as_small(layer: Path, tmp_pat
     """Its libraries are stripped by a strip that reads them; this machine's own would refuse."""
     built = build(tmp_path, "arm64")
     libraries = [path for path in built.rglob("*.so*") if path.is_file()]
-    assert len(libraries) > 20
+    assert len(libraries) > 10
     for path in libraries:
         head = path.read_bytes()[:20]
         assert head[:4] == b"\x7fELF"

@@ -140,7 +140,7 @@ def test_an_erasure_runs_to_its_receipt(stack: LocalStack) -> None:
     land(stack, "person/orders.parquet")
     stack.drain()
     stack.send("DeleteQueue", {"table": "person", "where": "customer_id = 7", "mode": "erase"})
-    stack.drain()  # the rewrite function was told by its queue
+    stack.drain()  # the rewrite function was notified by its queue
     assert rows(stack, "person") == 90
     for _ in range(4):
         answer = stack.invoke(
@@ -243,7 +243,7 @@ def test_logs_tell_the_commit_but_no_value_and_no_literal(stack: LocalStack) -> 
 def test_another_s3_server_is_watched_for_landing_files(
     stack: LocalStack, emulator: Path, tmp_path: Path
 ) -> None:
-    """In a process of its own: the settings of two stacks would meet in this one's environment."""
+    """In a separate process: the settings of two stacks would meet in this one's environment."""
     script = tmp_path / "other.py"
     script.write_text(
         f"""

@@ -69,6 +69,17 @@ def test_what_local_runs_need_is_declared_in_the_template() -> None:
         assert undeclared == set(), f"SAM would drop {undeclared} of {logical_id}"
 
 
+def test_every_queue_that_a_function_names_is_the_local_one() -> None:
+    template = load_template(ROOT / "template.yaml")
+    created = {each.logical_id: each.logical_id for each in template.queues}
+    for function in template.functions:
+        others = {template.bucket.logical_id: BUCKET, "ErasureKey": "local"}
+        declared = template.environment(function, created | others)
+        queues = {name: value for name, value in declared.items() if value in created}
+        local = given()[function.logical_id]
+        assert {n: local.get(n, "").rpartition("/")[2] for n in queues} == queues
+
+
 def test_the_functions_work_on_the_embedded_aws_with_the_variables_sam_passes(
     aws: AwsProcess, emulator: Path, tmp_path: Path
 ) -> None:

@@ -58,7 +58,7 @@ def test_maintenance_runs_by_schedule(template: Template) -> None:
 
 
 def test_whoever_is_scheduled_sends_itself_its_tables(template: Template) -> None:
-    """Each table of a round has an invocation of its own."""
+    """Each table of a round has its own invocation."""
     for name in {each.function for each in template.schedules}:
         [function] = [each for each in template.functions if each.name == name]
         queue = function.environment["INLAY_ROUND_QUEUE"]["Ref"]

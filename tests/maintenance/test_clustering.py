@@ -1,4 +1,4 @@
-"""Clustering makes lookups open few files, keeps every row, and comes to rest."""
+"""Clustering makes lookups open few files, keeps every row, and terminates."""
 
 from __future__ import annotations
 

@@ -320,7 +320,7 @@ def _tag(bench: Bench, name: str, version: int | None) -> None:
 
 
 def test_an_object_of_the_boundarys_own_second_is_kept(bench: Bench) -> None:
-    """The store tells whole seconds: a writer of that very second is not refused."""
+    """The store gives whole seconds: a writer of that very second is not refused."""
     _orphan(bench, "older")
     bench.time.sleep(1)
     key = _orphan(bench, "same")

@@ -1,4 +1,4 @@
-"""A segment that was cut, edited, mixed up or written by a later format is named, never half believed."""
+"""A segment that was cut, edited, mixed up or written by a later format is refused by name, as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file is found by its name in a few requests, and surely, whatever its footer says."""
+"""A file is found by its name in a few requests, and reliably, whatever its footer says."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def grown() -> tuple[Table, list[DataFile]]:
 
 
 def write_object(table: Table, entry: DataFile, lowest: int) -> None:
-    """An object with the values that its entry tells of when `lowest` is the lower bound there."""
+    """An object with the values that its entry states when `lowest` is the lower bound there."""
     text = entry.stats[2]
     rows = pa.table([range(lowest, lowest + 10), [text.lower, text.upper] * 5], schema=SCHEMA)
     sink = io.BytesIO()

@@ -30,7 +30,7 @@ def small_leaves() -> Iterator[None]:
 
 
 def _filled(table: Table, low: int | None = None, width: int = 9, commits: int = 12) -> None:
-    """Each commit fills leaves of its own; `low` None: anywhere."""
+    """Each commit fills its own leaves; `low` None: anywhere."""
     for _ in range(commits):
         files = [table.file(low) for _ in range(LEAF)]
         table.append([_wide(f, width) for f in files])

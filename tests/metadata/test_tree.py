@@ -1,4 +1,4 @@
-"""Dead entries are told by two bitmaps: that of a leaf in its node, and that of the node."""
+"""Dead entries are recorded by two bitmaps: that of a leaf in its node, and that of the node."""
 
 from __future__ import annotations
 

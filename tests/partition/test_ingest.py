@@ -1,4 +1,4 @@
-"""Landing files of a partitioned table: copied where they lie in one partition, else cut or kept whole."""
+"""Landing files of a partitioned table: copied if they are in one partition, else split or kept whole."""
 
 from __future__ import annotations
 

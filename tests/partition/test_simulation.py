@@ -1,4 +1,4 @@
-"""Random schedules in which tables are partitioned anew while everybody works on them."""
+"""Random schedules in which tables are repartitioned while everybody works on them."""
 
 from __future__ import annotations
 

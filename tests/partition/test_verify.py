@@ -1,4 +1,4 @@
-"""Verification finds rows that lie outside of their partition."""
+"""Verification finds rows outside their partition."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def row_delete(_: LoadedTable, marker: str = "rows", positions=(1, 2)) -> Change
 
 
 def update(base: LoadedTable, key: str = "updated") -> Change:
-    """Rows below 5 were read from file a and are inserted anew."""
+    """Rows below 5 were read from file a and are inserted again."""
     return Change(
         operation="update",
         updates=(
@@ -228,7 +228,7 @@ def test_a_delete_that_cannot_hit_what_was_read_does_not_disturb_an_update(ctx, 
 
 
 def test_compaction_outputs_are_no_arrivals(ctx, base):
-    """A file without a change of data may match the predicate of an update and still be no news."""
+    """A file without a change of data may match the predicate of an update and still add no rows."""
     moved = file("c2", 100, data_change=False, sequence=2)
     done(commit(ctx, append(base, key="c", low=100), base=base))
     now = load_pointer(ctx)

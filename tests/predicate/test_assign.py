@@ -188,7 +188,7 @@ def test_an_update_needs_an_assignment():
 )
 def test_signs_and_ends_of_types_are_kept(name, text, expected):
     found = after(**{name: text})[0]
-    # repr tells -0.0 from 0.0.
+    # repr distinguishes -0.0 from 0.0.
     assert repr(found) == repr(expected)
 
 

@@ -236,7 +236,7 @@ class Branches(RuleBasedStateMachine):
     @rule()
     def expire_and_collect(self) -> None:
         self.place.time.sleep(100)
-        self.handles.clear()  # nobody is that slow: what they would look for is collected
+        self.handles.clear()  # no reader is that slow: what they would read is collected
         table = self.place.open()
         table.expire(days=0, min_versions=2)
         self.place.time.sleep(100)

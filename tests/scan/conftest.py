@@ -1,4 +1,4 @@
-"""A table small enough to hold in the head: a memory store that tells what was asked of it."""
+"""A table small enough to keep in mind: a memory store that records its requests."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.scan import ScanPlan, plan_scan
 from inlay.storage.base import ByteRange, Got
 from inlay.storage.memory import MemoryStore
+from inlay.storage.wrapped import WrappedStore
 
 # The model of rows is imported by other tests, by name.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -47,33 +48,30 @@ class Request:
         return self.end - self.start
 
 
-class Recorded:
+class Recorded(WrappedStore):
     """A store that remembers each read: which bytes of which object."""
 
     def __init__(self, store: MemoryStore) -> None:
-        self._store = store
+        super().__init__(store)
         self.reads: list[Request] = []
         self.before_read: Callable[[str], None] = lambda key: None
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
     def at(self, bucket: str) -> Recorded:
-        other = Recorded(self._store.at(bucket))
+        other = Recorded(self.inner.at(bucket))
         other.reads = self.reads
         return other
 
     def get(self, key: str, *, byte_range: ByteRange | None = None, **pins: Any) -> Any:
         self.before_read(key)
-        got = self._store.get(key, byte_range=byte_range, **pins)
+        got = super().get(key, byte_range=byte_range, **pins)
         if isinstance(got, Got):
             start = byte_range.start if byte_range else 0
             self.reads.append(Request("GET", key, start, start + len(got.body)))
         return got
 
-    def get_suffix(self, key: str, length: int) -> Any:
+    def get_suffix(self, key: str, length: int, **pins: Any) -> Any:
         self.before_read(key)
-        got = self._store.get_suffix(key, length)
+        got = super().get_suffix(key, length, **pins)
         if isinstance(got, Got):
             self.reads.append(Request("SUFFIX", key, got.size - len(got.body), got.size))
         return got
@@ -129,7 +127,7 @@ class Lake:
         self.store.put(f"{ROOT}/{key}", body)
 
     def body(self, key: str) -> bytes:
-        got = self.store._store.get(f"{ROOT}/{key}")
+        got = self.store.inner.get(f"{ROOT}/{key}")
         assert isinstance(got, Got)
         return got.body
 

@@ -1,4 +1,4 @@
-"""Many deletes of one column, merged: the rows they select are those that each by itself selects."""
+"""Many deletes of one column, merged: they select the rows that they select separately."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_statistics_settle_only_what_holds_for_every_row(predicates, rows, below
         for at in zip(*(selected(p, batch, columns).to_pylist() for p in predicates), strict=True)
     ]
     deleted = deleted or [False] * len(rows)
-    group = FileDeletes(predicates=left, ranges=ranges).of_group(0, 0, len(rows), stats)
+    group = FileDeletes(predicates=left, ranges=ranges).of_group(0, 0, len(rows), stats, stats)
     if group is None:
         assert all(deleted)
         return

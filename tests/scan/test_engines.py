@@ -72,7 +72,7 @@ def test_duckdb_reads_as_little_as_a_scan(table: inlay.Table) -> None:
     ask = duckdb.connect().register("d", table.to_dataset()).sql
     found, read = cost(table, lambda: ask("SELECT sum(distance) FROM d WHERE month = 2").fetchall())
     assert found == [(wanted,)]
-    # The month's own column as well, which lies in the file beside the other.
+    # The month's own column as well, which is in the file beside the other.
     assert read <= 1.5 * scanned + 10_000
     assert read < whole / 10
     found, read = cost(table, lambda: ask("SELECT * FROM d LIMIT 1").fetchall())

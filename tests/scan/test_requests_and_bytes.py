@@ -79,7 +79,7 @@ def test_two_columns_cost_their_chunks_and_the_footer(lake: Any, file: DataFile)
     assert table.equals(TABLE.select(["a", "c"]))
     wanted = sum(chunks(lake, file, ["a", "c"], [0, 1, 2]).values())
     assert lake.store.bytes_read == wanted + file.footer_size
-    # `b` lies between them, and is far longer than a gap: each chunk is a request of its own.
+    # `b` is between them, and is far longer than a gap: each chunk is a separate request.
     assert min(chunks(lake, file, ["b"], [0, 1, 2]).values()) > GAP_BYTES
     assert len(lake.store.reads) == 1 + 6
 
@@ -103,7 +103,7 @@ def tail(file: DataFile, predicate: Predicate) -> int:
 
 
 def first_page(lake: Any, file: DataFile, column: str, group: int) -> int:
-    """Bytes of a chunk's dictionary and first page, which lie together, from its offset index."""
+    """Bytes of a chunk's dictionary and first page, which are adjacent, from its offset index."""
     body = lake.body(file.key)
     chunk = (
         decode_footer(body, file_size=file.size)

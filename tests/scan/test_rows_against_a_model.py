@@ -267,7 +267,7 @@ OPTIONS = st.fixed_dictionaries(
 
 @contextmanager
 def by_pages(along: bool, index: bool, bloom: bool) -> Iterator[None]:
-    """These files are tiny: without this each is one request, and no page is read by itself. Other columns
+    """These files are tiny: without this each is one request, and no page is read singly. Other columns
     come `along` with a filter's, the page `index` with the footer; `bloom` filters are asked."""
     with (
         mock.patch("inlay.parquet.read.decode.ALONG_BYTES", 1e9 if along else 0),
@@ -417,7 +417,7 @@ def marker_for(
             marker = Marker(id=str(n), body=Rows(tuple(sorted(draw(positions)))), **of_file)
         case "vector":
             hit = draw(positions)
-            # Another file's vector lies before it: only its own bytes may be read.
+            # Another file's vector is before it: only its own bytes may be read.
             key, blobs = lake.puffin([("other", BitMap64([7])), (str(file), BitMap64(hit))])
             body = Vector(key, blobs[1].offset, blobs[1].length, len(hit))
             marker = Marker(id=str(n), body=body, **of_file)

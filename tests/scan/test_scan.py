@@ -177,7 +177,7 @@ def test_a_limit_reads_no_more_files_than_it_needs(scan: NewScan, lake: Any) -> 
     scan(limit=1500).to_arrow()
     assert len({r.key for r in lake.store.reads}) == 2
     lake.store.reads.clear()
-    # With a delete in the way nobody knows how many rows a file gives: start small.
+    # With a delete it is unknown how many rows a file gives: start small.
     gone = Marker(id="m", body=Where(Comparison(1, "=", Literal(LONG, 5))), sequence=4)
     first = scan([gone], where="x = 1", limit=3).to_arrow()
     assert first.num_rows == 3

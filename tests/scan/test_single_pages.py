@@ -1,4 +1,4 @@
-"""Single pages are an economy: rows never depend on whether an index could be believed."""
+"""Single pages are an optimisation: rows never depend on whether an index could be used."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def test_stopping_early_drops_the_file_in_work(lake: Any, in_parts: None) -> Non
 
 
 def test_a_put_whose_answer_was_lost_is_repeated(lake: Any, monkeypatch: Any) -> None:
-    put, lost = lake.store._store.put, iter([True, False])
+    put, lost = lake.store.inner.put, iter([True, False])
 
     def flaky(*args: Any, **kwargs: Any) -> Any:
         answer = put(*args, **kwargs)

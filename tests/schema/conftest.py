@@ -26,6 +26,9 @@ class Quick:
     def monotonic(self) -> float:
         return self.seconds
 
+    def now_us(self) -> int:
+        return int(self.seconds * 1_000_000)
+
     def sleep(self, seconds: float) -> None:
         self.seconds += seconds
 

@@ -1,7 +1,7 @@
-"""Rows by field, in plain Python: what a table must read as, whatever became of its schema.
+"""Rows by field, in plain Python: what a table must read as, whatever happened to its schema.
 
-A field is a token that never changes; a change of the schema is carried out on every row at once, which
-is what readers must see although no file was touched.
+A field is a token that never changes; a schema change is applied to every row at once, which is what
+readers must see although no file was changed.
 """
 
 from __future__ import annotations

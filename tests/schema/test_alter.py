@@ -252,7 +252,7 @@ def test_the_same_request_changes_the_schema_once() -> None:
         ({"add": {"x": "bigint"}}, "cannot be a str"),
         ({"add": {"x" * 300: pa.int8()}}, "255 bytes"),
         ({"add": {"x\ny": pa.int8()}}, "not a valid column name"),
-        ({"add": {"x": pa.int8()}, "defaults": {"x": 300}}, "no value of type int8"),
+        ({"add": {"x": pa.int8()}, "defaults": {"x": 300}}, "is not a value of type int8"),
         ({"add": {"x": pa.list_(pa.int8())}, "defaults": {"x": [1]}}, "cannot have a default"),
         ({"defaults": {"name": "x"}}, "cannot be changed"),
         ({"widen": {"id": pa.int16()}}, "is narrower"),

@@ -1,4 +1,4 @@
-"""Data that brings columns of its own, for tables that take them (`schema.evolve`)."""
+"""Data with additional columns, for tables that accept them (`schema.evolve`)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def test_refs_and_restores_hold_what_they_must(seed):
 
 
 def test_metadata_that_is_tidied_and_rolled_at_once_asks_only_for_what_is_there():
-    """Seeds 468 and 4182: a plan asked for a segment that it had just made, and was told of damage."""
+    """Seeds 468 and 4182: a plan requested a segment that it had just made, and got a report of damage."""
     assert run_schedule(468, cast=partial(historians_cast, erasing=False)).violation is None
     assert run_schedule(4182, cast=full_cast).violation is None
 

@@ -1,9 +1,9 @@
 """Real processes over HTTP, killed by SIGKILL at random moments.
 
-Each process runs two threads that append one row after another, each under a request id of its own, and
-notes what was acknowledged in a file. Whoever takes over from a killed process repeats the request that
-was not acknowledged, as a queue would deliver it again. Afterwards every acknowledged row is there once.
-The control does the same with a pointer that is written without If-Match, and must be found out.
+Each process runs two threads that append one row after another, each under its own request id, and records
+what was acknowledged in a file. The successor of a killed process repeats the request that was not
+acknowledged, as a queue would deliver it again. Afterwards every acknowledged row is there once. The
+control does the same with a pointer that is written without If-Match, and must be detected.
 
 INLAY_TEST_S3_ENDPOINT (with the usual AWS credentials) runs it against another S3 as well.
 """
@@ -119,7 +119,7 @@ def run(uri: str, folder: Path, seed: int, *, kills: int, locked: bool = True) -
     for process, _ in alive:
         process.kill()
         process.join()
-    if locked:  # without the condition there is no table that one could go on from
+    if locked:  # without the condition there is no table to continue from
         last = [start(p, once_more=True) for p in range(PROCESSES)]
         for process, _ in last:
             process.join(START_SECONDS)

@@ -80,7 +80,7 @@ def test_writers_go_on_while_spark_compacts_and_clusters(
     advance_erasures(spark, table.uri)
     compact(spark, table.uri)
     assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == sorted(writer.live)
-    # What lost a race against the writer lies around until garbage is collected.
+    # The objects of writers that lost a race stay until garbage is collected.
     assert {f.kind for f in table.verify(depth="pages").findings} <= {"orphans"}
     folder = Path(table.uri.removeprefix("file://"))
     for entry in table.entries()[0]:

@@ -14,7 +14,7 @@ from inlay.spark.java import java_home
 
 PAGE = Path(__file__).parents[2] / "docs" / "SPARK.md"
 
-# A process of its own: one Python process has a classic session or a client, not both.
+# A separate process: one Python process has a classic session or a client, not both.
 SCRIPT = """
 import json, sys
 import pyarrow as pa

@@ -117,7 +117,7 @@ class Story:
 
 
 def multiset(rows: pa.Table) -> Counter[str]:
-    """Rows, whatever their order; every NaN is one, and zeros of both signs are."""
+    """Rows, whatever their order; all NaNs are equal, and zeros of both signs are."""
     return Counter(map(_shown, rows.to_pylist()))
 
 

@@ -1,4 +1,4 @@
-"""The change feed in Spark: what `Table.changes` tells, by batch and as a stream."""
+"""The change feed in Spark: what `Table.changes` returns, by batch and as a stream."""
 
 from __future__ import annotations
 

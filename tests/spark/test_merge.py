@@ -230,7 +230,7 @@ def test_a_row_that_came_beside_a_merge_of_other_keys_is_seen_by_the_next(
         inlay.open(sparse.uri).append(pa.table(rows, schema=SCHEMA))
         return commit(*args, **options)
 
-    monkeypatch.setattr("inlay.spark.merge.commit", beside)
+    monkeypatch.setattr("inlay.ops.commit.driver.commit", beside)
     merge(changes(spark, 2, 200), sparse.uri, order="seq", recent=recent)
     merge(changes(spark, 3, 5), sparse.uri, order="seq", recent=recent)
     assert [row for row in state(sparse) if row[0] == 5] == [(5, "at 3", 3)]
@@ -247,7 +247,7 @@ def test_a_file_that_was_compacted_meanwhile_is_looked_at_no_more(
         inlay.open(sparse.uri).compact(small_bytes=1 << 30)
         return commit(*args, **options)
 
-    monkeypatch.setattr("inlay.spark.merge.commit", beside)
+    monkeypatch.setattr("inlay.ops.commit.driver.commit", beside)
     result = merge(changes(spark, 2, 5), sparse.uri, order="seq", recent=recent)
     assert result.located == 0
     assert [row for row in state(sparse) if row[0] in (5, 6)] == [(5, "at 2", 2), (6, "at 1", 1)]

@@ -280,7 +280,7 @@ def test_a_branch_that_holds_another_load_is_not_published_with_it(
     assert publish.main(list(load)) == 1
     assert "holds something else" in capsys.readouterr().err
     table.refresh().drop_ref("nightly")
-    # Loaded before, but never published: it is loaded again.
+    # LoadedTable before, but never published: it is loaded again.
     (tmp_path / "1.parquet").unlink()
     assert call(publish.main, *load)["rows"] == 410
 

@@ -14,7 +14,7 @@ import inlay
 from inlay.format.codec import encode_snapshot
 from inlay.format.keys import POINTER
 from inlay.format.snapshot import Tier
-from inlay.spark import merge as merging
+from inlay.ops.commit import driver
 from inlay.spark.merge_sink import MergeSink
 from inlay.spark.sink import commit_batch
 from inlay.storage.directory import DirectoryStore, system_now_us
@@ -127,7 +127,7 @@ def test_a_merge_that_died_between_its_data_and_its_commit_is_made_once(
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(merging, "commit", dies)
+        patched.setattr(driver, "commit", dies)
         with pytest.raises(Exception, match="killed"):
             landing.run()
     assert ids(landing.table.refresh()) == []
@@ -144,7 +144,7 @@ def test_a_batch_is_known_after_the_ledger_forgot_its_request(new_table: NewTabl
     assert commit_batch(table.uri, "q", 1, (copies[1],), started_us)
     table.refresh()
     assert dict(table.snapshot.ledger.streams) == {"q": 1}
-    # An old batch, its request long out of the ledger: the last batch alone tells.
+    # An old batch, whose request has left the ledger: the last batch alone shows it.
     assert not commit_batch(table.uri, "q", 0, (copies[2],), started_us)
     assert commit_batch(table.uri, "another query", 0, (copies[2],), started_us)
 

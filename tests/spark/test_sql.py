@@ -74,7 +74,7 @@ def test_time_travel_and_refs_by_name(spark: Any, new_table: NewTable) -> None:
     assert ids(", REF => 'next'") == [1, 2, 3]
     assert ids(f", as_of => '{times[2].isoformat()}'") == [1]
     assert ids(f", as_of => TIMESTAMP '{times[2].isoformat()}'") == [1]
-    for wrong, why in ((", 7", "location by position"), (", versoin => 1", "by its place")):
+    for wrong, why in ((", 7", "location by position"), (", versoin => 1", "location by position")):
         with pytest.raises(Exception, match=why):
             ids(wrong)
     with pytest.raises(Exception, match="give one of version and as_of"):

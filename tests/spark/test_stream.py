@@ -73,7 +73,7 @@ def test_a_batch_takes_no_more_files_than_allowed(
     assert follow(table, maxFilesPerTrigger=4) == [[0, 1, 2, 3], [4, 5]]
     for start in range(6, 9):
         table.append(rows(start))
-    # A file larger than the limit is a batch of its own.
+    # A file larger than the limit is a separate batch.
     assert follow(table, maxBytesPerTrigger=1) == [[6], [7], [8]]
 
 

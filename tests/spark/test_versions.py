@@ -1,4 +1,4 @@
-"""An older PySpark is told apart at once, wherever Inlay is first met."""
+"""An older PySpark is detected at once, wherever Inlay is first imported."""
 
 from __future__ import annotations
 

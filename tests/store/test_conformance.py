@@ -656,7 +656,7 @@ class TestMultipart:
         upload = store.create_multipart("k")
         part = store.upload_part("k", upload, 1, b"x")
         store.abort_multipart("k", upload)
-        store.abort_multipart("k", upload)  # a repeated abort is no error
+        store.abort_multipart("k", upload)  # a repeated abort is not an error
         assert list(store.list_uploads("")) == []
         with pytest.raises(StaleUpload):
             store.upload_part("k", upload, 1, b"x")
@@ -822,7 +822,7 @@ class TestVersions:
         put(versioned, "t/k", b"again")
         put(versioned, "other", b"stays")
         listed = list(versioned.list_versions("t/"))
-        # Within a key the newest comes first; the order of the others is told by no answer.
+        # Within a key the newest comes first; no answer shows the order of the others.
         assert sorted(v.marker for v in listed) == [False, False, False, False, True]
         assert [v.is_latest for v in listed] == [True, False, False, False, False]
         assert list(versioned.delete_versions((v.key, v.version_id) for v in listed)) == []

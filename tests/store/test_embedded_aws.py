@@ -539,7 +539,7 @@ def test_a_kill_between_the_steps_of_an_overwrite_leaves_one_of_the_two(tmp_path
         (old,) = (tmp_path / "objects").iterdir()
         kept = old.read_bytes()
         s3.put_object(Bucket="one", Key="k", Body=b"new")
-    old.write_bytes(kept)  # as if it had not come to its removal
+    old.write_bytes(kept)  # as if it had not been removed yet
     (tmp_path / "objects" / "0000000000000009.partial").write_bytes(b"half")
     for _ in range(2):
         with EmbeddedAws(["s3"], data_dir=tmp_path) as aws:

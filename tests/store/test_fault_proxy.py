@@ -102,7 +102,7 @@ class Bench:
         return self.fault if passing.number == self.number else None
 
     def copy(self) -> str:
-        """The root of a table of its own."""
+        """The root of a new table."""
         root = f"tables/{uuid.uuid4().hex}"
         for info in self.store.list("template/"):
             source = Location("s3", self.store.bucket, info.key)

@@ -1,7 +1,6 @@
-"""How the S3 store behaves when S3 does not simply say yes.
+"""How the S3 store behaves when S3 answers anything but success.
 
-A scripted server stands in for S3: it gives the answers it was told to, in order, and keeps what it
-was asked.
+A scripted server replaces S3: it gives the scripted answers, in order, and records the requests.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Holds the bytes of a Parquet file to the format's rules, without any code under test.
+"""Checks the bytes of a Parquet file against the format's rules, without any code under test.
 
-`problems(data)` names every rule the file breaks, as (kind, detail). It reads thrift by itself, parses
-every page header where the footer and the indexes say there is one, checks every CRC, and accounts for
-every byte. pyarrow reads files with most of these faults without a word; that is why this exists.
+`problems(data)` names every rule the file breaks, as (kind, detail). It has its own thrift reader, parses
+every page header that the footer and the indexes refer to, checks every CRC, and accounts for every byte.
+pyarrow silently reads files with most of these faults, which is why this exists.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def gaps(data: bytes) -> list[tuple[int, int]]:
 
 
 def gaps_between_groups(data: bytes) -> list[tuple[int, int]]:
-    """The gaps that do not lie between two column chunks of one row group."""
+    """The gaps that are not between two column chunks of one row group."""
     spans = []
     for group in footer_of(data)[4]:
         chunks = [chunk[3] for chunk in group[1] if chunk[3][7]]

@@ -286,7 +286,7 @@ def sources() -> Mapping[str, Source]:
             compression="snappy",
         ),
         # DataFusion cuts fixed-width bounds short, and cannot read what it cut: an edited group whose
-        # bounds were called exact would tell it that one value is the whole column's.
+        # bounds were called exact would conclude that one value is the whole column's.
         "datafusion-truncated-fixed": lambda: by_datafusion(
             strict.select(["id", "fixed"]), statistics_truncate_length=1
         ),

@@ -1,4 +1,4 @@
-"""After an erasing rewrite no byte of the new object tells of a removed row."""
+"""After an erasing rewrite no byte of the new object discloses a removed row."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def with_gap(data: bytes, before_group: int, junk: bytes) -> bytes:
 
 
 def test_bytes_behind_a_filter_of_unknown_length_are_cut_when_erasing() -> None:
-    """Writers before parquet-format 2.10 do not tell how long a filter is: its header does."""
+    """Writers before parquet-format 2.10 do not record how long a filter is: its header does."""
     junk = b"a copy of " + TOKENS["most"].encode()
     plain = corpus.by_pyarrow(
         planted(True).select(["id", "most"]),
@@ -184,7 +184,7 @@ def old_footer(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("gap_before", [1, 3])
 def test_an_old_footer_between_row_groups_is_cut_when_erasing(gap_before: int) -> None:
-    """It holds the bounds of every group, wherever it lies; the edit is in group 4."""
+    """It holds the bounds of every group, wherever it is; the edit is in group 4."""
     plain = corpus.by_pyarrow(planted(True).select(["id", "least"]))
     data = with_gap(plain, gap_before, old_footer(plain))
     assert checker.problems(data) == []

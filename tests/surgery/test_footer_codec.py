@@ -1,4 +1,4 @@
-"""The footer codec: nothing is lost, damage is refused by type, lies about sizes cost nothing."""
+"""The footer codec: nothing is lost, damage is refused by type, false sizes cost nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Key-values of a file that tell of its rows: kept by an edit, forgotten by an erasure."""
+"""Key-values of a file with values of its rows: kept by an edit, forgotten by an erasure."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ GONE = sorted({*range(0, GROUPS * GROUP_ROWS, GROUP_ROWS), *range(12, 18), 71})
 
 @dataclass
 class Surgeon:
-    """Makes writing a row group anew take `GROUP_SECONDS`, and counts the groups of each invocation."""
+    """Makes rewriting a row group take `GROUP_SECONDS`, and counts the groups of each invocation."""
 
     time: Time
     groups: int = 0
@@ -240,14 +240,14 @@ def test_where_the_whole_file_does_not_fit_surgery_is_done_instead(
     for seconds_left, method in ((None, "rewrite"), (3600.0, "rewrite"), (10.0, "surgery")):
         choice = choose(large, touched, surgery=cut, seconds_left=seconds_left)
         assert choice.method == method
-    assert choice.reason.endswith("as many as time allows, for the whole file takes 47.1 s")
+    assert choice.reason.endswith("as many as time allows, since the whole file takes 47.1 s")
     assert choose(large, touched, surgery="no", seconds_left=10.0).method == "rewrite"
     assert choose(entry, touched, surgery=cut, seconds_left=0.0).method == "rewrite"  # small
 
     monkeypatch.setattr("inlay.plan.surgery.strategy.SMALL_FILE_BYTES", 0)
     result, wrote = invoke(bench, 0, strategy="auto")
     assert (result.surgery, result.left, wrote) == (1, 1, 1)
-    # By request it is written as a whole, whatever the time.
+    # On request it is rewritten as a whole, whatever the time.
     assert rewrite(bench.ctx, strategy="rewrite", deadline_seconds=0).rewritten == 1
 
 

@@ -121,7 +121,7 @@ def test_editing_one_group_moves_little_more_than_that_group(
 
 
 def test_a_large_footer_and_page_index_cost_no_request_more(pool: ThreadPoolExecutor) -> None:
-    """The caller has the footer, from its entry; it tells where the index lies, however large it is."""
+    """The caller has the footer, from its entry; it shows where the index is, however large it is."""
     rows = 250
     raw = pa.array([b"%0400d" % n for n in range(12 * rows)], pa.binary())
     sink = io.BytesIO()
@@ -257,7 +257,7 @@ def test_a_request_that_fails_leaves_nothing_behind(
     with pytest.raises(StoreUnavailable):
         run(FaultyStore(store, once(fate, verb=verb)), large, etag, {2: most()}, pool)
     assert isinstance(store.head("new"), Missing)
-    if (verb, fate) != ("create_multipart", Fate.LOST):  # whose id nobody learned: left to GC
+    if (verb, fate) != ("create_multipart", Fate.LOST):  # whose id is unknown: left to GC
         nothing_is_left(store)
 
 

@@ -68,7 +68,7 @@ def test_arrays_are_those_of_pyarrow(kind, values):
         wanted = pa.array(given_values, kind)
         assert found.type == wanted.type
         assert found.null_count == wanted.null_count
-        if pa.types.is_floating(kind):  # NaN is no NaN's equal: compare the bits
+        if pa.types.is_floating(kind):  # NaN equals no NaN: compare the bits
             number = pa.int64() if kind.bit_width == 64 else pa.int32()
             found, wanted = found.view(number), wanted.view(number)
         assert found.equals(wanted)

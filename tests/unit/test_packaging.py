@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -134,17 +135,36 @@ FIRST = {
         ["inlay", "append", "t", "a.csv"],
         ["inlay", "scan", "t", "--where", "upper(name) = 'ADA'"],
     ],
-    "local": [["inlay", "local", "--help"], ["python", "up.py"]],
+    "local": [
+        ["inlay", "local", "--help"],
+        # As the error of `inlay local up` says.
+        *[
+            [
+                "python",
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--no-deps",
+                "--target",
+                ".cache/inlay/sam",
+                "aws-sam-cli",
+            ]
+        ],
+        ["python", "up.py"],
+    ],
     "spark": [["python", "-c", "import inlay.spark, pyspark_inlay; print(inlay.spark.session)"]],
     "pipelines": [["python", "-m", "pipelines.bulk_load", "--help"]],
 }
 # What `inlay local up` does first, and its end.
 UP = """
+from pathlib import Path
+
 import boto3
 from inlay.local.stack import LocalOptions, LocalStack
 
 if __name__ == "__main__":
-    with LocalStack(LocalOptions(port=0, home="home")) as stack:
+    with LocalStack(LocalOptions(port=0, home=Path("home"))) as stack:
         s3 = boto3.client("s3", endpoint_url=stack.endpoint_url)
         print([bucket["Name"] for bucket in s3.list_buckets()["Buckets"]])
 """
@@ -188,7 +208,8 @@ def test_each_extra_works_from_the_wheel_in_a_fresh_environment(extra: str, tmp_
             cwd=folder,
             env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "AWS_EC2_METADATA_DISABLED": "true"}
             | dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "x")
-            | {"AWS_REGION": "us-east-1"},
+            | {"AWS_REGION": "us-east-1"}
+            | {name: value for name, value in os.environ.items() if name.startswith("PIP_")},
             capture_output=True,
             text=True,
             timeout=300,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from tests.maintenance.bench import DAY, Bench, id_below, id_is, new_bench
 
 from inlay.format import keys
@@ -16,9 +18,10 @@ from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Rows, Vector
 from inlay.format.snapshot import Snapshot, Tier
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete_keys, delete_row_groups
+from inlay.ops.write.ingest import Source, ingest
 from inlay.plan.change import Request
 from inlay.plan.metadata import pointer_budget as fit
-from inlay.storage.base import Got
+from inlay.storage.base import Got, Location
 from inlay.storage.memory import MemoryStore
 
 
@@ -405,6 +408,19 @@ def marker_contradicts(bench: Bench) -> None:
 @plants
 def marker_contradicts__without_a_file(bench: Bench) -> None:
     add_marker(bench, body=Rows((5,)))
+
+
+@plants
+def unused_entries(bench: Bench) -> str:
+    names = pa.DictionaryArray.from_arrays([0, 0, 1], ["a", "b", "nobody"])
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": pa.array([900, 901, 902]), "name": names}), sink)
+    bench.store.put("landed/x.parquet", sink.getvalue())
+    bench.time.sleep(1)
+    ingest(
+        bench.ctx, [Source(Location(bench.store.scheme, bench.store.bucket, "landed/x.parquet"))]
+    )
+    return inline_files(bench)[-1].key
 
 
 @plants

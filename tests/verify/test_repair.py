@@ -1,4 +1,4 @@
-"""Repair mends what can be mended without guessing, and nothing else."""
+"""Repair repairs what can be repaired without guessing, and nothing else."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from inlay.ops.verify.repair import _newest_state, _rebuild, legible_version, re
 from inlay.ops.verify.table import verify
 from inlay.ops.write.append import append
 from inlay.plan.change import AddFiles, Change, PackMetadata, Request
+from inlay.storage.wrapped import WrappedStore
 
 
 def lose_pointer(bench: Bench) -> None:
@@ -246,21 +247,19 @@ def test_what_cannot_be_mended_is_refused_and_left_alone(name: str) -> None:
 # -- crashes --------------------------------------------------------------------------------------
 
 
-class Cut:
+class Cut(WrappedStore):
     """A store whose n-th write fails: before it is done, or with its answer lost."""
 
     def __init__(self, inner: Any, at: int, *, done: bool) -> None:
-        self.inner, self.at, self.done = inner, at, done
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
+        super().__init__(inner)
+        self.left, self.done = at, done
 
     def put(self, *args: Any, **options: Any) -> Any:
-        self.at -= 1
-        if self.at != 0:
-            return self.inner.put(*args, **options)
+        self.left -= 1
+        if self.left != 0:
+            return super().put(*args, **options)
         if self.done:
-            self.inner.put(*args, **options)
+            super().put(*args, **options)
         raise StoreUnavailable("cut")
 
 

@@ -42,6 +42,6 @@ def test_in_a_folder_a_pointer_that_was_edited_by_hand_is_rebuilt(tmp_path: Path
     pointer.write_bytes(pointer.read_bytes().replace(b'"version":2', b'"version":9'))
     ctx = inlay.connect(tmp_path / "t")
     result = repair(ctx, dry_run=False)
-    assert "says that it was version 9" in (result.mends[0].lost or "")
+    assert "shows version 9" in (result.mends[0].lost or "")
     assert inlay.open(tmp_path / "t").version == 2
     assert verify(ctx).errors == ()

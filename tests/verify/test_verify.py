@@ -29,6 +29,7 @@ from inlay.ops.write.delete import delete
 from inlay.ops.write.ingest import IngestSource, ingest
 from inlay.plan.verify.findings import MAX_PER_KIND, RULES
 from inlay.storage.base import Location
+from inlay.storage.wrapped import WrappedStore
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
@@ -110,7 +111,7 @@ def test_a_lost_file_can_be_let_go_of() -> None:
 
 
 def test_values_that_only_pages_show_are_found_by_reading_pages() -> None:
-    """A file without statistics of its own: only its rows can contradict the entry."""
+    """A file without statistics: only its rows can contradict the entry."""
     bench = new_bench()
     bench.append(10)
     entry = inline_files(bench)[0]
@@ -129,7 +130,7 @@ def test_values_that_only_pages_show_are_found_by_reading_pages() -> None:
     assert verify(bench.ctx, depth="footers").errors == ()
     found = verify(bench.ctx, depth="pages").errors
     assert [(f.kind, f.key) for f in found] == [("statistics_wrong", entry.key)] * 3
-    assert any("column id: 1 values lie outside" in f.message for f in found)
+    assert any("column id: 1 values are outside" in f.message for f in found)
 
 
 def test_no_finding_repeats_a_value_of_a_row() -> None:
@@ -204,20 +205,18 @@ def _parquet(rows: int, first: int = 0) -> bytes:
     return sink.getvalue()
 
 
-class Busy:
+class Busy(WrappedStore):
     """A store on which others do something when it is listed; `times` says how often."""
 
     def __init__(self, bench: Bench, act: Callable[[], object], times: int) -> None:
+        super().__init__(bench.store)
         self.bench, self.act, self.times = bench, act, times
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.bench.store, name)
-
-    def list(self, prefix: str) -> Any:
+    def list(self, prefix: str, **more: Any) -> Any:
         if self.times:
             self.times -= 1
             self.act()
-        return self.bench.store.list(prefix)
+        return super().list(prefix, **more)
 
     def context(self) -> Context:
         facts = {name: getattr(self.bench.ctx, name) for name in self.bench.ctx.__slots__}

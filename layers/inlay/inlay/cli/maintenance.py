@@ -255,6 +255,14 @@ def publish(
     withdraw: Annotated[
         bool, typer.Option("--withdraw", help="Take the published table away instead.")
     ] = False,
+    glue: Annotated[
+        str | None,
+        typer.Option(
+            "--glue",
+            metavar="DATABASE.TABLE",
+            help="Register it in the AWS Glue catalog, for Athena.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the newest version to engines that read Apache Iceberg, by metadata beside the table.
@@ -273,7 +281,19 @@ def publish(
             take_away(context)
             note("withdrawn: collect-garbage deletes what is left")
             return
+        database, dot, name = (glue or "").partition(".")
+        if glue is not None and not (database and dot and name):
+            raise InvalidRequest("--glue takes DATABASE.TABLE")
         result = found.publish(format=format, rebuild=rebuild)
+        if glue is not None:
+            from inlay.format.keys import PUBLISHED_POINTER
+            from inlay.functions.glue import client, register
+            from inlay.storage.base import Got
+
+            answer = context.store.get(context.key(PUBLISHED_POINTER))
+            assert isinstance(answer, Got)
+            changed = register(client(), database, name, answer.body, back=rebuild)
+            note(f"{'registered' if changed else 'already registered'} as {glue}")
     print_run(found, "publish", result, as_json=as_json)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,11 @@ from inlay.cli.options import AsJson, AsOf, Ref, TableUri, Version
 from inlay.cli.output import print_record, print_rows, print_write
 from inlay.cli.verb import Example, add_verb
 from inlay.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from inlay.ops.publish.status import PublicationStatus
 
 PANEL = "Branch"
 _REFS = ("name", "kind", "version", "hold", "base", "since", "written")
@@ -25,11 +30,28 @@ def refs(table: TableUri, as_json: AsJson = False) -> None:
 
     A tag names a version and keeps it from expiring. A branch is a line of its own: what is written to
     it is not seen on main until it is merged. `base` is the version of main that a branch began at, or
-    was last merged at; without one it cannot be merged.
+    was last merged at; without one it cannot be merged. Of a published table, the last line is the
+    version that other engines read, and how many versions it is behind main.
     """
     with opened(table) as found:
         rows = found.refs()
-    print_rows(rows, as_json=as_json, columns=_REFS)
+        status = found.publication()
+    columns: tuple[str, ...] = _REFS
+    if status is not None:
+        rows = _with_published(rows, status)
+        columns = (*_REFS, "behind")
+    print_rows(rows, as_json=as_json, columns=columns)
+
+
+def _with_published(rows: pa.Table, status: PublicationStatus) -> pa.Table:
+    """One line more: the version that other engines read, and how many versions it is `behind`."""
+    import pyarrow as pa
+
+    line = {"name": "(published)", "kind": "published", "version": status.version}
+    return pa.concat_tables(
+        [rows, pa.Table.from_pylist([line | {"behind": status.behind}])],
+        promote_options="default",
+    )
 
 
 def tag(

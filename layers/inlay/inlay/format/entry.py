@@ -57,13 +57,16 @@ class DataFile:
     origin: str | None = None  # key of the file that this one rewrites 1:1
     arrived: int | None = None  # outputs of maintenance: version that added their newest rows
     cluster: int | None = None  # shared by the files that one unit of clustering wrote in one order
+    own: bool = False  # this library wrote every byte, although `event` or `origin` is set
 
     @property
     def is_foreign(self) -> bool:
         """Whether its bytes and footer may come from another writer: it was ingested or adopted, or made
         from such a file by surgery, which keeps what it need not change. Known from the table's own
-        metadata: the file's `created_by` is not evidence."""
-        return self.adopted or self.event is not None or self.origin is not None
+        metadata: the file's `created_by` is not evidence. (Versions of this library without `own` left only
+        `origin` on what surgery made.)"""
+        came = self.event is not None or self.origin is not None
+        return self.adopted or (came and not self.own)
 
     @property
     def newest_rows(self) -> int:

@@ -38,7 +38,8 @@ from inlay.format.snapshot import LedgerRecord
 from inlay.format.values import decode_value, encode_value
 
 _INEXACT, _HAS_NAN, _NO_NAN = 1, 2, 4
-ADOPTED, NO_DATA_CHANGE = 1, 2
+# Readers ignore flags that they do not know.
+ADOPTED, NO_DATA_CHANGE, OWN = 1, 2, 4
 
 
 class Types:
@@ -72,8 +73,16 @@ class Types:
         return types
 
 
+def file_flags(entry: DataFile) -> int | None:
+    set_ = (
+        ADOPTED if entry.adopted else 0,
+        0 if entry.data_change else NO_DATA_CHANGE,
+        OWN if entry.own else 0,
+    )
+    return sum(set_) or None
+
+
 def file_to_json(entry: DataFile, types: Types) -> list[Any]:
-    flags = (ADOPTED if entry.adopted else 0) | (0 if entry.data_change else NO_DATA_CHANGE)
     return trim(
         [
             entry.key,
@@ -84,7 +93,7 @@ def file_to_json(entry: DataFile, types: Types) -> list[Any]:
             entry.schema_id,
             entry.sequence,
             stats_to_json(entry.stats, entry.schema_id, types),
-            flags or None,
+            file_flags(entry),
             entry.event,
             entry.origin,
             entry.etag,
@@ -112,6 +121,7 @@ def file_from_json(found: list[Any], types: Types) -> DataFile:
         stats=stats_from_json(stats or {}, schema_id, types),
         adopted=bool((flags or 0) & ADOPTED),
         data_change=not (flags or 0) & NO_DATA_CHANGE,
+        own=bool((flags or 0) & OWN),
         event=optional(as_text, event),
         origin=optional(as_text, origin),
         etag=optional(as_text, etag),

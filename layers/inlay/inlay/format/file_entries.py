@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from inlay.format.entry import ColumnStats, DataFile
-from inlay.format.entry_json import ADOPTED, NO_DATA_CHANGE, stats_of
+from inlay.format.entry_json import ADOPTED, NO_DATA_CHANGE, OWN, stats_of
 from inlay.format.schema import Primitive, Value
 
 
@@ -114,4 +114,5 @@ class FileEntries(Sequence[DataFile]):
             origin=of("origin"),
             arrived=of("arrived"),
             cluster=of("cluster"),
+            own=bool(flags & OWN),
         )

@@ -18,9 +18,8 @@ from inlay.errors import NewerFormat
 from inlay.format import columns
 from inlay.format.entry import ColumnStats, DataFile, Marker
 from inlay.format.entry_json import (
-    ADOPTED,
-    NO_DATA_CHANGE,
     Types,
+    file_flags,
     flags_of,
     marker_from_json,
     marker_to_json,
@@ -67,12 +66,7 @@ def encode_files(entries: Sequence[DataFile], types: Types) -> bytes:
         "groups": numbers([f.row_groups for f in entries]),
         "schema": numbers([f.schema_id for f in entries]),
         "sequence": numbers([f.sequence for f in entries]),
-        "flags": numbers(
-            [
-                (ADOPTED if f.adopted else 0) | (0 if f.data_change else NO_DATA_CHANGE) or None
-                for f in entries
-            ]
-        ),
+        "flags": numbers([file_flags(f) for f in entries]),
         "event": texts([f.event for f in entries]),
         "origin": texts([f.origin for f in entries]),
         "etag": texts([f.etag for f in entries]),

@@ -87,11 +87,19 @@ PROPERTIES = {
         Property("gc.grace_days", "7", "age before an unreachable object is deleted", minimum=0),
         Property(
             "ingest.unused_dictionary_entries",
-            "keep",
+            "auto",
             "landing files whose dictionaries have entries that no row of the row group uses (categories, "
             "ENUMs): keep them (an erasure finds and removes its values), reencode the rows (up to "
-            "`ingest.split_bytes`), or refuse the file. Both others read the whole file",
-            ("keep", "reencode", "refuse"),
+            "`ingest.split_bytes`), so that an erasure need not, or refuse the file; auto: reencode where "
+            "`erasure.promised`, else keep. All but keep read the file",
+            ("auto", "keep", "reencode", "refuse"),
+        ),
+        Property(
+            "erasure.promised",
+            "no",
+            "whether rows of this table will have to be erased: landing files are then made ready for it "
+            "when they come",
+            ("no", "yes"),
         ),
         Property(
             "ingest.split_bytes",

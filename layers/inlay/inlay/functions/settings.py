@@ -99,6 +99,11 @@ def adopt_from() -> tuple[str, ...] | None:
     return (*own, *(each for each in given if each))
 
 
+def glue_database() -> str | None:
+    """The database of the Glue catalog that published tables are registered in."""
+    return os.environ.get("INLAY_GLUE_DATABASE") or None
+
+
 def table_metrics() -> bool:
     """Whether metrics are by table as well as by function."""
     return os.environ.get("INLAY_TABLE_METRICS", "false").lower() == "true"

@@ -66,6 +66,7 @@ def up(
 ) -> None:
     """Start everything, print where it is, and keep it running until Ctrl-C."""
     # Imported here: it brings moto, which the other commands do not need.
+    from inlay.local.aws_app import LOG_PATH
     from inlay.local.stack import LocalOptions, LocalStack
 
     options = LocalOptions(
@@ -106,6 +107,7 @@ def up(
         table.add_row("erase queue", stack.queue_url("EraseQueue"))
         for queue in stack.dead_letter_queues():
             table.add_row("dead letters", stack.queue_url(queue))
+        table.add_row("what was asked", f"{stack.sqs_endpoint_url}{LOG_PATH}")
         table.add_row("logs", f"{Path(options.home).resolve()}/<function>.log")
         console.print(table)
         console.print("\nIn another terminal:")

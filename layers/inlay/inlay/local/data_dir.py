@@ -79,7 +79,6 @@ class DataDir:
                 "versioning": self._s3.region.bucket(name).versioning,
                 "notifications": [asdict(rule) for rule in each.notifications],
                 "notifications_as_set": base64.b64encode(each.notifications_as_set).decode(),
-                "tagging": base64.b64encode(each.tagging).decode(),
             }
             for name, each in self._s3.buckets.items()
         }
@@ -99,7 +98,6 @@ class DataDir:
                     for rule in each["notifications"]
                 ],
                 base64.b64decode(each["notifications_as_set"]),
-                base64.b64decode(each["tagging"]),
             )
         serial = 0
         unnumbered: dict[tuple[str, str], Path] = {}

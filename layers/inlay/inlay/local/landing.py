@@ -22,7 +22,7 @@ OLDEST_EVENT = timedelta(days=14)
 
 
 class LandingWatch:
-    """Lists the landing zone of one bucket and tells a queue what is new."""
+    """Lists the landing zone of one bucket and sends the events of what is new."""
 
     def __init__(
         self, *, s3: S3Client, sqs: SQSClient, bucket: str, prefix: str, queue_url: str

@@ -68,19 +68,25 @@ Invocation = Returned | Failed
 
 
 def find_emulator(template: Path) -> Path:
-    """The `aws-lambda-rie` binary: `INLAY_RIE`, else the one in the SAM CLI's wheel in `.tools/sam`
-    beside the template."""
+    """The `aws-lambda-rie` binary: `INLAY_RIE`, else the one in the SAM CLI's wheel, in `.tools/sam`
+    beside the template or, where Inlay itself was installed from a wheel, in the user's cache. The SAM
+    CLI pins much that is not needed here, so it is no dependency."""
     named = os.environ.get("INLAY_RIE")
     if named:
         return Path(named)
     machine = "arm64" if platform.machine() in ("arm64", "aarch64") else "x86_64"
-    pattern = f"lib/python*/site-packages/samcli/local/rapid/aws-lambda-rie-{machine}"
+    name = f"samcli/local/rapid/aws-lambda-rie-{machine}"
     tools = template.parent / ".tools" / "sam"
-    for found in sorted(tools.glob(pattern)):
-        return found
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "inlay" / "sam"
+    for found in (*sorted(tools.glob(f"lib/python*/site-packages/{name}")), cache / name):
+        if found.is_file():
+            return found
+    in_checkout = (template.parent / "Makefile").is_file()
+    command = f"pip install --no-deps --target {cache} aws-sam-cli"
     raise InvalidRequest(
-        f"the Lambda runtime emulator is not installed in {tools}",
-        next_step="Run `make tools`, or name an aws-lambda-rie binary in INLAY_RIE",
+        f"the Lambda runtime emulator, a part of the SAM CLI, is not in {tools if in_checkout else cache}",
+        next_step=f"Run `{'make tools' if in_checkout else command}`, or name an aws-lambda-rie binary in "
+        "INLAY_RIE",
     )
 
 

@@ -6,24 +6,22 @@ speaks S3. Each request is one step, under the region's lock. What is not here i
 (`NotImplemented`), not passed over. Signatures are not checked: there is nothing to protect.
 
 Here: objects with metadata, headers, tags, ranges, conditions (also on copies and completions) and
-versions; multipart uploads with copied parts; listings of both versions; batched deletes; a bucket's
-versioning, tags and notifications to SQS queues.
+versions; multipart uploads with copied parts; listings (`s3_listings`); batched deletes; a bucket's
+versioning and notifications to SQS queues.
 """
 
 from __future__ import annotations
 
-import base64
 import email.utils
-import functools
-import itertools
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from inlay.errors import InvalidRequest, StaleUpload
+from inlay.local import s3_listings as listings
 from inlay.local.aws_request import Answer, Request, S3Error
 from inlay.local.s3_events import Notify, Rule, event, matching, parse_rules, test_event
 from inlay.local.s3_xml import child, children, document, iso, parse, text
@@ -37,25 +35,16 @@ from inlay.storage.base import (
     IfMatch,
     Location,
     Missing,
-    ObjectInfo,
     Part,
     Refused,
     Written,
 )
-from inlay.storage.memory import Bucket, MemoryRegion, MemoryStore, Version
+from inlay.storage.memory import Bucket, MemoryRegion, MemoryStore, PendingUpload, Version
 
-_PAGE: Final = 1_000
 _METADATA: Final = "x-amz-meta-"
 _RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)")
 _COPY_RANGE: Final = re.compile(r"bytes=(\d+)-(\d+)")
 _BUCKET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-# Greater than every character of a key: behind it comes what no longer begins so.
-_LAST: Final = "\U0010ffff"
-_OWNER: Final = {"ID": "inlay", "DisplayName": "inlay"}
-_GRANT: Final = (
-    '<Grantee xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser">'
-    "<ID>inlay</ID></Grantee><Permission>FULL_CONTROL</Permission>"
-)
 
 
 @dataclass(slots=True)
@@ -66,7 +55,6 @@ class Settings:
     region: str = "us-east-1"
     notifications: list[Rule] = field(default_factory=list)
     notifications_as_set: bytes = b""
-    tagging: bytes = b""
 
 
 class S3:
@@ -86,32 +74,26 @@ class S3:
             "DeleteBucket": self._delete_bucket,
             "GetBucket": self._list_objects,
             "ListObjectsV2": self._list_objects,
-            "ListObjectVersions": self._list_versions,
-            "ListMultipartUploads": self._list_uploads,
+            "ListObjectVersions": lambda each: listings.versions(each, self._bucket(each.bucket)),
+            "ListMultipartUploads": lambda each: listings.uploads(each, self._store(each)),
             "GetBucket:location": self._get_location,
             "GetBucket:versioning": self._get_versioning,
             "PutBucket:versioning": self._put_versioning,
             "GetBucket:notification": self._get_notification,
             "PutBucket:notification": self._put_notification,
-            "GetBucket:tagging": self._get_bucket_tagging,
-            "PutBucket:tagging": self._put_bucket_tagging,
-            "DeleteBucket:tagging": self._put_bucket_tagging,
-            "GetBucket:acl": self._get_acl,
             "DeleteObjects": self._delete_objects,
             "GetObject": self._get,
             "HeadObject": self._get,
             "PutObject": self._put,
             "CopyObject": self._copy,
             "DeleteObject": self._delete,
-            "GetObject:acl": self._get_acl,
-            "GetObject:attributes": self._get_attributes,
             "GetObject:tagging": self._get_tagging,
             "PutObject:tagging": self._put_tagging,
             "DeleteObject:tagging": self._put_tagging,
             "CreateMultipartUpload": self._create_upload,
             "UploadPart": self._upload_part,
             "UploadPartCopy": self._copy_part,
-            "ListParts": self._list_parts,
+            "ListParts": lambda each: listings.parts(each, self._upload(each)),
             "CompleteMultipartUpload": self._complete,
             "AbortMultipartUpload": self._abort,
         }
@@ -159,7 +141,9 @@ class S3:
             {"Name": name, "CreationDate": iso(each.created_us)}
             for name, each in sorted(self.buckets.items())
         ]
-        return document("ListAllMyBucketsResult", {"Owner": _OWNER, "Buckets": {"Bucket": found}})
+        return document(
+            "ListAllMyBucketsResult", {"Owner": listings.OWNER, "Buckets": {"Bucket": found}}
+        )
 
     def _create_bucket(self, request: Request) -> Answer:
         if not _BUCKET_NAME.fullmatch(request.bucket):
@@ -223,178 +207,9 @@ class S3:
         self.changed()
         return Answer(200)
 
-    def _get_bucket_tagging(self, request: Request) -> Answer:
-        found = self._settings(request.bucket).tagging
-        if not found:
-            raise S3Error(404, "NoSuchTagSet", "The TagSet does not exist")
-        return Answer(200, {"Content-Type": "application/xml"}, found)
-
-    def _put_bucket_tagging(self, request: Request) -> Answer:
-        self._settings(request.bucket).tagging = request.body
-        self.changed()
-        return Answer(204)
-
-    def _get_acl(self, request: Request) -> Answer:
-        if request.key:
-            self._find(request)
-        self._settings(request.bucket)
-        answer = document("AccessControlPolicy", {"Owner": _OWNER, "AccessControlList": ""})
-        granted = answer.body.replace(
-            b"<AccessControlList></AccessControlList>",
-            f"<AccessControlList><Grant>{_GRANT}</Grant></AccessControlList>".encode(),
-        )
-        return Answer(200, answer.headers, granted)
-
-    # -- listings -----------------------------------------------------------------------------
-
     def _list_objects(self, request: Request) -> Answer:
-        store, query = self._store(request), request.query
-        second = request.operation == "ListObjectsV2"
-        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-        limit = _limit(request, "max-keys")
-        if second:
-            token = query.get("continuation-token")
-            after = _decoded(token) if token else query.get("start-after", "")
-        else:
-            after = query.get("marker", "")
-        if delimiter and after.endswith(delimiter) and after.startswith(prefix):
-            after += _LAST  # a common prefix that was already listed
-        found = list(itertools.islice(_rolled_up(store.list, prefix, delimiter, after), limit + 1))
-        page, more = found[:limit], len(found) > limit
-        last = page[-1] if page else None
-        marker = last.key if isinstance(last, ObjectInfo) else last
-        named = _named(request)
-        content: dict[str, Any] = {
-            "Name": request.bucket,
-            "Prefix": named(prefix),
-            "Delimiter": named(delimiter) if delimiter else None,
-            "MaxKeys": limit,
-            "EncodingType": query.get("encoding-type"),
-            "IsTruncated": more,
-            "Contents": [
-                {
-                    "Key": named(each.key),
-                    "LastModified": iso(each.modified_us),
-                    "ETag": f'"{each.etag}"',
-                    "Size": each.size,
-                    "StorageClass": self._storage_class(store, each.key),
-                    **({"Owner": _OWNER} if query.get("fetch-owner") == "true" else {}),
-                }
-                for each in page
-                if isinstance(each, ObjectInfo)
-            ],
-            "CommonPrefixes": [{"Prefix": named(each)} for each in page if isinstance(each, str)],
-        }
-        if second:
-            content |= {
-                "KeyCount": len(page),
-                "StartAfter": named(query["start-after"]) if query.get("start-after") else None,
-                "ContinuationToken": query.get("continuation-token"),
-                "NextContinuationToken": _encoded(marker) if more and marker else None,
-            }
-        else:
-            content |= {
-                "Marker": named(query.get("marker", "")),
-                "NextMarker": named(marker) if more and marker and delimiter else None,
-            }
-        return document("ListBucketResult", content)
-
-    def _storage_class(self, store: MemoryStore, key: str) -> str:
-        held = self.region.bucket(store.bucket).current(key)
-        return "STANDARD" if held is None else held.headers.get("StorageClass", "STANDARD")
-
-    def _list_versions(self, request: Request) -> Answer:
-        bucket, query = self._bucket(request.bucket), request.query
-        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-        limit = _limit(request, "max-keys")
-        named = _named(request)
-        entries = _versions(
-            bucket, prefix, delimiter, query.get("key-marker"), query.get("version-id-marker")
-        )
-        found = list(itertools.islice(entries, limit + 1))
-        page, more = found[:limit], len(found) > limit
-        parts: list[dict[str, Any]] = []
-        for each in page:
-            if isinstance(each, str):
-                parts.append({"CommonPrefixes": {"Prefix": named(each)}})
-                continue
-            key, held, latest = each
-            about: dict[str, Any] = {
-                "Key": named(key),
-                "VersionId": held.id or NULL_VERSION,
-                "IsLatest": latest,
-                "LastModified": iso(held.modified_us),
-                "Owner": _OWNER,
-            }
-            if held.marker:
-                parts.append({"DeleteMarker": about})
-                continue
-            parts.append(
-                {
-                    "Version": {
-                        **about,
-                        "ETag": f'"{held.etag}"',
-                        "Size": len(held.body),
-                        "StorageClass": held.headers.get("StorageClass", "STANDARD"),
-                    }
-                }
-            )
-        head: dict[str, Any] = {
-            "Name": request.bucket,
-            "Prefix": named(prefix),
-            "KeyMarker": named(query.get("key-marker", "")),
-            "VersionIdMarker": query.get("version-id-marker", ""),
-            "MaxKeys": limit,
-            "Delimiter": named(delimiter) if delimiter else None,
-            "EncodingType": query.get("encoding-type"),
-            "IsTruncated": more,
-        }
-        if more and page:
-            last = page[-1]
-            if isinstance(last, str):
-                head |= {"NextKeyMarker": named(last)}
-            else:
-                head |= {
-                    "NextKeyMarker": named(last[0]),
-                    "NextVersionIdMarker": last[1].id or NULL_VERSION,
-                }
-        return document("ListVersionsResult", [head, *parts])
-
-    def _list_uploads(self, request: Request) -> Answer:
-        store, query = self._store(request), request.query
-        prefix = query.get("prefix", "")
-        key, upload_id = query.get("key-marker", ""), query.get("upload-id-marker", "")
-        limit = _limit(request, "max-uploads")
-        named = _named(request)
-        found = list(store.list_uploads(prefix))
-        if key:
-            at = next((n for n, each in enumerate(found) if each.upload_id == upload_id), None)
-            found = [each for each in found if each.key > key] if at is None else found[at + 1 :]
-        page = found[:limit]
-        more = len(found) > limit
-        return document(
-            "ListMultipartUploadsResult",
-            {
-                "Bucket": request.bucket,
-                "KeyMarker": named(key),
-                "UploadIdMarker": upload_id,
-                "Prefix": named(prefix),
-                "MaxUploads": limit,
-                "EncodingType": query.get("encoding-type"),
-                "IsTruncated": more,
-                "NextKeyMarker": named(page[-1].key) if more else None,
-                "NextUploadIdMarker": page[-1].upload_id if more else None,
-                "Upload": [
-                    {
-                        "Key": named(each.key),
-                        "UploadId": each.upload_id,
-                        "Initiated": iso(each.started_us),
-                        "StorageClass": "STANDARD",
-                    }
-                    for each in page
-                ],
-            },
-        )
+        store = self._store(request)
+        return listings.objects(request, store, self._bucket(request.bucket))
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -451,20 +266,6 @@ class S3:
             return Answer(status, headers)
         whole = status == 200
         return Answer(status, headers, held.body if whole else held.body[start:end])
-
-    def _get_attributes(self, request: Request) -> Answer:
-        held = self._find(request)
-        asked = (request.header("x-amz-object-attributes") or "").replace(" ", "").split(",")
-        content: dict[str, Any] = {
-            "ETag": held.etag,
-            "StorageClass": held.headers.get("StorageClass", "STANDARD"),
-            "ObjectSize": len(held.body),
-        }
-        return document(
-            "GetObjectAttributesResponse",
-            {name: value for name, value in content.items() if name in asked},
-            {"Last-Modified": email.utils.formatdate(held.modified_us // 1_000_000, usegmt=True)},
-        )
 
     def _get_tagging(self, request: Request) -> Answer:
         held = self._find(request)
@@ -673,41 +474,12 @@ class S3:
             {"ETag": f'"{part.etag}"', "LastModified": iso(self.region.now_us())},
         )
 
-    def _upload(self, request: Request) -> Any:
+    def _upload(self, request: Request) -> PendingUpload:
         upload_id = request.query["uploadId"]
         found = self._bucket(request.bucket).uploads.get(upload_id)
         if found is None or found.key != request.key:
             raise rules.upload_gone(request.key, upload_id)
         return found
-
-    def _list_parts(self, request: Request) -> Answer:
-        upload = self._upload(request)
-        after = int(request.query.get("part-number-marker") or 0)
-        limit = _limit(request, "max-parts")
-        found = [each for each in sorted(upload.parts.items()) if each[0] > after]
-        page = found[:limit]
-        return document(
-            "ListPartsResult",
-            {
-                "Bucket": request.bucket,
-                "Key": request.key,
-                "UploadId": request.query["uploadId"],
-                "PartNumberMarker": after,
-                "NextPartNumberMarker": page[-1][0] if page else 0,
-                "MaxParts": limit,
-                "IsTruncated": len(found) > limit,
-                "StorageClass": "STANDARD",
-                "Part": [
-                    {
-                        "PartNumber": number,
-                        "LastModified": iso(upload.started_us),
-                        "ETag": f'"{part.etag}"',
-                        "Size": len(body),
-                    }
-                    for number, (part, body) in page
-                ],
-            },
-        )
 
     def _complete(self, request: Request) -> Answer:
         store = self._store(request)
@@ -767,36 +539,11 @@ class S3:
 # -- what a request says --------------------------------------------------------------------------
 
 
-def _limit(request: Request, name: str) -> int:
-    try:
-        return min(int(request.query.get(name) or _PAGE), _PAGE)
-    except ValueError:
-        raise S3Error(400, "InvalidArgument", f"{name} is no number.") from None
-
-
 def _part_number(request: Request) -> int:
     try:
         return int(request.query.get("partNumber", ""))
     except ValueError:
         raise S3Error(400, "InvalidArgument", "A part has a number.") from None
-
-
-def _named(request: Request) -> Callable[[str], str]:
-    """Keys as the listing shows them: `encoding-type=url` is for those that no XML can hold."""
-    if request.query.get("encoding-type") == "url":
-        return functools.partial(quote, safe="/")
-    return str
-
-
-def _encoded(key: str) -> str:
-    return base64.urlsafe_b64encode(key.encode()).decode()
-
-
-def _decoded(token: str) -> str:
-    try:
-        return base64.urlsafe_b64decode(token).decode()
-    except ValueError:
-        raise S3Error(400, "InvalidArgument", "The continuation token is not ours.") from None
 
 
 def _condition(request: Request) -> Condition:
@@ -919,48 +666,3 @@ def _version_id(bucket: Bucket, version_id: str | None) -> dict[str, str]:
 def _encryption(headers: Mapping[str, str]) -> dict[str, str]:
     names = ("ServerSideEncryption", "SSEKMSKeyId", "BucketKeyEnabled")
     return {rules.HEADERS[name]: headers[name] for name in names if name in headers}
-
-
-# -- listings -------------------------------------------------------------------------------------
-
-
-def _rolled_up(
-    listing: Callable[..., Iterator[ObjectInfo]], prefix: str, delimiter: str, after: str
-) -> Iterator[ObjectInfo | str]:
-    """Objects, and for those whose key has the delimiter behind the prefix their common prefix, once."""
-    while True:  # ends with the listing: `after` grows
-        for info in listing(prefix, start_after=after):
-            head, found, _ = info.key[len(prefix) :].partition(delimiter or "\0\0")
-            if delimiter and found:
-                common = f"{prefix}{head}{delimiter}"
-                yield common
-                after = common + _LAST
-                break
-            yield info
-        else:
-            return
-
-
-def _versions(
-    bucket: Bucket, prefix: str, delimiter: str, key_marker: str | None, id_marker: str | None
-) -> Iterator[tuple[str, Version, bool] | str]:
-    """(key, version, whether it is the latest), newest first within a key, behind the markers; and common
-    prefixes."""
-    last = None
-    if delimiter and key_marker and key_marker.endswith(delimiter):
-        last = key_marker
-    for key in bucket.keys_from(prefix, key_marker):
-        head, found, _ = key[len(prefix) :].partition(delimiter or "\0\0")
-        if delimiter and found:
-            common = f"{prefix}{head}{delimiter}"
-            if common != last:
-                yield common
-            last = common
-            continue
-        held: Sequence[Version] = bucket.versions[key][::-1]
-        first = 0
-        if key == key_marker:
-            at = (n for n, each in enumerate(held) if (each.id or NULL_VERSION) == id_marker)
-            first = next(at, len(held)) + 1
-        for n in range(first, len(held)):
-            yield key, held[n], n == 0

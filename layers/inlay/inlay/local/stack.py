@@ -107,6 +107,11 @@ class LocalStack:
         known = read_body(path)["Parameters"]
         own = {n: v for n, v in {"EraseFromDeleteQueue": "true"}.items() if n in known}
         self.template = load_template(path, {**own, **self.options.parameters})
+        if self.template.bucket.existing and self.options.endpoint_url is None:
+            raise InvalidRequest(
+                "the local AWS makes its bucket itself",
+                next_step="Leave ExistingBucket out, or name the server that has it: --endpoint-url",
+            )
         with contextlib.ExitStack() as started:
             try:
                 self.aws = started.enter_context(
@@ -217,7 +222,8 @@ class LocalStack:
 
     def dead_letter_queues(self) -> list[str]:
         """The logical ids of the queues that dead letters wait in."""
-        return [each.dead_letters for each in self.template.queues if each.dead_letters]
+        found = [each.dead_letters for each in self.template.queues if each.dead_letters]
+        return list(dict.fromkeys(found))  # several queues may share one
 
     def dead_letters(self, queue: str) -> list[DeadLetter]:
         """What waits in the dead letters of `queue` (a logical id); it stays there."""
@@ -319,6 +325,8 @@ class LocalStack:
     def _create_bucket(self) -> None:
         bucket = self.template.bucket
         self.bucket = bucket.name
+        if bucket.existing:
+            return
         where: Any = (
             {}
             if self.region == "us-east-1"

@@ -83,10 +83,14 @@ class Notification:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
+    """`existing`: it is there already (parameter ExistingBucket), and nothing of it is changed; its
+    notifications are then what its owner is asked to set (docs/DEPLOY.md)."""
+
     logical_id: str
     name: str
     versioned: bool
     notifications: tuple[Notification, ...]
+    existing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,7 @@ def load_template(path: Path, overrides: Mapping[str, str] | None = None) -> Tem
         **known,
         **(overrides or {}),
     }
-    return _Reader(path, decided(body, parameters), parameters).read()
+    return _Reader(path, body, decided(body, parameters), parameters).read()
 
 
 def read_body(path: Path) -> dict[str, Any]:
@@ -242,6 +246,7 @@ def rate_seconds(expression: str) -> float:
 @dataclass(frozen=True, slots=True)
 class _Reader:
     path: Path
+    whole: Mapping[str, Any]
     body: Mapping[str, Any]
     parameters: Mapping[str, str]
     _functions: dict[str, Function] = field(default_factory=dict)
@@ -249,17 +254,10 @@ class _Reader:
     def read(self) -> Template:
         for logical_id, properties in self._resources("AWS::Serverless::Function"):
             self._functions[logical_id] = self._function(logical_id, properties)
-        buckets = self._resources("AWS::S3::Bucket")
-        if not buckets:
-            raise InvalidRequest(
-                "the local AWS makes its bucket itself",
-                next_step="Leave ExistingBucket out, or name the server that has it: --endpoint-url",
-            )
-        (bucket,) = buckets
         return Template(
             path=self.path,
             parameters=self.parameters,
-            bucket=self._bucket(*bucket),
+            bucket=self._bucket(),
             queues=tuple(self._queue(*each) for each in self._resources("AWS::SQS::Queue")),
             functions=tuple(self._functions.values()),
             sources=tuple(
@@ -325,12 +323,20 @@ class _Reader:
             if event["Type"] == "Schedule"
         ]
 
-    def _bucket(self, logical_id: str, properties: Mapping[str, Any]) -> Bucket:
+    def _bucket(self) -> Bucket:
+        existing = self.parameters.get("ExistingBucket", "")
+        made = decided(self.whole, {**self.parameters, "ExistingBucket": ""})["Resources"]
+        [(logical_id, properties)] = [
+            (name, resource["Properties"])
+            for name, resource in made.items()
+            if resource["Type"] == "AWS::S3::Bucket"
+        ]
         configured = properties.get("NotificationConfiguration", {}).get("QueueConfigurations", ())
         return Bucket(
             logical_id=logical_id,
-            name=_text(properties["BucketName"], self.parameters),
+            name=existing or _text(properties["BucketName"], self.parameters),
             versioned=properties.get("VersioningConfiguration", {}).get("Status") == "Enabled",
+            existing=bool(existing),
             notifications=tuple(
                 Notification(
                     queue=_referred(each["Queue"]),

@@ -19,6 +19,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -28,6 +29,7 @@ from inlay.storage.process import PerProcess
 
 I = TypeVar("I")  # noqa: E741 - an item of work
 A = TypeVar("A")  # an answer
+A2 = TypeVar("A2")
 K = TypeVar("K")  # what one turn keeps for the next
 
 # Items of one turn: more than a process has writing threads, few enough that a commit of all of them stays
@@ -53,6 +55,7 @@ class _Queue(Generic[I, A, K]):
     waiting: deque[_Waiting[I, A]] = field(default_factory=deque)
     taken: bool = False
     kept: K | None = None
+    begun: tuple[Hashable, Future[Any]] | None = None
 
 
 class CommitQueue(Generic[I, A, K]):
@@ -88,6 +91,42 @@ class CommitQueue(Generic[I, A, K]):
         if not mine.answer:
             _work(queue, work, fits)
         return mine.answer[0]
+
+    def beside(
+        self,
+        key: Hashable,
+        begin: Callable[[], A2],
+        *,
+        executor: Executor,
+        unless: Callable[[K], bool],
+    ) -> Future[A2] | None:
+        """What `begin` makes, as a task of `executor`: once for a `key`, whichever thread comes first, and
+        again after a failure. None while somebody works, or where what the turn before kept speaks against
+        it."""
+        queue = self._queue.get()
+        mine = Future[A2]()
+        with queue.lock:
+            if queue.taken or (queue.kept is not None and unless(queue.kept)):
+                return None
+            if queue.begun is not None and queue.begun[0] == key and not _failed(queue.begun[1]):
+                return queue.begun[1]
+            queue.begun = key, mine
+
+        def run() -> None:
+            try:
+                mine.set_result(begin())
+            except BaseException as error:
+                mine.set_exception(error)
+                raise
+
+        running = executor.submit(run)
+        if running.done():
+            running.result()  # an executor that runs tasks at once has met what stops this thread
+        return mine
+
+
+def _failed(future: Future[Any]) -> bool:
+    return future.done() and future.exception() is not None
 
 
 def _work(

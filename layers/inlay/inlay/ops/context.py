@@ -159,11 +159,12 @@ class Context:
         """The store key of an object named relative to the table root."""
         return f"{self.root}/{relative}" if self.root else relative
 
-    def write_once(self, relative: str, body: bytes, *, over: str | None = None) -> Stored:
+    def write_once(
+        self, relative: str, body: bytes, *, over: str | None = None, compare: bool = True
+    ) -> Stored:
         """Create an immutable object of the table, waiting between tries; see `storage.write_once`."""
-        return write_once(
-            self.store, self.key(relative), body, before_retry=self.back_off, over=over
-        )
+        key, wait = self.key(relative), self.back_off
+        return write_once(self.store, key, body, before_retry=wait, over=over, compare=compare)
 
     def back_off(self, tried: int) -> None:
         """Wait before a further try of something that is written once."""

@@ -7,6 +7,7 @@ file is read whole.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 
@@ -35,9 +36,10 @@ from inlay.parquet.footer.footer import footer_length
 from inlay.parquet.read.data_file import chunk_range, reading
 from inlay.parquet.read.deleted_rows import load_keys, load_vector
 from inlay.parquet.read.ranges import Objects, fetch, fetch_tail
-from inlay.parquet.read.reader import read_file
+from inlay.parquet.read.reader import open_file, read_file
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.read.statistics import absent_fields, group_stats, leaves_of, total_rows
+from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.write.partition import Split
 from inlay.plan.pruning.evidence import in_type
 from inlay.plan.pruning.prune import combined_stats
@@ -139,6 +141,22 @@ def check_pages(
     if rows != entry.rows:
         found.append(("file_contradicts", f"{rows} rows were read, the entry says {entry.rows}"))
     return found
+
+
+def check_dictionaries(
+    objects: Objects, entry: DataFile, schema: Schema, executor: Executor
+) -> list[Problem]:
+    """Dictionaries with entries that no row of their row group has: only other writers leave such."""
+    wanted = Wanted(schema=schema, columns=())
+    try:
+        opened = open_file(objects, FileTask(file=entry, schema=schema), wanted, executor)
+        found = Counter(column for _, column in unused_entries(opened, executor))
+    except _DAMAGE as error:
+        return [("unused_entries", f"its dictionaries cannot be looked into: {error.message}")]
+    return [
+        ("unused_entries", f"in {n} row groups the dictionary of {column} has what no row has")
+        for column, n in found.items()
+    ]
 
 
 class _Judge:

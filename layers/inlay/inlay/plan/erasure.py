@@ -17,8 +17,9 @@ purge    no current object or metadata holds a row; old objects  the longest rea
                                                                  committed since then are applied
                                                                  and forgotten as well
 sweep    nothing holds a row except what a writer that started   the longest write has passed: such
-         before the opening may still upload; it cannot commit   uploads are deleted; when none is
-         that (boundary)                                         found any more: receipt, end
+         before the opening may still upload; it cannot commit   uploads are deleted, deletes committed
+         that (boundary)                                         since are forgotten; when none is
+                                                                 found any more: receipt, end
 ======== ======================================================= ==================================
 """
 
@@ -46,9 +47,6 @@ Phase = Literal["rewrite", "purge", "sweep"]
 REWRITE: Phase = "rewrite"
 PURGE: Phase = "purge"
 SWEEP: Phase = "sweep"
-# Phases in which there may be files to rewrite; in `purge`, for deletes committed since it began.
-REWRITES = (REWRITE, PURGE)
-
 # AWS: a Lambda runs at most 15 minutes. Set the longest read and write where others take part (Spark
 # jobs, notebooks).
 LIFE_SECONDS = 900.0
@@ -119,11 +117,11 @@ def find_erasure(snapshot: Snapshot, erasure_id: str) -> Erasure | None:
 
 def concerns(marker: Marker, erasure: Erasure) -> bool:
     """Whether a marker must be gone before the erasure goes on: its own markers, and every older one, since
-    those may name values of its rows and hide rows that are still there. In phase `purge` the predicate
-    is gone, and no delete committed since can be shown not to name such rows: all of them count."""
+    those may name values of its rows and hide rows that are still there. After phase `rewrite` the
+    predicate is gone, and no delete committed since can be shown not to name such rows: all count."""
     if marker.erasure is not None:
         return marker.erasure == erasure.id
-    return erasure.phase == PURGE or (marker.sequence or 0) <= erasure.opened_version
+    return erasure.phase != REWRITE or (marker.sequence or 0) <= erasure.opened_version
 
 
 def unclean_files(state: State, erasures: Iterable[Erasure]) -> dict[str, dict[str, DataFile]]:

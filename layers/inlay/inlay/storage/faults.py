@@ -37,7 +37,6 @@ class Fate(Enum):
     UNSENT = "failed before it arrived"
     LOST = "done, the answer lost"
     TWICE = "done, the answer lost, sent again by the SDK, which reports the second answer"
-    REFUSED = TWICE  # the former name
     RACE = "409: refused in a race, nothing done"
     LATE = "given up by its sender, done some time later"
     KILLED_BEFORE = "the process died before it was sent"

@@ -46,8 +46,8 @@ MAX_TRIES = 6
 
 @dataclass(frozen=True, slots=True)
 class Stored(Written):
-    """An object that exists as intended. `was_there`: an earlier try or a racing writer had put it
-    there."""
+    """An object that exists as intended, or, where it was not compared, that exists. `was_there`: an
+    earlier try or a racing writer had put it there."""
 
     was_there: bool = False
 
@@ -65,9 +65,11 @@ def write_once(
     headers: Mapping[str, str] | None = None,
     before_retry: Callable[[int], None] = no_wait,
     over: str | None = None,
+    compare: bool = True,
 ) -> Stored:
     """Creates the object `key` of exactly `body`; returns what is there then. With `over`, an ETag, it
-    replaces exactly that object.
+    replaces exactly that object. Without `compare` an object that is there already is not read: the caller
+    has a cheaper way to find out whether it matters.
 
     `before_retry` is called with the number of tries so far before each further one: to wait, or to
     count. Raises `KeyTaken` when other bytes are at the key, `StoreUnavailable` when the outcome of
@@ -80,6 +82,8 @@ def write_once(
         return store.put(key, body, condition=condition, metadata=metadata, headers=headers)
 
     def look(answer: Refused | Missing) -> Stored | None:
+        if not compare:
+            return Stored("", answer.date_us, was_there=True)
         found = store.get(key)
         if not isinstance(found, Got):
             if over is not None:

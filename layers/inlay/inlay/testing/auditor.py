@@ -27,6 +27,7 @@ from inlay.format.codec import decode_snapshot
 from inlay.format.entry import DataFile, Keys, Vector
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Ref, Snapshot
+from inlay.iceberg.avro import decode_avro
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_content, load_entries, load_ledger, schemas_of
 from inlay.parquet.read.reader import Wanted, read_file
@@ -436,13 +437,15 @@ def skips(snapshot: Snapshot) -> bool:
 
 def find_bytes(objects: Iterable[tuple[str, bytes]], token: str) -> list[str]:
     """Keys of objects in which a text can be found: in the bytes as they are, in frames that are
-    compressed, in the values of Parquet files."""
+    compressed, in the values of Parquet and Avro files."""
     found: list[str] = []
     for key, body in objects:
         plain = gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body
         inside = token.encode() in plain
         if not inside and body[:4] == b"PAR1":
             inside = token in str(pq.read_table(pa.BufferReader(body)).to_pydict())
+        if not inside and body[:4] == b"Obj\x01":
+            inside = token.encode() in repr(decode_avro(body).records).encode()
         if inside:
             found.append(key)
     return found

@@ -38,6 +38,7 @@ from inlay.plan.change import Request
 from inlay.testing.fates import CALM
 from inlay.testing.model import Violation
 from inlay.testing.pairs import OPERATIONS, REDELIVERED, Operation, prepared
+from inlay.testing.publishers import look_by_iceberg
 from inlay.testing.remembered import remembered
 from inlay.testing.scheduler import Actor, Scheduler, Stuck
 from inlay.testing.stage import Simulation
@@ -180,6 +181,7 @@ def _check(sim: Simulation, start: Start, numbers: Sequence[int]) -> None:
         if start.operations[number].intent is not None and asked not in sim.model.acknowledged:
             raise Violation(f"{asked} was not acknowledged")
     sim.auditor.check_reachable()
+    look_by_iceberg(sim, sim.auditor.ctx)
     found = verify(sim.auditor.ctx)
     if found.errors:
         raise Violation(f"verify: {found.errors[0]}")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from inlay.errors import MergeConflict, StoreUnavailable
+from inlay.format.properties import is_published
 from inlay.format.snapshot import Ref
 from inlay.ops.commit.driver import commit, expect_committed
 from inlay.ops.context import Context
@@ -22,6 +23,7 @@ from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
 from inlay.ops.maintain.rewrite import rewrite
 from inlay.ops.metadata.load import load_pointer
+from inlay.ops.publish.publish import publish
 from inlay.ops.refs.merge import merge
 from inlay.ops.refs.refs import branch, tag
 from inlay.ops.refs.restore import restore
@@ -38,6 +40,7 @@ from inlay.testing import model
 from inlay.testing.cast import COLUMNS, as_table
 from inlay.testing.fates import CALM
 from inlay.testing.model import Intent, Row, SnapshotDelete
+from inlay.testing.publishers import allow_publishing
 from inlay.testing.stage import DAY_US, Simulation
 
 START: list[Row] = [(n, "ada" if n % 2 else None, 10 * n) for n in range(8)]
@@ -253,6 +256,16 @@ def _rewrite(sim: Simulation, number: int) -> Operation:
 @operation
 def _compact(sim: Simulation, number: int) -> Operation:
     return Operation(lambda ctx, r: compact(ctx), redone_by=frozenset(OPERATIONS))
+
+
+@operation
+def _publish(sim: Simulation, number: int) -> Operation:
+    def run(ctx: Context, request: Request) -> None:
+        if not is_published(load_pointer(ctx).snapshot.properties):
+            allow_publishing(ctx)
+        publish(ctx)
+
+    return Operation(run, redone_by=frozenset(OPERATIONS))
 
 
 @operation

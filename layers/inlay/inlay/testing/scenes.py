@@ -22,6 +22,7 @@ from inlay.ops.erase.request import advance_erasures
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
 from inlay.ops.maintain.rewrite import rewrite
+from inlay.ops.publish.publish import publish
 from inlay.ops.refs.merge import fast_forward, merge
 from inlay.ops.refs.refs import branch, tag
 from inlay.ops.write.append import append
@@ -48,6 +49,7 @@ from inlay.testing.groups import group_appender, group_cast
 from inlay.testing.historians import alterer, partitioner, restorer, tagger, work_on_branch
 from inlay.testing.model import Row
 from inlay.testing.operators import operators_cast
+from inlay.testing.publishers import iceberg_reader, published, show
 from inlay.testing.stage import LIFE_SECONDS, Simulation
 
 Cast = Callable[[Simulation], None]
@@ -115,6 +117,29 @@ def _after_planting(**acts: Act) -> Cast:
             sim.spawn(who, partial(act, sim, who))
 
     return of({}, plant=plant)
+
+
+def _shown_to_others(sim: Simulation) -> None:
+    """Deletes, rewrites and collections while the table is published, by two at a time, and read."""
+    published(sim)
+    enter(sim, {"append": 2, "rows": 1, "tombstone": 1, "rewrite": 1, "expire": 1, "collect": 2})
+    show(sim)
+
+
+def _published_in_haste(sim: Simulation) -> None:
+    """Publishers who overtake one another, each commit soon after the last, and who look all the time."""
+    published(sim)
+    enter(sim, {"append": 3})
+    for n in range(3):
+        hasty = tidier(publish, times=6, pause=2)
+        sim.spawn(f"publish-{n}", partial(hasty, sim, f"publish-{n}"))
+        look = partial(iceberg_reader, sim, f"look-{n}", times=20, pause=2)
+        sim.spawn(f"look-{n}", look)
+
+
+# Publishers stall between their look and their swap, and days pass.
+PUBLISHED = Scene(_shown_to_others, Odds(slow=0.2))
+PUBLISHED_IN_HASTE = Scene(_published_in_haste, Odds(slow=0.4))
 
 
 def _append(table: pa.Table, ctx: Context, request: Request) -> object:

@@ -28,6 +28,7 @@ from inlay.ops.context import Context, InlineExecutor
 from inlay.ops.erase.request import advance_erasures
 from inlay.ops.maintain.expire import expire
 from inlay.ops.metadata.load import load_pointer
+from inlay.ops.publish.publish import publish
 from inlay.ops.schema.create import create
 from inlay.ops.verify.table import verify
 from inlay.ops.write.ingest import IngestSource, ingest
@@ -72,6 +73,8 @@ class Simulation:
     serializable: bool = field(init=False)
     erased: list[str] = field(default_factory=list)  # tokens that must be nowhere at the end
     landed: dict[str, IngestSource] = field(default_factory=dict)  # whose events were sent
+    published: bool = False  # whether the table is shown to other engines
+    shown: int = 0  # the newest version that one of them was shown
     before_settling: Callable[[], None] = lambda: None
     next_id: int = 0
     # To go on from another simulation, under another scheduler (`testing.interleavings`).
@@ -218,6 +221,8 @@ class Simulation:
         self._finish_erasures(ctx)
         self.scheduler.now_us += 100 * DAY_US
         expire(ctx, days=0, min_versions=1)
+        if self.published:
+            publish(ctx)  # else what was published keeps older versions
         self.collect(ctx)  # the grace of what has just expired begins
         self.scheduler.now_us += (GRACE_DAYS + 1) * DAY_US
         self.collect(ctx)

@@ -168,7 +168,7 @@ def _play_step(
     if letters:
         raise Mismatch(f"messages went to the dead letters: {'; '.join(letters)}")
     if world.published:
-        world.stack.drain()
+        world.await_publication()
         readers = [*readers, *engines]
     state, expected = world.state(), world.truth.figures()
     for reader in readers:

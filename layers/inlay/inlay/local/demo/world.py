@@ -115,6 +115,14 @@ class World:
         """Show the table to other engines from now on, and wait until the publish function has."""
         self.open().set_properties(**{"publish.format": "v3"})
         self.published = True
+        self.await_publication()
+
+    def await_publication(self) -> None:
+        """Until the newest version is published, as far as the publish function can."""
+        if self.stack.options.endpoint_url:
+            self.stack.invoke(
+                "publish"
+            )  # no event of that server reaches the function: its schedule does
         self.stack.drain()
 
     # -- looking ----------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
 """Backoff: how long a writer waits before its next try.
 
-Full jitter (AWS Architecture Blog, "Exponential Backoff And Jitter"), without its unfairness: a newcomer
-waits least and overtakes writers that have lost often. So the window shrinks again with the time a commit
-has been waiting, to a tenth after BACKOFF_PATIENCE. By benchmarks/backoff.py, 4 to 40 writers at 20 ms a
-request make 0.84 to 0.99 of the commits of a bare loop that never waits (1.35 where 40 saturate the
-server); the worst wait is up to a third above the loop's with 8 and 16, and below it with 4 and with 40.
-benchmarks/contention.py measures it with processes.
+Full jitter (AWS Architecture Blog, "Exponential Backoff And Jitter"), but for its unfairness: a newcomer
+waits least and overtakes whoever has lost often. So the window shrinks again with the time a commit has
+been waiting, to a tenth after BACKOFF_PATIENCE; and for CONTENDED_SECONDS after a race a writer reads the
+pointer before each commit (`ops.commit.base`), or the winner, who knows the pointer, would win again. By
+benchmarks/backoff.py, 4 to 40 writers at 20 ms a request make 0.89 to 1.07 of the commits of a bare loop
+that never waits (2.3 where 40 saturate the server), in about half its tries, and the longest wait is at
+most 1.15 of the loop's. benchmarks/contention.py measures it with processes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ _LOG = logging.getLogger("inlay.commit")
 BACKOFF_BASE = 0.02
 BACKOFF_CAP = 0.6
 BACKOFF_PATIENCE = 4.0
+CONTENDED_SECONDS = 2.0
 
 
 def back_off(ctx: Context, attempt: int, since: float | None = None) -> None:

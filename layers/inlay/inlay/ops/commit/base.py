@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from inlay.errors import ConcurrentChange, TableReplaced
+from inlay.ops.commit.backoff import CONTENDED_SECONDS
 from inlay.ops.commit.driver import Skipped, refusal
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer, resolve
@@ -23,12 +24,16 @@ RECENT_SECONDS = 3600.0
 
 
 def recent_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:
-    """`base`, or the current pointer when there is none or it is old."""
-    if base is None or not base.etag:
-        return load_pointer(ctx, carried=None if base is None else base.state.contents)
-    if ctx.clock.monotonic() - base.read_at > RECENT_SECONDS:
-        return load_pointer(ctx, carried=base.state.contents)
-    return base
+    """`base`, or the pointer as it is now when there is none, or it is old, or there was a race a moment
+    ago: an attempt on what others have superseded costs more than to read it, and whoever has just won
+    leaves the next swap to those who wait."""
+    if base is None:
+        return load_pointer(ctx)
+    now = ctx.clock.monotonic()
+    is_contended = base.raced_at is not None and now - base.raced_at < CONTENDED_SECONDS
+    if base.etag and now - base.read_at <= RECENT_SECONDS and not is_contended:
+        return base
+    return replace(load_pointer(ctx, carried=base.state.contents), raced_at=base.raced_at)
 
 
 def current_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:

@@ -44,6 +44,7 @@ from inlay.errors import (
     RequestReused,
     RequestTooOld,
     StaleUpload,
+    StoreUnavailable,
 )
 from inlay.format import keys
 from inlay.format.codec import encode_head, encode_snapshot
@@ -78,7 +79,8 @@ from inlay.plan.change import (
 from inlay.plan.commit.apply import apply, seal
 from inlay.plan.metadata.state import State
 from inlay.plan.refs.refs import with_head
-from inlay.storage.base import Head
+from inlay.storage.base import Got, Head
+from inlay.storage.write_once import Stored
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -305,7 +307,8 @@ def commit_proposed(
         ended = _write_and_swap(ctx, loaded, outcome, written, wait)
         match ended:
             case LoadedTable():
-                return ended, outcome, attempts
+                raced_at = ended.read_at if attempts > 1 else base.raced_at
+                return replace(ended, raced_at=raced_at), outcome, attempts
             case Unknown(error):
                 raise error
             case Lost(current):
@@ -379,6 +382,11 @@ def write_segment(ctx: Context, segment_id: str, data: bytes) -> int:
     return ctx.write_once(keys.segment_key(segment_id), data).date_us
 
 
+def write_archive(ctx: Context, loaded: LoadedTable) -> Stored:
+    """Create the archive of a base, without a look at one that is there."""
+    return ctx.write_once(keys.archive_key(loaded.snapshot.version), loaded.raw, compare=False)
+
+
 def archive(ctx: Context, loaded: LoadedTable, wait: Callable[[int], None]) -> int | Lost:
     """Stores the base byte for byte as it was read; the store's date, or that the base is superseded.
 
@@ -391,26 +399,33 @@ def archive(ctx: Context, loaded: LoadedTable, wait: Callable[[int], None]) -> i
     Raises `ForeignArchives`; nothing was swapped then.
     """
     base = loaded.snapshot
-    try:
-        stored = ctx.write_once(keys.archive_key(base.version), loaded.raw)
-        if not stored.was_there:
-            return stored.date_us
-        date_us: int | None = stored.date_us
-    except KeyTaken:
-        date_us = None
-    # Another writer archived it first and is about to swap, or has done so: in the latter case the attempt
-    # ends at the cost of a lost swap.
+    begun = loaded.archiving
+    stored = write_archive(ctx, loaded) if begun is None else begun.result()
+    if not stored.was_there:
+        return stored.date_us
+    # Whoever archived it first is about to swap, or has done so: with that, the attempt is over for the
+    # price of a swap that loses, and what is in the archive need not be known.
     wait(0)
     current = read_after(ctx, base)
     if current.etag != loaded.etag:
         return superseded_by(ctx, base, current)
-    if date_us is None:
-        raise ForeignArchives(
-            f"the archive of version {base.version}, which is the pointer's version, has other bytes",
-            table=ctx.uri,
-            key=ctx.key(keys.archive_key(base.version)),
-            version=base.version,
-        )
+    key = keys.archive_key(base.version)
+    try:
+        found = ctx.store.get(ctx.key(key))
+    except StoreUnavailable:
+        found = None
+    if isinstance(found, Got) and found.body == loaded.raw:
+        date_us = found.date_us
+    else:
+        try:
+            date_us = ctx.write_once(key, loaded.raw).date_us
+        except KeyTaken as error:
+            raise ForeignArchives(
+                f"the archive of version {base.version}, at which the pointer is, has other bytes",
+                table=ctx.uri,
+                key=ctx.key(key),
+                version=base.version,
+            ) from error
     after = keys.archive_key(base.version + 1)
     if isinstance(ctx.store.head(ctx.key(after)), Head):
         # If that archive were read before the pointer, the pointer would be beyond the base unless it went

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 
 from inlay.errors import InlayError, OutcomeUnknown
 from inlay.format.snapshot import Commit, Segment
@@ -28,6 +30,7 @@ from inlay.ops.commit.driver import (
     commit,
     commit_proposed,
     not_committed,
+    write_archive,
 )
 from inlay.ops.commit_queue import Abandoned
 from inlay.ops.context import Context
@@ -35,6 +38,7 @@ from inlay.ops.metadata.load import LoadedTable
 from inlay.plan.change import AddFiles, Change, NeedSegments, Proposal
 from inlay.plan.commit.apply import Admitted, admit, apply
 from inlay.plan.metadata.state import State
+from inlay.storage.write_once import Stored
 
 # Data files of one merged commit: what a pointer holds without rolling many segments at once.
 MAX_FILES = 256
@@ -64,6 +68,19 @@ def commit_together(ctx: Context, change: Change, *, base: LoadedTable) -> Commi
     if isinstance(answer, InlayError):
         raise answer
     return answer
+
+
+def with_archive_begun(ctx: Context, base: LoadedTable) -> LoadedTable:
+    """`base`, with its archive on the way: beside an upload of about one request it costs no round trip of
+    its own. Not while this process commits, for the next base is then another."""
+    snapshot = base.snapshot
+    begun: Future[Stored] | None = ctx.turns.beside(
+        (snapshot.table_id, snapshot.version, base.etag),
+        partial(write_archive, ctx, base),
+        executor=ctx.executor,
+        unless=lambda kept: kept[1].snapshot.version > snapshot.version,
+    )
+    return replace(base, archiving=begun)
 
 
 def _fits(members: Sequence[_Member], member: _Member) -> bool:

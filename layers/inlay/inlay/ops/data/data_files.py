@@ -51,24 +51,45 @@ def _bloom_columns(snapshot: Snapshot, properties: Properties) -> tuple[int, ...
     return tuple(field.id for field in snapshot.schema.fields if field.name in names)
 
 
-def target_of(ctx: Context, time_us: int) -> Target:
-    """New data files under the hour of `time_us`, the store's clock."""
-    return Target(ctx.objects, lambda: keys.data_key(time_us, ctx.new_id()), ctx.executor)
+def _nothing() -> None: ...
+
+
+def target_of(ctx: Context, time_us: int, begin: Callable[[], None] = _nothing) -> Target:
+    """New data files under the hour of `time_us`, the store's clock. `begin` is called before each."""
+
+    def new_key() -> str:
+        begin()
+        return keys.data_key(time_us, ctx.new_id())
+
+    return Target(ctx.objects, new_key, ctx.executor)
 
 
 def write_batches(
-    ctx: Context, snapshot: Snapshot, batches: Iterable[pa.RecordBatch], *, time_us: int
+    ctx: Context,
+    snapshot: Snapshot,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    time_us: int,
+    begin: Callable[[], None] = _nothing,
 ) -> Iterator[DataFile]:
     """Data files of batches that are laid out as the snapshot's schema."""
-    return write_files(target_of(ctx, time_us), batches, snapshot.schema, layout_of(snapshot))
+    target = target_of(ctx, time_us, begin)
+    return write_files(target, batches, snapshot.schema, layout_of(snapshot))
 
 
-def write_data(ctx: Context, snapshot: Snapshot, data: Any, *, time_us: int) -> Iterator[DataFile]:
+def write_data(
+    ctx: Context,
+    snapshot: Snapshot,
+    data: Any,
+    *,
+    time_us: int,
+    begin: Callable[[], None] = _nothing,
+) -> Iterator[DataFile]:
     """Data files of any Arrow data. Raises `SchemaMismatch` before the first is written when the data's
     schema does not fit."""
     reader = reader_of(data)
     rows = Declared.of(snapshot).checked(fitted(reader, snapshot.schema))
-    return write_batches(ctx, snapshot, rows, time_us=time_us)
+    return write_batches(ctx, snapshot, rows, time_us=time_us, begin=begin)
 
 
 def fitted(reader: pa.RecordBatchReader, schema: Schema) -> Iterator[pa.RecordBatch]:

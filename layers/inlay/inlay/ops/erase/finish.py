@@ -50,6 +50,7 @@ from inlay.plan.change import (
     OnlyFiles,
     OnlyRefs,
     PackMetadata,
+    Requirement,
     Update,
 )
 from inlay.plan.erasure import (
@@ -72,8 +73,8 @@ from inlay.storage.base import DeleteFailure, Got, ObjectVersion, Upload
 MAX_STEPS = 400
 # With a life below this the run waits itself, a second for the store's clock and the clock margin.
 SHORT_WAIT_SECONDS = 2.0
-# How long deletes committed in phase `purge` are waited for, in lives and at least in seconds: a table with
-# a constant stream of pending deletes must end its erasures, too.
+# How long deletes committed after phase `rewrite` are waited for, in lives and at least in seconds: a table
+# with a constant stream of pending deletes must end its erasures, too.
 PATIENCE_LIVES = 4
 PATIENCE_SECONDS = 3_600
 # Names of files that an erasure waits for; all are counted.
@@ -150,12 +151,8 @@ class _Sweeper:
         searched = self._look_at_files(loaded, contents, ready)
         if self._mark_residue(loaded, contents, ready, searched):
             return {}
-        for name, each in contents:
-            clean = name is None or all(is_purged(each.state, refs[name], e) for e in ready)
-            if not clean:
-                assert name is not None
-                self._purge_ref(name, each, ready)
-                return {}
+        if self._purge_refs(loaded, contents, ready):
+            return {}
         write_look(self.ctx, searched, [e.id for e in ready])
         moved = tuple(
             replace(
@@ -262,38 +259,75 @@ class _Sweeper:
                 # The wait begins when a commit records that the expiry was seen.
                 self._move_boundary(loaded)
             return waits
-        refs, held = loaded.snapshot.refs, legal_holds(loaded.snapshot)
-        contents = [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
-        reason = "a delete committed since has to be applied"
-        late = {n: w for n, w in _waits_for_files(contents, due, reason).items() if w}
-        patience_us = max(PATIENCE_LIVES * self.life_us, PATIENCE_SECONDS * 1_000_000)
-        patient = [e for e in due if loaded.date_us <= since[e.id] + patience_us]
+        contents = self._contents(loaded)
+        late = self._late(contents, due)
+        patient = [e for e in due if loaded.date_us <= since[e.id] + self._patience_us]
         waits |= {e.id: late[e.id] for e in patient if e.id in late}
         due = [e for e in due if e.id not in waits]
         if not due:
             return waits
         # Deletes committed since the purge may name the person: their versions are expired, too.
         names_more = bool(self._deletes_since(loaded, min(e.phase_version for e in due)))
-        for name, each in contents if names_more else ():
-            if name is not None and not is_purged(each.state, refs[name], due[0]):
-                if late:
-                    continue  # not all of it was applied, and it is no longer waited for
-                self._purge_ref(name, each, due)
-                return {}
+        # What was not applied is no longer waited for.
+        if names_more and not late and self._purge_refs(loaded, contents, due):
+            return {}
         self._delete_all(self._move_boundary(loaded), due)
         if self.failures:
             return waits | {e.id: self._undeleted() for e in due}
         swept = tuple(
             replace(e, phase=SWEEP, swept_us=0, deleted=e.deleted + self.deleted) for e in due
         )
-        updates: list[Update] = [MoveErasures(swept, leaves=PURGE)]
-        if names_more:
-            dropped = DropMarkers(_plain_markers(loaded, due))
-            updates += [dropped, PackMetadata(), ForgetContents(), ExpireAll()]
         # Late deletes that were not applied are no longer waited for.
         requires = () if late else (AllClean(),)
-        commit(self.ctx, Change(operation="erase", updates=tuple(updates), requires=requires))
+        self._step(loaded, due, MoveErasures(swept, leaves=PURGE), requires, forgets=names_more)
         return waits
+
+    @property
+    def _patience_us(self) -> int:
+        return max(PATIENCE_LIVES * self.life_us, PATIENCE_SECONDS * 1_000_000)
+
+    def _contents(self, loaded: LoadedTable) -> list[tuple[str | None, LoadedTable]]:
+        held = legal_holds(loaded.snapshot)
+        return [(n, c) for n, c in each_content(self.ctx, loaded) if n not in held]
+
+    def _late(
+        self, contents: Iterable[tuple[str | None, LoadedTable]], due: Sequence[Erasure]
+    ) -> Waits:
+        """Files that deletes which came since may still hit, of those erasures that there are any for."""
+        reason = "a delete committed since has to be applied"
+        return {n: w for n, w in _waits_for_files(contents, due, reason).items() if w}
+
+    def _purge_refs(
+        self,
+        loaded: LoadedTable,
+        contents: Iterable[tuple[str | None, LoadedTable]],
+        erasures: Sequence[Erasure],
+    ) -> bool:
+        """Whether a branch or tag had to be cleaned: then look again."""
+        refs = loaded.snapshot.refs
+        for name, each in contents:
+            clean = name is None or all(is_purged(each.state, refs[name], e) for e in erasures)
+            if not clean:
+                assert name is not None
+                self._purge_ref(name, each, erasures)
+                return True
+        return False
+
+    def _step(
+        self,
+        loaded: LoadedTable,
+        due: Sequence[Erasure],
+        move: MoveErasures,
+        requires: tuple[Requirement, ...],
+        *,
+        forgets: bool,
+    ) -> None:
+        """Commit a step; `forgets` also what deletes that came since say of rows."""
+        updates: list[Update] = [move]
+        if forgets:
+            dropped = DropMarkers(_plain_markers(loaded, due))
+            updates += [dropped, PackMetadata(), ForgetContents(), ExpireAll()]
+        commit(self.ctx, Change(operation="erase", updates=tuple(updates), requires=requires))
 
     def _deletes_since(self, loaded: LoadedTable, since_version: int) -> list[tuple[int, str]]:
         """(version, operation) of deletes committed in `since_version` or later, and of those not applied
@@ -319,6 +353,21 @@ class _Sweeper:
             if wait is not None:
                 waits[erasure.id] = [wait]
         due = [e for e in erasures if e.id not in waits]
+        later = due and self._deletes_since(loaded, min(e.phase_version for e in due))
+        held = self._held(loaded, due) if later else []
+        if held:
+            contents = self._contents(loaded)
+            late = self._late(contents, held)
+            waits |= late
+            held = [e for e in held if e.id not in late]
+            if held and self._purge_refs(loaded, contents, held):
+                return {}
+            if held:
+                again = tuple(replace(e, swept_us=0) for e in held)
+                move = MoveErasures(again, leaves=SWEEP)
+                self._step(loaded, held, move, (AllClean(),), forgets=True)
+                return {}
+            due = [e for e in due if e.id not in waits]
         if not due:
             return waits
         loaded = self._move_boundary(loaded)
@@ -352,6 +401,18 @@ class _Sweeper:
         if not isinstance(outcome, Conflicted):
             self.receipts += made
         return waits
+
+    def _held(self, loaded: LoadedTable, due: Sequence[Erasure]) -> list[Erasure]:
+        """Those for which deletes that came after the first sweep are still waited for: they are carried
+        out, and the versions that had them end like the older ones. Patience counts from the look."""
+        looked = {
+            name: body["looked_us"]
+            for _, body in load_lists(self.ctx, min(e.opened_version for e in due))
+            if body["step"] == "look"
+            for name in body["erasures"]
+        }
+        now = loaded.date_us
+        return [e for e in due if now <= looked.get(e.id, e.opened_us) + self._patience_us]
 
     def _left_in_landing(self, opened_us: int) -> int | None:
         if self.landing is None:

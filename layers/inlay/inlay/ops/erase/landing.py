@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from inlay.errors import ErrorKind, InlayError
-from inlay.format.predicate import Or, Predicate
+from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure
 from inlay.ops.commit.base import known_requests
 from inlay.ops.context import Context, InlineExecutor
@@ -24,6 +24,7 @@ from inlay.ops.write.ingest import IngestSource, inspect_source
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.reader import read_positions
 from inlay.plan.erasure import Waiting
+from inlay.plan.pruning.literals import any_of
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import NULL_VERSION, DeleteFailure, Location, ObjectVersion, Upload
 
@@ -78,7 +79,7 @@ def check_landing(
     waiting: list[tuple[ObjectVersion, Waiting]] = []
     asked = tuple(e.predicate for e in erasures if e.predicate is not None)
     if asked:
-        predicate = asked[0] if len(asked) == 1 else Or(asked)
+        predicate = any_of(asked)
         pending = [v for v in contents if v not in known]
         judged = ctx.map(lambda version: _judge(ctx, loaded, version, predicate), pending)
         for version, reason in zip(pending, judged, strict=True):

@@ -20,7 +20,7 @@ from urllib.parse import unquote_plus
 
 from inlay.errors import ErrorKind, InlayError
 from inlay.format.entry import DataFile
-from inlay.format.predicate import Or, Predicate
+from inlay.format.predicate import Predicate, field_ids
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Erasure
 from inlay.ops.context import Context, InlineExecutor
@@ -32,7 +32,7 @@ from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.read.row_groups import plan_groups
 from inlay.parquet.surgery.residue import Residue, Searched, search_open
 from inlay.plan.erasure import named_defaults
-from inlay.plan.pruning.literals import texts_of
+from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import Head
 
@@ -98,6 +98,7 @@ class LastCheck:
     date_us: int = 0
     files: dict[str, SearchedFile] = field(default_factory=dict)
     defaults: frozenset[str] = frozenset()
+    columns: tuple[str, ...] = ()
 
     @property
     def requests(self) -> int:
@@ -116,6 +117,11 @@ class LastCheck:
         ]
 
     @property
+    def searched_in_part(self) -> int:
+        """Files of other writers of which only `columns` were searched: they lost no row."""
+        return sum(f.entry.is_foreign and f.entry.origin is None for f in self.files.values())
+
+    @property
     def key_values(self) -> Mapping[str, int]:
         """Names of key-value pairs that other writers left, and the number of files with each."""
         return Counter(name for f in self.files.values() for name in f.key_values)
@@ -132,8 +138,7 @@ class LastCheck:
 def begin_check(erasures: Sequence[Erasure]) -> LastCheck:
     """A check for these erasures, which have their predicates."""
     asked = tuple(e.predicate for e in erasures if e.predicate is not None)
-    predicate = asked[0] if len(asked) == 1 else Or(asked)
-    return LastCheck(predicate, min(e.opened_version for e in erasures))
+    return LastCheck(any_of(asked), min(e.opened_version for e in erasures))
 
 
 def search_files(
@@ -161,6 +166,9 @@ def search_files(
         look.files[searched.entry.key] = searched
     look.version, look.date_us = table.snapshot.version, table.date_us
     look.defaults = named_defaults(look.predicate, table.snapshot.schemas)
+    asked = field_ids(look.predicate)
+    named = {".".join(p) for s in table.snapshot.schemas for p, f in s.walk() if f.id in asked}
+    look.columns = tuple(sorted(named))
 
 
 def _search_file(
@@ -168,7 +176,7 @@ def _search_file(
 ) -> SearchedFile:
     if entry.newest_rows > look.opened_version:
         how = "newer"
-    elif entry.is_foreign or (entry.sequence or 0) > look.opened_version:
+    elif entry.is_foreign or (entry.sequence or 0) >= look.opened_version:
         how = "rows"
     else:
         how = "bounds"

@@ -34,6 +34,7 @@ from inlay.format.keys import (
     classify,
     receipt_key,
 )
+from inlay.format.properties import Properties
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.erase.last_look import LastCheck
@@ -69,6 +70,8 @@ OUT_OF_REACH = (
     "backups",
     "exports and originals of adopted files",
 )
+# What a service keeps at most, whatever the deployment says (Amazon SQS, quotas of messages).
+MOST_DAYS: Mapping[str, float] = {"messages in queues": 14, "dead letters": 14}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,8 @@ def write_look(ctx: Context, look: LastCheck, erasures: Sequence[str]) -> List:
         "kept": [k.as_json for k in look.kept],
         "key_values": dict(sorted(look.key_values.items())),
         "foreign": sum(f.entry.is_foreign for f in files),
+        "columns": list(look.columns),
+        "searched_in_part": look.searched_in_part,
         "requests": look.requests,
         "bytes": look.bytes,
     }
@@ -224,6 +229,9 @@ def receipt_of(ctx: Context, loaded: LoadedTable, erasure: Erasure, facts: Facts
         "ledger": {
             "salted_since": None if salt is None else salt.since,
             "unsalted_before": None if salt is None else salt.plain_before,
+            "unsalted_until_us": None
+            if salt is None or not salt.plain_before
+            else loaded.date_us + Properties(snapshot.properties).number("ledger.days") * DAY_US,
         },
         "out_of_reach": [
             _reach(name, loaded.date_us, facts.retention_days) for name in OUT_OF_REACH
@@ -245,6 +253,8 @@ def _look_of(made: List, found: Mapping[str, Any]) -> dict[str, Any]:
         "newer": how.count("newer"),
         "unsearched": sum(not row[2] for row in found["files"]),
         "statistics_not_believed": found["foreign"],
+        "columns": found.get("columns"),
+        "searched_in_part": found.get("searched_in_part"),
         "key_values": dict(list(found["key_values"].items())[:MAX_NAMED]),
         "kept": found["kept"][:MAX_NAMED],
         "kept_count": len(found["kept"]),
@@ -263,7 +273,8 @@ def _named(ctx: Context, version: ObjectVersion) -> list[str]:
 
 def _reach(name: str, ended_us: int, days: Mapping[str, float]) -> dict[str, object]:
     """Until when it may hold what existed before the end; None: unknown."""
-    until = None if name not in days else ended_us + int(days[name] * DAY_US)
+    known = days.get(name, MOST_DAYS.get(name))
+    until = None if known is None else ended_us + int(known * DAY_US)
     return {"what": name, "until_us": until}
 
 
@@ -390,6 +401,10 @@ def _kept_by(body: Mapping[str, Any]) -> Iterator[str]:
     look = body["look"] or {"kept": [], "key_values": {}}
     yield from (f"kept: {kind} {name} ({detail})" for kind, name, detail in look["kept"])
     yield from (f"key-value {name} of {n} files" for name, n in look["key_values"].items())
+    if look.get("searched_in_part"):
+        yield (
+            f"{look['searched_in_part']} files of other writers were searched in {look['columns']} alone"
+        )
     yield from (f"unknown object {key}" for key, *_ in body["unknown_objects"]["objects"])
     yield from (
         f"version {version} ({operation}) came after the sweep"

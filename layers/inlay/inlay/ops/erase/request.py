@@ -23,7 +23,7 @@ from inlay.ops.commit.base import already_applied, recent_base
 from inlay.ops.commit.driver import Committed, Skipped, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import check_landing
-from inlay.ops.maintain.partial_surgery import Limits
+from inlay.ops.maintain.partial_surgery import ResourceLimits
 from inlay.ops.maintain.rewrite import FileWork, carry_out_file, table_wide
 from inlay.ops.maintain.units import Budget, Done, Failure, Work, run_units, with_entries
 from inlay.ops.metadata.load import LoadedTable, load_content, load_entries, load_pointer, read_main
@@ -34,8 +34,6 @@ from inlay.plan.change import AddMarkers, Change, MoveBoundary, OpenErasure, Req
 from inlay.plan.erasure import (
     PURGE,
     REWRITE,
-    REWRITES,
-    SWEEP,
     Waiting,
     find_erasure,
     landing_prefix,
@@ -186,7 +184,7 @@ def advance_erasures(
     those hidden by other deletes are removed as well."""
     ctx = replace(ctx, branch=None)
     main = load_pointer(ctx, carried=base.state.contents if base is not None else None)
-    if not _is_rewriting(main.snapshot):
+    if not main.snapshot.erasures:
         return AdvanceResult(version=main.snapshot.version)
     deadline = None if deadline_seconds is None else ctx.clock.monotonic() + deadline_seconds
     total = AdvanceResult(version=main.snapshot.version)
@@ -199,9 +197,9 @@ def advance_erasures(
             works = plan_advance(rest, frozenset(f.key for f in rest.files()))
             total = replace(total, left=total.left + len(works))
             continue
-        means = Limits(deadline, memory_bytes)
+        limits = ResourceLimits(deadline, memory_bytes)
         try:
-            total = _together(total, _advance(own, loaded, budget, means))
+            total = _together(total, _advance(own, loaded, budget, limits))
         except RefNotFound:
             if not is_dropped(own):
                 raise
@@ -213,7 +211,7 @@ def advance_erasures(
 def contents_to_clean(ctx: Context, main: LoadedTable) -> Iterator[tuple[Context, LoadedTable]]:
     """The contents to be cleaned: main, and what each branch and tag shows when its turn comes. A legal
     hold protects a tag; without open erasures there is nothing to clean."""
-    if not _is_rewriting(main.snapshot):
+    if not main.snapshot.erasures:
         return
     for name in (None, *sorted(n for n, r in main.snapshot.refs.items() if not r.hold)):
         own = replace(ctx, branch=name)
@@ -229,16 +227,14 @@ def is_dropped(ctx: Context) -> bool:
     return ctx.branch is not None and ctx.branch not in read_main(ctx).snapshot.refs
 
 
-def _is_rewriting(snapshot: Snapshot) -> bool:
-    return any(erasure.phase in REWRITES for erasure in snapshot.erasures)
-
-
-def _advance(ctx: Context, loaded: LoadedTable, budget: Budget, means: Limits) -> AdvanceResult:
+def _advance(
+    ctx: Context, loaded: LoadedTable, budget: Budget, limits: ResourceLimits
+) -> AdvanceResult:
     """The files of one content."""
 
     def perform(now: LoadedTable, work: Work) -> Done:
         assert isinstance(work, FileWork)
-        return carry_out_file(work.context(ctx), now, work, means=means)[1]
+        return carry_out_file(work.context(ctx), now, work, limits=limits)[1]
 
     before = with_entries(ctx, loaded)
     run = run_units(
@@ -278,8 +274,9 @@ def _together(one: AdvanceResult, other: AdvanceResult) -> AdvanceResult:
 
 
 def plan_advance(state: State, only: frozenset[str]) -> Sequence[FileWork]:
-    """The files that open erasures concern, each with every delete that may hit it."""
-    found = unclean_files(state, [e for e in state.snapshot.erasures if e.phase in REWRITES])
+    """The files that open erasures concern, each with every delete that may hit it: after the first phase
+    for deletes that came since."""
+    found = unclean_files(state, state.snapshot.erasures)
     unclean = {key: f for files in found.values() for key, f in files.items() if key in only}
     tasks = live_tasks(state, unclean.values(), state.markers())
     return [FileWork(tasks.get(key), entry) for key, entry in unclean.items()]
@@ -343,11 +340,10 @@ def _waiting(
                     yield Waiting("landing", version.key, "collect_garbage has to delete it")
                 for upload in found.uploads:
                     yield Waiting("landing", upload.key, "collect_garbage has to abort the upload")
-        case phase if phase == PURGE:
-            yield Waiting("time", "collect_garbage", "readers of old versions may still be running")
+        case phase:
+            who = "readers of old versions" if phase == PURGE else "writers from before"
+            yield Waiting("time", "collect_garbage", f"{who} may still be running")
             for name, each in each_content(ctx, loaded):
                 for key in unclean_files(each.state, [erasure])[erasure.id]:
                     reason = "a delete committed since has to be applied" + ref_suffix(name)
                     yield Waiting("file", key, failures.get(key, reason))
-        case phase if phase == SWEEP:
-            yield Waiting("time", "collect_garbage", "writers from before may still be running")

@@ -30,7 +30,7 @@ GROUP_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ResourceLimits:
     """The limits of an invocation: time until `deadline` (of the context's clock; None: no limit) and
     memory (None: the machine's)."""
 
@@ -50,11 +50,11 @@ class Limits:
             )
 
 
-BOUNDLESS = Limits()
+NO_LIMITS = ResourceLimits()
 
 
 @dataclass(slots=True)
-class Pacer:
+class GroupTimer:
     """Whether one more row group fits before `deadline` (None: always), judging by the slowest so far.
     Asked before each group but the first, so that every invocation makes progress."""
 

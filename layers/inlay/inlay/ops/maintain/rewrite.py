@@ -10,18 +10,21 @@ unit (`ops.maintain.units`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, cast
 
+import pyarrow as pa
 from pyroaring import BitMap64
 
 from inlay.format.entry import DataFile
-from inlay.format.predicate import Predicate
+from inlay.format.predicate import Predicate, field_ids
+from inlay.format.schema import Schema
 from inlay.ops.commit.base import recent_base
 from inlay.ops.commit.driver import Committed, commit
 from inlay.ops.context import Context, InlineExecutor
-from inlay.ops.maintain.partial_surgery import BOUNDLESS, Limits
+from inlay.ops.maintain.partial_surgery import NO_LIMITS, ResourceLimits
 from inlay.ops.maintain.rewrite_file import check_strategy, decide_rows, dropped, rewrite_task
 from inlay.ops.maintain.rewrite_file import rewrite_file as rewrite_file
 from inlay.ops.maintain.units import (
@@ -35,16 +38,20 @@ from inlay.ops.maintain.units import (
     with_entries,
 )
 from inlay.ops.metadata.load import LoadedTable
-from inlay.parquet.read.reader import read_positions
+from inlay.parquet.arrow.evaluate import columns_of, selected
+from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.parquet.read.selection import subschema, top_columns
 from inlay.parquet.surgery.assemble import WINDOW_BYTES
 from inlay.plan.change import Change, DropMarkers, PackMetadata
 from inlay.plan.maintain.compaction import idle_markers, live_tasks
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.literals import any_of
 from inlay.plan.pruning.prune import all_match, may_match
 from inlay.plan.scan.scan import FileTask
 from inlay.plan.surgery.positions import PositionMap
 from inlay.plan.surgery.strategy import Choice, Strategy
+from inlay.storage.base import ByteRange, Got, Missing, ObjectStore, Refused
 
 # A group as read, decoded, filtered and written: values take about twice their bytes in the file.
 GROUP_FORMS = 6
@@ -125,9 +132,9 @@ def rewrite(
 
     def perform(now: LoadedTable, work: Work) -> Done:
         assert isinstance(work, FileWork)
-        means = Limits(budget.deadline, memory_bytes)
+        limits = ResourceLimits(budget.deadline, memory_bytes)
         own = work.context(ctx)
-        choice, done = carry_out_file(own, now, work, strategy=strategy, means=means)
+        choice, done = carry_out_file(own, now, work, strategy=strategy, limits=limits)
         if choice is not None:
             choices.append((work.entry.key, choice))
         return done
@@ -219,18 +226,58 @@ def carry_out_file(
     work: FileWork,
     *,
     strategy: Strategy = "auto",
-    means: Limits = BOUNDLESS,
+    limits: ResourceLimits = NO_LIMITS,
 ) -> tuple[Choice | None, Done]:
     """Rewrites, restamps or drops one file; counts the rows of open erasures that it removes."""
+    if work.task is not None and any(m.erasure is not None for m in work.task.markers):
+        ctx = replace(ctx, store=cast(ObjectStore, _Remembered(ctx.store)))
     if work.task is None:
         choice, done = None, dropped(loaded, work.entry)
     else:
-        choice, done = rewrite_task(ctx, loaded, work.task, strategy=strategy, means=means)
+        choice, done = rewrite_task(ctx, loaded, work.task, strategy=strategy, limits=limits)
     if work.task is not None and not done.removed_rows:
         return choice, done  # no erasure lost a row by it: nothing to read again
     went = None if done.whole else done.unit.positions
     erased = tuple(count_erased(ctx, loaded, work.entry, work.task, went))
     return choice, replace(done, unit=replace(done.unit, erased=erased))
+
+
+# What a file's ranges may take to be remembered: 20 row groups of 1 million integers, and then some.
+REMEMBERED_BYTES = 64 << 20
+
+
+@dataclass(slots=True)
+class _Remembered:
+    """A store that answers a range from what it has answered before: an erasure judges a file by columns
+    whose dictionaries it searches afterwards, and of which it then counts rows."""
+
+    store: ObjectStore
+    left: int = REMEMBERED_BYTES
+    answers: dict[tuple[str, str | None], list[tuple[int, Got]]] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def get(
+        self,
+        key: str,
+        *,
+        byte_range: ByteRange | None = None,
+        if_match: str | None = None,
+        version_id: str | None = None,
+    ) -> Got | Missing | Refused:
+        known = self.answers.setdefault((key, version_id), [])
+        wanted = byte_range
+        for start, got in known if wanted is not None else ():
+            assert wanted is not None
+            inside = start <= wanted.start and wanted.end <= start + len(got.body)
+            if inside and if_match in (None, got.etag):
+                return replace(got, body=got.body[wanted.start - start : wanted.end - start])
+        answer = self.store.get(key, byte_range=wanted, if_match=if_match, version_id=version_id)
+        if wanted is not None and isinstance(answer, Got) and len(answer.body) <= self.left:
+            self.left -= len(answer.body)
+            known.append((wanted.start, answer))
+        return answer
 
 
 def count_erased(
@@ -242,26 +289,51 @@ def count_erased(
 ) -> Iterator[tuple[str, int, int]]:
     """(erasure, 1 if no row of it is left, its rows that this file loses), including those hidden by other
     deletes. `task` None: no row of the file is live. `went`: the new positions of its rows, if not all
-    groups were processed."""
-    schema = loaded.snapshot.schema
-    for erasure in loaded.snapshot.erasures:
-        predicate = erasure.predicate
-        if predicate is None:
-            continue
-        if task is None:
+    groups were processed. The columns that the erasures ask for are read once for all of them."""
+    asked = [(e, e.predicate) for e in loaded.snapshot.erasures if e.predicate is not None]
+    if task is None:
+        known = Evidence.of_snapshot(loaded.snapshot).trusted(entry)
+        for erasure, predicate in asked:
             older = (entry.sequence or 0) < erasure.opened_version
-            known = Evidence.of_snapshot(loaded.snapshot).of(entry)
-            whole = older and all_match(predicate, known, entry.rows)
-            rows, left = (entry.rows if whole else 0), 0
-        elif any(m.erasure == erasure.id for m in task.markers):
-            looked = FileTask(
-                file=entry, schema=task.schema, predicate=predicate, by_rows=entry.is_foreign
-            )
-            found = read_positions(ctx.objects, [looked], schema, ctx.executor)
-            positions = BitMap64().union(*(positions for _, positions in found))
-            left = len(went.moved(positions)) if went is not None else 0
-            rows = len(positions) - left
-        else:
-            continue  # newer than the erasure: its rows were inserted after it
+            if older and entry.rows and all_match(predicate, known, entry.rows):
+                yield erasure.id, 1, entry.rows
+        return
+    # A file that is newer than an erasure has rows that were inserted after it.
+    marked = {m.erasure for m in task.markers}
+    asked = [(e, p) for e, p in asked if e.id in marked]
+    if not asked:
+        return
+    counts = dict.fromkeys((e.id for e, _ in asked), 0)
+    stay: set[str] = set()
+    for batch, schema, positions in _rows_of_any(ctx, loaded, task, [p for _, p in asked]):
+        for erasure, predicate in asked:
+            hit = selected(predicate, batch, columns_of(schema))
+            if not hit.true_count:
+                continue
+            gone = hit.true_count
+            if went is not None:
+                left = len(went.moved(BitMap64(positions.filter(hit).to_pylist())))
+                gone -= left
+                stay |= {erasure.id} if left else set()
+            counts[erasure.id] += gone
+    for name, rows in counts.items():
         if rows:
-            yield erasure.id, int(not left), rows
+            yield name, int(name not in stay), rows
+
+
+def _rows_of_any(
+    ctx: Context, loaded: LoadedTable, task: FileTask, predicates: Sequence[Predicate]
+) -> Iterator[tuple[pa.RecordBatch, Schema, pa.Array]]:
+    """The rows of a file for which one of the predicates is TRUE, hidden by deletes or not: the columns
+    asked for, their schema, and positions."""
+    schema = loaded.snapshot.schema
+    tops = top_columns(schema, {i for predicate in predicates for i in field_ids(predicate)})
+    looked = FileTask(
+        file=task.file,
+        schema=task.schema,
+        predicate=any_of(predicates),
+        by_rows=task.file.is_foreign,
+    )
+    wanted = Wanted(schema=schema, columns=tops, position=True)
+    for batch in read_tasks(ctx.objects, [looked], wanted, ctx.executor):
+        yield batch, subschema(schema, tops), batch.column(len(tops))

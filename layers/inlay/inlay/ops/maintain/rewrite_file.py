@@ -20,12 +20,16 @@ from pyroaring import BitMap, BitMap64
 from inlay.errors import InvalidRequest, SourceChanged, UnreadableFile, UnsupportedFile
 from inlay.format import keys
 from inlay.format.entry import DataFile, Keys, Marker, Vector
-from inlay.format.predicate import Or
 from inlay.format.schema import Schema
 from inlay.format.snapshot import UNPARTITIONED
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import layout_of, target_of
-from inlay.ops.maintain.partial_surgery import BOUNDLESS, Limits, Pacer, markers_for_output
+from inlay.ops.maintain.partial_surgery import (
+    NO_LIMITS,
+    GroupTimer,
+    ResourceLimits,
+    markers_for_output,
+)
 from inlay.ops.maintain.units import Done
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.arrow.literals import positions_array, to_scalar
@@ -40,7 +44,7 @@ from inlay.parquet.surgery.residue import search_open, unused_entries
 from inlay.parquet.surgery.surgery import Rewritten, plan_edit, rewrite_object
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import Unit
-from inlay.plan.pruning.literals import texts_of
+from inlay.plan.pruning.literals import any_of, texts_of
 from inlay.plan.pruning.partitions import partition_for_output
 from inlay.plan.scan.marker_scope import marker_predicate
 from inlay.plan.scan.scan import FileTask
@@ -115,15 +119,15 @@ def rewrite_task(
     *,
     strategy: Strategy = "auto",
     extra: BitMap64 | None = None,
-    means: Limits = BOUNDLESS,
+    limits: ResourceLimits = NO_LIMITS,
 ) -> tuple[Choice, Done]:
     """Decides about the rows of a file, chooses the method, applies it: by surgery as far as time allows,
     but at least one row group. Raises `UnsupportedFile` when there is not enough memory."""
-    looked = decide_rows(ctx, loaded, task, strategy, extra, means)
+    looked = decide_rows(ctx, loaded, task, strategy, extra, limits)
     choice = looked.choice
     entry = task.file
     positions, whole = looked.positions(), True
-    means.must_hold(looked.group_bytes)
+    limits.must_hold(looked.group_bytes)
     match choice.method:
         case "drop":
             return choice, dropped(loaded, entry)
@@ -131,7 +135,7 @@ def rewrite_task(
             return choice, _restamped(loaded, task)
         case "surgery":
             try:
-                output, positions, whole = _by_surgery(ctx, loaded, task, looked, means.deadline)
+                output, positions, whole = _by_surgery(ctx, loaded, task, looked, limits.deadline)
             except UnsupportedFile as error:
                 reason = (
                     f"surgery is not possible here ({error.message}): the whole file is written"
@@ -179,14 +183,14 @@ def decide_rows(
     task: FileTask,
     strategy: Strategy,
     extra: BitMap64 | None = None,
-    means: Limits = BOUNDLESS,
+    limits: ResourceLimits = NO_LIMITS,
 ) -> RowDecision:
     """Which rows stay: reads the footer and the columns that the deletes need. Raises `UnsupportedFile`
     before it decodes what does not fit into memory."""
     schema = loaded.snapshot.schema
     opened = open_file(ctx.objects, task, Wanted(schema=schema, columns=()), ctx.executor)
     judged_by = top_columns(schema, opened.deletes.fields)
-    means.must_hold(
+    limits.must_hold(
         max(
             (
                 sum(chunk.total_uncompressed_size for chunk in opened.chunks(n, judged_by))
@@ -217,7 +221,7 @@ def decide_rows(
         surgery=surgery,
         tombstone=_tombstone_cost(opened, schema),
         strategy=strategy,
-        seconds_left=None if means.deadline is None else means.deadline - ctx.clock.monotonic(),
+        seconds_left=None if limits.deadline is None else limits.deadline - ctx.clock.monotonic(),
     )
     anew = {"surgery": touched, "rewrite": range(len(group_rows))}.get(choice.method, ())
     group_bytes = max((opened.metadata.row_group(n).total_byte_size for n in anew), default=0)
@@ -248,7 +252,7 @@ def _residue(
     left = set(range(task.file.row_groups)) - set(emptied)
     if not left or not predicates or not task.file.is_foreign:
         return frozenset(), frozenset()
-    asked_for = Or(tuple(predicates))  # many erasures share one search
+    asked_for = any_of(predicates)  # many erasures share one search
     try:
         found = search_open(opened, asked_for, ctx.executor)
         recode = found.row_groups & left
@@ -351,7 +355,7 @@ def _by_surgery(
         columns=(),
         executor=ctx.executor,
         erase=True,
-        goes_on=Pacer(ctx.clock, deadline).goes_on,
+        goes_on=GroupTimer(ctx.clock, deadline).goes_on,
     )
     assert isinstance(outcome, Rewritten)  # some rows stay, and some groups are rewritten
     thrift = outcome.footer.encode()
@@ -366,7 +370,7 @@ def _by_surgery(
         stats_columns=loaded.snapshot.stats_columns,
     )
     # Its origin is the input's, and its unchanged parts are still their writer's.
-    entry = replace(entry, event=task.file.event)
+    entry = replace(entry, event=task.file.event, own=not task.file.is_foreign)
     return entry, outcome.positions, not outcome.unfinished
 
 
@@ -387,7 +391,7 @@ def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: RowDe
         raise SourceChanged(
             f"{len(looked.kept)} rows should stay, {output.rows} were read", key=task.file.key
         )
-    return output
+    return replace(output, own=True)
 
 
 def _kept_rows(

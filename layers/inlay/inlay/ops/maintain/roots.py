@@ -120,7 +120,9 @@ class Roots:
         self._promise(current)
         bearers |= dict.fromkeys(heads(current), current)
         self._take_heads(current, bearers)
-        self.kept |= self._held | published.versions
+        # A version that was committed since `current` was read, and published, has no archive yet; the
+        # next round of roots meets it, and what it brought is younger than the boundary.
+        self.kept |= self._held | {v for v in published.versions if v <= current.version}
         for snapshot in self._load(current, sorted(self.kept - self._seen)):
             self._take(snapshot)
             if self._can_be_opened(current, snapshot.version):

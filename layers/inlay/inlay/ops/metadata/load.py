@@ -7,7 +7,8 @@ whole or refused (`CorruptTable`, `NewerFormat`); segments are immutable, so loa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, assert_never
 
 from inlay.errors import (
@@ -40,9 +41,11 @@ from inlay.plan.change import NeedSegments, SegmentKind
 from inlay.plan.metadata.references import head_fault, segment_fault
 from inlay.plan.metadata.state import Contents, State
 from inlay.plan.metadata.tree import open_tree
+from inlay.plan.pruning.evidence import trusted_under
 from inlay.plan.pruning.prune import may_match
 from inlay.plan.refs.refs import MAIN, held_versions, past_view, ref_view
 from inlay.storage.base import Missing, Refused
+from inlay.storage.write_once import Stored
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Sequence[Any])
@@ -70,6 +73,10 @@ class LoadedTable:
     date_us: int
     read_at: float
     own: Snapshot | None = None  # the pointer's own snapshot, where `state` shows a branch
+    # Its archive, where writing that has begun (`ops.commit.group.with_archive_begun`).
+    archiving: Future[Stored] | None = field(default=None, compare=False, repr=False)
+    # By the local monotonic clock, when this writer last met another in a race.
+    raced_at: float | None = None
 
     @property
     def pointer(self) -> Snapshot:
@@ -346,12 +353,16 @@ def load_entries(ctx: Context, state: State, *, files: bool = True, markers: boo
     return resolve(ctx, state, missing)[0]
 
 
-def load_matching(ctx: Context, state: State, predicate: Predicate) -> State:
+def load_matching(
+    ctx: Context, state: State, predicate: Predicate, *, by_rows: bool = False
+) -> State:
     """`state` with the entries of every file that may hold a row for which `predicate` is TRUE, and every
-    marker."""
+    marker. `by_rows`: whatever other writers' statistics say."""
 
     def wanted(segments: Sequence[Segment]) -> list[bool]:
-        return [may_match(predicate, s.stats, s.rows) for s in segments]
+        return [
+            may_match(predicate, trusted_under(s) if by_rows else s.stats, s.rows) for s in segments
+        ]
 
     def missing(state: State) -> NeedSegments | None:
         return needed(state.missing_files(wanted), state.missing_markers())

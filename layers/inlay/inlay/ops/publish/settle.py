@@ -225,5 +225,12 @@ def _output(ctx: Context, loaded: LoadedTable, work: _Work) -> tuple[DataFile, P
         executor=InlineExecutor(),  # this is itself a task of the executor
     )
     positions = PositionMap.of([g.num_rows for g in old.row_groups], {})
-    output = replace(entry, key=key, size=done.size, footer_size=done.footer_size, origin=entry.key)
+    output = replace(
+        entry,
+        key=key,
+        size=done.size,
+        footer_size=done.footer_size,
+        origin=entry.key,
+        own=not entry.is_foreign,
+    )
     return output, positions

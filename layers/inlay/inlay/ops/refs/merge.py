@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 
 from inlay.errors import InvalidRequest, MergeConflict
 from inlay.format.content import content_of
-from inlay.format.entry import Marker
+from inlay.format.entry import DataFile, Marker
 from inlay.format.snapshot import Ref, Snapshot
 from inlay.ops.commit.driver import Committed, Skipped, commit_planned
 from inlay.ops.context import Context
@@ -150,7 +150,8 @@ def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _P
     vectors: Sequence[Marker] = tuple(vector_markers(ctx, loaded, marked))
     # They are new to main, whatever they were on the branch.
     added = (
-        replace(f, sequence=None, arrived=None, origin=None, data_change=True) for f in brought
+        replace(f, sequence=None, arrived=None, origin=_origin(f), data_change=True)
+        for f in brought
     )
     return Change(
         operation=MERGE,
@@ -166,6 +167,11 @@ def _merge(ctx: Context, loaded: LoadedTable, name: str, ref: Ref, positions: _P
         uploaded_us=loaded.date_us if any(m.object_key for m in vectors) else None,
         deleted_rows=None,
     )
+
+
+def _origin(entry: DataFile) -> str | None:
+    """Kept where nothing else says that bytes of the file are another writer's."""
+    return entry.origin if entry.is_foreign and entry.event is None else None
 
 
 def _refused(ctx: Context, name: str, conflict: Conflict) -> MergeConflict:

@@ -32,6 +32,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from inlay.errors import (
     ConcurrentChange,
@@ -288,15 +289,21 @@ def _rebuild(
 
 def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | None:
     """Go on from the newest archive if it follows on the pointer, else skip the numbers that are taken.
-    None when no archive but the pointer's own is at its version or beyond, or the newest is broken."""
+    None when the pointer did not go back as far as can be told, or the newest archive is broken."""
     newest = newest_archive(ctx)
     now = pointer.snapshot
     if newest is None or newest < now.version:
         return None
     key = archive_key(newest)
     answer = ctx.store.get(ctx.key(key))
-    if not isinstance(answer, Got) or answer.body == pointer.raw:
+    if not isinstance(answer, Got):
         return None
+    if answer.body == pointer.raw:
+        # What stood in the pointer alone is nowhere else: only the bucket may have kept it.
+        overwritten = next(islice(_kept_pointers(ctx), 1, 2), None)
+        if overwritten is None or not _is_beyond(overwritten.snapshot, now):
+            return None
+        return _go_on(ctx, pointer, overwritten, dry_run=dry_run)
     try:
         found = decode_snapshot(answer.body, key=key, apart=schemas_of(ctx))
     except CorruptTable:
@@ -305,35 +312,43 @@ def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | No
         return None  # no such version: the pointer's bytes take its place
     ours = found.table_id == now.table_id and found.version == newest
     if newest > now.version and ours and _follows(ctx, pointer, found):
-        kept = (s for s in _kept_pointers(ctx) if s.snapshot.version > newest)
-        source = next(
-            (s for s in kept if s.snapshot.table_id == now.table_id),
-            _Source(found, answer.body, is_archive=True),
-        )
-        version = source.snapshot.version
-        beyond = None
-        what = f"continue from version {version}, of which the pointer went back to {now.version}"
-        lost = (
-            f"the changes after version {now.version} are back; restore it if they are not wanted"
-        )
-        if source.is_archive:
-            lost += (
-                f". Version {version + 1}, if there was one, was in the pointer alone: have its writer "
-                "send it again"
-            )
-    else:
-        source = _Source(now, pointer.raw, is_archive=False)
-        beyond = newest
-        what = (
-            f"continue from version {now.version}: archives up to {newest} are of another history"
-        )
-        lost = "no older version can be opened any more"
+        kept = (s for s in _kept_pointers(ctx) if _is_beyond(s.snapshot, found))
+        source = next(kept, _Source(found, answer.body, is_archive=True))
+        return _go_on(ctx, pointer, source, dry_run=dry_run)
     if not dry_run:
-        _rebuild(ctx, pointer, source, beyond=beyond)
-    number = (beyond or source.snapshot.version) + 1
+        own = _Source(now, pointer.raw, is_archive=False)
+        _rebuild(ctx, pointer, own, beyond=newest)
     return Mend(
-        kind="pointer_behind", key=keys.POINTER, what=f"{what}, as version {number}", lost=lost
+        kind="pointer_behind",
+        key=keys.POINTER,
+        what=f"continue from version {now.version}: archives up to {newest} are of another history, "
+        f"as version {newest + 1}",
+        lost="no older version can be opened any more",
     )
+
+
+def _go_on(ctx: Context, pointer: Pointer, source: _Source, *, dry_run: bool) -> Mend:
+    """Mend a pointer that went back, from a version that it had been."""
+    now, version = pointer.snapshot, source.snapshot.version
+    lost = f"the changes after version {now.version} are back; restore it if they are not wanted"
+    if source.is_archive:
+        lost += (
+            f". Version {version + 1}, if there was one, was in the pointer alone: have its writer "
+            "send it again"
+        )
+    if not dry_run:
+        _rebuild(ctx, pointer, source)
+    what = f"continue from version {version}, of which the pointer went back to {now.version}"
+    return Mend(
+        kind="pointer_behind",
+        key=keys.POINTER,
+        what=f"{what}, as version {version + 1}",
+        lost=lost,
+    )
+
+
+def _is_beyond(found: Snapshot, of: Snapshot) -> bool:
+    return found.table_id == of.table_id and found.version > of.version
 
 
 def _follows(ctx: Context, pointer: Pointer, newest: Snapshot) -> bool:

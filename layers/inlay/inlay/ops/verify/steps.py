@@ -25,7 +25,14 @@ from inlay.ops.maintain.expire import DAY_US
 from inlay.ops.maintain.roots import list_objects
 from inlay.ops.metadata.load import count_of, decode_segment
 from inlay.ops.metadata.pointer import BrokenPointer, read_archive, read_pointer
-from inlay.parquet.check import Problem, check_footer, check_keys, check_pages, check_vector
+from inlay.parquet.check import (
+    Problem,
+    check_dictionaries,
+    check_footer,
+    check_keys,
+    check_pages,
+    check_vector,
+)
 from inlay.parquet.read.ranges import Objects
 from inlay.plan.change import SegmentKind
 from inlay.plan.maintain.retention import expired_before
@@ -331,6 +338,9 @@ class TableCheck:
                 continue  # reported already
             spec = specs[entry.spec_id]
             self._tell(entry.key, check_pages(objects, entry, schema, self.ctx.executor, spec=spec))
+            if entry.is_foreign and entry.key not in self.broken:
+                for kind, message in check_dictionaries(objects, entry, schema, self.ctx.executor):
+                    self.found.add(kind, entry.key, message)
             self.ctx.progress("pages", done + 1, len(sound))
 
     def marker_objects(self) -> None:

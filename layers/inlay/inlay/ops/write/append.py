@@ -11,12 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from inlay.ops.commit.base import already_applied, check_same_schema, recent_base
-from inlay.ops.commit.driver import Committed, Skipped, commit_planned
-from inlay.ops.commit.group import commit_together
+from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
+from inlay.ops.commit.group import commit_together, with_archive_begun
 from inlay.ops.context import Context
 from inlay.ops.data.data_files import reader_of, write_data
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.alter import adds_columns, admit_columns
+from inlay.parquet.write.upload import PUT_BYTES
 from inlay.plan.change import AddFiles, Change, Request
 
 
@@ -34,20 +35,33 @@ def append(
         data = data if isinstance(data, pa.Table | pa.RecordBatch) else reader_of(data)
         loaded = admit_columns(ctx, loaded, [data.schema])
 
-    bound = loaded
+    bound = base_of_plan = loaded
+    # A small upload takes about as long as the archive of the base: both at once.
+    is_small = isinstance(data, pa.Table | pa.RecordBatch) and data.nbytes <= PUT_BYTES
 
-    def plan(loaded: LoadedTable) -> Change | None:
+    def plan(loaded: LoadedTable) -> Planned | None:
+        nonlocal base_of_plan
         check_same_schema(ctx, bound, loaded)
-        files = tuple(write_data(ctx, loaded.snapshot, data, time_us=loaded.date_us))
+        base_of_plan = loaded
+
+        def begin() -> None:
+            nonlocal base_of_plan
+            if is_small and base_of_plan is loaded:
+                base_of_plan = with_archive_begun(ctx, loaded)
+
+        snapshot = loaded.snapshot
+        files = tuple(write_data(ctx, snapshot, data, time_us=loaded.date_us, begin=begin))
         if not files and request is None:
             return None
-        return Change(
-            operation="append",
-            request=request,
-            uploaded_us=loaded.date_us,
-            updates=(AddFiles(files),),
+        added = (AddFiles(files),)
+        change = Change(
+            operation="append", request=request, uploaded_us=loaded.date_us, updates=added
         )
+        return Planned(change, base_of_plan)
 
-    if isinstance(data, pa.RecordBatchReader):
-        return commit_planned(ctx, loaded, plan, plans=1, uploads=1, submit=commit_together)
-    return commit_planned(ctx, loaded, plan, submit=commit_together)
+    limits = {"plans": 1, "uploads": 1} if isinstance(data, pa.RecordBatchReader) else {}
+    try:
+        return commit_planned(ctx, loaded, plan, submit=commit_together, **limits)
+    finally:
+        if base_of_plan.archiving is not None:
+            base_of_plan.archiving.exception()  # no request outlives the call

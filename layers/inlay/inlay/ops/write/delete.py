@@ -6,8 +6,9 @@ that its commit follows; a delete that reads rows deletes what it read, and unde
 reads again when files that may match were added meanwhile.
 
 `tombstone` reads no data: only the marker is written, with at most three requests after the pointer is
-read. `vector` reads the filter columns of files that may match and marks row positions. `surgery` and
-`rewrite` remove the rows from the files at once.
+read. It hits what a scan by its condition shows. `vector` reads the filter columns of files that may match
+and marks row positions; `surgery` and `rewrite` remove the rows from the files at once. These leave out no
+file because of another writer's statistics.
 """
 
 from __future__ import annotations
@@ -342,7 +343,7 @@ class _RowDelete:
 
     def _on(self, loaded: LoadedTable) -> Planned:
         if self.file is None:
-            state = load_matching(self.ctx, loaded.state, self.predicate)
+            state = load_matching(self.ctx, loaded.state, self.predicate, by_rows=True)
         else:
             state = load_file(self.ctx, loaded.state, self.file)
         loaded = replace(loaded, state=state)
@@ -417,7 +418,7 @@ def find_positions(
     where: RowFilter | None = None,
 ) -> Iterator[tuple[str, BitMap64]]:
     """(file key, positions of its live rows for which the predicate is TRUE and that `where` selects),
-    of the files at hand."""
+    of the files at hand. Other writers' statistics leave none of them out."""
     snapshot = loaded.snapshot
     entries = (f for f in loaded.state.loaded_files() if file is None or f.key == file)
     plan = plan_scan(
@@ -425,6 +426,7 @@ def find_positions(
         loaded.state.markers(),
         predicate,
         evidence=Evidence.of_snapshot(snapshot),
+        by_rows=True,
     )
     for task, positions in read_positions(
         ctx.objects, plan.tasks, snapshot.schema, ctx.executor, where=where

@@ -500,7 +500,11 @@ def _take(
 
 
 def _policy(snapshot: Snapshot) -> str:
-    return Properties(snapshot.properties).text("ingest.unused_dictionary_entries")
+    properties = Properties(snapshot.properties)
+    policy = properties.text("ingest.unused_dictionary_entries")
+    if policy != "auto":
+        return policy
+    return "reencode" if properties.text("erasure.promised") == "yes" else "keep"
 
 
 def _has_unused_entries(
@@ -580,7 +584,7 @@ def _split(
         return Superseded(source)
     if sum(entry.rows for entry in files) != whole.rows:
         raise UnreadableFile(f"{whole.key} does not have the rows that its footer states")
-    return tuple(replace(entry, event=whole.event) for entry in files)
+    return tuple(replace(entry, event=whole.event, own=True) for entry in files)
 
 
 def take_over(

@@ -67,7 +67,10 @@ def update(
 
     def plan(loaded: LoadedTable) -> Planned | None:
         _check_bound(ctx, assignments, bound_to, loaded)
-        loaded = replace(loaded, state=load_matching(ctx, loaded.state, predicate))
+        # The marker of a tombstone hits what a scan shows; positions are decided by the rows.
+        by_rows = chosen != "tombstone"
+        state = load_matching(ctx, loaded.state, predicate, by_rows=by_rows)
+        loaded = replace(loaded, state=state)
         change = _plan_update(ctx, loaded, assignments, condition, chosen, request)
         return None if change is None else Planned(change, loaded)
 
@@ -109,6 +112,7 @@ def _plan_update(
         loaded.state.markers(),
         predicate,
         evidence=evidence,
+        by_rows=mode != "tombstone",
     )
     wanted = Wanted(
         schema=schema,

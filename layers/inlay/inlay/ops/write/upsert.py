@@ -397,11 +397,14 @@ def _plan_partial(
     )
     merge = _Merge(rows, names, kept, schema, set())
     old = read_tasks(ctx.objects, plan.tasks, wanted, ctx.executor)
-    added = write_batches(
-        ctx,
-        snapshot,
-        merge.batches(batch for batch in old if batch.num_rows),
-        time_us=loaded.date_us,
+    # Now: what the change says of the old rows is known when they have been read.
+    added = tuple(
+        write_batches(
+            ctx,
+            snapshot,
+            merge.batches(batch for batch in old if batch.num_rows),
+            time_us=loaded.date_us,
+        )
     )
     change = Change(
         operation="upsert",
@@ -409,7 +412,7 @@ def _plan_partial(
         uploaded_us=loaded.date_us,
         deleted_rows=merge.replaced,
         updates=(
-            AddFiles(tuple(added)),
+            AddFiles(added),
             AddMarkers(_markers(ctx, loaded, rows, names)),
         ),
         requires=(Reads(predicate, snapshot.version, frozenset(merge.files)),),

@@ -1,11 +1,16 @@
-"""Footers as pyarrow sees them, without what would abort the process.
+"""Footers as pyarrow sees them, without what would abort the process or is known to be wrong.
 
-Promise: every statistic of metadata from `parse_metadata` can be accessed. pyarrow 26 decodes a chunk's
-bounds when it is asked whether there are any, and if they are shorter than a value it does not raise but
-aborts. DataFusion truncates the bounds of fixed-width binary columns (at 64 bytes by default): the
-statistics of such chunks are removed. Bounds of other types are never truncated, so a footer with such is
-damaged. pyarrow aborts, too, for a chunk whose type is not its column's, or whose histograms of levels have
-another length than the column has levels. `check_chunks` refuses these when a file is added to the table.
+Promise: every statistic of metadata from `parse_metadata` can be accessed, and none is of the deprecated
+kind for decimals stored as bytes: parquet-mr before 1.10 compared those byte by byte, so that 1.00 is above
+2.00 (`fixed_length_decimal.parquet` of apache/parquet-testing). Readers should ignore them; pyarrow does
+not.
+
+pyarrow 26 decodes a chunk's bounds when it is asked whether there are any, and if they are shorter than a
+value it does not raise but aborts. DataFusion truncates the bounds of fixed-width binary columns (at 64
+bytes by default): the statistics of such chunks are removed. Bounds of other types are never truncated, so
+a footer with such is damaged. pyarrow aborts, too, for a chunk whose type is not its column's, or whose
+histograms of levels have another length than the column has levels. `check_chunks` refuses these when a
+file is added to the table.
 """
 
 from __future__ import annotations
@@ -16,8 +21,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from inlay.errors import UnreadableFile
-from inlay.parquet.footer.fields import Meta, Physical, Sizes, Stats
-from inlay.parquet.footer.footer import ColumnChunk, Footer, Leaf, decode_footer, trailer
+from inlay.parquet.footer.fields import File, Meta, Order, Physical, Sizes, Stats
+from inlay.parquet.footer.footer import (
+    ColumnChunk,
+    Footer,
+    Leaf,
+    decode_footer,
+    is_decimal,
+    trailer,
+)
 from inlay.parquet.footer.thrift import encode_struct, unpack
 
 _WIDTHS = {
@@ -37,17 +49,39 @@ def parse_metadata(tail: bytes, *, file_size: int, foreign: bool = True) -> pq.F
     metadata = pq.read_metadata(pa.BufferReader(tail))
     if not foreign:
         return metadata  # decoding the footer here, too, would be half the cost of reading a small file
-    schema = metadata.schema
-    if all(schema.column(n).physical_type != "FIXED_LEN_BYTE_ARRAY" for n in range(len(schema))):
+    if not any(_is_doubtful(metadata.schema.column(n)) for n in range(len(metadata.schema))):
         return metadata
     footer = decode_footer(tail, file_size=file_size)
-    cut = [chunk for leaf, chunk in _too_short(footer) if leaf.type not in _WIDTHS]
-    if not cut:
+    wrong = [chunk for leaf, chunk in _too_short(footer) if leaf.type not in _WIDTHS]
+    wrong += _compared_as_bytes(footer)
+    if not wrong:
         return metadata
-    for chunk in cut:
-        del chunk.meta[Meta.STATISTICS]
+    for chunk in wrong:
+        chunk.meta.pop(Meta.STATISTICS, None)
     thrift = encode_struct(footer.tree)
     return pq.read_metadata(pa.BufferReader(thrift + trailer(len(thrift))))
+
+
+def _is_doubtful(column: pq.ColumnSchema) -> bool:
+    is_text = column.physical_type == "BYTE_ARRAY"
+    return column.physical_type == "FIXED_LEN_BYTE_ARRAY" or (
+        is_text and column.logical_type is not None and column.logical_type.type == "DECIMAL"
+    )
+
+
+def _compared_as_bytes(footer: Footer) -> Iterator[ColumnChunk]:
+    """Chunks of decimals as bytes for which pyarrow would go by the deprecated bounds."""
+    orders = footer.tree.get(File.ORDERS, ())
+    for leaf in footer.leaves:
+        as_bytes = leaf.type in (Physical.FIXED_LEN_BYTE_ARRAY, Physical.BYTE_ARRAY)
+        if not as_bytes or not is_decimal(footer.schema[leaf.element]):
+            continue
+        if leaf.index < len(orders) and Order.BY_TYPE in orders[leaf.index]:
+            continue
+        for group in footer.row_groups:
+            chunk = group.column(leaf.index)
+            if chunk.statistics is not None:
+                yield chunk
 
 
 def check_chunks(footer: Footer) -> None:

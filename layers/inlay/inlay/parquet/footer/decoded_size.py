@@ -6,12 +6,13 @@ a dictionary of one long text, is some KB for a GB.
 
 A footer has the bytes of encoded pages; the number of values, so their width if that is fixed; and, from
 writers since 2024 (`SizeStatistics`), the bytes of all texts. Texts under a dictionary without these are
-counted as references alone, because the footer has nothing more.
+counted as references alone, because the footer has nothing more: `parquet.read.page_sizes` looks at pages.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 from functools import cache
 from pathlib import Path
 
@@ -24,6 +25,12 @@ from inlay.parquet.footer.thrift import unpack
 # wide.
 _WIDTHS = {Physical.BYTE_ARRAY: 8, Physical.INT96: 12}
 _WIDTH = 8
+
+
+def width_of(kind: Physical) -> int:
+    return _WIDTHS.get(kind, _WIDTH)
+
+
 # Share of the process's memory for one decoded row group: the rest is for the fetched bytes, and for what
 # is made of the rows.
 _SHARE = 0.5
@@ -31,8 +38,8 @@ _SHARE = 0.5
 
 def chunk_bytes(chunk: ColumnChunk) -> int:
     """The least size of a chunk's decoded values."""
-    width = _WIDTHS.get(chunk.type, _WIDTH)
-    return max(chunk.uncompressed_size, chunk.num_values * width + _text_bytes(chunk))
+    values = chunk.num_values * width_of(chunk.type)
+    return max(chunk.uncompressed_size, values + _text_bytes(chunk))
 
 
 def _text_bytes(chunk: ColumnChunk) -> int:
@@ -70,6 +77,10 @@ def memory_limit() -> int:
     lambda_mib = os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", "")
     if lambda_mib.isdigit():
         found.append(int(lambda_mib) << 20)
+    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if addresses != resource.RLIM_INFINITY:  # libraries have taken their part of it
+        taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        found.append(max(addresses - taken, 0))
     for name in ("memory.max", "memory/memory.limit_in_bytes"):  # cgroups, version 2 and 1
         try:
             text = (Path("/sys/fs/cgroup") / name).read_text().strip()

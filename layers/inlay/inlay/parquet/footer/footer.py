@@ -20,10 +20,12 @@ from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.parquet.footer.fields import (
     Chunk,
     Codec,
+    Converted,
     Element,
     File,
     Group,
     KeyValue,
+    Logical,
     Meta,
     Physical,
     Repetition,
@@ -345,6 +347,13 @@ _REQUIRED_IN_META = (
     Meta.COMPRESSED,
     Meta.DATA_PAGE,
 )
+
+
+def is_decimal(element: Struct) -> bool:
+    return (
+        Logical.DECIMAL in element.get(Element.LOGICAL, {})
+        or element.get(Element.CONVERTED) == Converted.DECIMAL
+    )
 
 
 def _check(tree: Struct) -> None:

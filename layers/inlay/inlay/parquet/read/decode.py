@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from inlay.errors import UnreadableFile
+from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.format.schema import Primitive, Schema, Value
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.literals import to_array, to_scalar
@@ -33,6 +33,7 @@ from inlay.parquet.read.page_pruning import (
     column_pages,
     surely_false,
 )
+from inlay.parquet.read.page_sizes import Pages, check_pages_fit
 from inlay.parquet.read.ranges import RangeFile
 from inlay.parquet.read.read_ahead import Steps
 from inlay.parquet.read.row_groups import Group
@@ -43,7 +44,12 @@ from inlay.parquet.read.selection import (
     subschema,
     top_columns,
 )
-from inlay.parquet.read.single_pages import SparseColumn, index_range, sparse_column
+from inlay.parquet.read.single_pages import (
+    SparseColumn,
+    index_place,
+    index_range,
+    sparse_column,
+)
 from inlay.parquet.read.statistics import Leaf
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import ByteRange
@@ -146,7 +152,7 @@ class _GroupReader:
         return None if self.file.task.file.is_foreign else self.file.footer
 
     def _column_pages(self, footer: Footer, group: int, leaf: Leaf) -> ColumnPages | None:
-        places = index_range(footer, group, leaf.ordinal)
+        places = index_place(footer, group, leaf.ordinal)
         bounds = footer.row_groups[group].column(leaf.ordinal).column_index
         if places is None or bounds is None or not self.held.holds(ByteRange(*bounds)):
             return None
@@ -162,7 +168,7 @@ class _GroupReader:
         for group in groups:
             predicates = [f.predicate for f in group.filters if isinstance(f, PredicateFilter)]
             footer = self._own_footer() if predicates and self._reads_pages() else None
-            if footer is None or self._first_bytes(group) < BLOOM_WORTH_BYTES:
+            if footer is None or self._judged_bytes(group) < BLOOM_WORTH_BYTES:
                 continue
             asked: list[Block] = []
 
@@ -183,8 +189,10 @@ class _GroupReader:
                 found += [block.place for block in asked]
         return found
 
-    def _first_bytes(self, group: Group) -> int:
-        return sum(place.length for place in self.first_ranges([group]))
+    def _judged_bytes(self, group: Group) -> int:
+        """Of the columns that it is judged by."""
+        among = self._among.get(group.ordinal)
+        return sum(r.length for r in self._ranges(group, self._judged_by(group), among))
 
     def without_absent(self, groups: Sequence[Group]) -> list[Group]:
         """The groups whose Bloom filters do not say that no row can be selected."""
@@ -409,6 +417,7 @@ class _GroupReader:
         if not leaves:
             # None of the columns is in this file: all NULL.
             return self._conform([_rows_without_columns(group.rows)], schema)
+        self._check_pages(group, leaves)
         with reading(self.file.task.file.key):
             table = self._reader().read_row_group(
                 group.ordinal, column_indices=leaves, use_threads=False
@@ -420,6 +429,25 @@ class _GroupReader:
                     key=self.file.task.file.key,
                 )
             return self._conform(table.to_batches(BATCH_ROWS), schema)
+
+    def _check_pages(self, group: Group, leaves: Iterable[int]) -> None:
+        """What this library wrote is as large as its footer says."""
+        footer = self.file.footer if self.file.task.file.is_foreign else None
+        if footer is None:
+            return
+
+        def held() -> Iterator[Pages]:
+            columns = footer.row_groups[group.ordinal].columns
+            for leaf in leaves:
+                place = chunk_range(self.file.metadata.row_group(group.ordinal).column(leaf))
+                if place is not None and place.end <= self.file.task.file.size:
+                    body = memoryview(self.held.slice(place))
+                    yield Pages(footer.leaves[leaf], columns[leaf], body)
+
+        try:
+            check_pages_fit(footer, group.rows, held())
+        except (UnsupportedFile, UnreadableFile) as error:
+            raise error.about(key=self.file.task.file.key) from None
 
     def _conform(self, batches: Iterable[pa.RecordBatch], schema: Schema) -> list[pa.RecordBatch]:
         return [conform(batch, self.file.task.schema, schema) for batch in batches]

@@ -7,15 +7,17 @@ Promise: a row is masked exactly when a marker of the task deletes it, whatever 
 * `Keys` where its columns equal those of a key: NULL equals nothing, NaN equals NaN, -0.0 equals 0.0.
 
 Statistics of a row group decide what they can before a row is read: a marker that cannot hit it is dropped,
-one that hits all of it leaves nothing to read.
+one that hits all of it leaves nothing to read (except in a file of another writer).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
+from threading import Lock
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,11 +47,17 @@ from inlay.parquet.read.read_ahead import Job
 from inlay.plan.pruning.prune import all_match, may_match
 from inlay.plan.scan.marker_scope import marker_predicate
 from inlay.storage.base import ByteRange
+from inlay.storage.process import PerProcess
+
+T = TypeVar("T")
 
 # From so many deletes by value on, what they say together is remembered.
 MANY_MARKERS = 32
 # A delete by value in memory, merged with others.
 _MARKER_BYTES = 256
+# Objects that are loaded at the same time, by different names, seldom wait for one another.
+LOADING_LOCKS = 64
+_LOADING = PerProcess(lambda: [Lock() for _ in range(LOADING_LOCKS)])
 # A bitmap in memory, measured against its blob.
 _BITMAP_FACTOR = 2
 _FALSE = to_scalar(False, pa.bool_())
@@ -201,14 +209,20 @@ class FileDeletes:
         return GroupDeletes(predicates=self.predicates, ranges=self.ranges, keys=self.keys).fields
 
     def of_group(
-        self, ordinal: int, first_row: int, rows: int, stats: Mapping[int, ColumnStats]
+        self,
+        ordinal: int,
+        first_row: int,
+        rows: int,
+        stats: Mapping[int, ColumnStats],
+        sure: Mapping[int, ColumnStats],
     ) -> GroupDeletes | None:
-        """What may delete rows of one row group; None when all of it is deleted."""
+        """What may delete rows of one row group by its `stats`; None when by what is `sure` of it all of it
+        is deleted."""
         if ordinal in self.groups:
             return None
-        if any(all_match(predicate, stats, rows) for predicate in self.predicates):
+        if any(all_match(predicate, sure, rows) for predicate in self.predicates):
             return None
-        if any(each.cover(stats, rows) for each in self.ranges):
+        if any(each.cover(sure, rows) for each in self.ranges):
             return None
         positions = self._positions_in(first_row, rows)
         if positions is not None and len(positions) == rows:
@@ -311,50 +325,63 @@ def _merged(
 
 def load_vector(objects: Objects, vector: Vector, file_rows: int) -> BitMap64:
     """The positions of a deletion vector: one ranged GET, or the cache."""
-    name = f"{vector.key}#{vector.offset}"
-    cached: BitMap64 | None = objects.cache.get(name)
-    if cached is not None:
-        return cached
-    place = ByteRange(vector.offset, vector.offset + vector.length)
-    try:
-        positions = decode_vector(fetch(objects.source(vector.key), place), file_rows=file_rows)
-    except CorruptTable as error:
-        raise error.about(key=vector.key) from None
-    if len(positions) != vector.rows:
-        raise CorruptTable(
-            f"a deletion vector holds {len(positions)} rows, its entry says {vector.rows}",
-            key=vector.key,
-        )
-    objects.cache.put(name, positions, _BITMAP_FACTOR * vector.length)
-    return positions
+
+    def load() -> tuple[BitMap64, int]:
+        place = ByteRange(vector.offset, vector.offset + vector.length)
+        body = fetch(objects.source(vector.key), place)
+        try:
+            positions = decode_vector(body, file_rows=file_rows)
+        except CorruptTable as error:
+            raise error.about(key=vector.key) from None
+        if len(positions) != vector.rows:
+            raise CorruptTable(
+                f"a deletion vector holds {len(positions)} rows, its entry says {vector.rows}",
+                key=vector.key,
+            )
+        return positions, _BITMAP_FACTOR * vector.length
+
+    return _once(objects.cache, f"{vector.key}#{vector.offset}", load)
+
+
+def _once(cache: Cache, name: str, load: Callable[[], tuple[T, int]]) -> T:
+    """What the cache has under a name, or what `load` gives, with its size. Files that are opened side by
+    side have the same deletes: the first loads, the others wait, for a job that runs already."""
+    known: T | None = cache.get(name)
+    if known is not None:
+        return known
+    with _LOADING.get()[hash(name) % LOADING_LOCKS]:
+        again: T | None = cache.get(name)
+        if again is not None:
+            return again
+        found, size = load()
+        cache.put(name, found, size)
+        return found
 
 
 def load_keys(objects: Objects, keys: Keys, schema: Schema) -> KeySet:
     """The keys of an equality delete: one GET of the whole object, or the cache."""
     types = [_arrow_type_of(schema, field_id) for field_id in keys.field_ids]
+
+    def load() -> tuple[KeySet, int]:
+        body = fetch(objects.source(keys.key, keys.size), ByteRange(0, keys.size))
+        try:
+            table = pq.read_table(pa.BufferReader(body), use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise UnreadableFile(f"a file of keys is broken: {error}", key=keys.key) from error
+        if table.num_columns != len(keys.field_ids):
+            raise CorruptTable(
+                f"a file of keys has {table.num_columns} columns, its entry {len(keys.field_ids)}",
+                key=keys.key,
+            )
+        columns = [
+            cast_or_null(column.combine_chunks(), kind)
+            for column, kind in zip(table.columns, types, strict=True)
+        ]
+        found = key_set(keys.field_ids, columns)
+        return found, sum(column.nbytes for column in found.columns)
+
     # In the types the columns have now: they may have been widened since the keys were written.
-    name = f"{keys.key}#{types}"
-    cached: KeySet | None = objects.cache.get(name)
-    if cached is not None:
-        return cached
-    source = objects.source(keys.key, keys.size)
-    body = fetch(source, ByteRange(0, keys.size))
-    try:
-        table = pq.read_table(pa.BufferReader(body), use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        raise UnreadableFile(f"a file of keys is broken: {error}", key=keys.key) from error
-    if table.num_columns != len(keys.field_ids):
-        raise CorruptTable(
-            f"a file of keys has {table.num_columns} columns, its entry {len(keys.field_ids)}",
-            key=keys.key,
-        )
-    columns = [
-        cast_or_null(column.combine_chunks(), kind)
-        for column, kind in zip(table.columns, types, strict=True)
-    ]
-    found = key_set(keys.field_ids, columns)
-    objects.cache.put(name, found, sum(column.nbytes for column in found.columns))
-    return found
+    return _once(objects.cache, f"{keys.key}#{types}", load)
 
 
 def key_set(fields: tuple[int, ...], columns: Sequence[pa.Array]) -> KeySet:

@@ -1,15 +1,19 @@
 """Reading data files at one snapshot: only the bytes needed, only the rows that are live.
 
-Promise: the batches of a task hold each row of its file, in file order, that no marker deletes and every
-filter selects, as columns of the snapshot's schema. Bytes are fetched for the footer, for the filter
-columns of the row groups that statistics do not exclude, and for the other columns of those row groups with
-a selected row (if few rows: for their pages), and for nothing else but gaps (`ranges.GAP_BYTES`).
+Promise: the batches of a task hold each row of its file, in file order, that no marker deletes and
+every filter selects, as columns of the snapshot's schema. Bytes are fetched for the footer, for the
+filter columns of the row groups that statistics do not exclude (of their pages, where the page index
+excludes many), and for the other columns of those row groups with a selected row (if few rows: for their
+pages), and for nothing else but gaps (`ranges.GAP_BYTES`).
 
 How a file is read, each line a round trip for all row groups of a unit together:
 
-    open      the footer in one suffix GET, with it the marker objects not in the cache   (`opened`)
-    judge     the columns that filters and deletes need, and the page indexes of the others (`decode`)
-    rest      the other columns, where rows are left                                        (`decode`)
+    open      the footer in one suffix GET, under a filter with the page index before it; with it
+              the marker objects not in the cache                                     (`data_file`)
+    absent    a block of each Bloom filter, where that may spare the rest          (`page_pruning`)
+    judge     the columns that filters and deletes look at; the pages of the others as well, where
+              few rows are left                                                          (`decode`)
+    rest      the other columns, where rows are left                                     (`decode`)
 
 Units of adjacent row groups run ahead of the consumer within a budget of bytes (`read_ahead`).
 """

@@ -62,8 +62,8 @@ def plan_groups(file: OpenFile, wanted: Wanted) -> Iterator[Group]:
         filters.append(wanted.where)
     only = (file.only or NO_DELETES).fields
     fields = file.deletes.fields.union(only, *(f.fields for f in filters))
-    believed = {} if task.by_rows else leaves_of(file.metadata, file.columns, wanted.schema, fields)
-    leaves = Leaves(believed, {} if task.decides_by_rows else believed)
+    known = leaves_of(file.metadata, file.columns, wanted.schema, fields)
+    leaves = Leaves({} if task.by_rows else known, {} if task.decides_by_rows else known)
     absent = absent_fields(file.columns, wanted.schema, fields)
     chosen = None if task.row_groups is None else frozenset(task.row_groups)
     first_row = 0
@@ -93,7 +93,9 @@ def _plan_group(
     first_row: int,
     rows: int,
 ) -> Group | None:
-    """None when statistics and positions alone prove that no row of it is selected."""
+    """None when statistics and positions alone prove that no row of it is selected. Another writer's are no
+    proof that all rows are."""
+    foreign = file.task.file.is_foreign
 
     def known(found: Mapping[int, Leaf]) -> dict[int, ColumnStats]:
         return group_stats(file.metadata, ordinal, found, absent) if found or absent else {}
@@ -104,16 +106,17 @@ def _plan_group(
         settled = found.settle(stats, rows)
         if settled == "none":
             return None
-        if settled == "some":
+        if settled == "some" or foreign:
             left.append(found)
     if leaves.of_deletes is not leaves.of_filters:
         stats = known(leaves.of_deletes)
-    deletes = file.deletes.of_group(ordinal, first_row, rows, stats)
+    sure = known({}) if foreign else stats
+    deletes = file.deletes.of_group(ordinal, first_row, rows, stats, sure)
     if deletes is None:
         return None
     only: GroupDeletes | None = None
     if file.only is not None:
-        only = file.only.of_group(ordinal, first_row, rows, stats)
+        only = file.only.of_group(ordinal, first_row, rows, stats, sure)
         if only is not None and not only.any:
             return None
     return Group(

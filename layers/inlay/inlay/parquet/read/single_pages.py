@@ -158,13 +158,21 @@ def _arrow_schema(field: pa.Field) -> dict[int, bytes]:
 
 def index_range(footer: Footer, group: int, leaf: int) -> ByteRange | None:
     """The range of a chunk's offset index, if reading it may save a part of the chunk."""
+    place = index_place(footer, group, leaf)
+    if place is None or footer.row_groups[group].column(leaf).compressed_size < MIN_CHUNK_BYTES:
+        return None
+    return place
+
+
+def index_place(footer: Footer, group: int, leaf: int) -> ByteRange | None:
+    """The range of the offset index of a flat column's chunk."""
     if leaf >= len(footer.leaves):
         return None
     shape = footer.leaves[leaf]
     chunk = footer.row_groups[group].column(leaf)
     flat = len(shape.path) == 1 and shape.repetition_level == 0
     place = chunk.offset_index
-    if not flat or place is None or chunk.compressed_size < MIN_CHUNK_BYTES:
+    if not flat or place is None:
         return None
     return ByteRange(*place) if place[1] <= footer.start else None
 

@@ -16,13 +16,12 @@ just structs and
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from inlay.errors import UnreadableFile, UnsupportedFile
+from inlay.errors import UnreadableFile
 from inlay.parquet.footer.decoded_size import check_memory, chunk_bytes
 from inlay.parquet.footer.fields import (
     Chunk,
@@ -34,8 +33,10 @@ from inlay.parquet.footer.fields import (
     Meta,
     Physical,
 )
-from inlay.parquet.footer.footer import MAGIC, RECODE, Footer, RowGroup, trailer
+from inlay.parquet.footer.footer import MAGIC, Footer, RowGroup, is_decimal, trailer
 from inlay.parquet.footer.thrift import I8, STRUCT, Items, Struct, boolean, encode_struct, i32
+from inlay.parquet.read.page_sizes import Pages, check_pages_fit
+from inlay.parquet.read.single_column import translate_errors
 
 # What pyarrow writes for a DECIMAL of a given precision: the fewest bytes that hold it. Inverted: the
 # largest precision that takes `n` bytes, so that a fixed-length decimal keeps its length.
@@ -108,13 +109,6 @@ def is_unsigned(element: Struct) -> bool:
     )
 
 
-def is_decimal(element: Struct) -> bool:
-    return (
-        Logical.DECIMAL in element.get(Element.LOGICAL, {})
-        or element.get(Element.CONVERTED) == Converted.DECIMAL
-    )
-
-
 def read_physical(footer: Footer, group: RowGroup, body: bytes, moved: Sequence[int]) -> pa.Table:
     """All columns of `group` as stored; see the module. `body` and `moved` as in `read_view`."""
     elements, patches = physical_footer(footer)
@@ -154,6 +148,18 @@ def _subtree_end(elements: Sequence[Struct], at: int) -> int:
     return at
 
 
+def _pages(
+    footer: Footer, group: RowGroup, body: bytes, moved: Sequence[int], leaves: Iterable[int]
+) -> Iterator[Pages]:
+    """Chunks of texts: what other pages claim was held to the footer before (`row_group.profile_group`)."""
+    for leaf in leaves:
+        chunk = group.column(leaf)
+        if chunk.type is not Physical.BYTE_ARRAY:
+            continue
+        start, length = chunk.start + moved[leaf], chunk.end - chunk.start
+        yield Pages(footer.leaves[leaf], chunk, memoryview(body)[start : start + length])
+
+
 def read_view(
     footer: Footer,
     group: RowGroup,
@@ -172,6 +178,7 @@ def read_view(
     chunks = []
     leaves = range(len(footer.leaves)) if leaves is None else leaves
     check_memory(sum(chunk_bytes(group.column(leaf)) for leaf in leaves))
+    check_pages_fit(footer, group.num_rows, _pages(footer, group, body, moved, leaves))
     for leaf in leaves:
         chunk = group.column(leaf)
         meta = {
@@ -225,21 +232,3 @@ def read_view(
             f"row group {group.ordinal} holds {table.num_rows} rows, {group.num_rows} by the footer"
         )
     return table
-
-
-def translate_errors(work: Callable[[], Any]) -> Any:
-    """Turns pyarrow's errors about a file into Inlay's."""
-    try:
-        return work()
-    except pa.ArrowNotImplementedError as error:
-        raise UnsupportedFile(
-            f"pyarrow cannot read it: {_first_line(error)}", next_step=RECODE
-        ) from None
-    except MemoryError:
-        raise
-    except (pa.ArrowException, OSError, ValueError, OverflowError, UnicodeDecodeError) as error:
-        raise UnreadableFile(f"pyarrow cannot read it: {_first_line(error)}") from None
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]

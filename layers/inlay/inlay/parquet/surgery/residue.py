@@ -63,10 +63,11 @@ from inlay.parquet.footer.thrift import (
 )
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.deleted_rows import normalised
+from inlay.parquet.read.page_sizes import Pages, check_dictionary, read_distinct
 from inlay.parquet.read.ranges import Objects, RangeFile
 from inlay.parquet.read.reader import Wanted, open_file
+from inlay.parquet.read.single_column import read_plain
 from inlay.parquet.surgery.key_values import naming
-from inlay.parquet.surgery.single_column import read_chunk, read_plain
 from inlay.plan.pruning.literals import condition_on, equal_values, texts_of
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import ByteRange
@@ -304,10 +305,13 @@ class _Column:
         self._look_at_bounds(bounds)
 
     def has_unused(self, held: _Held, ordinal: int) -> bool:
-        """Whether the dictionary of a row group has an entry that none of its rows has."""
+        """Whether the dictionary of a row group has an entry that none of its rows has. One without a
+        character names nobody: DuckDB puts it in the place of each ENUM value that is not used."""
         entries = self._entries(held, self.chunk(ordinal))
         if entries is None:
             return False
+        if pa.types.is_string(entries.type) or pa.types.is_binary(entries.type):
+            entries = entries.filter(pc.greater(pc.binary_length(entries), 0))
         rows = normalised(self._read_rows(held, ordinal))
         return not pc.all(pc.is_in(normalised(entries), value_set=rows)).as_py()
 
@@ -395,8 +399,8 @@ class _Column:
         if not chunk.chunk.compressed_size:
             return self._decode(b"", 0, Codec.UNCOMPRESSED, 0)
         body = held.read(chunk.place)
-        values = read_chunk(self.footer, self.leaf, chunk.chunk, chunk.rows, body)
-        return values.unique().drop_null()
+        pages = Pages(self.leaf, chunk.chunk, memoryview(body)[len(MAGIC) :])
+        return read_distinct(self.footer, chunk.rows, pages)
 
     def _decode(self, body: bytes, count: int, codec: Codec, uncompressed: int) -> pa.Array:
         return read_plain(self.footer, self.leaf, body, count, codec, uncompressed)
@@ -421,6 +425,7 @@ def _dictionary_page(held: _Held, chunk: _Chunk) -> tuple[Struct, bytes] | None:
         raise UnreadableFile("a page reaches past its column chunk")
     if header[Page.UNCOMPRESSED] > max(MAX_DOUBTFUL_PAGE_BYTES, chunk.chunk.uncompressed_size):
         raise UnsupportedFile("a dictionary page claims to be too large", next_step=RECODE)
+    check_dictionary(header, chunk.chunk)
     if end > place.end:
         body = held.read(ByteRange(place.start, end))
     return header, body[start : start + header[Page.COMPRESSED]]

@@ -41,6 +41,7 @@ from inlay.parquet.footer.footer import (
     RowGroup,
     decode_footer,
     footer_length,
+    is_decimal,
 )
 from inlay.parquet.footer.pages import (
     BLOOM_HEADER_BYTES,
@@ -51,11 +52,10 @@ from inlay.parquet.footer.pages import (
     profile_chunk,
 )
 from inlay.parquet.footer.thrift import Struct
+from inlay.parquet.read.single_column import translate_errors
 from inlay.parquet.surgery.physical_view import (
-    is_decimal,
     is_unsigned,
     read_physical,
-    translate_errors,
 )
 
 # pyarrow's own defaults, with which most files were written; an edited chunk departs from them only if the

@@ -255,11 +255,11 @@ class _File:
         """Bytes of some of the rows that wait, in memory and stored."""
         rows = self._table().slice(0, SAMPLE_ROWS)
         sink = pa.BufferOutputStream()
-        with pq.ParquetWriter(sink, self._arrow, **self._options()) as writer:
-            try:
+        try:
+            with pq.ParquetWriter(sink, self._arrow, **self._options()) as writer:
                 writer.write_table(rows)
-            except pa.ArrowInvalid:
-                return rows.nbytes, rows.nbytes  # the group that has them will say what is wrong
+        except (pa.ArrowException, OSError):
+            return rows.nbytes, rows.nbytes  # the group that has them will say what is wrong
         group = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)
         stored = sum(group.column(n).total_compressed_size for n in range(group.num_columns))
         return rows.nbytes, stored

@@ -56,15 +56,15 @@ from inlay.plan.metadata.ledger import forgotten_before, horizon, next_salt
 from inlay.plan.metadata.state import State, count_totals, live_files, live_markers
 from inlay.plan.metadata.stats_columns import choose_stats_columns
 from inlay.plan.metadata.tree import mark_dead, open_tree
-from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.evidence import Evidence, trusted_under
 from inlay.plan.pruning.partitions import current_spec, repartitioned
 from inlay.plan.pruning.prune import all_match
 from inlay.plan.refs.refs import edited_refs, net_counts, ref_view, with_layout_of
 from inlay.plan.scan.marker_scope import (
+    marker_hits_all,
     marker_may_hit,
     marker_predicate,
     reference_may_hit,
-    stats_for,
 )
 from inlay.plan.schema_conflicts import evolved
 from inlay.plan.schema_evolution import field_at, key_after
@@ -194,7 +194,7 @@ class Draft:
                     dead.setdefault(leaf.id, []).append(ordinal)
                     self._count((entry,))
         self._count(f for f in tier.inline if f.key in gone)
-        return Tier(self._bury(tier, dead), tuple(f for f in tier.inline if f.key not in gone))
+        return Tier(self._mark_dead(tier, dead), tuple(f for f in tier.inline if f.key not in gone))
 
     def _drop_covered(self, tier: Tier[DataFile]) -> Tier[DataFile]:
         """Drops files that a new table-wide range or predicate certainly empties, by metadata alone. Only
@@ -203,12 +203,12 @@ class Draft:
             predicate = marker_predicate(marker, self.base.schema)
             if marker.file is not None or predicate is None:
                 continue
-            covered = {f.key for f in tier.inline if self._covers(marker, predicate, f)}
+            covered = {f.key for f in tier.inline if self._covers(marker, f)}
             self._count(f for f in tier.inline if f.key in covered)
             segments = [
                 s
                 for s in tier.segments
-                # The bounds over many files may come from another writer.
+                # An erasure counts what it removes.
                 if marker.erasure is not None or not self._drops_whole(s, predicate)
             ]
             tier = Tier(tuple(segments), tuple(f for f in tier.inline if f.key not in covered))
@@ -217,17 +217,17 @@ class Draft:
                 if not reference_may_hit(marker, leaf, self.evidence):
                     continue
                 for ordinal, entry in live_files(leaf, contents):
-                    if self._covers(marker, predicate, entry):
+                    if self._covers(marker, entry):
                         dead.setdefault(leaf.id, []).append(ordinal)
                         self._count((entry,))
-            tier = Tier(self._bury(tier, dead), tier.inline)
+            tier = Tier(self._mark_dead(tier, dead), tier.inline)
         return tier
 
     def _drops_whole(self, segment: Segment, predicate: Predicate) -> bool:
         """Counts and drops whole segments, where the sums are those of live entries."""
         known = segment.id in self.state.contents.files or segment.id in self.state.contents.nodes
         is_whole = segment.live == segment.count
-        if known or not is_whole or not all_match(predicate, segment.stats, segment.rows):
+        if known or not is_whole or not all_match(predicate, trusted_under(segment), segment.rows):
             return False
         self.dropped_files += segment.count
         self.dropped_rows += segment.rows
@@ -240,12 +240,11 @@ class Draft:
             if leaf.id in contents.files:
                 yield leaf, contents.files[leaf.id]
 
-    def _bury(self, tier: Tier[Any], dead: Mapping[str, Iterable[int]]) -> tuple[Segment, ...]:
+    def _mark_dead(self, tier: Tier[Any], dead: Mapping[str, Iterable[int]]) -> tuple[Segment, ...]:
         return mark_dead(tier.segments, self.state.contents.nodes, dead)
 
-    def _covers(self, marker: Marker, predicate: Predicate, entry: DataFile) -> bool:
-        known = stats_for(marker, entry, self.evidence)
-        return entry.rows > 0 and all_match(predicate, known, entry.rows)
+    def _covers(self, marker: Marker, entry: DataFile) -> bool:
+        return entry.rows > 0 and marker_hits_all(marker, entry, self.evidence)
 
     def _worth_keeping(
         self, files: Tier[DataFile], markers: tuple[Marker, ...]
@@ -304,7 +303,7 @@ class Draft:
         inline = tuple(m for m in tier.inline if not goes(m))
         self.dropped_markers += len(tier.inline) - len(inline)
         self.dropped_markers += sum(len(d) for d in dead.values())
-        return Tier(self._bury(tier, dead), inline)
+        return Tier(self._mark_dead(tier, dead), inline)
 
     def _ledger(self, records: tuple[LedgerRecord, ...]) -> Ledger:
         ledger = self.base.ledger

@@ -2,8 +2,9 @@
 
 Promise: code that needs to know what a predicate or delete can do to a file uses this, never `entry.stats`:
 those are of the schema that the entry records, and do not cover the file's partition. A field's statistics
-are computed on demand; most files are ruled out by one or two fields. Code that must not rely on another
-writer's statistics, such as an erasure, uses `trusted`.
+are computed on demand; most files are ruled out by one or two fields. Another writer's statistics may leave
+a file out of a scan. Code that concludes from statistics that rows match, or that must miss no row, such as
+an erasure, uses `trusted`.
 """
 
 from __future__ import annotations
@@ -101,7 +102,12 @@ class Evidence:
 
         def known(entry: DataFile) -> dict[int, ColumnStats]:
             found = ((i, self._column(entry, i, newest)) for i in wanted)
-            return {i: column for i, column in found if column is not None}
+            return {
+                # See `trusted_under`.
+                i: replace(column, exact=False) if entry.is_foreign else column
+                for i, column in found
+                if column is not None
+            }
 
         found = combined_stats((known(e), e.rows) for e in entries)
         return newest.id, {i: shortened(c, REFERENCE_TEXT) for i, c in found.items() if _bounds(c)}
@@ -127,6 +133,12 @@ class Evidence:
 
     def listed(self, entry: DataFile) -> set[int]:
         return set(entry.stats) | self._sources.get(entry.spec_id, set())
+
+
+def trusted_under(reference: Segment) -> Stats:
+    """What is known of all files under a reference without believing another writer's footer: `of_files`
+    calls bounds that such a file has a part in inexact."""
+    return {field_id: column for field_id, column in reference.stats.items() if column.exact}
 
 
 def in_type(column: ColumnStats, source: Primitive, target: Primitive) -> ColumnStats:

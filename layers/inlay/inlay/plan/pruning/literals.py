@@ -10,7 +10,9 @@ Pure values only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from inlay.format.like import parse_like
 from inlay.format.predicate import (
@@ -25,6 +27,7 @@ from inlay.format.predicate import (
     walk,
 )
 from inlay.format.schema import Primitive, Value
+from inlay.format.values import order_key
 
 # Shorter values occur in any text, so finding them proves nothing.
 MIN_TEXT = 4
@@ -51,6 +54,29 @@ def condition_on(predicate: Predicate, field_id: int) -> Predicate | None:
             return None
         case _:
             return predicate if predicate.field_id == field_id else None
+
+
+def any_of(predicates: Sequence[Predicate]) -> Predicate:
+    """TRUE where one of them is: equalities and INs of a column, from however many, as one IN.
+
+    >>> any_of((In(1, Primitive("int64"), (3, 7)), In(1, Primitive("int64"), (1, 3)))).values
+    (1, 3, 7)
+    """
+    if len(predicates) == 1:
+        return predicates[0]
+    listed: dict[tuple[int, Primitive], dict[Any, Value]] = defaultdict(dict)
+    left: list[Predicate] = []
+    for predicate in predicates:
+        match predicate:
+            case Comparison(field_id, "=", literal):
+                listed[field_id, literal.type][order_key(literal.value)] = literal.value
+            case In(field_id, kind, values):
+                listed[field_id, kind] |= {order_key(value): value for value in values}
+            case _:
+                left.append(predicate)
+    for (field_id, kind), values_of in listed.items():
+        left.append(In(field_id, kind, tuple(values_of[key] for key in sorted(values_of))))
+    return left[0] if len(left) == 1 else Or(tuple(left))
 
 
 def texts_of(predicate: Predicate) -> frozenset[str]:

@@ -318,9 +318,9 @@ def _union(a: ColumnStats, a_rows: int, b: ColumnStats, b_rows: int) -> ColumnSt
         bounds = ColumnStats(
             lower=_pick(min, a.lower, b.lower),
             upper=_pick(max, a.upper, b.upper),
-            exact=a.exact and b.exact,
         )
-    return ColumnStats(bounds.lower, bounds.upper, nulls, bounds.exact, has_nan, a.kind)
+    exact = a.exact and b.exact
+    return ColumnStats(bounds.lower, bounds.upper, nulls, exact, has_nan, a.kind)
 
 
 def _pick(choose: Callable[..., Value], a: Value | None, b: Value | None) -> Value | None:

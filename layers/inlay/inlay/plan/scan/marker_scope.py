@@ -1,6 +1,8 @@
 """Marker scope: which files a delete marker may hit.
 
-Promise: `marker_may_hit` is False only when the marker certainly deletes no row of the file.
+Promise: `marker_may_hit` is False only when the marker certainly deletes no row of the file, by statistics
+that scans rely on, too (for erasures: by trusted ones). `marker_hits_all` is True only when it deletes
+every row, whatever another writer's statistics say.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from inlay.format.predicate import Predicate
 from inlay.format.schema import Primitive, Schema
 from inlay.format.snapshot import Segment
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.pruning.prune import Stats, keys_may_match, may_match, range_predicate
+from inlay.plan.pruning.prune import all_match, keys_may_match, may_match, range_predicate
 
 
 def marker_predicate(marker: Marker, schema: Schema) -> Predicate | None:
@@ -43,13 +45,15 @@ def marker_may_hit(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
     committed_later = marker.sequence is None or (entry.sequence or 0) < marker.sequence
     if not committed_later:
         return False
-    known = stats_for(marker, entry, evidence)
+    # An erasure leaves nothing out because of another writer's statistics.
+    known = evidence.of(entry) if marker.erasure is None else evidence.trusted(entry)
     if isinstance(marker.body, Keys):
         return keys_may_match(marker.body, known, entry.rows)
     predicate = marker_predicate(marker, evidence.schema)
     return predicate is None or may_match(predicate, known, entry.rows)
 
 
-def stats_for(marker: Marker, entry: DataFile, evidence: Evidence) -> Stats:
-    """The statistics a marker may rely on: an erasure relies on no other writer's."""
-    return evidence.of(entry) if marker.erasure is None else evidence.trusted(entry)
+def marker_hits_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
+    """Whether a range or predicate marker that applies to a file certainly deletes every row of it."""
+    predicate = marker_predicate(marker, evidence.schema)
+    return predicate is not None and all_match(predicate, evidence.trusted(entry), entry.rows)

@@ -2,7 +2,8 @@
 
 Promise: every row that is live in the snapshot and for which the predicate is TRUE is in exactly one task;
 a task may hold other rows too, which its markers and its predicate remove when it is read. Files are left
-out only by proof from their statistics and partition values. Tasks are in the order of the given files.
+out only by proof from their statistics and partition values. Another writer's statistics leave files out;
+they never replace a look at the rows. Tasks are in the order of the given files.
 
 Pure. `parquet.read.reader` reads a task; a task is a frozen value that pickles, so another process can read
 it.
@@ -36,7 +37,7 @@ from inlay.plan.metadata.state import live_files
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import PartitionedStats
 from inlay.plan.pruning.prune import Stats, all_match, may_match
-from inlay.plan.scan.marker_scope import marker_may_hit, marker_predicate, stats_for
+from inlay.plan.scan.marker_scope import marker_hits_all, marker_may_hit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +46,8 @@ class FileTask:
 
     `schema` is the one its entry records, by which the file's names are interpreted. `predicate` is what
     must still be checked on its rows; `row_groups` None is all of them. `only`, unless empty, keeps just
-    the rows that at least one of these markers deletes (for `plan.feed.feed`). `by_rows`: `predicate`, too,
-    is decided by the rows alone, whatever the file's statistics say.
+    the rows that at least one of these markers deletes (for `plan.feed.feed`). `by_rows`: `predicate` is
+    decided by the rows alone, whatever the file's statistics say.
     """
 
     file: DataFile
@@ -62,8 +63,7 @@ class FileTask:
         """Whether its deletes are decided by its rows alone: an erasure does not rely on another writer's
         statistics."""
         markers = (*self.markers, *self.only)
-        erases = any(marker.erasure is not None for marker in markers)
-        return self.by_rows or (self.file.is_foreign and erases)
+        return self.file.is_foreign and any(marker.erasure is not None for marker in markers)
 
     @property
     def live_rows(self) -> int | None:
@@ -119,9 +119,11 @@ def plan_scan(
     predicate: Predicate = TRUE,
     *,
     evidence: Evidence,
+    by_rows: bool = False,
 ) -> ScanPlan:
     """Tasks for the rows of `files` that `markers` leave and `predicate` selects. Predicate and markers are
-    bound to the schema of `evidence`, which is that of the files' table."""
+    bound to the schema of `evidence`, which is that of the files' table. `by_rows`: other
+    writers' statistics leave out no file either."""
     of_file: dict[str, list[Marker]] = defaultdict(list)
     of_table: list[_Bounded] = []
     for marker in markers:
@@ -134,7 +136,9 @@ def plan_scan(
     for entry in files:
         total += 1
         stats = evidence.of(entry)
-        if not entry.rows or not may_match(predicate, stats, entry.rows):
+        sure = evidence.trusted(entry) if entry.is_foreign else stats
+        believed = sure if by_rows else stats
+        if not entry.rows or not may_match(predicate, believed, entry.rows):
             pruned += 1
             continue
         close = [
@@ -161,9 +165,15 @@ def plan_scan(
             deleted += 1
             continue
         hits = tuple(marker for marker, _ in hitting)
-        left = residual(predicate, stats, entry.rows)
-        recorded = evidence.schemas[entry.schema_id]
-        tasks.append(FileTask(file=entry, schema=recorded, markers=hits, predicate=left))
+        tasks.append(
+            FileTask(
+                file=entry,
+                schema=evidence.schemas[entry.schema_id],
+                markers=hits,
+                predicate=residual(predicate, sure, entry.rows),
+                by_rows=by_rows and entry.is_foreign,
+            )
+        )
     return ScanPlan(tasks=tuple(tasks), files=total, pruned=pruned, deleted=deleted)
 
 
@@ -333,6 +343,4 @@ def _deletes_all(marker: Marker, entry: DataFile, evidence: Evidence) -> bool:
         case Rows(positions):
             return len(positions) == entry.rows
         case _:
-            predicate = marker_predicate(marker, evidence.schema)
-            known = stats_for(marker, entry, evidence)
-            return predicate is not None and all_match(predicate, known, entry.rows)
+            return marker_hits_all(marker, entry, evidence)

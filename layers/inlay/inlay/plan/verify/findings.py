@@ -75,6 +75,11 @@ RULES = {
     "marker_missing": Rule(Severity.ERROR, _BYPASSED + ". Deletes are not applied without it"),
     "marker_unreadable": Rule(Severity.ERROR, _BYPASSED + ". Deletes are not applied without it"),
     "marker_contradicts": Rule(Severity.ERROR, _REWRITTEN),
+    "unused_entries": Rule(
+        Severity.NOTE,
+        "An erasure removes what it asks for; compaction writes files without them, and the property "
+        "`erasure.promised` keeps them out",
+    ),
     "totals_wrong": Rule(Severity.WARNING, "`inlay repair` counts them again"),
     "dangling_marker": Rule(
         Severity.NOTE, "Readers ignore it; `inlay repair` or the next compaction drops it"

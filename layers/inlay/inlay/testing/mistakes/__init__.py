@@ -1,6 +1,14 @@
 """Mistakes: the protocol broken on purpose, one rule at a time (`testing.mutations` runs them)."""
 
-from inlay.testing.mistakes import commits, deletes, garbage, history, maintenance, operators
+from inlay.testing.mistakes import (
+    commits,
+    deletes,
+    garbage,
+    history,
+    maintenance,
+    operators,
+    publishing,
+)
 from inlay.testing.mistakes.registry import MUTATIONS, RARE_SEEDS, SEEDS, Mutation, applied
 
 __all__ = [
@@ -15,4 +23,5 @@ __all__ = [
     "history",
     "maintenance",
     "operators",
+    "publishing",
 ]

@@ -17,6 +17,7 @@ from inlay.plan.commit import apply as apply_module
 from inlay.plan.commit import draft as draft_module
 from inlay.plan.commit.apply import Admitted
 from inlay.storage import write_once as write_once_module
+from inlay.storage.write_once import Stored
 from inlay.testing import scenes
 from inlay.testing.mistakes.registry import mutation, swap_in
 
@@ -66,8 +67,8 @@ def drop_if_none_match(stack: ExitStack) -> None:
 @mutation()
 def skip_the_archive(stack: ExitStack) -> None:
     """The base is not archived before the swap."""
-
     swap_in(stack, commit_module, "archive", lambda ctx, loaded, wait: loaded.date_us)
+    swap_in(stack, group_module, "write_archive", lambda ctx, loaded: Stored("", loaded.date_us))
 
 
 @mutation()

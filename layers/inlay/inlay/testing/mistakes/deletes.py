@@ -11,7 +11,7 @@ from inlay.plan.change import Change, Reads
 from inlay.plan.commit import apply as apply_module
 from inlay.plan.commit import conflicts as conflicts_module
 from inlay.plan.commit import draft as draft_module
-from inlay.plan.scan import marker_scope as reach_module
+from inlay.plan.scan import marker_scope as scope_module
 from inlay.plan.scan import scan as scan_module
 from inlay.testing import scenes
 from inlay.testing.mistakes.registry import mutation, swap_in
@@ -20,7 +20,7 @@ from inlay.testing.mistakes.registry import mutation, swap_in
 def _hit_files_of_the_same_commit(marker: Any, entry: Any, schema: Any) -> bool:
     if marker.file is None and marker.sequence is not None and entry.sequence == marker.sequence:
         return True
-    return reach_module.marker_may_hit(marker, entry, schema)
+    return scope_module.marker_may_hit(marker, entry, schema)
 
 
 @mutation()
@@ -59,7 +59,7 @@ def cover_files_that_have_nulls(stack: ExitStack) -> None:
         bare = {i: dataclasses.replace(s, null_count=0) for i, s in stats.items()}
         return bool(original(predicate, bare, rows))
 
-    original = swap_in(stack, draft_module, "all_match", all_match)
+    original = swap_in(stack, scope_module, "all_match", all_match)
 
 
 @mutation(scenes.MARKS)

@@ -2,17 +2,19 @@
 
 Promise: values have the types of the column's Parquet annotations, the same for a chunk's rows, its
 dictionary and its bounds, so that they can be compared. pyarrow decodes them, as a file of one column and
-one row group.
+one row group. Nothing here checks how large they are once decoded: `page_sizes` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.parquet.arrow.types import is_list
 from inlay.parquet.footer.fields import (
     Chunk,
@@ -27,14 +29,37 @@ from inlay.parquet.footer.fields import (
     PageType,
     Repetition,
 )
-from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer, Leaf, trailer
+from inlay.parquet.footer.footer import (
+    MAGIC,
+    RECODE,
+    ColumnChunk,
+    Footer,
+    Leaf,
+    trailer,
+)
 from inlay.parquet.footer.thrift import BINARY, I32, STRUCT, Items, Struct, encode_struct
-from inlay.parquet.surgery.physical_view import translate_errors
 
 
 def read_chunk(footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: bytes) -> pa.Array:
     """The values of a chunk; for a column within lists those of all `rows` together. `body` holds the chunk
     after 4 other bytes: readers take offset 0 for "none"."""
+    return _read(body, footer, *_whole(footer, leaf, chunk), rows)
+
+
+def in_batches(
+    footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: bytes, *, batch_rows: int
+) -> Iterator[pa.Array]:
+    """The same, a few rows at a time. (Not as a dictionary and references: pyarrow 26 mixes them up where
+    an entry is there twice, as DuckDB leaves them.)"""
+    batches: Iterator[pa.RecordBatch]
+    with translate_errors(lambda: _open(body, footer, *_whole(footer, leaf, chunk), rows)) as file:
+        batches = file.iter_batches(batch_rows, use_threads=False)
+        while (batch := translate_errors(lambda: next(batches, None))) is not None:
+            yield _innermost(batch.column(0))
+
+
+def _whole(footer: Footer, leaf: Leaf, chunk: ColumnChunk) -> tuple[list[Struct], Struct]:
+    """The schema elements of a chunk that is read by itself, and its metadata."""
     meta = {k: v for k, v in chunk.meta.items() if k not in _NOT_FOR_DECODING}
     moved = len(MAGIC) - chunk.start
     for key in (Meta.DATA_PAGE, Meta.DICTIONARY_PAGE, Meta.INDEX_PAGE):
@@ -42,7 +67,7 @@ def read_chunk(footer: Footer, leaf: Leaf, chunk: ColumnChunk, rows: int, body: 
             meta[key] += moved
         elif key != Meta.DATA_PAGE:
             meta.pop(key, None)
-    return _read(body, footer, _chain(footer, leaf), meta, rows)
+    return _chain(footer, leaf), meta
 
 
 def read_plain(
@@ -117,7 +142,30 @@ def _read(
     body: bytes, footer: Footer, chain: Sequence[Struct], meta: Mapping[int, object], rows: int
 ) -> pa.Array:
     """One column chunk, at offset 4 of `body`, as one array; of nested ones the innermost values."""
-    meta = {**meta, Meta.PATH: Items(BINARY, [element[Element.NAME] for element in chain])}
+
+    def decode() -> pa.Array:
+        with _open(body, footer, chain, meta, rows) as file:
+            array = file.read(use_threads=False).column(0).combine_chunks()
+        if isinstance(array, pa.ChunkedArray):  # of no rows, or of more bytes than one array holds
+            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+        return _innermost(array)
+
+    found: pa.Array = translate_errors(decode)
+    return found
+
+
+def _innermost(array: pa.Array) -> pa.Array:
+    while pa.types.is_struct(array.type) or is_list(array.type):
+        is_struct = pa.types.is_struct(array.type)
+        array = pc.struct_field(array, [0]) if is_struct else array.flatten()
+    return array
+
+
+def _open(
+    body: bytes, footer: Footer, chain: Sequence[Struct], meta: Mapping[int, object], rows: int
+) -> pq.ParquetFile:
+    path = [element[Element.NAME] for element in chain]
+    meta = {**meta, Meta.PATH: Items(BINARY, path)}
     group: Struct = {
         Group.COLUMNS: Items(STRUCT, [{Chunk.FILE_OFFSET: 0, Chunk.META: meta}]),
         Group.BYTES: meta[Meta.UNCOMPRESSED],
@@ -132,22 +180,28 @@ def _read(
     if File.CREATED_BY in footer.tree:
         tree[File.CREATED_BY] = footer.tree[File.CREATED_BY]
     thrift = encode_struct(tree)
+    metadata = pq.read_metadata(pa.BufferReader(MAGIC + thrift + trailer(len(thrift))))
+    return pq.ParquetFile(
+        pa.BufferReader(body),
+        metadata=metadata,
+        arrow_extensions_enabled=False,
+        pre_buffer=False,
+    )
 
-    def decode() -> pa.Array:
-        metadata = pq.read_metadata(pa.BufferReader(MAGIC + thrift + trailer(len(thrift))))
-        with pq.ParquetFile(
-            pa.BufferReader(body),
-            metadata=metadata,
-            arrow_extensions_enabled=False,
-            pre_buffer=False,
-        ) as file:
-            array = file.read(use_threads=False).column(0).combine_chunks()
-        if isinstance(array, pa.ChunkedArray):  # of no rows, or of more bytes than one array holds
-            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-        while pa.types.is_struct(array.type) or is_list(array.type):
-            is_struct = pa.types.is_struct(array.type)
-            array = pc.struct_field(array, [0]) if is_struct else array.flatten()
-        return array
 
-    found: pa.Array = translate_errors(decode)
-    return found
+def translate_errors(work: Callable[[], Any]) -> Any:
+    """pyarrow's word on a file, as ours."""
+    try:
+        return work()
+    except pa.ArrowNotImplementedError as error:
+        raise UnsupportedFile(
+            f"pyarrow cannot read it: {_first_line(error)}", next_step=RECODE
+        ) from None
+    except MemoryError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, OverflowError, UnicodeDecodeError) as error:
+        raise UnreadableFile(f"pyarrow cannot read it: {_first_line(error)}") from None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

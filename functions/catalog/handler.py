@@ -1,0 +1,44 @@
+"""The published tables as a read-only Iceberg REST catalog, behind a function URL that IAM guards.
+
+It holds nothing: each answer is a table's published pointer, or a listing. Engines read metadata and data
+with their own rights. Nobody is let in without a signed request (`CatalogPolicy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from inlay.errors import InvalidRequest
+from inlay.format.keys import PUBLISHED_POINTER
+from inlay.functions.arrivals import check_table_name
+from inlay.functions.observe import count, observed
+from inlay.functions.tables import TABLES, table_context, table_names
+from inlay.iceberg.catalog import Catalog
+from inlay.storage.base import Got
+
+_JSON = {"Content-Type": "application/json"}
+
+
+@observed
+def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
+    try:
+        path = event["rawPath"]
+        method = event["requestContext"]["http"]["method"]
+    except (KeyError, TypeError):
+        raise InvalidRequest("not a request of a function URL") from None
+    catalog = Catalog(TABLES.rstrip("/"), table_names, pointer)
+    answer = catalog.answer(str(method), str(path))
+    count(None, {f"Answered{answer.status}": 1})
+    return {"statusCode": answer.status, "headers": _JSON, "body": answer.body.decode()}
+
+
+def pointer(table: str) -> bytes | None:
+    """The published pointer of a table, if it has one."""
+    try:
+        check_table_name(table)
+    except InvalidRequest:
+        return None
+    ctx = table_context(table)
+    found = ctx.store.get(ctx.key(PUBLISHED_POINTER))
+    return found.body if isinstance(found, Got) else None

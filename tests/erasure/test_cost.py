@@ -1,0 +1,124 @@
+"""What an erasure asks of the store, counted: a file is read once, however many erasures there are."""
+
+from __future__ import annotations
+
+import io
+import random
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from inlay.format.predicate import Comparison, Literal, Predicate
+from inlay.format.schema import Primitive
+from inlay.ops.context import Context, InlineExecutor
+from inlay.ops.erase.request import advance_erasures
+from inlay.ops.schema.create import create
+from inlay.ops.write.append import append
+from inlay.storage.base import Location
+from inlay.storage.memory import MemoryStore
+from inlay.storage.metered import MeteredStore, Usage
+
+from ..maintenance.bench import Time
+from .people import People
+
+GROUPS, ROWS, PAYLOAD = 20, 40, 4_000
+SCHEMA = pa.schema([("id", pa.int64()), ("email", pa.string()), ("payload", pa.binary())])
+
+
+def table(emails: list[str]) -> pa.Table:
+    dice = random.Random(3)
+    payload = [dice.randbytes(PAYLOAD) for _ in emails]
+    return pa.table([range(len(emails)), emails, payload], schema=SCHEMA)
+
+
+def file_of(emails: list[str], *more: str) -> bytes:
+    """Row groups lie further apart than requests are merged over; a dictionary with `more` in each."""
+    made = table(emails)
+    names = [*dict.fromkeys(emails), *more]
+    indices = pa.array([names.index(e) for e in emails], pa.int32())
+    column = pa.DictionaryArray.from_arrays(indices, names)
+    sink = io.BytesIO()
+    pq.write_table(made.set_column(1, "email", column), sink, row_group_size=ROWS)
+    assert sink.tell() > GROUPS * ROWS * PAYLOAD
+    return sink.getvalue()
+
+
+def new_table() -> People:
+    time = Time()
+    store = MemoryStore("b", now_us=time.now_us)
+    ctx = Context(
+        store=store,
+        root="tables/people",
+        uri="memory://b/tables/people",
+        executor=InlineExecutor(),
+        clock=time,
+        random=random.Random(5),
+    )
+    create(ctx, SCHEMA, properties={"write.row_group_rows": ROWS})
+    return People(time, store, ctx)
+
+
+def landed(body: bytes) -> People:
+    people = new_table()
+    people.time.sleep(1)
+    people.store.put("ingest/people/x.parquet", body)
+    people.ingest(Location("memory", "b", "ingest/people/x.parquet"))
+    return people
+
+
+def is_(who: str) -> Predicate:
+    return Comparison(2, "=", Literal(Primitive("string"), who))
+
+
+def advance(people: People) -> tuple[Usage, object]:
+    people.time.sleep(1)
+    meter = MeteredStore(people.store)
+    fresh = replace(people.ctx, store=meter, cache=type(people.ctx.cache)())
+    result = advance_erasures(fresh)
+    return meter.usage(), result
+
+
+EMAILS = [f"person{n:04}@example.com" for n in range(GROUPS * ROWS)]
+
+
+@pytest.mark.parametrize("erasures", [1, 25])
+def test_a_file_of_another_writer_is_read_once_to_judge_and_search_it(erasures: int) -> None:
+    """Its footer, a range for each row group, and page indexes; pointer and status besides."""
+    people = landed(file_of(EMAILS))
+    for n in range(erasures):
+        people.erase(is_(f"nobody{n}@example.com"), f"case {n}")
+    usage, result = advance(people)
+    assert result.files == 1 and result.removed_rows == 0  # type: ignore[attr-defined]
+    assert usage.requests["get"] <= GROUPS + 6
+
+
+def test_what_only_the_dictionaries_name_is_found_for_as_many_requests() -> None:
+    found = {}
+    for erasures in (1, 25):
+        gone = [f"gone{n}@example.com" for n in range(25)]
+        people = landed(file_of(EMAILS, *gone))
+        for n in range(erasures):
+            people.erase(is_(gone[n]), f"case {n}")
+        found[erasures] = advance(people)[0]
+    assert found[25].requests["get"] == found[1].requests["get"] <= 2 * GROUPS + 10
+
+
+def test_rows_of_many_erasures_are_counted_by_one_look_at_a_file() -> None:
+    found = {}
+    for erasures in (1, 25):
+        people = new_table()
+        people.time.sleep(1)
+        append(people.ctx, table(EMAILS))
+        # All in two row groups, so that surgery has the same to do.
+        for n in range(erasures):
+            people.erase(is_(EMAILS[ROWS * (n % 2) + n]), f"case {n}")
+        if erasures == 1:
+            people.erase(is_(EMAILS[ROWS + 1]), "case 1")
+        usage, result = advance(people)
+        assert result.removed_rows == max(erasures, 2)  # type: ignore[attr-defined]
+        counted = {e.id: (e.objects, e.rows) for e in people.snapshot.erasures}
+        assert set(counted.values()) == {(1, 1)} and len(counted) == max(erasures, 2)
+        found[erasures] = usage.requests["get"]
+    assert found[25] == found[1], found
