@@ -21,7 +21,7 @@ from inlay.ops.metadata.load import load_entries, load_pointer
 from inlay.ops.read.scan import Scan
 from inlay.ops.schema.create import create
 from inlay.ops.write.delete import delete
-from inlay.ops.write.ingest import Ingested, Rejected, Source, ingest
+from inlay.ops.write.ingest import Ingested, IngestSource, Rejected, ingest
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.surgery.residue import search_open
 from inlay.plan.scan.scan import FileTask
@@ -63,7 +63,7 @@ def table(operation: str, body: bytes) -> tuple[Context, object]:
     clock.sleep(1)
     store.put("in/x.parquet", body)
     clock.sleep(1)
-    [outcome] = ingest(ctx, [Source(Location("memory", "b", "in/x.parquet"))]).outcomes
+    [outcome] = ingest(ctx, [IngestSource(Location("memory", "b", "in/x.parquet"))]).outcomes
     clock.sleep(1)
     return ctx, outcome
 

@@ -27,7 +27,7 @@ from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.fields import Converted, Element, File, Meta, Stats
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.footer.thrift import encode_struct
-from inlay.parquet.read.describe import describe, entry_of
+from inlay.parquet.read.describe import entry_of, parse_object_footer
 from inlay.parse import parse_assignments
 from inlay.plan.metadata.state import State
 from inlay.plan.pruning.evidence import Evidence, trusted_under
@@ -215,7 +215,7 @@ def claiming(body: bytes, low: int | None, high: int | None, nulls: int) -> byte
 
 
 def described(body: bytes) -> Any:
-    found = describe(body, size=len(body))
+    found = parse_object_footer(body, size=len(body))
     schema = schema_from_arrow(pa.schema([("value", pa.decimal128(25, 2))]))
     entry = entry_of(found, key="x", size=len(body), schema=schema, stats_columns=(1,))
     return entry, found.metadata.row_group(0).column(0)

@@ -18,7 +18,7 @@ from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Rows, Vector
 from inlay.format.snapshot import Snapshot, Tier
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete_keys, delete_row_groups
-from inlay.ops.write.ingest import Source, ingest
+from inlay.ops.write.ingest import IngestSource, ingest
 from inlay.plan.change import Request
 from inlay.plan.metadata import pointer_budget as fit
 from inlay.storage.base import Got, Location
@@ -418,7 +418,8 @@ def unused_entries(bench: Bench) -> str:
     bench.store.put("landed/x.parquet", sink.getvalue())
     bench.time.sleep(1)
     ingest(
-        bench.ctx, [Source(Location(bench.store.scheme, bench.store.bucket, "landed/x.parquet"))]
+        bench.ctx,
+        [IngestSource(Location(bench.store.scheme, bench.store.bucket, "landed/x.parquet"))],
     )
     return inline_files(bench)[-1].key
 
