@@ -174,8 +174,7 @@ def test_sam_local_invoke_in_a_container(aws: AwsProcess, tmp_path: Path) -> Non
 
 
 def _own_address() -> str:
-    """Where containers reach this machine, whatever the engine (`host-gateway` is not known to podman before
-    4.7)."""
+    """Where containers reach this machine. Podman before 4.7 does not know `host-gateway`."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))  # sends nothing; TEST-NET-1, RFC 5737
         return str(probe.getsockname()[0])
