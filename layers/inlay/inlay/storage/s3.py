@@ -144,7 +144,7 @@ _CONTEXT: Final = "inlay-conditions"
 def _admit_conditions_on_copies(client: BaseClient) -> None:
     """Sends the conditions of copies as headers, past the SDK's model. Repeating it changes nothing."""
 
-    def take(params: dict[str, Any], context: dict[str, Any], **_: Any) -> dict[str, Any]:
+    def take(params: dict[str, Any], context: dict[str, Any], **_: Any) -> Any:
         context[_CONTEXT] = {_ON_COPIES[k]: v for k, v in params.items() if k in _ON_COPIES}
         return {k: v for k, v in params.items() if k not in _ON_COPIES}
 
