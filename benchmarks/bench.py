@@ -462,7 +462,8 @@ def page(cases: Sequence[Case], command: str, about: str) -> str:
             "",
         ]
         parts += ["![ratios](ratios.svg)", ""]
-    parts += [f"## {COMPACTION}", "", *compactions(cases), ""]
+    if any(case.section == COMPACTION for case in cases):
+        parts += [f"## {COMPACTION}", "", *compactions(cases), ""]
     parts += ["## Many writers", "", CONTENTION, "", *contention(), ""]
     for library in dict.fromkeys(c.library for c in cases):
         for section in dict.fromkeys(c.section for c in cases if c.library == library):
