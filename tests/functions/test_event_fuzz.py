@@ -1,7 +1,7 @@
-"""Events mutated at random, each beside sound messages: nothing but typed outcomes, and the neighbours' work done.
+"""Events mutated at random: nothing but typed outcomes, and a sound message beside them is always done.
 
 Every file of `events/` is a seed. A mutation changes one to three places of it, also inside the JSON texts
-that SQS, SNS and EventBridge wrap: other types, extreme numbers, broken escapes, foreign and very long texts,
+that SQS and EventBridge wrap: other types, extreme numbers, broken escapes, foreign and very long texts,
 missing and repeated members.
 """
 

@@ -87,7 +87,7 @@ def _is_of_sqs(record: Any) -> bool:
 def messages_of(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The messages of a batch, first those that were handed back most often, so that none waits for ever or
     uses up its receive count without being begun. Records of another kind, which SQS never delivers, become
-    dead letters: no queue would deliver them again. Raises `InvalidRequest` for an event that is no batch."""
+    dead letters: no queue would deliver them again. Raises `InvalidRequest` if the event is not a batch."""
     records = event.get("Records") if isinstance(event, Mapping) else None
     if not isinstance(records, list):
         raise InvalidRequest(
