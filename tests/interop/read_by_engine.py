@@ -1,7 +1,8 @@
 """Reads published tables with one engine, in a separate environment: run as a program.
 
-`read_by_engine.py ENGINE TABLE OUT [TABLE OUT …]`: all rows of the table as one Arrow IPC file OUT; where the
-engine refuses the table, the reason as OUT with ".refused". TABLE is Iceberg's metadata file, or Delta's folder.
+`read_by_engine.py ENGINE TABLE OUT [TABLE OUT …]`: all rows of the table as one Arrow IPC file OUT; where
+the engine refuses the table, the reason as OUT with ".refused". TABLE is Iceberg's metadata file, or the
+folder of a Delta table.
 """
 
 from __future__ import annotations
