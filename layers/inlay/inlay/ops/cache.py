@@ -92,15 +92,12 @@ class ObjectCache:
                 shared: T = loading.found[0]
                 return shared
         try:
-            # It may have come between the look and the entry.
-            known = self.get(key)
-            if known is not None:
-                found = known
-            else:
-                found, size = load()
-                self.put(key, found, size)
-            mine.found.append(found)
-            return found
+            known = self.get(key)  # it may have come between the look and the entry
+            if known is None:
+                known, size = load()
+                self.put(key, known, size)
+            mine.found.append(known)
+            return known
         finally:
             with held.lock:
                 del held.loading[key]
