@@ -116,7 +116,8 @@ def tail_bytes(task: FileTask, wanted: Wanted) -> int:
     """How much of a file's end is asked for: its footer, and where single pages may do, the page index
     before it. How long that is the entry does not say; what is missed is fetched later."""
     entry = task.file
-    picky = task.predicate != TRUE or wanted.where is not None or wanted.limit is not None
+    picky = task.predicate != TRUE or bool(task.only)
+    picky = picky or wanted.where is not None or wanted.limit is not None
     if not picky or entry.is_foreign:
         return entry.footer_size
     pages = max(entry.row_groups, -(-entry.rows // PAGE_ROWS))

@@ -79,7 +79,7 @@ def read_groups(
 ) -> Steps[tuple[FileTask, list[pa.RecordBatch]]]:
     """The selected rows of adjacent groups of one file."""
     reader = _GroupReader(file, wanted)
-    if wanted.limit is not None or any(group.filters for group in groups):
+    if wanted.limit is not None or any(group.is_picked for group in groups):
         [groups] = yield [partial(reader.narrow, groups)]
         blocks = reader.bloom_ranges(groups)
         if blocks:
@@ -117,6 +117,13 @@ class _GroupReader:
         """The groups that may have a wanted row by their page indexes, and which rows of them that is."""
         left = []
         for group in groups:
+            if group.only is not None and not group.fields:
+                # By position: which rows these are is known.
+                unwanted = group.only.keep_positions(group.rows)
+                if unwanted is not None:
+                    self._among[group.ordinal] = pc.invert(unwanted)
+                left.append(group)
+                continue
             rows = self._candidates(group)
             if rows is not None:
                 if not rows:

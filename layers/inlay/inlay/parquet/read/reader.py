@@ -58,6 +58,7 @@ __all__ = [
     "Wanted",
     "count_rows",
     "open_file",
+    "read_by_task",
     "read_file",
     "read_positions",
     "read_tasks",
@@ -108,7 +109,7 @@ def read_tasks(
     ahead: Ahead = AHEAD,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of many tasks, in the order of tasks and rows, no batch spanning two files."""
-    for _, batches in _read(objects, tasks, wanted, executor, ahead):
+    for _, batches in read_by_task(objects, tasks, wanted, executor, ahead=ahead):
         yield from batches
 
 
@@ -126,7 +127,7 @@ def read_positions(
     wanted = Wanted(schema=schema, columns=(), where=where, position=True)
     current: FileTask | None = None
     found = BitMap64()
-    for task, batches in _read(objects, tasks, wanted, executor, ahead):
+    for task, batches in read_by_task(objects, tasks, wanted, executor, ahead=ahead):
         if task is not current:
             if current is not None and found:
                 yield current, found
@@ -158,7 +159,7 @@ def count_rows(
             yield task, known
     counts = dict.fromkeys(unknown, 0)
     names = {id(task): name for name, task in unknown.items()}
-    for task, batches in _read(objects, unknown.values(), wanted, executor, ahead):
+    for task, batches in read_by_task(objects, unknown.values(), wanted, executor, ahead=ahead):
         counts[names[id(task)]] += sum(batch.num_rows for batch in batches)
     for name, rows in counts.items():
         if wanted.where is None:
@@ -189,13 +190,16 @@ def open_file(objects: Objects, task: FileTask, wanted: Wanted, executor: Execut
     return run(opened.open_file(objects, task, wanted), executor)
 
 
-def _read(
+def read_by_task(
     objects: Objects,
     tasks: Iterable[FileTask],
     wanted: Wanted,
     executor: Executor,
-    ahead: Ahead,
+    *,
+    ahead: Ahead = AHEAD,
 ) -> Iterator[tuple[FileTask, list[pa.RecordBatch]]]:
+    """The same with the task that batches are of, those of one unit together. Tasks are taken from the
+    iterable as reading gets to them."""
     opening = run_ahead(
         (Unit(t.file.footer_size, opened.open_file(objects, t, wanted)) for t in tasks),
         executor,
