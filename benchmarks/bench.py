@@ -200,6 +200,8 @@ def measure_queries(run: Run, data: pa.Table) -> None:
     for name, (columns, where, limit) in Asked.of(data).where().items():
         options = {"columns": columns, "where": where, "limit": limit}
         run.query(name, lambda t, o=options: t.scan(**o).to_arrow().num_rows)
+    first = {"order_by": "l_extendedprice DESC", "limit": 10}
+    run.query("top 10", lambda t: t.scan(**first).to_arrow().num_rows)
     run.query("count", lambda t: t.count())
     run.query("count where", lambda t: t.count(where="l_shipmode = 'AIR'"))
 

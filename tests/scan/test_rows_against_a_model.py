@@ -316,7 +316,7 @@ def in_order(rows: list[ModelRow], order: list[OrderKey]) -> list[ModelRow]:
         nulls = [r for r in rows if r.values[key.field_id] is None]
         values = [r for r in rows if r.values[key.field_id] is not None]
         # Python's sort keeps the order of equals in reverse as well.
-        values.sort(key=lambda r: order_key(r.values[key.field_id]), reverse=key.descending)  # noqa: B023
+        values.sort(key=lambda r: order_key(r.values[key.field_id]), reverse=key.descending)
         rows = nulls + values if key.nulls_first else values + nulls
     return rows
 
@@ -332,8 +332,7 @@ def orders(draw: Any) -> list[OrderKey]:
 
 @settings(
     deadline=None,
-    max_examples=60,
-    phases=[__import__("hypothesis").Phase.generate],
+    max_examples=150,
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(data=st.data())

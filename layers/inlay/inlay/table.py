@@ -405,9 +405,9 @@ class Table:
         In SQL, NaN is greater than every number and equals itself, as in DuckDB, Polars and Spark:
         `"x > 100"` finds it. A pyarrow expression keeps to pyarrow's rules: `field("x") > 100` does not.
 
-        `order_by` with a `limit` gives the first rows of an order, `"price DESC, id"` for example, and reads
-        little more than these: statistics exclude the others. NULLs come last (`"price DESC NULLS FIRST"`),
-        NaN is greater than every number, rows with equal keys keep the order of the scan.
+        `order_by` with a `limit` gives the first rows of an order, `"price DESC, id"` for example, and
+        reads little more than these: statistics exclude the others. NULLs come last (unless it says
+        `NULLS FIRST`), NaN is greater than every number, rows with equal keys keep the scan's order.
         """
         # Segments that cannot match the filter are never read: the scan loads what it needs.
         state = self._loaded.state if self._at is None else State(self._at)

@@ -1,8 +1,8 @@
 """The first rows in an order: what `scan(order_by=…, limit=…)` gives.
 
-Promise: the rows, and their order, are those that a stable sort of the whole scan puts first. NaN is greater
-than every number, -0.0 equals 0.0, texts compare by code points; NULLs come last in either direction unless
-asked for first; rows with equal keys stay in the order of the scan.
+Promise: the rows, and their order, are those that a stable sort of the whole scan puts first. NaN is
+greater than every number, -0.0 equals 0.0, texts compare by code points; NULLs come last in either
+direction unless asked for first; rows with equal keys stay in the order of the scan.
 
 First only the columns of the order are read, of the files whose bounds promise most. Once there are as many
 rows as asked for, the last of them bounds what can still come before it. That bound is a condition like any

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.format.schema import Primitive, Schema, Value
+from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.literals import to_array, to_scalar
 from inlay.parquet.arrow.types import schema_to_arrow
@@ -139,7 +140,8 @@ class _GroupReader:
             deleted = group.deletes.positions
             most = self.wanted.limit + (0 if deleted is None else len(deleted))
             return [(0, min(most, group.rows))] if most else None
-        filters = [found for found in group.filters if isinstance(found, PredicateFilter)]
+        # What a calculated condition implies is asked as a predicate.
+        filters = [each for each in group.filters if not isinstance(each, CalculatedFilter)]
         footer = self._own_footer() if filters and self._reads_pages() else None
         if footer is None:
             return None

@@ -8,7 +8,8 @@ pages), and for nothing else but gaps (`ranges.GAP_BYTES`).
 
 How a file is read, each line a round trip for all row groups of a unit together:
 
-    open      the footer in one suffix GET, under a filter with the page index before it; with it
+    open      the footer in one suffix GET, under a filter with the page index before it, without one
+              with all of a file of `UNIT_BYTES` of which every column is wanted; with it
               the marker objects not in the cache                                     (`data_file`)
     absent    a block of each Bloom filter, where that may spare the rest          (`page_pruning`)
     judge     the columns that filters and deletes look at; the pages of the others as well, where
@@ -35,7 +36,7 @@ from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.decode import BATCH_ROWS, read_groups
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.read_ahead import Unit, run, run_ahead
-from inlay.parquet.read.row_groups import in_units
+from inlay.parquet.read.row_groups import UNITS_IN_BUDGET, in_units
 from inlay.parquet.read.selection import (
     FILE_COLUMN,
     POSITION_COLUMN,
@@ -200,10 +201,19 @@ def read_by_task(
 ) -> Iterator[tuple[FileTask, list[pa.RecordBatch]]]:
     """The same with the task that batches are of, those of one unit together. Tasks are taken from the
     iterable as reading gets to them."""
+    # Files that come whole are held before they are read: both together stay within the budget.
+    share = ahead.budget_bytes // UNITS_IN_BUDGET
+    whole = min(ahead.unit_bytes, share)
+
+    def opened_files() -> Iterator[Unit[OpenFile]]:
+        for task in tasks:
+            cost = opened.first_bytes(task, wanted, whole)
+            yield Unit(cost, opened.open_file(objects, task, wanted, whole_bytes=whole))
+
     opening = run_ahead(
-        (Unit(t.file.footer_size, opened.open_file(objects, t, wanted)) for t in tasks),
+        opened_files(),
         executor,
-        budget_bytes=ahead.budget_bytes,
+        budget_bytes=share,
         parallel=ahead.parallel,
         first=ahead.first,
     )
@@ -219,7 +229,7 @@ def read_by_task(
     reading = run_ahead(
         units(),
         executor,
-        budget_bytes=ahead.budget_bytes,
+        budget_bytes=ahead.budget_bytes - share,
         parallel=ahead.parallel,
         first=ahead.first,
     )
