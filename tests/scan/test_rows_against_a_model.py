@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -49,7 +49,7 @@ from inlay.ops.read.top import OrderKey, first_rows
 from inlay.parquet.arrow.types import schema_to_arrow
 from inlay.parquet.read.reader import AHEAD, Wanted
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.scan import split_task
+from inlay.plan.scan.scan import FileTask
 
 INT, LONG, DOUBLE = Primitive("int32"), Primitive("int64"), Primitive("double")
 STRING, TIME = Primitive("string"), Primitive("timestamp", unit="us")
@@ -406,8 +406,12 @@ def test_a_scan_gives_the_rows_of_the_model(new_lake: Any, data: st.DataObject) 
         batches = list(first_rows(lake.objects, plan.tasks, wanted, order, limit, **how))
     first = pa.Table.from_batches(batches, schema=wanted.result)
     assert same(plain(first), shown(in_order(live, order)[:limit]))
-    pieces = [piece for task in plan.tasks for piece in split_task(task, 2)]
+    pieces = [replace(task, row_groups=(n,)) for task in plan.tasks for n in groups_of(task)]
     assert sum(_count(lake, piece) for piece in pieces) == len(expected)
+
+
+def groups_of(task: FileTask) -> Sequence[int]:
+    return range(task.file.row_groups) if task.row_groups is None else task.row_groups
 
 
 def plain(table: pa.Table) -> list[dict[str, Any]]:

@@ -117,9 +117,7 @@ def test_an_order_is_written_as_in_sql(text: Any, keys: list[OrderKey]) -> None:
     assert list(parse_order(text, NESTED)) == keys
 
 
-@pytest.mark.parametrize(
-    "text", ["", [], ["id", "ID"], "s", "id NULLS", "pirce", "id UP", 3, [3]]
-)
+@pytest.mark.parametrize("text", ["", [], ["id", "ID"], "s", "id NULLS", "pirce", "id UP", 3, [3]])
 def test_another_order_is_refused(text: Any) -> None:
     with pytest.raises((InvalidRequest, InvalidPredicate)):
         parse_order(text, NESTED)
