@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import pickle
 import random
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -87,6 +89,46 @@ def test_columns_of_the_order_alone_are_read_once(lake: Any, files: Any) -> None
 def test_more_rows_than_there_are(lake: Any, files: Any) -> None:
     found = top(lake, files[:1], "word", 10 * ROWS)
     assert found.equals(PARTS[0].sort_by("word"))
+
+
+NAN = float("nan")
+DAY, MOMENT = date(9999, 12, 31), datetime(1, 1, 1, tzinfo=UTC)
+OF_TYPES: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.bool_(), [False, True]),
+    (pa.int8(), [-3, 2, 5]),
+    (pa.uint64(), [1, 2**63, 2**64 - 1]),
+    (pa.float32(), [float("-inf"), 0.0, -0.0, 1.5, NAN]),
+    (pa.decimal128(30, 3), [Decimal(-9), Decimal("1.5")]),
+    (pa.date32(), [date(1, 1, 1), DAY]),
+    (pa.time64("us"), [time(0), time(1, 2, 3)]),
+    (pa.timestamp("us", "UTC"), [MOMENT, datetime(2020, 1, 1, tzinfo=UTC)]),
+    (pa.string(), ["", "a", "z" * 50 + "x", "z" * 50 + "y", "é"]),
+    (pa.binary(), [b"", b"a", b"\xff"]),
+    (pa.binary(4), [b"aaaa", b"zzzz", b"\xff\x00\x00\x01"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "ascending"), OF_TYPES, ids=lambda v: str(v)[:20])
+def test_every_type_has_its_order(kind: pa.DataType, ascending: list[Any]) -> None:
+    """Values are given in their order; equal ones (0.0 and -0.0) stay in that of the scan."""
+    dice = random.Random(1)
+    name = f"memory://top/{str(kind).replace('[', '-').replace(']', '').replace(', ', '-')}"
+    table = inlay.create(name, pa.schema([("v", kind), ("n", pa.int64())]), exist_ok=True)
+    ranks: list[int | None] = []
+    for n in range(3):
+        chosen = [dice.choice([None, *range(len(ascending))]) for _ in range(10)]
+        values = [None if at is None else ascending[at] for at in chosen]
+        table.append(pa.table({"v": pa.array(values, kind), "n": range(10 * n, 10 * n + 10)}))
+        ranks += [1 if at == 2 and ascending[at] == 0 else at for at in chosen]
+    nulls = [n for n, rank in enumerate(ranks) if rank is None]
+    others = [n for n, rank in enumerate(ranks) if rank is not None]
+    for way in ("ASC", "DESC"):
+        others.sort()
+        others.sort(key=lambda n: ranks[n] or 0, reverse=way == "DESC")
+        for where, expected in (("FIRST", nulls + others), ("LAST", others + nulls)):
+            for limit in (1, 11, 40):
+                scan = table.scan(columns=["n"], order_by=f"v {way} NULLS {where}", limit=limit)
+                assert scan.to_arrow()["n"].to_pylist() == expected[:limit]
 
 
 NESTED = Schema(
