@@ -166,7 +166,9 @@ def test_another_order_is_refused(text: Any) -> None:
 
 
 def test_a_scan_takes_an_order() -> None:
-    table = inlay.create("memory://top/t", {"id": "long", "x": "double"}, exist_ok=True)
+    table = inlay.create(
+        "memory://top/t", pa.schema([("id", pa.int64()), ("x", pa.float64())]), exist_ok=True
+    )
     table.append(pa.table({"id": [1, 2, 3, 4], "x": [0.5, None, float("nan"), 2.0]}))
     scan = table.scan(columns=["id"], where="id <> 4", order_by="x DESC", limit=2)
     for asked in (scan, pickle.loads(pickle.dumps(scan))):
