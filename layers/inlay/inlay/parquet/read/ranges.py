@@ -18,12 +18,14 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from inlay.errors import NotGranted, ObjectGone, SnapshotGone, SourceChanged, UnreadableFile
 from inlay.storage.base import ByteRange, Got, Location, Missing, ObjectStore, Refused
+
+T = TypeVar("T")
 
 # Two ranges this near are fetched by one request: the bytes between cost less than a second one.
 # At S3's 20 ms to the first byte and some 50 MB/s a connection, 1 MB would break even on time; the
@@ -76,6 +78,10 @@ class Cache(Protocol):
 
     def put(self, key: str, value: Any, size_bytes: int) -> None: ...
 
+    def once(self, key: str, load: Callable[[], tuple[T, int]]) -> T:
+        """The value under `key`, or what `load` returns with its size: loaded by one thread at a time."""
+        ...
+
 
 class NoCache:
     def get(self, key: str) -> Any | None:
@@ -83,6 +89,9 @@ class NoCache:
 
     def put(self, key: str, value: Any, size_bytes: int) -> None:
         return None
+
+    def once(self, key: str, load: Callable[[], tuple[T, int]]) -> T:
+        return load()[0]
 
 
 @dataclass(frozen=True, slots=True)
