@@ -202,7 +202,7 @@ def test_rows_that_arrive_during_an_overwrite_are_not_replaced_unseen(
 
     table = append(halves(spark, 0, 20), new_table(SCHEMA))
     options = WriteOptions(uri=table.uri, replace_where="id < 100")
-    writer = InlayWriter(plan_write(options, spark.range(1).schema, overwrite=True))
+    writer = InlayWriter(plan_write(options, spark.range(1).schema, overwrite=True)[1])
     written = writer.write(iter([pa.record_batch({"id": [1]})]))
     table.append(pa.table({"id": [50], "half": [25.0]}, schema=SCHEMA))
     with pytest.raises(ConcurrentChange):
@@ -257,7 +257,7 @@ def test_partitions_are_not_replaced_over_rows_that_came_meanwhile(
         """What is left to do of an overwrite of the partition "a"."""
         data = spark.createDataFrame([], "p string, id bigint").schema
         options = WriteOptions(uri=table.uri, partitions="dynamic")
-        writer = InlayWriter(plan_write(options, data, overwrite=True))
+        writer = InlayWriter(plan_write(options, data, overwrite=True)[1])
         written = writer.write(iter(row("a", number).to_batches()))
         return lambda: writer.commit([written])
 

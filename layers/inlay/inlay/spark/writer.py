@@ -19,7 +19,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 import inlay
-from inlay.errors import ConcurrentChange, InvalidRequest, TableExists, TableNotFound
+from inlay.errors import (
+    ConcurrentChange,
+    InvalidRequest,
+    TableExists,
+    TableNotFound,
+    TableReplaced,
+)
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
@@ -53,6 +59,7 @@ class WriteJob:
     """
 
     uri: str
+    table_id: str
     schema: Schema
     declared: Declared
     layout: Layout
@@ -73,7 +80,9 @@ class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark is untyped 
     files: tuple[DataFile, ...]
 
 
-def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> WriteJob:
+def plan_write(
+    options: WriteOptions, data: StructType, *, overwrite: bool
+) -> tuple[LoadedTable, WriteJob]:
     """Checks that the rows can fit, and loads what writing them needs. Raises `SchemaMismatch`."""
     if options.replace_where is not None and not overwrite:
         raise InvalidRequest(
@@ -96,8 +105,9 @@ def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> W
         kind = "partitions" if by_partition else replaces
         request = Request.of(identity, body=f"spark:True:{kind}")
     loaded, before = already_applied(ctx, loaded, request)
-    return WriteJob(
+    return loaded, WriteJob(
         uri=options.uri,
+        table_id=snapshot.table_id,
         schema=snapshot.schema,
         declared=Declared.of(snapshot),
         layout=layout_of(snapshot),
@@ -251,6 +261,8 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
             return
         ctx = connect(job.uri)
         loaded = load_pointer(ctx)
+        if loaded.snapshot.table_id != job.table_id:
+            raise TableReplaced(f"{job.uri} is another table now", table=job.uri)
         if job.by_partition:
             commit_planned(ctx, loaded, lambda base: self._replacing(ctx, base, files))
             return
