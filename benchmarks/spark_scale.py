@@ -11,8 +11,8 @@ files   as many small files, which are links to few real ones: what counts is th
         `--compact-files`, because that reads every one of them
 
 Each step prints its time, the requests of all Python processes (Spark's own Parquet reader is not among
-them), what it shuffled, and the driver's memory: of the JVM's heap after a collection, and of the Python process at its
-highest.
+them), what it shuffled, and the driver's memory: of the JVM's heap after a collection, and of the Python
+process at its highest.
 """
 
 from __future__ import annotations

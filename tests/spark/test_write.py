@@ -181,9 +181,15 @@ def test_an_empty_dataframe_commits_nothing(spark: Any, new_table: NewTable) -> 
 
 def test_overwrite_replaces_the_rows_of_a_predicate(spark: Any, new_table: NewTable) -> None:
     table = append(halves(spark, 0, 20), new_table(SCHEMA))
-    overwrite(spark.range(100, 103), table, replaceWhere="id >= 5 AND half < 9")
+    rows = spark.range(100, 103).selectExpr("id", "8.5D AS half")
+    overwrite(rows, table, replaceWhere="id >= 5 AND half < 9")
     assert ids(table) == [0, 1, 2, 3, 4, 18, 19, 100, 101, 102]
     assert table.version == 3
+    for half in ("9D", "CAST(NULL AS DOUBLE)"):
+        with pytest.raises(Exception, match="not one of those that replaceWhere replaces"):
+            outside = rows.union(spark.range(1).selectExpr("id + 5", half))
+            overwrite(outside, table, replaceWhere="id >= 5 AND half < 9")
+    assert table.refresh().version == 3
 
 
 def test_overwrite_without_a_predicate_replaces_all_rows(spark: Any, new_table: NewTable) -> None:

@@ -38,6 +38,7 @@ from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.write.delete import marker_of
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.declared import Declared
+from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.write.writer import Layout, write_files
 from inlay.parse import parse_predicate
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
@@ -230,6 +231,21 @@ def _refuse_catalog_tables() -> None:
         )
 
 
+def _within(rows: Iterator[pa.RecordBatch], job: WriteJob) -> Iterator[pa.RecordBatch]:
+    """The rows, each of which the predicate of an overwrite selects: one that it does not would be there
+    twice after the next run."""
+    replaces = job.replaces
+    columns = columns_of(job.schema)
+    for batch in rows:
+        if replaces is not None and selected(replaces, batch, columns).false_count:
+            raise InvalidRequest(
+                "a row of the data is not one of those that replaceWhere replaces, and the next such "
+                "overwrite would leave it",
+                next_step="Filter the DataFrame by the same condition, or append those rows",
+            )
+        yield batch
+
+
 class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is untyped here
     def __init__(self, job: WriteJob) -> None:
         self._job = job
@@ -248,7 +264,7 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
             for batch in iterator
         )
         target = target_of(ctx, job.started_us)
-        checked = job.declared.checked(rows)
+        checked = job.declared.checked(_within(rows, job))
         return Written(tuple(write_files(target, checked, job.schema, job.layout)))
 
     # -- on the driver ------------------------------------------------------------------------
