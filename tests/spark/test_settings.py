@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pytest
@@ -152,34 +153,41 @@ def test_a_view_that_would_stand_still_is_refused(spark: Any, new_table: NewTabl
         view(spark, "still", table.uri)
 
 
-def test_queries_of_several_threads_read_one_version_each(
-    spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch
+def test_queries_that_are_analysed_at_the_same_time_read_one_version_each(
+    new_table: NewTable,
 ) -> None:
-    """Each mentions the table twice, and while one is analysed the others are, and rows arrive."""
-    from inlay.spark import sql
+    """Threads of a notebook: Spark calls back for one query between two mentions of another."""
+    from inlay.spark.sql import MAX_QUERIES, _Function
 
     table = new_table(pa.table({"id": [1]}))
-    view(spark, "at_once", table.uri)
-    find, turn = sql._find_version, threading.Barrier(3)
+    queries = [object() for _ in range(MAX_QUERIES + 1)]
+    now = queries[0]
+    context = SimpleNamespace(relationCache=lambda: now)
+    analysis = SimpleNamespace(AnalysisContext=SimpleNamespace(get=lambda: context))
+    spark: Any = MagicMock()
+    spark._jvm.java.util.IdentityHashMap = _ByIdentity
+    spark._jvm.org.apache.spark.sql.catalyst.analysis = analysis
+    function = _Function(spark)
+    assert function._version(table.uri, {}) == 2
+    table.append(pa.table({"id": [2]}))
+    now = queries[1]
+    assert function._version(table.uri, {}) == 3
+    now = queries[0]
+    assert function._version(table.uri, {}) == 2, "its second mention"
+    for now in queries[2:]:
+        assert function._version(table.uri, {}) == 3
+    assert len(function._pinned) == len(function._numbers) == MAX_QUERIES
 
-    def find_together(*asked: Any) -> int:
-        version = find(*asked)
-        turn.wait(timeout=600)
-        inlay.open(table.uri).append(pa.table({"id": [1]}))
-        turn.wait(timeout=600)
-        return version
 
-    monkeypatch.setattr(sql, "_find_version", find_together)
-    found: list[Any] = []
-    query = "SELECT (SELECT count(*) FROM at_once), count(*) FROM at_once"
-    threads = [
-        threading.Thread(target=lambda: found.append(spark.sql(query).first())) for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [(1, 1)] * 3
+class _ByIdentity(dict[int, Any]):
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(id(key), default)
+
+    def put(self, key: Any, value: Any) -> None:
+        self[id(key)] = value
+
+    def remove(self, key: Any) -> None:
+        del self[id(key)]
 
 
 def test_a_frame_of_a_table_that_was_replaced_is_not_the_new_ones(
