@@ -174,7 +174,8 @@ def test_queries_that_are_analysed_at_the_same_time_read_one_version_each(
     assert function._version(table.uri, {}) == 3
     now = queries[0]
     assert function._version(table.uri, {}) == 2, "its second mention"
-    for now in queries[2:]:
+    for query in queries[2:]:
+        now = query
         assert function._version(table.uri, {}) == 3
     assert len(function._pinned) == len(function._numbers) == MAX_QUERIES
 
