@@ -74,7 +74,7 @@ test-least: $(READY) $(TOOLS) ## run what talks to S3 and SQS on the oldest boto
 	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/least
 	@least=$$(sed -n 's/^    "boto3>=\(.*\)",/\1/p' pyproject.toml) && echo "boto3 $$least" && \
 		$(UV) export --quiet --frozen --no-hashes --no-annotate --no-emit-project --no-default-groups \
-			--group dev --no-emit-package boto3 --no-emit-package botocore \
+			--group dev --all-extras --no-emit-package boto3 --no-emit-package botocore \
 			--no-emit-package s3transfer > .tools/least/requirements.txt && \
 		$(UV) pip install --quiet --python $(LEAST) -r .tools/least/requirements.txt "boto3==$$least"
 	@$(UV) pip install --quiet --no-deps --python $(LEAST) --editable .
@@ -103,7 +103,7 @@ interleavings: $(READY) ## run every pair of operations at every order of their 
 	$(BIN)/python -m inlay.testing.interleavings --jobs $(JOBS)
 
 model: $(READY) ## visit every state of the model of commits, in its large bounds
-	$(BIN)/python docs/design/commit_model.py --large --most 3000000
+	$(BIN)/python docs/design/commit_model.py --large
 
 soak-commits: $(READY) ## many tables, processes, kills, faults on the wire, an operator, for MINUTES=10
 	$(BIN)/python benchmarks/soak_commits.py --minutes $(MINUTES) --seed $(SEED) $(if $(CONTROL),--control)

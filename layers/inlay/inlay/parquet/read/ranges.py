@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from inlay.errors import NotGranted, ObjectGone, SnapshotGone, SourceChanged, UnreadableFile
 from inlay.storage.base import ByteRange, Got, Location, Missing, ObjectStore, Refused
@@ -26,6 +26,8 @@ from inlay.storage.base import ByteRange, Got, Location, Missing, ObjectStore, R
 # Reading metadata needs no pyarrow, and importing it takes longer than the request.
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T")
 
 # Two ranges this near are fetched by one request: the bytes between cost less than a second one.
 # At S3's 20 ms to the first byte and some 50 MB/s a connection, 1 MB would break even on time; the
@@ -78,6 +80,10 @@ class Cache(Protocol):
 
     def put(self, key: str, value: Any, size_bytes: int) -> None: ...
 
+    def once(self, key: str, load: Callable[[], tuple[T, int]]) -> T:
+        """The value under `key`, or what `load` returns with its size: loaded by one thread at a time."""
+        ...
+
 
 class NoCache:
     def get(self, key: str) -> Any | None:
@@ -85,6 +91,9 @@ class NoCache:
 
     def put(self, key: str, value: Any, size_bytes: int) -> None:
         return None
+
+    def once(self, key: str, load: Callable[[], tuple[T, int]]) -> T:
+        return load()[0]
 
 
 @dataclass(frozen=True, slots=True)
