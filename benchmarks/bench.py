@@ -202,6 +202,8 @@ def measure_queries(run: Run, data: pa.Table) -> None:
     for name, (columns, where, limit) in Asked.of(data).where().items():
         options = {"columns": columns, "where": where, "limit": limit}
         run.query(name, lambda t, o=options: t.scan(**o).to_arrow().num_rows)
+    first = {"order_by": "l_extendedprice DESC", "limit": 10}
+    run.query("top 10", lambda t: t.scan(**first).to_arrow().num_rows)
     run.query("count", lambda t: t.count())
     run.query("count where", lambda t: t.count(where="l_shipmode = 'AIR'"))
 
@@ -538,14 +540,15 @@ def measure_all(
     files: int = FILES,
     planning: int = 0,
     peers: Sequence[str] = (),
-    compaction_only: bool = False,
+    only_compaction: bool = False,
+    only_queries: bool = False,
 ) -> list[Case]:
     run = Run(server)
     data = lineitem(rows)
     with environment(server.env()):
         import inlay  # noqa: F401 - not part of what is measured
 
-        if compaction_only:
+        if only_compaction:
             measure_compaction(run, data)
             run.cases += measure_peers(run, data, [p for p in peers if p in COMPACTIONS], {})
             return run.cases
@@ -554,9 +557,10 @@ def measure_all(
         # Imports of the first scan are no part of it.
         Run(server).query("", lambda t: t.scan(limit=1, where="l_tax < 1").to_arrow().num_rows)
         measure_queries(run, data)
-        measure_writes(run, data)
-        measure_deletes(run, data)
-        measure_compaction(run, data)
+        if not only_queries:
+            measure_writes(run, data)
+            measure_deletes(run, data)
+            measure_compaction(run, data)
         if planning:
             measure_planning(run, planning)
         run.cases += measure_peers(run, data, peers, Asked.of(data).where())
@@ -572,6 +576,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--peers", nargs="*", choices=PEERS, help="all, or those named")
     parser.add_argument("--compaction", action="store_true", help="print that table, and no other")
     parser.add_argument("--endpoint-url", help="a server of the same kind that runs already")
+    parser.add_argument("--queries", action="store_true", help="only the queries")
     parser.add_argument("--counts", action="store_true", help="print what is counted, as JSON")
     parser.add_argument("--ratios", action="store_true", help="print CPU to pyarrow's, as JSON")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks")
@@ -584,7 +589,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             files=options.files,
             planning=options.planning_files,
             peers=peers or (),
-            compaction_only=options.compaction,
+            only_compaction=options.compaction,
+            only_queries=options.queries or options.ratios,
         )
     if options.compaction:
         print("\n".join(compactions(cases)))
