@@ -262,7 +262,8 @@ def _residue(
     except (UnsupportedFile, UnreadableFile):
         # What cannot be searched is rewritten, as a whole where surgery is not possible.
         return frozenset(left), texts_of(asked_for)
-    return recode, texts_of(asked_for) if found.residues else frozenset()
+    named = any(r.certain for r in found.residues)
+    return recode, texts_of(asked_for) if named else frozenset()
 
 
 def _plan_surgery(

@@ -26,7 +26,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from inlay.errors import InlayError, UnsupportedFile
-from inlay.parquet.footer.fields import File
 from inlay.parquet.footer.footer import (
     MAGIC,
     TRAILER_BYTES,
@@ -48,7 +47,7 @@ from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES, bloom_length
 from inlay.parquet.footer.thrift import encode_struct
 from inlay.parquet.read.ranges import RangeFile, Source, merge_ranges
 from inlay.parquet.surgery.assemble import SMALL_OBJECT_BYTES, Assembly
-from inlay.parquet.surgery.key_values import naming
+from inlay.parquet.surgery.key_values import named_by_file
 from inlay.parquet.surgery.new_footer import must_be_sound, new_tree, write_index
 from inlay.parquet.surgery.surviving_rows import GroupEditor, KeepRows, Progress
 from inlay.plan.surgery.multipart import PartsError, Segment, borrowed_bytes, plan_parts
@@ -169,8 +168,7 @@ def rewrite_object(
             goes_on,
             frozenset(recode),
         )
-        pairs = footer.tree.get(File.KEY_VALUES, ())
-        names = erase and any(True for _ in naming(pairs, texts))
+        names = erase and any(goes for _, goes in named_by_file(footer.tree, texts))
         describe = partial(_description, old.source, erase=erase)
         with Assembly(store, old, key, executor, describe) as new:
             kept, places = _write_body(new, judge, erase=erase)
