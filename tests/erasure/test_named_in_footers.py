@@ -14,11 +14,13 @@ import pytest
 import inlay.ops.maintain.rewrite_file as rewriting
 from inlay.format.predicate import Comparison, Like, Literal, Predicate
 from inlay.format.schema import Primitive
+from inlay.ops.commit.driver import commit
 from inlay.ops.erase.last_look import WITHHELD
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.parquet.footer.fields import File
 from inlay.parquet.footer.footer import decode_footer, trailer
 from inlay.parquet.footer.thrift import encode_struct
+from inlay.plan.change import Change, SetProperties
 from inlay.plan.pruning.literals import texts_of
 
 from .oracle import Secret, find
@@ -145,6 +147,20 @@ def test_an_erasure_ends_though_a_value_is_also_the_name_of_a_column(
     body = people.store.get(people.ctx.key(entry.key)).body
     assert pq.read_table(io.BytesIO(body)).num_rows == 9
     assert pd.read_parquet(io.BytesIO(body))["id"].tolist() == list(range(20, 29))
+
+
+@pytest.mark.parametrize("field_ids", ["keep", "stamp"])
+def test_what_describes_a_landed_object_does_not_come_with_it(
+    people: People, field_ids: str
+) -> None:
+    """Neither with a copy nor with one whose footer gets the table's field ids."""
+    setting = SetProperties({"ingest.field_ids": field_ids})
+    commit(people.ctx, Change(operation="touch", updates=(setting,)))
+    described = {"metadata": {"of": NAME}, "headers": {"Tagging": f"who={NAME}"}}
+    people.ingest(land(people, "a.parquet", written(rows([1, 2]), {}), **described))
+    [entry] = [f for f in people.snapshot.files.inline if f.event is not None]
+    info = people.store.head(people.ctx.key(entry.key)).info
+    assert (dict(info.metadata), dict(info.headers)) == ({}, {})
 
 
 DATE, STAMP = Primitive("date"), Primitive("timestamptz", unit="us")

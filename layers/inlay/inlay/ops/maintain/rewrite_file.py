@@ -357,6 +357,7 @@ def _by_surgery(
         executor=ctx.executor,
         erase=True,
         goes_on=GroupTimer(ctx.clock, deadline).goes_on,
+        before_retry=ctx.back_off,
     )
     assert isinstance(outcome, Rewritten)  # some rows stay, and some groups are rewritten
     thrift = outcome.footer.encode()

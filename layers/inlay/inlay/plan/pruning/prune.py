@@ -18,7 +18,7 @@ types compare directly; dates and timestamps are compared in nanoseconds (`_alik
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from inlay.format.entry import ColumnStats, KeyRange, Keys
@@ -72,6 +72,25 @@ def all_match(predicate: Predicate, stats: Stats, rows: int) -> bool:
     """True only when each of these `rows` makes the predicate TRUE (also when there are none)."""
     found = _outcomes(predicate, stats, rows)
     return rows == 0 or not (found.false or found.null)
+
+
+def denied_by(
+    field_id: int, kind: Primitive, column: ColumnStats, rows: int
+) -> Iterator[Predicate]:
+    """The conditions that statistics of a column of `kind` deny to all of `rows` rows, and by which they
+    are left out: a row for which one is TRUE shows that the statistics are false. A count of some NULLs
+    leaves nothing out."""
+    if column.null_count == rows:
+        yield Not(IsNull(field_id))
+        return
+    if column.null_count == 0:
+        yield IsNull(field_id)
+    if column.lower is not None:
+        yield Comparison(field_id, "<", Literal(kind, column.lower))
+    if column.upper is not None:
+        above = Comparison(field_id, ">", Literal(kind, column.upper))
+        nan = Literal(kind, float("nan"))  # above every number, and outside the bounds
+        yield And((above, Comparison(field_id, "<", nan))) if kind.is_float else above
 
 
 def range_predicate(body: KeyRange, kind: Primitive) -> Predicate:
