@@ -339,7 +339,8 @@ def _union(a: ColumnStats, a_rows: int, b: ColumnStats, b_rows: int) -> ColumnSt
             upper=_pick(max, a.upper, b.upper),
         )
     exact = a.exact and b.exact
-    return ColumnStats(bounds.lower, bounds.upper, nulls, exact, has_nan, a.kind)
+    sure = a.sure and b.sure
+    return ColumnStats(bounds.lower, bounds.upper, nulls, exact, has_nan, a.kind, sure)
 
 
 def _pick(choose: Callable[..., Value], a: Value | None, b: Value | None) -> Value | None:
