@@ -79,12 +79,14 @@ def denied_by(
 ) -> Iterator[Predicate]:
     """The conditions that statistics of a column of `kind` deny to all of `rows` rows, and by which they
     are left out: a row for which one is TRUE shows that the statistics are false. A count of some NULLs
-    leaves nothing out."""
-    if column.null_count == rows:
+    leaves nothing out, one of more NULLs than rows is false whatever they are."""
+    nulls = column.null_count
+    if nulls is not None and nulls >= rows:
         yield Not(IsNull(field_id))
-        return
-    if column.null_count == 0:
+    if nulls == 0 or (nulls is not None and nulls > rows):
         yield IsNull(field_id)
+    if nulls == rows:
+        return
     if column.lower is not None:
         yield Comparison(field_id, "<", Literal(kind, column.lower))
     if column.upper is not None:
