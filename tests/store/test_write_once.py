@@ -49,7 +49,7 @@ def test_nothing_else_creates_an_object_under_a_condition():
 # What creates an object, or passes on how to wait.
 CREATORS = {
     *("write_once", "copy_once", "complete_once"),
-    *("Multipart", "Upload", "Assembly", "Target", "rewrite_object", "stamp_object"),
+    *("Multipart", "Assembly", "Target", "rewrite_object", "stamp_object"),
 }
 
 
