@@ -42,6 +42,7 @@ from inlay.parquet.read.selection import (
     PredicateFilter,
     RowFilter,
     Wanted,
+    narrowed,
 )
 from inlay.plan.scan.scan import FileTask
 
@@ -196,6 +197,8 @@ def _read(
     executor: Executor,
     ahead: Ahead,
 ) -> Iterator[tuple[FileTask, list[pa.RecordBatch]]]:
+    tasks = list(tasks)
+    wanted = narrowed(wanted, tasks)
     opening = run_ahead(
         (Unit(t.file.footer_size, opened.open_file(objects, t, wanted)) for t in tasks),
         executor,
