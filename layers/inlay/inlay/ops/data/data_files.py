@@ -23,6 +23,9 @@ from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import Layout, Target, write_files
 from inlay.plan.pruning.partitions import current_spec
 
+# Less than this is done before a bar could be read.
+REPORT_ROWS = 250_000
+
 
 def layout_of(snapshot: Snapshot) -> Layout:
     """File and row-group sizes, codec, sort order and statistics of the table."""
@@ -77,6 +80,21 @@ def write_batches(
     return write_files(target, batches, snapshot.schema, layout_of(snapshot))
 
 
+def _reported(ctx: Context, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches; how many rows came so far is reported, unless these are few."""
+    done = reported = 0
+    try:
+        for batch in batches:
+            yield batch
+            done += batch.num_rows
+            if done - reported >= REPORT_ROWS:
+                reported = done
+                ctx.progress("rows written", done, None)
+    finally:
+        if reported:
+            ctx.progress("rows written", done, done)
+
+
 def write_data(
     ctx: Context,
     snapshot: Snapshot,
@@ -88,7 +106,7 @@ def write_data(
     """Data files of any Arrow data. Raises `SchemaMismatch` before the first is written when the data's
     schema does not fit."""
     reader = reader_of(data)
-    rows = Declared.of(snapshot).checked(fitted(reader, snapshot.schema))
+    rows = _reported(ctx, Declared.of(snapshot).checked(fitted(reader, snapshot.schema)))
     return write_batches(ctx, snapshot, rows, time_us=time_us, begin=begin)
 
 

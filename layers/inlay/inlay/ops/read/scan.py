@@ -280,7 +280,28 @@ class Scan(ArrowStream):
             wanted = replace(wanted, limit=self._limit)
         elif not self._eager:
             ahead = replace(ahead, first=1)
-        return read_tasks(self._ctx.objects, self._tasks(), wanted, self._ctx.executor, ahead=ahead)
+        tasks = self._tasks()
+        return self._reported(tasks, wanted, ahead)
+
+    def _reported(
+        self, tasks: Sequence[FileTask], wanted: Wanted, ahead: Ahead
+    ) -> Iterator[pa.RecordBatch]:
+        """The tasks' rows; which file is read is reported where there are several."""
+        ctx, total, done = self._ctx, len(tasks), 0
+
+        def begun(task: FileTask) -> None:
+            nonlocal done
+            if done:
+                ctx.progress("files read", done, total)
+            done += 1
+
+        try:
+            yield from read_tasks(
+                ctx.objects, tasks, wanted, ctx.executor, ahead=ahead, begun=begun
+            )
+        finally:
+            if done > 1:
+                ctx.progress("files read", total, total)
 
     def _tasks(self) -> Sequence[FileTask]:
         """The plan's tasks, cut where whole files alone give the requested number of rows."""

@@ -21,7 +21,7 @@ Units of adjacent row groups run ahead of the consumer within a budget of bytes 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
@@ -107,9 +107,15 @@ def read_tasks(
     executor: Executor,
     *,
     ahead: Ahead = AHEAD,
+    begun: Callable[[FileTask], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of many tasks, in the order of tasks and rows, no batch spanning two files."""
-    for _, batches in _read(objects, tasks, wanted, executor, ahead):
+    """The rows of many tasks, in the order of tasks and rows, no batch spanning two files. `begun` is
+    called with each task of which anything was read, before its rows."""
+    current: FileTask | None = None
+    for task, batches in _read(objects, tasks, wanted, executor, ahead):
+        if begun is not None and task is not current:
+            begun(task)
+        current = task
         yield from batches
 
 
