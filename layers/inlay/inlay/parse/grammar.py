@@ -129,6 +129,7 @@ def parse_type(text: str) -> Primitive:
     name = re.sub(r"\s+", " ", text.strip().lower())
     name = re.sub(r"\s*([(),])\s*", r"\1", name)
     name = name.replace("numeric(", "decimal(").replace("double precision", "double")
+    name = name.replace(" without time zone", "")
     name = name.replace("timestamp with time zone", "timestamptz")
     if name.startswith(("varchar(", "char(")):
         name = "string"
@@ -453,10 +454,12 @@ class _Parser:
     def type(self, before: _Token) -> Primitive:
         """A type: words, and arguments in parentheses."""
         start, first = self.place, self.token
-        while self.token.kind == "word":
-            self.take()
-            if self.tokens[self.place - 1].word not in ("DOUBLE", "TIMESTAMP", "WITH", "TIME"):
-                break
+        word = self.take().word if first.kind == "word" else ""
+        if word == "DOUBLE":
+            self.takes("PRECISION")
+        elif word in ("TIMESTAMP", "TIME") and self.token.word in ("WITH", "WITHOUT"):
+            while self.token.word in ("WITH", "WITHOUT", "TIME", "ZONE"):
+                self.take()
         end = self.place
         if self.token.text == "(" and self.token.kind == "sign":
             while self.token.kind != "end" and self.token.text != ")":
