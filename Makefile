@@ -74,7 +74,7 @@ test-least: $(READY) $(TOOLS) ## run what talks to S3 and SQS on the oldest boto
 	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/least
 	@least=$$(sed -n 's/^    "boto3>=\(.*\)",/\1/p' pyproject.toml) && echo "boto3 $$least" && \
 		$(UV) export --quiet --frozen --no-hashes --no-annotate --no-emit-project --no-default-groups \
-			--group dev --no-emit-package boto3 --no-emit-package botocore \
+			--group dev --all-extras --no-emit-package boto3 --no-emit-package botocore \
 			--no-emit-package s3transfer > .tools/least/requirements.txt && \
 		$(UV) pip install --quiet --python $(LEAST) -r .tools/least/requirements.txt "boto3==$$least"
 	@$(UV) pip install --quiet --no-deps --python $(LEAST) --editable .

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,7 +46,7 @@ from inlay.format.predicate import (
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.format.values import order_key
 from inlay.parquet.arrow.types import schema_to_arrow
-from inlay.plan.scan.scan import split_task
+from inlay.plan.scan.scan import FileTask
 
 INT, LONG, DOUBLE = Primitive("int32"), Primitive("int64"), Primitive("double")
 STRING, TIME = Primitive("string"), Primitive("timestamp", unit="us")
@@ -368,8 +368,12 @@ def test_a_scan_gives_the_rows_of_the_model(new_lake: Any, data: st.DataObject) 
         assert same(plain(again), plain(found.drop_columns(["_pos", "_file"])))
     assert lake.read(files, NEW, markers, columns=[], **options) == len(expected)
     plan = lake.plan(files, NEW, markers, **options)
-    pieces = [piece for task in plan.tasks for piece in split_task(task, 2)]
+    pieces = [replace(task, row_groups=(n,)) for task in plan.tasks for n in groups_of(task)]
     assert sum(_count(lake, piece) for piece in pieces) == len(expected)
+
+
+def groups_of(task: FileTask) -> Sequence[int]:
+    return range(task.file.row_groups) if task.row_groups is None else task.row_groups
 
 
 def plain(table: pa.Table) -> list[dict[str, Any]]:

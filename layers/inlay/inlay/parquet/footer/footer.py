@@ -12,7 +12,7 @@ rewritten.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,32 +100,8 @@ class Statistics:
         return self.tree.get(Stats.MAX)
 
     @property
-    def signed_minimum(self) -> bytes | None:
-        return self.tree.get(Stats.OLD_MIN)
-
-    @property
-    def signed_maximum(self) -> bytes | None:
-        return self.tree.get(Stats.OLD_MAX)
-
-    @property
     def null_count(self) -> int | None:
         return self.tree.get(Stats.NULLS)
-
-    @property
-    def distinct_count(self) -> int | None:
-        return self.tree.get(Stats.DISTINCT)
-
-    @property
-    def nan_count(self) -> int | None:
-        return self.tree.get(Stats.NANS)
-
-    @property
-    def minimum_is_exact(self) -> bool | None:
-        return self.tree.get(Stats.MIN_EXACT)
-
-    @property
-    def maximum_is_exact(self) -> bool | None:
-        return self.tree.get(Stats.MAX_EXACT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +375,15 @@ def _must(holds: bool, otherwise: str) -> None:
 
 def _structs(values: Any) -> bool:
     return all(type(value) is dict for value in values)
+
+
+def subtree_end(elements: Sequence[Struct], at: int) -> int:
+    """The place after the last descendant of the schema element at `at`."""
+    left = 1
+    while left:
+        left += elements[at].get(Element.CHILDREN, 0) - 1
+        at += 1
+    return at
 
 
 def _leaves(tree: Struct) -> Iterator[Leaf]:

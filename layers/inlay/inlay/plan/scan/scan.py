@@ -15,7 +15,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal
 
 from inlay.format.entry import (
@@ -227,16 +226,6 @@ def residual(predicate: Predicate, stats: Stats, rows: int) -> Predicate:
         left = tuple(p for p in predicate.parts if not all_match(p, stats, rows))
         return left[0] if len(left) == 1 else And(left)
     return predicate
-
-
-def split_task(task: FileTask, pieces: int) -> tuple[FileTask, ...]:
-    """The same rows as up to `pieces` tasks of adjacent row groups, in order."""
-    groups = task.row_groups if task.row_groups is not None else tuple(range(task.file.row_groups))
-    pieces = min(pieces, len(groups))
-    if pieces <= 1:
-        return (task,)
-    bounds = [len(groups) * n // pieces for n in range(pieces + 1)]
-    return tuple(replace(task, row_groups=groups[a:b]) for a, b in pairwise(bounds))
 
 
 _Relation = Literal["apart", "overlaps", "covers", "unknown"]
