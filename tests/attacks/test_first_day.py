@@ -182,6 +182,21 @@ def test_long_appends_and_scans_report_and_end(tmp_path, monkeypatch):
     assert not calls
 
 
+@pytest.mark.parametrize(
+    ("rows", "step"),
+    [
+        ([{"id": 1}], "from_pylist"),
+        ({"id": [1]}, "pa.table"),
+        ("a.csv", "inlay append"),
+        (7, "Arrow"),
+    ],
+)
+def test_rows_in_other_forms_are_refused_with_what_to_give(people, rows, step):
+    with pytest.raises(InvalidRequest) as refused:
+        people.append(rows)
+    assert step.lower() in refused.value.next_step.lower()
+
+
 def test_the_package_shows_what_it_has():
     assert {*inlay.__all__} <= {*dir(inlay)}
     assert not [

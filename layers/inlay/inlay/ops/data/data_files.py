@@ -131,6 +131,17 @@ _FROM: tuple[tuple[type, Callable[[Any], pa.RecordBatchReader]], ...] = (
 )
 
 
+_OF_A_FILE = "Read it first, for example by pyarrow.parquet.read_table; `inlay append` takes files"
+# What people give first.
+_STEPS = {
+    "LazyFrame": "Run it first: frame.collect()",
+    "list": "Give pa.Table.from_pylist(rows)",
+    "dict": "Give pa.table(columns)",
+    "str": _OF_A_FILE,
+    "PosixPath": _OF_A_FILE,
+}
+
+
 def reader_of(data: Any) -> pa.RecordBatchReader:
     """A reader over a pyarrow Table, RecordBatch or RecordBatchReader, or anything with
     `__arrow_c_stream__` (Polars, DuckDB, pandas, ADBC …)."""
@@ -141,5 +152,8 @@ def reader_of(data: Any) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_stream(data)
     raise InvalidRequest(
         f"cannot read rows from {type(data).__name__}",
-        next_step="Give a pyarrow Table or RecordBatchReader, or anything with __arrow_c_stream__",
+        next_step=_STEPS.get(
+            type(data).__name__,
+            "Give a pyarrow Table or RecordBatchReader, or anything with __arrow_c_stream__",
+        ),
     )
