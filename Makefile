@@ -103,7 +103,7 @@ interleavings: $(READY) ## run every pair of operations at every order of their 
 	$(BIN)/python -m inlay.testing.interleavings --jobs $(JOBS)
 
 model: $(READY) ## visit every state of the model of commits, in its large bounds
-	$(BIN)/python docs/design/commit_model.py --large --most 3000000
+	$(BIN)/python docs/design/commit_model.py --large
 
 soak-commits: $(READY) ## many tables, processes, kills, faults on the wire, an operator, for MINUTES=10
 	$(BIN)/python benchmarks/soak_commits.py --minutes $(MINUTES) --seed $(SEED) $(if $(CONTROL),--control)

@@ -199,6 +199,8 @@ def measure_queries(run: Run, data: pa.Table) -> None:
     for name, (columns, where, limit) in Asked.of(data).where().items():
         options = {"columns": columns, "where": where, "limit": limit}
         run.query(name, lambda t, o=options: t.scan(**o).to_arrow().num_rows)
+    first = {"order_by": "l_extendedprice DESC", "limit": 10}
+    run.query("top 10", lambda t: t.scan(**first).to_arrow().num_rows)
     run.query("count", lambda t: t.count())
     run.query("count where", lambda t: t.count(where="l_shipmode = 'AIR'"))
 
@@ -457,6 +459,7 @@ def measure_all(
     files: int = FILES,
     planning: int = 0,
     peers: Sequence[str] = (),
+    only_queries: bool = False,
 ) -> list[Case]:
     run = Run(server)
     from inlay.local.stack import environment
@@ -470,8 +473,9 @@ def measure_all(
         # Imports of the first scan are no part of it.
         Run(server).query("", lambda t: t.scan(limit=1, where="l_tax < 1").to_arrow().num_rows)
         measure_queries(run, data)
-        measure_writes(run, data)
-        measure_deletes(run, data)
+        if not only_queries:
+            measure_writes(run, data)
+            measure_deletes(run, data)
         if planning:
             measure_planning(run, planning)
         run.cases += measure_peers(run, data, peers)
@@ -486,6 +490,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--planning-files", type=int, default=0)
     parser.add_argument("--peers", nargs="*", choices=PEERS, help="all, or those named")
     parser.add_argument("--endpoint-url", help="a server of the same kind that runs already")
+    parser.add_argument("--queries", action="store_true", help="only the queries")
     parser.add_argument("--counts", action="store_true", help="print what is counted, as JSON")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks")
     options = parser.parse_args(arguments)
@@ -497,6 +502,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             files=options.files,
             planning=options.planning_files,
             peers=peers or (),
+            only_queries=options.queries,
         )
     if options.counts:
         print(json.dumps(counts(cases), indent=1))

@@ -148,3 +148,7 @@ def test_fields_are_those_of_the_whole_rows(
         {path: at(found, path) for path in columns} for found in whole
     ]
     assert t.scan(columns=columns, where=where).count() == len(whole)
+    first = t.scan(where=where, order_by="id", limit=3).to_arrow().to_pylist()
+    assert t.scan(columns=columns, where=where, order_by="id", limit=3).to_arrow().to_pylist() == [
+        {path: at(found, path) for path in columns} for found in first
+    ]

@@ -26,6 +26,7 @@ from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_segments
 from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.stream import ArrowStream
+from inlay.ops.read.top import first_rows, parse_order
 from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import column_at
@@ -37,7 +38,7 @@ from inlay.parquet.read.reader import (
     Ahead,
     Wanted,
     count_rows,
-    read_tasks,
+    read_by_task,
 )
 from inlay.parquet.read.selection import subschema
 from inlay.parse import format_predicate, parse_condition
@@ -64,6 +65,7 @@ class Explained:
     markers: int
     columns: tuple[str, ...]
     where: str | None
+    order_by: tuple[str, ...]
     limit: int | None
 
     def __str__(self) -> str:
@@ -77,6 +79,8 @@ class Explained:
         ]
         if self.where is not None:
             lines.append(f"where    {self.where}")
+        if self.order_by:
+            lines.append(f"order    {', '.join(self.order_by)}")
         if self.limit is not None:
             lines.append(f"limit    {self.limit}")
         return "\n".join(lines)
@@ -88,7 +92,8 @@ class Scan(ArrowStream):
     `state` is the snapshot; segments that are not loaded are loaded as far as they can match.
     `columns` are names (None: all of the table's), or paths of fields of structs (`address.zip`, which
     is then the column's name), with `_file` and `_pos` for the place of a row.
-    `where` is SQL text, a bound predicate or a pyarrow expression. Raises InvalidRequest for a column
+    `where` is SQL text, a bound predicate or a pyarrow expression. `order_by` (see `ops.read.top`) gives
+    the first `limit` rows of an order instead of the scan's own. Raises InvalidRequest for a column
     the table does not have and InvalidPredicate for a filter that does not fit.
     """
 
@@ -99,6 +104,7 @@ class Scan(ArrowStream):
         *,
         columns: Iterable[str] | None = None,
         where: str | Predicate | Condition | pc.Expression | None = None,
+        order_by: str | Sequence[str] | None = None,
         limit: int | None = None,
         read_ahead_bytes: int = READ_AHEAD_BYTES,
         eager: bool = True,
@@ -108,11 +114,18 @@ class Scan(ArrowStream):
             raise InvalidRequest(f"a limit is a whole number, not {str(limit)[:50]!r}")
         if limit is not None and limit < 0:
             raise InvalidRequest(f"a limit of {limit} rows", next_step="Give 0 or more")
+        if order_by is not None and limit is None:
+            raise InvalidRequest(
+                "order_by needs a limit: a scan does not hold all rows to sort them",
+                next_step="Give limit=, or sort what comes: scan.to_arrow().sort_by(…)",
+            )
         self._ctx = ctx
         self._state = state
         self._schema = state.snapshot.schema
         self._evidence = Evidence.of_snapshot(state.snapshot)
         self._columns = checked_columns(columns, self._schema, hidden=_HIDDEN, paths=True)
+        self._order_by = order_by
+        self._order = () if order_by is None else parse_order(order_by, self._schema)
         self._limit = limit
         self._read_ahead_bytes = read_ahead_bytes
         self._eager = eager  # False: the reader may stop early, so reading ahead starts small
@@ -128,6 +141,7 @@ class Scan(ArrowStream):
         asked = {
             "columns": self._columns,
             "where": self._where.asked,
+            "order_by": self._order_by,
             "limit": self._limit,
             "read_ahead_bytes": self._read_ahead_bytes,
         }
@@ -197,6 +211,12 @@ class Scan(ArrowStream):
             markers=plan.markers,
             columns=self._columns,
             where=self._where_text(),
+            order_by=tuple(
+                ".".join(self._schema.path_of(key.field_id) or ())
+                + (" DESC" if key.descending else "")
+                + (" NULLS FIRST" if key.nulls_first else "")
+                for key in self._order
+            ),
             limit=self._limit,
         )
 
@@ -261,6 +281,9 @@ class Scan(ArrowStream):
         left = self._limit
         if left == 0:
             return
+        if self._order and left is not None:
+            yield from map(self._picked, self._first_rows(left))
+            return
         reading = self._read(self._wanted)
         try:
             for batch in reading:
@@ -271,6 +294,18 @@ class Scan(ArrowStream):
                 yield self._picked(batch)
         finally:
             reading.close()
+
+    def _first_rows(self, limit: int) -> Iterator[pa.RecordBatch]:
+        return first_rows(
+            self._ctx.objects,
+            self.plan.tasks,
+            replace(self._wanted, fields=None),
+            self._order,
+            limit,
+            evidence=self._evidence,
+            executor=self._ctx.executor,
+            ahead=Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel),
+        )
 
     def _read(self, wanted: Wanted) -> Any:
         ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel)
@@ -288,17 +323,16 @@ class Scan(ArrowStream):
     ) -> Iterator[pa.RecordBatch]:
         """The tasks' rows; which file is read is reported where there are several."""
         ctx, total, done = self._ctx, len(tasks), 0
-
-        def begun(task: FileTask) -> None:
-            nonlocal done
-            if done:
-                ctx.progress("files read", done, total)
-            done += 1
-
+        current: FileTask | None = None
         try:
-            yield from read_tasks(
-                ctx.objects, tasks, wanted, ctx.executor, ahead=ahead, begun=begun
-            )
+            for task, batches in read_by_task(
+                ctx.objects, tasks, wanted, ctx.executor, ahead=ahead
+            ):
+                if task is not current:
+                    if done:
+                        ctx.progress("files read", done, total)
+                    current, done = task, done + 1
+                yield from batches
         finally:
             if done > 1:
                 ctx.progress("files read", total, total)

@@ -6,9 +6,9 @@ decide, and which rows of a batch are selected; any object with both may be one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -26,14 +26,12 @@ from inlay.format.predicate import Predicate, field_ids
 from inlay.format.schema import Field, Schema, Struct
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.arrow.types import schema_to_arrow
-from inlay.plan.pruning.prune import all_match, may_match
+from inlay.plan.pruning.prune import Settled, may_match, settle
 from inlay.plan.scan.scan import FileTask
 
 POSITION_COLUMN = "_pos"
 FILE_COLUMN = "_file"
 FILE_TYPE = pa.dictionary(pa.int32(), pa.string())
-
-Settled = Literal["none", "some", "all"]
 
 
 class RowFilter(Protocol):
@@ -51,6 +49,10 @@ class RowFilter(Protocol):
 
     def settle(self, stats: Mapping[int, ColumnStats], rows: int) -> Settled:
         """What statistics alone decide for `rows` rows."""
+        ...
+
+    def may_match(self, parts: Sequence[tuple[Mapping[int, ColumnStats], int]]) -> Sequence[bool]:
+        """For each part (statistics and number of rows) whether it may hold a selected row."""
         ...
 
     def selected(self, batch: pa.RecordBatch, schema: Schema) -> pa.BooleanArray:
@@ -73,9 +75,10 @@ class PredicateFilter:
         return field_ids(self.predicate)
 
     def settle(self, stats: Mapping[int, ColumnStats], rows: int) -> Settled:
-        if not may_match(self.predicate, stats, rows):
-            return "none"
-        return "all" if all_match(self.predicate, stats, rows) else "some"
+        return settle(self.predicate, stats, rows)
+
+    def may_match(self, parts: Sequence[tuple[Mapping[int, ColumnStats], int]]) -> Sequence[bool]:
+        return [may_match(self.predicate, stats, rows) for stats, rows in parts]
 
     def selected(self, batch: pa.RecordBatch, schema: Schema) -> pa.BooleanArray:
         return selected(self.predicate, batch, columns_of(schema))
