@@ -330,6 +330,78 @@ def test_mapped_columns_are_equal_to_duckdbs(tmp_path: Path, read_all: Read, mod
     assert made.scan(where="b = 'q'").to_arrow()["a2"].to_pylist() == [2]
 
 
+def test_a_checkpoint_in_parts_is_the_log_before_it(tmp_path: Path) -> None:
+    delta = Delta(tmp_path / "t", PLAIN)
+    for n in range(4):
+        vector = {"deletionVector": delta.vector("iup"[n % 3], [n, 5])} if n else {}
+        delta.commit({"add": delta.add(f"f{n}.parquet", rows(n * 10, n * 10 + 10), **vector)})
+    before = adopt(tmp_path / "t", tmp_path / "a")
+    names = sorted(delta.log.glob("*.json"))
+    actions = [json.loads(line) for name in names for line in name.read_text().splitlines()]
+    strings = pa.map_(pa.string(), pa.string())
+    kinds = pa.schema(
+        [
+            (
+                "protocol",
+                pa.struct(
+                    [
+                        ("minReaderVersion", pa.int32()),
+                        ("minWriterVersion", pa.int32()),
+                        ("readerFeatures", pa.list_(pa.string())),
+                    ]
+                ),
+            ),
+            (
+                "metaData",
+                pa.struct(
+                    [
+                        ("id", pa.string()),
+                        ("format", pa.struct([("provider", pa.string())])),
+                        ("schemaString", pa.string()),
+                        ("partitionColumns", pa.list_(pa.string())),
+                        ("configuration", strings),
+                    ]
+                ),
+            ),
+            (
+                "add",
+                pa.struct(
+                    [
+                        ("path", pa.string()),
+                        ("partitionValues", strings),
+                        ("size", pa.int64()),
+                        (
+                            "deletionVector",
+                            pa.struct(
+                                [
+                                    ("storageType", pa.string()),
+                                    ("pathOrInlineDv", pa.string()),
+                                    ("offset", pa.int32()),
+                                    ("sizeInBytes", pa.int32()),
+                                    ("cardinality", pa.int64()),
+                                ]
+                            ),
+                        ),
+                    ]
+                ),
+            ),
+        ]
+    )
+    for part in (1, 2):
+        found = pa.Table.from_pylist(actions[part - 1 :: 2], schema=kinds)
+        name = f"{delta.version:020}.checkpoint.{part:010}.{2:010}.parquet"
+        pq.write_table(found, delta.log / name)
+    (delta.log / "_last_checkpoint").write_text(json.dumps({"version": delta.version, "size": 6}))
+    for path in names:
+        path.unlink()
+    delta.commit({"add": delta.add("g.parquet", rows(100, 103))})
+    after = adopt(tmp_path / "t", tmp_path / "b")
+    assert after.count() == before.count() + 3 == 37
+    (delta.log / f"{4:020}.checkpoint.{1:010}.{2:010}.parquet").unlink()
+    with pytest.raises(CorruptTable, match="lacks version 0"):
+        adopt(tmp_path / "t", tmp_path / "c")
+
+
 # -- refused --------------------------------------------------------------------------------------
 
 

@@ -210,7 +210,7 @@ def adopt(
         ctx,
         arguments.location(source),
         copy=copy,
-        adopt_from=arguments.names(adopt_from, "adopt_from"),
+        adopt_from=(adopt_from,) if isinstance(adopt_from, str) else adopt_from,
         properties=properties,
     )
     for note in done.notes:
