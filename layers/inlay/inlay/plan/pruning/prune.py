@@ -20,6 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal as OneOf
 
 from inlay.format.entry import ColumnStats, KeyRange, Keys
 from inlay.format.like import like_exact, like_prefix
@@ -61,6 +62,19 @@ class _Outcomes:
     true: bool
     false: bool
     null: bool
+
+
+Settled = OneOf["none", "some", "all"]
+
+
+def settle(predicate: Predicate, stats: Stats, rows: int) -> Settled:
+    """What statistics decide for these rows: "none" where not `may_match`, "all" where `all_match`."""
+    if rows == 0:
+        return "none"
+    found = _outcomes(predicate, stats, rows)
+    if not found.true:
+        return "none"
+    return "some" if found.false or found.null else "all"
 
 
 def may_match(predicate: Predicate, stats: Stats, rows: int) -> bool:
