@@ -121,6 +121,6 @@ def test_ten_thousand_ranges_are_one_pass() -> None:
     ranges, left = merge_predicates(predicates, schema)
     assert left == ()
     assert [len(each.starts) for each in ranges] == [10_000]
-    near = ranges[0].within({ID: ColumnStats(100, 107, 0, kind=kind)})
+    near = ranges[0].within({ID: ColumnStats(100, 107, 0, kind=kind)}, 9)
     assert near is not None
     assert (near.starts, near.ends) == ((100, 104), (101, 105))

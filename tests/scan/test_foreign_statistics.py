@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inlay.format.entry import DataFile
@@ -107,6 +107,7 @@ bounds = st.none() | st.integers(-3, 12)
     st.sampled_from(["compare", "null", "not null"]),
     st.sampled_from(MODES),
 )
+@example([None, None, None, None, 2], None, None, 2, "=", 2, "compare", "tombstone")
 def test_whatever_statistics_say_no_row_goes_that_does_not_match(
     values: list[int | None],
     low: int | None,

@@ -42,8 +42,11 @@ class DeletedRanges:
     starts: tuple[int, ...]
     ends: tuple[int, ...]
 
-    def within(self, stats: Mapping[int, ColumnStats]) -> DeletedRanges | None:
-        """The intervals that rows with these statistics can be in; None if there are none."""
+    def within(self, stats: Mapping[int, ColumnStats], rows: int) -> DeletedRanges | None:
+        """The intervals that `rows` rows with these statistics can be in; None if there are none."""
+        known = stats.get(self.field_id)
+        if known is not None and known.null_count == rows:
+            return None
         bounds = self._bounds(stats)
         if bounds is None:
             return self

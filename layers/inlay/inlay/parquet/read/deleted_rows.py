@@ -222,7 +222,7 @@ class FileDeletes:
         return GroupDeletes(
             positions,
             tuple(p for p in self.predicates if may_match(p, stats, rows)),
-            tuple(left for each in self.ranges if (left := each.within(stats)) is not None),
+            tuple(left for each in self.ranges if (left := each.within(stats, rows)) is not None),
             tuple(near for keys in self.keys if (near := keys.within(stats)) is not None),
         )
 
