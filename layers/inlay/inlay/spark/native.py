@@ -134,7 +134,7 @@ def split(
 
     if getattr(spark, "sparkContext", None) is None:
         return none("Spark Connect")
-    if "parquet" not in spark.conf.get(V1_SOURCES).split(","):
+    if "parquet" not in map(str.strip, spark.conf.get(V1_SOURCES).lower().split(",")):
         return none("Spark's second Parquet reader")
     if condition_of(predicate, schema) is None:
         return none("filter")
