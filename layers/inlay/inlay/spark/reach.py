@@ -83,6 +83,7 @@ class _Reading:
     def __init__(self, fields: Mapping[int, Field], spark: Any) -> None:
         self._fields = fields
         self._left = MAX_PARTS
+        self._defined: dict[int, Any] = {}
         patterns = spark._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
         self._now = patterns.CURRENT_LIKE()
 
@@ -97,6 +98,12 @@ class _Reading:
                 return And(parts) if kind == "And" else Or(parts)
             case "Between":
                 return self.covering(node.replacement(), depth + 1)
+            case "With":
+                # What BETWEEN is made of: an expression that its two comparisons refer to.
+                defined = node.defs()
+                for found in map(defined.apply, range(defined.length())):
+                    self._defined[found.id().id()] = found.child()
+                return self.covering(node.child(), depth + 1)
             case "IsNull" if (field := self._field(node.child())) is not None:
                 return IsNull(field.id)
             case "IsNotNull" if (field := self._field(node.child())) is not None:
@@ -120,6 +127,8 @@ class _Reading:
                     yield field, theirs
 
     def _field(self, node: Any) -> Field | None:
+        if _kind(node) == "CommonExpressionRef" and node.id().id() in self._defined:
+            node = self._defined[node.id().id()]
         if _kind(node) != "AttributeReference":
             return None
         return self._fields.get(node.exprId().id())
