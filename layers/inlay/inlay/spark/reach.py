@@ -129,6 +129,8 @@ class _Reading:
     def _field(self, node: Any) -> Field | None:
         if _kind(node) == "CommonExpressionRef" and node.id().id() in self._defined:
             node = self._defined[node.id().id()]
+        while _kind(node) == "Cast" and node.dataType().json() == node.child().dataType().json():
+            node = node.child()  # a list of IN with other types makes Spark cast all of it
         if _kind(node) != "AttributeReference":
             return None
         return self._fields.get(node.exprId().id())
