@@ -1,8 +1,7 @@
-"""The helper processes of a query: none for what Spark reads itself, else few that import little."""
+"""The helper processes that Spark starts to plan a query import little."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -27,44 +26,12 @@ heavy = ("pyarrow", "numpy", "pandas", "boto3", "inlay.table", "inlay.parquet.re
 print([name for name in heavy if name in sys.modules])
 """
 
-# Notes each Python process of an application, forked ones included, in a folder.
-NOTE = """
-import os
-def note():
-    open(os.path.join(os.environ["NOTED"], str(os.getpid())), "w").close()
-if "NOTED" in os.environ:
-    note()
-    os.register_at_fork(after_in_child=note)
-"""
-QUERIES = """
-import json, os, sys
-from inlay.spark import InlayTable, append, count, local_session, read, view
-uri = sys.argv[1]
-spark = local_session(app="processes")
-def started():
-    return len(os.listdir(os.environ["NOTED"]))
-found = {}
-def step(name, work):
-    before = started()
-    work()
-    found[name] = started() - before
-step("read", lambda: read(spark, uri).groupBy("id").count().collect())
-view(spark, "v", uri)
-step("view", lambda: spark.sql("SELECT sum(id) FROM v").collect())
-step("count", lambda: count(spark, uri))
-step("append", lambda: append(spark.range(3, 5, 1, 1), uri))
-step("format", lambda: spark.read.format("inlay").load(uri).collect())
-step("format again", lambda: spark.read.format("inlay").load(uri).collect())
-print(json.dumps(found))
-spark.stop()
-"""
 
-
-def run(script: str, *arguments: str, **environment: str) -> str:
-    path = os.pathsep.join([environment.pop("path", ""), *filter(None, sys.path)])
+def run(script: str, *arguments: str) -> str:
+    path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
-        env={**os.environ, "PYTHONPATH": path, **environment},
+        env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         check=False,
@@ -78,19 +45,3 @@ def test_asking_for_a_schema_imports_nothing_that_reads_data(tmp_path: Path) -> 
     table = inlay.create(f"file://{tmp_path}/table", rows.schema)
     table.append(rows)
     assert run(LOAD, table.uri) == "[]"
-
-
-@pytest.mark.slow
-def test_what_spark_reads_and_writes_itself_needs_no_python_process(tmp_path: Path) -> None:
-    rows = pa.table({"id": pa.array([1, 2], pa.int64())})
-    table = inlay.create(f"file://{tmp_path}/table", rows.schema)
-    table.append(rows)
-    (tmp_path / "sitecustomize.py").write_text(NOTE)
-    (tmp_path / "noted").mkdir()
-    found = json.loads(run(QUERIES, table.uri, path=str(tmp_path), NOTED=str(tmp_path / "noted")))
-    by_spark = ("read", "view", "count", "append")
-    assert {name: found[name] for name in by_spark} == dict.fromkeys(by_spark, 0)
-    # Looking the source up, making it, planning it, and two tasks: each a process and the one it is
-    # forked from. The second time these are there, and the tasks' processes are used again.
-    assert found["format"] <= 9
-    assert found["format again"] <= 4
