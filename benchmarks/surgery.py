@@ -111,7 +111,7 @@ class RecordingStore:
     """What surgery asks of a store, written down: copies cost nothing here, as they cost us nothing on
     S3. `result()` carries the last upload out."""
 
-    scheme, bucket = "memory", "b"
+    scheme, bucket, copies_ranges = "memory", "b", True
 
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ import pytest
 from inlay.storage.azure import AzureStore
 from inlay.storage.gcs import GcsStore
 
-from .gcs_server import serve
+from .gcs_server import GcsServer
 
 AZURITE = Path(__file__).parents[2] / ".tools/emulators/node_modules/azurite/dist/src/blob/main.js"
 ACCOUNT = "devstoreaccount1"
@@ -31,16 +32,16 @@ ACCOUNT_KEY = (
 
 
 @pytest.fixture(scope="session")
-def gcs_url() -> Iterator[str]:
-    server, url = serve()
-    yield url
-    server.shutdown()
+def gcs_server() -> Iterator[GcsServer]:
+    with GcsServer() as server:
+        yield server
+        server.shutdown()
 
 
 @pytest.fixture
-def gcs_env(gcs_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_url)
-    return gcs_url
+def gcs_env(gcs_server: GcsServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.url)
+    return gcs_server.url
 
 
 @pytest.fixture
@@ -112,3 +113,25 @@ def azure_store(azure_env: str) -> AzureStore:
     for container in (name, f"{name}-2"):
         AzureStore(container)._ask("PUT", None, query={"restype": "container"})
     return AzureStore(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """A store, and how its server is reached: `variable` of the environment names `endpoint`."""
+
+    store: GcsStore | AzureStore
+    uri: str
+    variable: str
+    endpoint: str
+
+
+@pytest.fixture(params=["gcs", "azure"])
+def cloud(request: pytest.FixtureRequest) -> Cloud:
+    if request.param == "gcs":
+        store = request.getfixturevalue("gcs_store")
+        url = request.getfixturevalue("gcs_env")
+        return Cloud(store, f"gs://{store.bucket}", "STORAGE_EMULATOR_HOST", url)
+    store = request.getfixturevalue("azure_store")
+    url = request.getfixturevalue("azure_env")
+    container = store.bucket.partition("@")[0]
+    return Cloud(store, f"az://{container}", "AZURE_STORAGE_ENDPOINT", url)

@@ -1,8 +1,8 @@
 """A server of Google Cloud Storage's JSON API, as far as Inlay uses it, written from its reference.
 
 Promise: one lock decides every request, so conditions are checked and applied in one step, as the service
-promises (`ifGenerationMatch`; 0: nothing is there); every content gets a generation that was never used. What
-it does not know it refuses with 501. The emulators that registries offer take no conditions on writes
+promises (`ifGenerationMatch`; 0: nothing is there); every content gets a generation that was never used.
+What it does not know it refuses with 501. The emulators that registries offer take no conditions on writes
 (measured: docs/STORES.md), so none of them can carry a table.
 
     python tests/store/gcs_server.py        # prints its URL, serves until its input ends
@@ -307,21 +307,24 @@ class _Handler(BaseHTTPRequestHandler):
         return 206, body[start:end]
 
 
-class _Server(ThreadingHTTPServer):
+class GcsServer(ThreadingHTTPServer):
+    """On a free port of 127.0.0.1, in a thread of this process."""
+
     daemon_threads = True
     request_queue_size = 128
 
+    def __init__(self) -> None:
+        self.service = Service()
+        super().__init__(("127.0.0.1", 0), type("Handler", (_Handler,), {"service": self.service}))
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
-def serve() -> tuple[_Server, str]:
-    """A server on a free port of 127.0.0.1, in a thread of this process; and its URL."""
-    handler = type("Handler", (_Handler,), {"service": Service()})
-    server = _Server(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server, f"http://127.0.0.1:{server.server_address[1]}"
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
 
 
 if __name__ == "__main__":
-    running, url = serve()
-    print(url, flush=True)
+    running = GcsServer()
+    print(running.url, flush=True)
     sys.stdin.read()
     running.shutdown()

@@ -2,8 +2,8 @@
 
 Promise: as `base.py` says, with the conditions of the service (`If-None-Match: *`, `If-Match`), which it
 checks and applies in one step. A swap is sent once; a create that is refused on a later attempt reads the
-object, and is `Written` if it has its bytes. A pickle holds container, account and endpoint: the process that
-unpickles it uses its own credentials.
+object, and is `Written` if it has its bytes. A pickle holds container, account and endpoint: the process
+that unpickles it uses its own credentials.
 
 A container is named with its account, `container@account.dfs.core.windows.net`, as engines name it in
 `abfss://` URIs: an object's full name does not depend on anybody's environment.
@@ -13,11 +13,12 @@ blocks' ids, its first block makes it visible to `list_uploads`, and its id carr
 that the blocks are committed with. Blocks of an aborted upload are dropped by committing none of them and
 deleting that empty blob, under conditions.
 
-*Without an equal here*: a suffix is read by two requests (HEAD, then a pinned range); a bare copy is read and
-written, since a copy on the server carries metadata and headers of its source; ranges are not copied.
+*Without an equal here*: a suffix is read by two requests (HEAD, then a pinned range); a bare copy is read
+and written, since a copy on the server carries metadata and headers of its source; ranges are not copied.
 
 *Soft delete*, versions and snapshots are listed by `list_versions`; what is soft-deleted cannot be deleted
-sooner, so `delete_versions` reports a failure with the days that are left: an erasure stays open until then.
+sooner, so `delete_versions` reports a failure with the days that are left: an erasure stays open until
+then.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class AzureStore:
         return self._bucket
 
     def at(self, bucket: str) -> AzureStore:
-        container, at, host = bucket.partition("@")
+        container, at, _ = bucket.partition("@")
         ours = self._bucket.partition("@")[2]
         if not at or azure_account.full_name(bucket).partition("@")[2] == ours:
             return AzureStore(f"{container}@{ours}", endpoint_url=self._endpoint)

@@ -1,14 +1,14 @@
 """Google Cloud Storage, by its JSON API.
 
 Promise: as `base.py` says, with an object's *generation* as its ETag and version id: the store gives every
-content a new one, and every condition is a condition on it (`ifGenerationMatch`; 0: nothing is there). A swap
-is sent once; a create that is refused on a later attempt reads the object, and is `Written` if it has its
-bytes. A pickle holds bucket and endpoint: the process that unpickles it uses its own credentials.
+content a new one, and every condition is a condition on it (`ifGenerationMatch`; 0: nothing is there). A
+swap is sent once; a create that is refused on a later attempt reads the object, and is `Written` if it has
+its bytes. A pickle holds bucket and endpoint: the process that unpickles it uses its own credentials.
 
-*Parts.* The service joins whole objects (`compose`), never ranges of them. The parts of an upload are objects
-in the folder of their target whose names begin with `.upload~`: listings leave them out, `complete_multipart`
-joins them under its condition and deletes them, and what a crash leaves is listed as an unfinished upload.
-They are deleted by generation, so that a bucket with versions keeps none.
+*Parts.* The service joins whole objects (`compose`), never ranges of them. The parts of an upload are
+objects in the folder of their target whose names begin with `.upload~`: listings leave them out,
+`complete_multipart` joins them under its condition and deletes them, and what a crash leaves is listed as
+an unfinished upload. They are deleted by generation, so that a bucket with versions keeps none.
 
 *Soft delete.* A bucket keeps what is deleted for a week unless its policy says otherwise, and nobody can
 delete it sooner. `list_versions` lists it, under its target for a part, and `delete_versions` reports a
@@ -336,7 +336,7 @@ class GcsStore:
             key=key,
         )
 
-    def _wanted(self, key: str, condition: Condition) -> str | None | Refused:
+    def _wanted(self, key: str, condition: Condition) -> str | Refused | None:
         """The generation that a write needs; `Refused` for an ETag that none has."""
         if condition is None:
             return None
@@ -389,7 +389,7 @@ class GcsStore:
         while True:  # ends with the copy: the service carries a large one out in several requests
             answer = self._ask(
                 "POST",
-                f"{_path(source.bucket, source.key)}/rewriteTo{_path(self._name, key)[len('/storage/v1') :]}",
+                _path(source.bucket, source.key) + "/rewriteTo" + _path(self._name, key, ""),
                 query={
                     "ifSourceGenerationMatch": if_source_match,
                     "sourceGeneration": source.version_id,
@@ -650,8 +650,8 @@ def _at(bucket: str, endpoint: str) -> GcsStore:
     return GcsStore(bucket, endpoint_url=endpoint)
 
 
-def _path(bucket: str, key: str) -> str:
-    return f"/storage/v1/b/{quote(bucket, safe='')}/o/{quote(key, safe='')}"
+def _path(bucket: str, key: str, api: str = "/storage/v1") -> str:
+    return f"{api}/b/{quote(bucket, safe='')}/o/{quote(key, safe='')}"
 
 
 def _part_name(key: str, upload_id: str, number: int) -> str:

@@ -1,10 +1,10 @@
 """From a URI to a store and a key.
 
 Promise: `s3://bucket/key`, `gs://bucket/key`, `az://container/key`, `abfss://container@host/key`,
-`file:///path`, `memory://bucket/key` and a plain local path open; all else is a typed error with the expected
-form. Keys are taken literally: nothing is decoded, so a key with "%20" stays that key. Stores are imported
-when first used: a Lambda that only needs S3 does not import the others, a laptop without S3 does not import
-boto3.
+`file:///path`, `memory://bucket/key` and a plain local path open; all else is a typed error with the
+expected form. Keys are taken literally: nothing is decoded, so a key with "%20" stays that key. Stores are
+imported when first used: a Lambda that only needs S3 does not import the others, a laptop without S3 does
+not import boto3.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from inlay.errors import InvalidRequest
 from inlay.storage.base import Location, ObjectStore
 
 SCHEMES: Final = ("s3", "gs", "abfss", "file", "memory")
-_EXPECTED: Final = "Use s3://bucket/key, gs://bucket/key, az://container/key, file:///path, memory://name/key or a local path"
+_EXPECTED: Final = (
+    "Use s3://bucket/key, gs://bucket/key, az://container/key, file:///path, memory://name/key "
+    "or a local path"
+)
 # Other names of the same stores: Hadoop's, and those of other tools.
 _ALIASES: Final = {
     "s3a": "s3",

@@ -282,8 +282,8 @@ def plan_edit(
     copies: bool = True,
 ) -> Cost:
     """The cost of `rewrite_object` with these `groups` and `drop_groups`, given the footer, where the store
-    `copies` ranges or not. Raises what that would raise for an unsupported layout. New groups are assumed to be as large as the old ones, so
-    bytes written are an upper bound for most files."""
+    `copies` ranges or not. Raises what that would raise for an unsupported layout. New groups are assumed
+    to be as large as the old ones, so bytes written are an upper bound for most files."""
     layout = read_layout(footer)
 
     def fate(ordinal: int) -> GroupFate:
@@ -300,11 +300,12 @@ def plan_edit(
         and fate(region.group) is not GroupFate.DROPPED
     ]
     stays = [ByteRange(r.start, r.end) for r in indexes if fate(r.group) is GroupFate.STAYS]
+    pieces = list(keep_pieces(layout, fate, erase=erase))
     segments = [
         Segment(piece.end - piece.start, copy=copies)
         if isinstance(piece, Kept)
         else Segment(sizes[piece.group], copy=False)
-        for piece in (pieces := keep_pieces(layout, fate, erase=erase))
+        for piece in pieces
     ]
     fetched = 0 if copies else sum(p.end - p.start for p in pieces if isinstance(p, Kept))
     segments.append(Segment(sum(r.end - r.start for r in indexes) + footer.length, copy=False))
