@@ -50,6 +50,7 @@ READY := .venv/.ready
 TOOLS := .tools/sam/.ready
 ENGINES := .tools/engines/.ready
 SECURITY := .tools/security/.ready
+EMULATORS := .tools/emulators/.ready
 
 ##@ Try it
 demo: $(READY) $(TOOLS) $(ENGINES) ## run the whole product on this machine and check every answer (SCALE=0.1)
@@ -74,7 +75,7 @@ test-least: $(READY) $(TOOLS) ## run what talks to S3 and SQS on the oldest boto
 	@python=$$(.ci/find-python) && $(UV) venv --quiet --clear --python "$$python" .tools/least
 	@least=$$(sed -n 's/^    "boto3>=\(.*\)",/\1/p' pyproject.toml) && echo "boto3 $$least" && \
 		$(UV) export --quiet --frozen --no-hashes --no-annotate --no-emit-project --no-default-groups \
-			--group dev --no-emit-package boto3 --no-emit-package botocore \
+			--group dev --all-extras --no-emit-package boto3 --no-emit-package botocore \
 			--no-emit-package s3transfer > .tools/least/requirements.txt && \
 		$(UV) pip install --quiet --python $(LEAST) -r .tools/least/requirements.txt "boto3==$$least"
 	@$(UV) pip install --quiet --no-deps --python $(LEAST) --editable .
@@ -155,6 +156,8 @@ setup: $(READY) $(TOOLS) $(ENGINES) ## install everything the other targets need
 tools: $(TOOLS) ## install the SAM CLI and its Lambda emulator into .tools/sam
 
 engines: $(ENGINES) ## install DuckDB, pyiceberg and Polars into .tools/engines, for tests/interop
+
+emulators: $(EMULATORS) ## install Azurite into .tools/emulators, for tests/store (needs Node.js and npm)
 
 engines-lock: $(UV) ## pin those engines again, from .ci/engines-requirements.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
@@ -245,5 +248,12 @@ $(ENGINES): .ci/engines-requirements.txt | $(UV)
 		.ci/engines-requirements.txt
 	@touch $@
 
+# Optional: without Node.js the tests of az:// are skipped, and say so.
+$(EMULATORS): .ci/emulators/package-lock.json
+	@echo "installing Azurite into .tools/emulators"
+	@mkdir -p .tools/emulators && cp .ci/emulators/package.json .ci/emulators/package-lock.json .tools/emulators
+	@npm ci --prefix .tools/emulators --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
 .PHONY: demo up pipeline simulate interleavings model soak soak-commits mutations test test-python test-least test-spark test-all lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
-	engines engines-lock sam-lock security-lock layer-lock sbom audit security clean distclean help
+	emulators engines engines-lock sam-lock security-lock layer-lock sbom audit security clean distclean help

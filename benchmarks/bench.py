@@ -21,7 +21,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal
@@ -451,20 +450,6 @@ def counts(cases: Sequence[Case]) -> dict[str, Any]:
 # -- the run --------------------------------------------------------------------------------------
 
 
-@contextmanager
-def environment(found: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in found}
-    os.environ.update(found)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
 def measure_all(
     server: CountingServer,
     rows: int,
@@ -474,6 +459,8 @@ def measure_all(
     peers: Sequence[str] = (),
 ) -> list[Case]:
     run = Run(server)
+    from inlay.local.stack import environment
+
     data = lineitem(rows)
     with environment(server.env()):
         import inlay  # noqa: F401 - not part of what is measured

@@ -39,6 +39,7 @@ from inlay.parquet.write.writer import Layout, Target, write_files
 from inlay.plan.metadata.state import State
 from inlay.storage.base import Got
 from inlay.storage.memory import MemoryStore
+from inlay.storage.metered import MeteredStore
 
 COLUMNS = [
     "l_orderkey",
@@ -50,29 +51,6 @@ COLUMNS = [
     "l_shipmode",
     "l_comment",
 ]
-
-
-class Counted:
-    """A store that counts what is read."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-        self.requests = 0
-        self.bytes = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def _count(self, answer: Any) -> Any:
-        self.requests += 1
-        self.bytes += len(answer.body) if isinstance(answer, Got) else 0
-        return answer
-
-    def get(self, key: str, **options: Any) -> Any:
-        return self._count(self._store.get(key, **options))
-
-    def get_suffix(self, key: str, length: int) -> Any:
-        return self._count(self._store.get_suffix(key, length))
 
 
 def lineitem(scale: float, folder: Path) -> pa.Table:
@@ -97,7 +75,7 @@ class Bench:
     """A table of several parts, each written in files of its own."""
 
     def __init__(self, parts: list[pa.Table], layout: Layout) -> None:
-        self.store = Counted(MemoryStore("bench"))
+        self.store = MeteredStore(MemoryStore("bench"))
         self.pool = ThreadPoolExecutor(16)
         self.schema = schema_from_arrow(parts[0].schema)
         names = itertools.count()
@@ -113,8 +91,7 @@ class Bench:
         self.markers: tuple[Marker, ...] = ()
 
     def context(self) -> Context:
-        store: Any = self.store
-        return Context(store=store, root="t", uri="memory://bench/t", executor=self.pool)
+        return Context(store=self.store, root="t", uri="memory://bench/t", executor=self.pool)
 
     def scan(self, **options: Any) -> Scan:
         snapshot = Snapshot(
@@ -139,13 +116,14 @@ class Bench:
             yield Marker(id=key, body=place, file=key, sequence=2)
 
     def show(self, name: str, work: Callable[[], int]) -> None:
-        self.store.requests = self.store.bytes = 0
+        before = self.store.usage()
         started = time.perf_counter()
         rows = work()
         seconds = time.perf_counter() - started
+        used = self.store.usage() - before
         print(
-            f"{name:42} {rows:>10,} rows {self.store.requests:>6} requests "
-            f"{self.store.bytes / 1e6:>8.2f} MB {seconds:>7.3f} s"
+            f"{name:42} {rows:>10,} rows {used.total:>6} requests "
+            f"{used.bytes_down / 1e6:>8.2f} MB {seconds:>7.3f} s"
         )
 
 
@@ -168,7 +146,7 @@ def run(name: str, parts: list[pa.Table], layout: Layout) -> None:
     def by_pyarrow(columns: list[str] | None) -> int:
         rows = 0
         for file in bench.files:
-            got = bench.store._store.get(f"t/{file.key}")
+            got = bench.store.inner.get(f"t/{file.key}")
             assert isinstance(got, Got)
             source = pa.BufferReader(got.body)
             rows += pq.read_table(source, columns=columns, use_threads=False).num_rows

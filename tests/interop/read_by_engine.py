@@ -1,7 +1,8 @@
 """Reads published tables with one engine, in a separate environment: run as a program.
 
-`read_by_engine.py ENGINE METADATA OUT [METADATA OUT …]`: all rows of the table whose metadata file is
-METADATA, as one Arrow IPC file OUT; where the engine refuses the table, the reason as OUT with ".refused".
+`read_by_engine.py ENGINE TABLE OUT [TABLE OUT …]`: all rows of the table as one Arrow IPC file OUT; where
+the engine refuses the table, the reason as OUT with ".refused". TABLE is Iceberg's metadata file, or the
+folder of a Delta table.
 """
 
 from __future__ import annotations
@@ -46,7 +47,25 @@ def by_polars(metadata: str) -> pa.Table:
     return polars.scan_iceberg(metadata).collect().to_arrow()
 
 
-ENGINES: dict[str, Any] = {"duckdb": by_duckdb, "pyiceberg": by_pyiceberg, "polars": by_polars}
+def by_duckdb_delta(folder: str) -> pa.Table:
+    con = duckdb_with_iceberg("delta")
+    return con.execute(f"SELECT * FROM delta_scan('{folder}')").to_arrow_table()
+
+
+def by_deltalake(folder: str) -> pa.Table:
+    from deltalake import DeltaTable, QueryBuilder
+
+    found = QueryBuilder().register("t", DeltaTable(folder)).execute("SELECT * FROM t")
+    return pa.table(found.read_all())
+
+
+ENGINES: dict[str, Any] = {
+    "duckdb": by_duckdb,
+    "pyiceberg": by_pyiceberg,
+    "polars": by_polars,
+    "duckdb_delta": by_duckdb_delta,
+    "deltalake": by_deltalake,
+}
 
 
 def main() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import inlay.ops.maintain.compact as module
 from inlay.format.entry import Marker, Rows
@@ -11,6 +15,7 @@ from inlay.ops.maintain.compact import compact
 from inlay.ops.metadata.load import load_entries
 from inlay.plan.change import AddMarkers, Change, RemoveFiles
 from inlay.plan.maintain.compaction import plan_compaction, worth_merging
+from inlay.plan.metadata.state import State
 
 from .bench import Bench, id_below, id_is, new_bench
 
@@ -102,6 +107,63 @@ def test_a_large_file_is_not_rewritten_for_a_few_new_rows(bench: Bench) -> None:
     bench.append(20_000)
     bench.append(1)
     assert plan_compaction(bench.load().state).units == ()
+
+
+def test_many_small_files_do_not_take_up_a_large_neighbour(bench: Bench) -> None:
+    bench.append(10)
+    bench.append(60_000)
+    for _ in range(12):
+        bench.append(10)
+    before = bench.rows()
+    [_, large, *_] = (f.key for f in bench.load().state.files())
+    result = compact(bench.ctx)
+    assert (result.units, result.input_files, result.output_files) == (1, 12, 1)
+    assert large in {f.key for f in bench.load().state.files()}
+    assert bench.rows() == before
+    assert plan_compaction(bench.load().state).empty
+
+
+@given(
+    sizes=st.lists(st.integers(0, 24).map(lambda n: 3**n // 2**n + 100), min_size=1, max_size=40),
+    target=st.integers(200, 40_000),
+)
+def test_packing_is_worth_what_it_reads_and_ends(sizes: list[int], target: int) -> None:
+    """By sizes alone: what a pack makes is as large as its inputs together."""
+    loaded = SIZED.load().state
+    [entry] = loaded.files()
+
+    def plan_of(files: list[tuple[str, int]]) -> list[list[str]]:
+        entries = (
+            replace(entry, key=key, size=size, sequence=n) for n, (key, size) in enumerate(files, 1)
+        )
+        tier = replace(loaded.snapshot.files, inline=tuple(entries))
+        state = State(replace(loaded.snapshot, files=tier))
+        units = plan_compaction(state, target_bytes=target, small_bytes=target).units
+        return [list(unit.inputs) for unit in units]
+
+    files = [(f"f{n:03}", size) for n, size in enumerate(sizes)]
+    size_of = dict(files)
+    order = list(size_of)
+    units = plan_of(files)
+    packed = [key for unit in units for key in unit]
+    assert len(packed) == len(set(packed))
+    for unit in units:
+        inputs = [size_of[key] for key in unit]
+        assert len(unit) > 1 and sum(inputs) <= target
+        assert sum(inputs) - max(inputs) >= max(inputs) / 2
+        between = order[order.index(unit[0]) : order.index(unit[-1]) + 1]
+        assert unit == [key for key in between if size_of[key] < target]
+    first_of = {unit[0]: unit for unit in units}
+    after = [
+        (key, sum(size_of[k] for k in first_of[key]) if key in first_of else size)
+        for key, size in files
+        if key not in packed or key in first_of
+    ]
+    assert plan_of(after) == []
+
+
+SIZED = new_bench()
+SIZED.append(1)
 
 
 def test_a_dry_run_returns_the_plan(bench: Bench) -> None:

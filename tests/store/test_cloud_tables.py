@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import multiprocessing
 import random
+import time
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -63,8 +64,13 @@ def test_the_life_of_a_table(cloud: Cloud) -> None:
     table = inlay.open(uri)
     table.expire(days=0)
     before = len(list(cloud.store.list("tables/t/")))
-    inlay.open(uri).collect_garbage(life_seconds=0, clock_margin_seconds=0)
-    assert len(list(cloud.store.list("tables/t/"))) < before
+    for _ in range(6):  # what is younger than a second of the store's clock stays for now
+        deleted = _collect(uri)
+        if len(list(cloud.store.list("tables/t/"))) < before / 2:
+            break
+        time.sleep(1.1)
+    else:
+        raise AssertionError(deleted)
     assert content(inlay.open(uri)) == BEFORE
     assert [f for f in inlay.open(uri).verify().findings if f.severity == "error"] == []
 
@@ -163,7 +169,8 @@ def test_surgery_moves_what_the_store_does_not_copy(cloud: Cloud) -> None:
     [after] = inlay.open(uri).files().to_pylist()
     assert after["key"] != before["key"]
     # All of it once down and once up, and little more.
-    assert before["size"] * 0.9 < usage.bytes_up < before["size"] * 1.2
+    assert before["bytes"] * 0.9 < usage.bytes_up < before["bytes"] * 1.2
+    assert before["bytes"] * 0.9 < usage.bytes_down < before["bytes"] * 1.2
     found = inlay.open(uri).scan().to_arrow()
     assert found["id"].to_pylist() == [n for n in range(384) if n != 200]
     assert found["noise"].to_pylist() == [b for n, b in enumerate(bodies) if n != 200]
@@ -184,8 +191,6 @@ def _collect(uri: str) -> Any:
 
 def _finished(uri: str) -> Any:
     """Collects until there is a receipt or the rounds, each a second of the store's clock, are over."""
-    import time
-
     for _ in range(6):
         result = _collect(uri)
         if result.receipts:
@@ -224,7 +229,7 @@ def test_an_erasure_stays_open_while_soft_deleted_bytes_are_kept(
     _erase(uri, "id = 1")
     result = _finished(uri)
     assert result.receipts == ()
-    reasons = {w.reason for w in result.waiting if w.kind == "object"}
+    reasons = {w.reason for _, w in result.waiting if w.kind == "object"}
     assert reasons and all("soft delete policy keeps it until" in r for r in reasons)
     kept = [v for v in gcs_store.list_versions("tables/t/") if v.version_id.startswith("soft-")]
     assert kept and not any(v.is_latest for v in kept)

@@ -5,13 +5,16 @@ A scripted server replaces S3: it gives the scripted answers, in order, and reco
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
+import botocore.session
 import pytest
+from botocore.config import Config
 
 from inlay.errors import (
     AccessDenied,
@@ -255,6 +258,34 @@ def test_a_copy_that_fails_behind_a_200_did_not_happen(
     with pytest.raises(StoreUnavailable):
         store.copy(Location("s3", "lake", "src"), "dst", condition=IF_ABSENT)
     assert len(scripted.asked) == 1  # conditional: not repeated
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["own client", "client that was given"])
+def test_a_model_without_conditions_on_copies_sends_them_all_the_same(
+    s3_store: S3Store, given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lambda's runtimes, Glue and EMR bring SDKs from before October 2025, whose models reject them."""
+    store = s3_store
+    if given:
+        fresh = botocore.session.Session().create_client(
+            "s3",
+            region_name="eu-central-1",
+            endpoint_url=os.environ["AWS_ENDPOINT_URL_S3"],
+            config=Config(s3={"addressing_style": "path"}),
+        )
+        store = S3Store(s3_store.bucket, client=fresh)
+    shape = store.client.meta.service_model.operation_model("CopyObject").input_shape
+    for name in ("IfMatch", "IfNoneMatch"):
+        monkeypatch.delitem(shape.members, name, raising=False)
+    source = Location("s3", store.bucket, "source")
+    store.put("source", b"new")
+    assert isinstance(store.copy(source, "target", condition=IF_ABSENT), Written)
+    assert isinstance(store.copy(source, "target", condition=IF_ABSENT), Refused)
+    old = store.head("target")
+    assert isinstance(old, Head)
+    store.put("source", b"newer")
+    assert isinstance(store.copy(source, "target", condition=IfMatch("0" * 32)), Refused)
+    assert isinstance(store.copy(source, "target", condition=IfMatch(old.info.etag)), Written)
 
 
 def test_a_server_that_ignores_ranges_is_cut_here(store: S3Store, scripted: ScriptedS3) -> None:

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.9.0"  # the one place; pyproject.toml reads it
 
 if TYPE_CHECKING:
-    from inlay.table import Table, connect, create, drop, exists, open, tables
+    from inlay.table import Table, adopt, connect, create, drop, exists, open, tables
 
 __all__ = [
     "Table",
     "__version__",
+    "adopt",
     "connect",
     "create",
     "drop",

@@ -234,6 +234,14 @@ class UnsupportedFile(InputError):
     """Valid, but not supported: encrypted, signed, too large a footer."""
 
 
+class UnsupportedTable(InputError):
+    """A table of another format has something that cannot be taken over exactly."""
+
+    default_next_step = (
+        "Nothing was changed. Change what is named in the source table, or copy its rows"
+    )
+
+
 class NotAllowed(InputError):
     """The caller is not allowed to request this."""
 

@@ -82,6 +82,7 @@ from inlay.storage.open import parse_location
 if TYPE_CHECKING:
     from inlay.ops import collect_garbage as gc_op
     from inlay.ops import inspect as inspect_op
+    from inlay.ops.adopt import adopt as adopt_op
     from inlay.ops.drop import Dropped
     from inlay.ops.feed.changes import Changes
     from inlay.ops.inspect import history as history_op
@@ -108,6 +109,7 @@ if TYPE_CHECKING:
     from inlay.plan.surgery.strategy import Strategy
 else:
     gc_op = LazyModule("inlay.ops.collect_garbage")
+    adopt_op = LazyModule("inlay.ops.adopt.adopt")
     inspect_op = LazyModule("inlay.ops.inspect")
     upsert_op = LazyModule("inlay.ops.write.upsert")
     history_op = LazyModule("inlay.ops.inspect.history")
@@ -182,6 +184,37 @@ def create(
             ) from None
         return found
     return Table(ctx, loaded)
+
+
+def adopt(
+    source: str | os.PathLike[str],
+    into: str | os.PathLike[str],
+    *,
+    copy: bool = False,
+    adopt_from: str | Sequence[str] = (),
+    properties: Mapping[str, object] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    context: Context | None = None,
+) -> Table:
+    """The newest version of an Iceberg table as a new table at `into`, its files used where they
+    are; with `copy` they are copied on the server.
+
+    `source` is the table's folder, or a metadata file of Iceberg (`…/metadata/….metadata.json`).
+    `adopt_from` are patterns of `bucket/key` for files outside the source's folder. Without `copy` the
+    files stay the source's: its VACUUM or expire_snapshots would take rows away here, and a warning says
+    so. Raises `TableExists`, `UnsupportedTable` (what cannot be carried, by name), `NotGranted`.
+    """
+    ctx = context or connect(into, storage_options=storage_options)
+    done = adopt_op.adopt(
+        ctx,
+        arguments.location(source),
+        copy=copy,
+        adopt_from=arguments.names(adopt_from, "adopt_from"),
+        properties=properties,
+    )
+    for note in done.notes:
+        warnings.warn(f"adopting {source}: {note}", stacklevel=2)
+    return Table(ctx, done.loaded)
 
 
 def exists(uri: str | os.PathLike[str], *, context: Context | None = None) -> bool:
@@ -1166,4 +1199,4 @@ def _usage(ctx: Context) -> Usage:
     return ctx.store.usage() if isinstance(ctx.store, MeteredStore) else Usage({}, 0, 0)
 
 
-__all__ = ["Table", "connect", "create", "drop", "exists", "open", "tables"]
+__all__ = ["Table", "adopt", "connect", "create", "drop", "exists", "open", "tables"]

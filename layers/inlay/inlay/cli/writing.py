@@ -1,4 +1,4 @@
-"""Verbs that change rows: create, append, ingest, delete, update, upsert, set."""
+"""Verbs that change rows: create, append, ingest, adopt, delete, update, upsert, set."""
 
 from __future__ import annotations
 
@@ -165,6 +165,73 @@ def append(
         rows = read_files(files, physical_schema(found), text)
         result = found.append(rows, request_id=request_id)
     print_write(result, as_json=as_json)
+
+
+def adopt(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Folder of an Iceberg or Delta table, or an Iceberg metadata file.",
+            show_default=False,
+        ),
+    ],
+    into: Annotated[
+        str,
+        typer.Option(
+            "--into", metavar="TABLE", help="Where the new table is to be.", show_default=False
+        ),
+    ],
+    copy: Annotated[
+        bool,
+        typer.Option("--copy", help="Copy the files on the server instead of using them in place."),
+    ] = False,
+    adopt_from: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--adopt-from",
+            metavar="PATTERN",
+            help="Files may also be where bucket/key matches this; repeatable.",
+        ),
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A table property; repeatable."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Turn an Iceberg or Delta table into a new table, its files used where they are.
+
+    Its newest version becomes version 1: columns, partitions and deletes come along, older versions do
+    not. The source is not touched. Its files stay its own: VACUUM or expire_snapshots there would take
+    rows away here, unless --copy is given. What cannot be carried over exactly is refused by name.
+    """
+    from inlay.ops.adopt.adopt import adopt as run
+
+    with connected(into) as context:
+        done = run(
+            context,
+            source,
+            copy=copy,
+            adopt_from=tuple(adopt_from or ()),
+            properties=dict(_assignment(each, "--set") for each in properties or ()),
+        )
+    facts = {
+        "table": context.uri,
+        "version": done.loaded.snapshot.version,
+        "adopted": f"{done.kind} at {done.source_version}",
+        "files": done.files,
+        "rows": done.rows,
+        "deleted_rows": done.deleted_rows,
+        "markers": done.markers,
+        "copied": done.copied,
+    }
+    if as_json:
+        print_record({**facts, "notes": list(done.notes)}, as_json=True)
+        return
+    print_record(facts, as_json=False)
+    for each in done.notes:
+        note(each)
 
 
 def ingest(
@@ -466,6 +533,22 @@ def register(app: typer.Typer) -> None:
             "by copy",
         ),
         Example("ingest s3://lake/tables/people s3://lake/in/a.parquet --adopt", "used in place"),
+        panel=PANEL,
+    )
+    add_verb(
+        app,
+        adopt,
+        Example(
+            "adopt s3://lake/warehouse/db/people --into s3://lake/tables/people",
+            "a folder with a version hint, or a Delta table",
+        ),
+        Example(
+            "adopt s3://lake/db/people/metadata/00007-….metadata.json --into s3://lake/tables/people",
+            "a table that a catalog keeps",
+        ),
+        Example(
+            "adopt ./delta/people --into ./people --copy", "independent of the source afterwards"
+        ),
         panel=PANEL,
     )
     add_verb(

@@ -87,8 +87,13 @@ def _is_of_sqs(record: Any) -> bool:
 def messages_of(event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The messages of a batch, first those that were handed back most often, so that none waits for ever or
     uses up its receive count without being begun. Records of another kind, which SQS never delivers, become
-    dead letters: no queue would deliver them again."""
-    records = list(event["Records"])
+    dead letters: no queue would deliver them again. Raises `InvalidRequest` if the event is not a batch."""
+    records = event.get("Records") if isinstance(event, Mapping) else None
+    if not isinstance(records, list):
+        raise InvalidRequest(
+            "the event is not a batch of SQS messages",
+            next_step="Send the request to the function's queue (docs/OPERATE.md)",
+        )
     for record in records:
         if not _is_message(record):
             error = InvalidRequest("a record among the messages is not an SQS message")

@@ -32,6 +32,11 @@ def parse_json(text: str) -> Any:
 
 def validated(model: type[Model], body: Any) -> Model:
     try:
+        # JSON's escapes can write half a surrogate pair, which no service accepts back.
+        json.dumps(body, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidRequest("a text of the message is not Unicode") from None
+    try:
         return model.model_validate(body)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)

@@ -58,6 +58,7 @@ class Manifest:
     existing_rows: int = 0
     partitions: tuple[Mapping[str, Any], ...] = ()
     first_row_id: int | None = None
+    encrypted: bool = False
 
     @property
     def entries(self) -> int:
@@ -309,6 +310,7 @@ def decode_list(data: bytes) -> tuple[Manifest, ...]:
                 existing_rows=_count(r, "existing", "rows"),
                 partitions=tuple(r.get("partitions") or ()),
                 first_row_id=r.get("first_row_id"),
+                encrypted=bool(r.get("key_metadata")),
             )
             for r in decode_avro(data).records
         )

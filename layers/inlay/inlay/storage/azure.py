@@ -230,7 +230,8 @@ class AzureStore:
         after = None if start_after is None else start_after.encode()
         for blob in self._blobs(prefix):
             if after is None or blob.key.encode() > after:
-                yield ObjectInfo(blob.key, blob.size, blob.etag, blob.modified_us, blob.version_id)
+                version_id = None if blob.version_id == NULL_VERSION else blob.version_id
+                yield ObjectInfo(blob.key, blob.size, blob.etag, blob.modified_us, version_id)
 
     def list_prefixes(self, prefix: str) -> Iterator[str]:
         for page in self._pages(prefix, delimiter="/"):

@@ -130,8 +130,30 @@ def connect(*, endpoint_url: str | None = None, region: str | None = None) -> Ba
                 endpoint_url=endpoint,
                 config=config,
             )
+            _admit_conditions_on_copies(client)
             clients.made[identity] = client
         return client
+
+
+# Conditions on the target of a CopyObject, by the SDK's names. Its models know them since October 2025;
+# Lambda's runtimes, Glue and EMR bring older ones.
+_ON_COPIES: Final = {"IfMatch": "If-Match", "IfNoneMatch": "If-None-Match"}
+_CONTEXT: Final = "inlay-conditions"
+
+
+def _admit_conditions_on_copies(client: BaseClient) -> None:
+    """Sends the conditions of copies as headers, past the SDK's model. Repeating it changes nothing."""
+
+    def take(params: dict[str, Any], context: dict[str, Any], **_: Any) -> Any:
+        context[_CONTEXT] = {_ON_COPIES[k]: v for k, v in params.items() if k in _ON_COPIES}
+        return {k: v for k, v in params.items() if k not in _ON_COPIES}
+
+    def give(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
+        params["headers"].update(context.get(_CONTEXT, {}))
+
+    events = client.meta.events
+    events.register("provide-client-params.s3.CopyObject", take, unique_id="inlay-copy-take")
+    events.register("before-call.s3.CopyObject", give, unique_id="inlay-copy-give")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +224,7 @@ class S3Store:
         if self._given is None:
             return connect(endpoint_url=self._endpoint_url, region=self._region)
         process.check_same(self._process, "the client that was given to this store")
+        _admit_conditions_on_copies(self._given)
         return self._given
 
     def __reduce__(self) -> tuple[object, ...]:

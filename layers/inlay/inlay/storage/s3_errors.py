@@ -125,6 +125,23 @@ def of_answer(status: int, code: str, message: str, bucket: str, key: str | None
     )
 
 
+# By name: older SDKs, which Lambda's runtimes, Glue and EMR bring, lack the last ones.
+_CREDENTIALS: Final = tuple(
+    getattr(sdk, name)
+    for name in (
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "CredentialRetrievalError",
+        "NoAuthTokenError",
+        "TokenRetrievalError",
+        "SSOError",
+        "ProfileNotFound",
+        "LoginError",
+    )
+    if hasattr(sdk, name)
+)
+
+
 def of_exception(error: Exception, bucket: str, key: str | None) -> InlayError:
     """The meaning of a request that got no answer."""
     about = f"{type(error).__name__}: {error} (bucket {bucket!r})"
@@ -133,16 +150,7 @@ def of_exception(error: Exception, bucket: str, key: str | None) -> InlayError:
             return InvalidRequest(
                 f"the SDK refused the request: {about}", key=key, next_step="Correct the request"
             )
-        case (
-            sdk.NoCredentialsError()
-            | sdk.PartialCredentialsError()
-            | sdk.CredentialRetrievalError()
-            | sdk.NoAuthTokenError()
-            | sdk.TokenRetrievalError()
-            | sdk.SSOError()
-            | sdk.LoginError()
-            | sdk.ProfileNotFound()
-        ):
+        case _ if isinstance(error, _CREDENTIALS):
             return AccessDenied(
                 f"no AWS credentials: {about}",
                 key=key,

@@ -11,9 +11,8 @@ unit (`ops.maintain.units`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -52,6 +51,7 @@ from inlay.plan.scan.scan import FileTask
 from inlay.plan.surgery.positions import PositionMap
 from inlay.plan.surgery.strategy import Choice, Strategy
 from inlay.storage.base import ByteRange, Got, Missing, ObjectStore, Refused
+from inlay.storage.wrapped import WrappedStore
 
 # A group as read, decoded, filtered and written: values take about twice their bytes in the file.
 GROUP_FORMS = 6
@@ -230,7 +230,7 @@ def carry_out_file(
 ) -> tuple[Choice | None, Done]:
     """Rewrites, restamps or drops one file; counts the rows of open erasures that it removes."""
     if work.task is not None and any(m.erasure is not None for m in work.task.markers):
-        ctx = replace(ctx, store=cast(ObjectStore, _Remembered(ctx.store)))
+        ctx = replace(ctx, store=_RememberedRanges(ctx.store))
     if work.task is None:
         choice, done = None, dropped(loaded, work.entry)
     else:
@@ -246,17 +246,14 @@ def carry_out_file(
 REMEMBERED_BYTES = 64 << 20
 
 
-@dataclass(slots=True)
-class _Remembered:
+class _RememberedRanges(WrappedStore):
     """A store that answers a range from what it has answered before: an erasure judges a file by columns
     whose dictionaries it searches afterwards, and of which it then counts rows."""
 
-    store: ObjectStore
-    left: int = REMEMBERED_BYTES
-    answers: dict[tuple[str, str | None], list[tuple[int, Got]]] = field(default_factory=dict)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.store, name)
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self._left = REMEMBERED_BYTES
+        self._answers: dict[tuple[str, str | None], list[tuple[int, Got]]] = {}
 
     def get(
         self,
@@ -266,16 +263,16 @@ class _Remembered:
         if_match: str | None = None,
         version_id: str | None = None,
     ) -> Got | Missing | Refused:
-        known = self.answers.setdefault((key, version_id), [])
+        known = self._answers.setdefault((key, version_id), [])
         wanted = byte_range
         for start, got in known if wanted is not None else ():
             assert wanted is not None
             inside = start <= wanted.start and wanted.end <= start + len(got.body)
             if inside and if_match in (None, got.etag):
                 return replace(got, body=got.body[wanted.start - start : wanted.end - start])
-        answer = self.store.get(key, byte_range=wanted, if_match=if_match, version_id=version_id)
-        if wanted is not None and isinstance(answer, Got) and len(answer.body) <= self.left:
-            self.left -= len(answer.body)
+        answer = self.inner.get(key, byte_range=wanted, if_match=if_match, version_id=version_id)
+        if wanted is not None and isinstance(answer, Got) and len(answer.body) <= self._left:
+            self._left -= len(answer.body)
             known.append((wanted.start, answer))
         return answer
 

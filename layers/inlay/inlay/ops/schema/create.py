@@ -58,6 +58,34 @@ def create(
     sort_ids = _column_ids(typed, sort_by, "sort_by", ctx.uri)
     fields = partition_fields(partition_by, typed)
     specs = (UNPARTITIONED, PartitionSpec(1, fields)) if fields else (UNPARTITIONED,)
+    date_us = check_free(ctx)
+    table_id = ctx.new_id()
+    snapshot = Snapshot(
+        table_id=table_id,
+        version=1,
+        commit=Commit(id=ctx.new_id(), operation=CREATE, time_us=date_us),
+        schemas=(typed,),
+        schema_id=typed.id,
+        last_field_id=typed.max_id(),
+        primary_key=key_ids,
+        sort_by=sort_ids,
+        specs=specs,
+        spec_id=specs[-1].id,
+        stats_columns=choose_stats_columns(
+            typed, key_ids, sort_ids, checked, partitioned_by=tuple(f.source for f in fields)
+        ),
+        properties=with_arrow_types(checked, declarations(schema, typed)),
+        time_index=((1, date_us),),
+    )
+    loaded = register.create(ctx, snapshot)
+    if loaded is None:
+        raise TableExists(f"there already is a table at {ctx.uri}", table=ctx.uri)
+    return loaded
+
+
+def check_free(ctx: Context) -> int:
+    """The store's date at which there was no table at `ctx.root`, nor the remains of one. Raises
+    `TableExists`, `ForeignArchives`."""
     # Before the pointer is read: archives that exist while no pointer does are not a racing creator's.
     left = next(iter(ctx.store.list(ctx.key(ARCHIVES + "v"))), None)
     # The store's clock, not this host's: the 404 for an absent pointer has a Date like any answer.
@@ -72,28 +100,7 @@ def create(
             table=ctx.uri,
             key=left.key,
         )
-    table_id = ctx.new_id()
-    snapshot = Snapshot(
-        table_id=table_id,
-        version=1,
-        commit=Commit(id=ctx.new_id(), operation=CREATE, time_us=now.date_us),
-        schemas=(typed,),
-        schema_id=typed.id,
-        last_field_id=typed.max_id(),
-        primary_key=key_ids,
-        sort_by=sort_ids,
-        specs=specs,
-        spec_id=specs[-1].id,
-        stats_columns=choose_stats_columns(
-            typed, key_ids, sort_ids, checked, partitioned_by=tuple(f.source for f in fields)
-        ),
-        properties=with_arrow_types(checked, declarations(schema, typed)),
-        time_index=((1, now.date_us),),
-    )
-    loaded = register.create(ctx, snapshot)
-    if loaded is None:
-        raise TableExists(f"there already is a table at {ctx.uri}", table=ctx.uri)
-    return loaded
+    return now.date_us
 
 
 def _column_ids(schema: Schema, names: Sequence[str], what: str, table: str) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ rewritten.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -399,6 +399,15 @@ def _must(holds: bool, otherwise: str) -> None:
 
 def _structs(values: Any) -> bool:
     return all(type(value) is dict for value in values)
+
+
+def subtree_end(elements: Sequence[Struct], at: int) -> int:
+    """The place after the last descendant of the schema element at `at`."""
+    left = 1
+    while left:
+        left += elements[at].get(Element.CHILDREN, 0) - 1
+        at += 1
+    return at
 
 
 def _leaves(tree: Struct) -> Iterator[Leaf]:

@@ -35,6 +35,7 @@ from inlay.parquet.footer.footer import (
     ColumnChunk,
     Footer,
     Leaf,
+    subtree_end,
     trailer,
 )
 from inlay.parquet.footer.thrift import BINARY, I32, STRUCT, Items, Struct, encode_struct
@@ -115,7 +116,7 @@ def _chain(footer: Footer, leaf: Leaf) -> list[Struct]:
         name = leaf.path[depth].encode("utf-8", "surrogateescape")
         while True:
             element = footer.schema[at]
-            end = _subtree_end(footer.schema, at)
+            end = subtree_end(footer.schema, at)
             if at <= leaf.element < end:
                 break
             at = end
@@ -128,14 +129,6 @@ def _chain(footer: Footer, leaf: Leaf) -> list[Struct]:
         chain.append(element)
         at += 1
     return chain
-
-
-def _subtree_end(elements: Sequence[Struct], at: int) -> int:
-    left = 1
-    while left:
-        left += elements[at].get(Element.CHILDREN, 0) - 1
-        at += 1
-    return at
 
 
 def _read(

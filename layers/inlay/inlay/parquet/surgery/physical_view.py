@@ -33,7 +33,14 @@ from inlay.parquet.footer.fields import (
     Meta,
     Physical,
 )
-from inlay.parquet.footer.footer import MAGIC, Footer, RowGroup, is_decimal, trailer
+from inlay.parquet.footer.footer import (
+    MAGIC,
+    Footer,
+    RowGroup,
+    is_decimal,
+    subtree_end,
+    trailer,
+)
 from inlay.parquet.footer.thrift import I8, STRUCT, Items, Struct, boolean, encode_struct, i32
 from inlay.parquet.read.page_sizes import Pages, check_pages_fit
 from inlay.parquet.read.single_column import translate_errors
@@ -127,7 +134,7 @@ def read_logical(
     elements = footer.schema
     tops, at = [], 1
     while at < len(elements):
-        end = _subtree_end(elements, at)
+        end = subtree_end(elements, at)
         tops.append(range(at, end))
         at = end
     names = [
@@ -138,14 +145,6 @@ def read_logical(
     root = {**elements[0], Element.CHILDREN: len(wanted)}
     kept = [root] + [elements[at] for i in wanted for at in tops[i]]
     return read_view(footer, group, body, moved, elements=kept, leaves=leaves)
-
-
-def _subtree_end(elements: Sequence[Struct], at: int) -> int:
-    left = 1
-    while left:
-        left += elements[at].get(Element.CHILDREN, 0) - 1
-        at += 1
-    return at
 
 
 def _pages(

@@ -29,11 +29,9 @@ DELETED_SHARE = 0.5
 EVALUATED_DELETE = 0.25
 # One scan in four is assumed to look up a range of the order: the others gain nothing by clustering.
 LOOKUP_SHARE = 0.25
-# A unit that does not fill a file must add to its largest input this share of its size, else each run would
-# rewrite the same large file for a few new rows.
-WORTH_SHARE = 1 / 8
-# ... or join this many files.
-WORTH_FILES = 8
+# Files take up a larger neighbour only if they add this share of its size: it would save opening one file,
+# at the price of rewriting it for a few rows in every run.
+WORTH_SHARE = 1 / 2
 # What a file in several partitions costs a scan of one of them, in files.
 CUT = 1.0
 # Segments beyond what the entries need, before metadata is merged.
@@ -207,12 +205,10 @@ def _bins(
         bin_: list[DataFile] = []
         for entry in files:
             if bin_ and sum(f.size for f in bin_) + entry.size > target:
-                if len(bin_) > 1:
-                    yield bin_
+                yield from _worth_packing(bin_)
                 bin_ = []
             bin_.append(entry)
-        if _worth_packing(bin_):
-            yield bin_
+        yield from _worth_packing(bin_)
 
 
 def _uncut(tasks: Iterable[FileTask], snapshot: Snapshot) -> Iterator[DataFile]:
@@ -241,11 +237,18 @@ def _place(entry: DataFile, snapshot: Snapshot) -> tuple[bool, object, int, str]
     return has_none, 0 if lower is None else order_key(lower), entry.sequence or 0, entry.key
 
 
-def _worth_packing(bin_: Sequence[DataFile]) -> bool:
+def _worth_packing(bin_: list[DataFile]) -> Iterator[list[DataFile]]:
+    """The bin, or what is on either side of a file that is too large for the rest of it: the sides keep
+    their places in the order. Packing them leaves that file too large, so the next plan is empty."""
     if len(bin_) < 2:
-        return False
-    sizes = sorted(f.size for f in bin_)
-    return len(bin_) >= WORTH_FILES or sum(sizes[:-1]) >= sizes[-1] * WORTH_SHARE
+        return
+    at = max(range(len(bin_)), key=lambda n: bin_[n].size)
+    largest = bin_[at].size
+    if sum(f.size for f in bin_) - largest >= largest * WORTH_SHARE:
+        yield bin_
+    else:  # the rest is at most half of the largest: the recursion is as deep as sizes have bits
+        yield from _worth_packing(bin_[:at])
+        yield from _worth_packing(bin_[at + 1 :])
 
 
 def _worth_folding(task: FileTask) -> bool:

@@ -1,0 +1,1 @@
+"""Delta tables of other writers, as plain values."""

@@ -1,0 +1,395 @@
+"""A Delta table's log in Inlay's terms: columns, live files, deletion vectors.
+
+Promise: what is returned means to Inlay exactly what it means to Delta (PROTOCOL.md of delta-io/delta,
+reader versions 1 to 3); a reader feature that is not known here is refused by name, as the protocol asks.
+Pure: actions in, values out. Paths are only decoded; whoever opens them decides what may be read.
+
+Columns have the ids of the column mapping where there is one, so they keep them over renames; else they are
+numbered. Columns within lists and maps have none in Delta, and are numbered after all others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import zlib
+from base64 import b85decode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+from urllib.parse import unquote
+from uuid import UUID
+
+from inlay.errors import CorruptTable, InlayError, UnsupportedTable
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
+
+LOG = "_delta_log/"
+# What a reader has to know. Type widening is checked with each file: what Inlay does not widen is refused.
+KNOWN_FEATURES = frozenset(
+    (
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "vacuumProtocolCheck",
+    )
+)
+# Writers of the table keep these promises; Inlay does not know of them.
+_PROMISES = re.compile(r"delta\.(constraints\..+|enableRowTracking|enableChangeDataFeed)")
+MAX_DEPTH = 64
+MAX_COLUMNS = 20_000
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+# Z85 (ZeroMQ RFC 32) and the alphabet that Python decodes.
+_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_TO_B85 = bytes.maketrans(_Z85, _B85)
+
+
+# -- which objects --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LogFiles:
+    """What to read, by name below the log's folder: parts of a checkpoint, then the commits after it."""
+
+    version: int
+    checkpoint: tuple[str, ...]
+    commits: tuple[str, ...]
+
+
+def choose_files(names: Iterable[str]) -> LogFiles:
+    """The newest version of a log whose folder lists `names`. Raises `CorruptTable` for a gap."""
+    commits: dict[int, str] = {}
+    parts: dict[tuple[int, int], dict[int, str]] = {}
+    for name in names:
+        if match := _COMMIT.fullmatch(name):
+            commits[int(match[1])] = name
+        elif match := _CHECKPOINT.fullmatch(name):
+            of = int(match[3] or 1)
+            parts.setdefault((int(match[1]), of), {})[int(match[2] or 1)] = name
+    whole = [(v, of) for (v, of), found in parts.items() if set(found) == set(range(1, of + 1))]
+    if not commits and not whole:
+        raise CorruptTable("the Delta log has neither a commit nor a whole checkpoint")
+    start, of = max(whole, default=(-1, 0))
+    newest = max([start, *commits])
+    wanted = range(start + 1, newest + 1)
+    gap = next((v for v in wanted if v not in commits), None)
+    if gap is not None:
+        raise CorruptTable(
+            f"the Delta log lacks version {gap}",
+            next_step="Write a classic checkpoint of the table (checkpointPolicy=classic), then adopt it",
+        )
+    chosen = parts.get((start, of), {})
+    return LogFiles(
+        newest, tuple(chosen[n] for n in sorted(chosen)), tuple(commits[v] for v in wanted)
+    )
+
+
+def parse_commit(data: bytes) -> Iterator[Mapping[str, Any]]:
+    """The actions of a commit. Raises `CorruptTable`."""
+    try:
+        for line in data.splitlines():
+            if line.strip():
+                action = json.loads(line)
+                if not isinstance(action, dict):
+                    raise ValueError("not an action")
+                yield action
+    except (ValueError, RecursionError) as error:
+        raise CorruptTable(f"a commit of the Delta log cannot be read: {str(error)[:80]}") from None
+
+
+# -- replay ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class VectorPlace:
+    """Where a deletion vector is: `inline` has its frame, or `path` and `offset`. `length` is the frame's,
+    as `format.puffin.decode_vector` reads it: Delta's frame is Iceberg's."""
+
+    cardinality: int
+    length: int
+    inline: bytes | None = None
+    path: str = ""
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A live data file. `path` is decoded, relative to the table's folder or absolute."""
+
+    path: str
+    size: int
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+    vector: VectorPlace | None = None
+
+
+class Replay:
+    """The state of a table after the actions so far, given in order."""
+
+    def __init__(self) -> None:
+        self.protocol: Mapping[str, Any] | None = None
+        self.metadata: Mapping[str, Any] | None = None
+        self.files: dict[tuple[str, str], Added] = {}
+
+    def apply(self, action: Mapping[str, Any]) -> None:
+        try:
+            if (found := action.get("protocol")) is not None:
+                self.protocol = found
+            if (found := action.get("metaData")) is not None:
+                self.metadata = found
+            if (found := action.get("remove")) is not None:
+                self.files.pop(_name(found), None)
+            if (found := action.get("add")) is not None:
+                self.files[_name(found)] = _added(found)
+        except InlayError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptTable(
+                f"the Delta log has an action that cannot be read: {type(error).__name__}"
+            ) from None
+
+
+def _name(found: Mapping[str, Any]) -> tuple[str, str]:
+    """What identifies a file in the log: its path and its vector."""
+    vector = found.get("deletionVector")
+    if not vector:
+        return unquote(found["path"]), ""
+    offset = vector.get("offset")
+    return unquote(found["path"]), f"{vector['storageType']}{vector['pathOrInlineDv']}@{offset}"
+
+
+def _added(found: Mapping[str, Any]) -> Added:
+    size = int(found["size"])
+    if size < 0 or not isinstance(found["path"], str):
+        raise ValueError("size")
+    vector = found.get("deletionVector")
+    return Added(
+        unquote(found["path"]),
+        size,
+        dict(found.get("partitionValues") or {}),
+        _vector(vector) if vector else None,
+    )
+
+
+def _vector(found: Mapping[str, Any]) -> VectorPlace:
+    kind, text = found["storageType"], found["pathOrInlineDv"]
+    size, rows = int(found["sizeInBytes"]), int(found["cardinality"])
+    offset = int(found.get("offset") or 0)
+    if size < 0 or rows < 0 or offset < 0:
+        raise ValueError("vector")
+    framed = size + 8
+    if kind == "i":
+        body = _z85(text)[:size]
+        if len(body) < size:
+            raise ValueError("vector")
+        frame = struct.pack(">I", size) + body + struct.pack(">I", zlib.crc32(body))
+        return VectorPlace(rows, framed, frame)
+    if kind == "u":
+        prefix, coded = text[:-20], text[-20:]
+        name = f"deletion_vector_{UUID(bytes=_z85(coded))}.bin"
+        return VectorPlace(rows, framed, None, f"{prefix}/{name}" if prefix else name, offset)
+    if kind == "p":
+        return VectorPlace(rows, framed, None, unquote(text), offset)
+    raise UnsupportedTable(
+        f"a deletion vector is stored in a way not known here: {str(kind)[:10]!r}"
+    )
+
+
+def _z85(text: str) -> bytes:
+    return b85decode(text.encode("ascii").translate(_TO_B85))
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaTable:
+    """`names` are what columns are called in files, by id; None: they are found there by id alone.
+    `partitions` are ids of partition columns by their name in `Added.partition`."""
+
+    id: str
+    schema: Schema
+    last_field_id: int
+    by_id: bool
+    names: Mapping[int, tuple[str, ...]] | None
+    partitions: Mapping[str, int]
+    notes: tuple[str, ...]
+
+
+def describe(replay: Replay) -> DeltaTable:
+    """The table of a replayed log. Raises `UnsupportedTable`, `CorruptTable`."""
+    protocol, metadata = replay.protocol, replay.metadata
+    if protocol is None or metadata is None:
+        raise CorruptTable("the Delta log has no protocol or no metadata")
+    try:
+        _check_protocol(protocol)
+        return _described(metadata, protocol)
+    except InlayError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise CorruptTable(
+            f"Delta's metadata cannot be read: {type(error).__name__} {str(error)[:80]}"
+        ) from None
+
+
+def _check_protocol(protocol: Mapping[str, Any]) -> None:
+    version = int(protocol["minReaderVersion"])
+    if version not in (1, 2, 3):
+        raise UnsupportedTable(f"the table needs a reader of Delta of version {version}")
+    features = frozenset(protocol.get("readerFeatures") or ()) if version == 3 else frozenset()
+    unknown = sorted(features - KNOWN_FEATURES)
+    if unknown:
+        raise UnsupportedTable(
+            f"the table needs a reader with features that Inlay lacks: {', '.join(map(str, unknown))}",
+            next_step="Drop them in the source (ALTER TABLE … DROP FEATURE), or copy its rows",
+        )
+
+
+def _described(metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> DeltaTable:
+    if (metadata.get("format") or {}).get("provider", "parquet") != "parquet":
+        raise UnsupportedTable("the table's files are not Parquet")
+    configuration = dict(metadata.get("configuration") or {})
+    mode = configuration.get("delta.columnMapping.mode", "none")
+    if mode not in ("none", "name", "id"):
+        raise UnsupportedTable(f"the table maps its columns by {mode[:20]!r}")
+    found = json.loads(metadata["schemaString"])
+    columns = _Columns(mode, found)
+    schema = Schema(0, columns.fields(found["fields"], ()))
+    ids = [f.id for _, f in schema.walk()]
+    if len(set(ids)) < len(ids) or min(ids, default=0) < 1:
+        raise CorruptTable("Delta's schema has a column id twice, or below 1")
+    top = {f.name: f.id for f in schema.fields}
+    physical = {
+        name: columns.physical[top[name]] for name in metadata.get("partitionColumns") or ()
+    }
+    kept = sorted(name for name in configuration if _PROMISES.fullmatch(name))
+    notes = list(columns.notes)
+    if kept:
+        notes.append(f"not taken over: {', '.join(kept)}")
+    if metadata.get("partitionColumns"):
+        notes.append("the table is not partitioned: Delta's partition values stand in paths")
+    return DeltaTable(
+        id=str(metadata.get("id") or ""),
+        schema=schema,
+        last_field_id=max([*ids, columns.last]),
+        by_id=mode == "id",
+        names=None if mode == "id" else {i: (n,) for i, n in columns.physical.items()},
+        partitions={physical[name]: top[name] for name in physical},
+        notes=tuple(notes),
+    )
+
+
+_SIMPLE = {
+    "string": Primitive("string"),
+    "long": Primitive("int64"),
+    "integer": Primitive("int32"),
+    "short": Primitive("int16"),
+    "byte": Primitive("int8"),
+    "float": Primitive("float"),
+    "double": Primitive("double"),
+    "boolean": Primitive("bool"),
+    "binary": Primitive("binary"),
+    "date": Primitive("date"),
+    "timestamp": Primitive("timestamptz", unit="us"),
+    "timestamp_ntz": Primitive("timestamp", unit="us"),
+}
+_DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)")
+_ID, _NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+
+
+class _Columns:
+    """The columns of a schema; `physical` are their names in files, by id."""
+
+    def __init__(self, mode: str, root: Mapping[str, Any]) -> None:
+        self.mapped = mode != "none"
+        self.physical: dict[int, str] = {}
+        self.notes: list[str] = []
+        self.columns = 0
+        mapped = [int(f["metadata"][_ID]) for f in _struct_fields(root, 0)] if self.mapped else []
+        self.last = max(mapped, default=0)
+        self.ids = count(self.last + 1)
+
+    def _next(self) -> int:
+        self.last = next(self.ids)
+        return self.last
+
+    def fields(
+        self, found: Sequence[Mapping[str, Any]], path: tuple[str, ...]
+    ) -> tuple[Field, ...]:
+        made = tuple(self._field(f, path) for f in found)
+        names = [f.name for f in made]
+        if len(set(names)) < len(names):
+            raise CorruptTable("Delta's schema has two sibling columns of one name")
+        return made
+
+    def _field(self, found: Mapping[str, Any], path: tuple[str, ...]) -> Field:
+        here = (*path, str(found["name"]))
+        metadata = found.get("metadata") or {}
+        field_id = int(metadata[_ID]) if self.mapped else self._next()
+        self.physical[field_id] = str(metadata[_NAME]) if self.mapped else str(found["name"])
+        for what in ("delta.generationExpression", "CURRENT_DEFAULT", "delta.invariants"):
+            if what in metadata:
+                self.notes.append(f"column {'.'.join(here)!r}: {what} is not taken over")
+        return Field(
+            field_id,
+            str(found["name"]),
+            self._type(found["type"], here),
+            nullable=bool(found.get("nullable", True)),
+            doc=str(metadata.get("comment") or ""),
+        )
+
+    def _type(self, found: Any, path: tuple[str, ...]) -> Type:
+        self.columns += 1
+        if len(path) > MAX_DEPTH or self.columns > MAX_COLUMNS:
+            raise UnsupportedTable("the table's columns are nested too deeply, or too many")
+        if isinstance(found, str):
+            return _primitive(found, path)
+        match found["type"]:
+            case "struct":
+                fields = self.fields(found["fields"], path)
+                if not fields:
+                    raise UnsupportedTable(f"column {'.'.join(path)!r} is a struct without fields")
+                return Struct(fields)
+            case "array":
+                return ListOf(self._inner(found, "element", "containsNull", path))
+            case "map":
+                key = self._inner({**found, "": False}, "key", "", path)
+                return MapOf(key, self._inner(found, "value", "valueContainsNull", path))
+        raise CorruptTable(f"Delta's schema has an unknown type {str(found)[:40]!r}")
+
+    def _inner(
+        self, found: Mapping[str, Any], name: str, nullable: str, path: tuple[str, ...]
+    ) -> Field:
+        field_id = self._next()
+        kind = self._type(found[f"{name}Type"], (*path, name))
+        return Field(field_id, name, kind, nullable=bool(found.get(nullable, True)))
+
+
+def _primitive(name: str, path: tuple[str, ...]) -> Primitive:
+    if (simple := _SIMPLE.get(name)) is not None:
+        return simple
+    if match := _DECIMAL.fullmatch(name):
+        precision, scale = int(match[1]), int(match[2])
+        if 0 < precision <= 38 and scale <= precision:
+            return Primitive("decimal", precision, scale)
+    raise UnsupportedTable(
+        f"column {'.'.join(path)!r} has Delta's type {name[:40]!r}, which Inlay lacks",
+        next_step="Drop the column, or cast it to another type by an engine",
+    )
+
+
+def _struct_fields(found: Any, depth: int) -> Iterator[Mapping[str, Any]]:
+    """Every field of a struct within a type, at any depth."""
+    if depth > MAX_DEPTH:
+        raise UnsupportedTable("the table's columns are nested too deeply")
+    if not isinstance(found, dict):
+        return
+    for each in found.get("fields") or ():
+        yield each
+        yield from _struct_fields(each["type"], depth + 1)
+    for inner in ("elementType", "keyType", "valueType"):
+        yield from _struct_fields(found.get(inner), depth + 1)

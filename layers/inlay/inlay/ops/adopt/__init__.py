@@ -1,0 +1,1 @@
+"""Tables of other formats, taken over where they are."""

@@ -1,0 +1,476 @@
+"""Adopt: an Iceberg or Delta table becomes a table of Inlay, where it is.
+
+Promise: a scan of the new table returns the rows that the source's own readers return of its newest
+version, or there is no new table: what cannot be carried is refused by name. Files are not copied (with
+`copy` they are, on the server); columns keep their field ids, deletes become markers, the source is not
+touched and its history is left alone. The table comes to be by one PUT, with everything in it: who is
+killed before leaves objects that nothing names.
+
+Callers: `inlay.adopt`, `inlay adopt`. Every data file's footer is read (one request each): columns are
+found in files by name (docs/FORMAT.md, section 6), so a file in which a column has another name, or in
+which its name is another column's, is recorded under a schema of its own that says so.
+
+What can go wrong afterwards: the files stay the source's, and its maintenance (VACUUM, expire_snapshots,
+DROP) may delete them; scans then fail by name (`SnapshotGone`), and erasing rows here leaves them there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from inlay.errors import CorruptTable, InlayError, SourceChanged, TableExists, UnsupportedTable
+from inlay.format import keys
+from inlay.format.entry import DataFile, Marker
+from inlay.format.properties import check_properties, with_arrow_types
+from inlay.format.schema import Field, ListOf, MapOf, Schema, Struct, Type
+from inlay.format.snapshot import Commit, PartitionSpec, Snapshot
+from inlay.ops.adopt.delta import has_log, read_delta
+from inlay.ops.adopt.foreign import Foreign, ForeignFile, Naming, Sources
+from inlay.ops.adopt.iceberg import find_metadata, read_iceberg
+from inlay.ops.commit import register
+from inlay.ops.commit.driver import WrittenSegments, write_segment
+from inlay.ops.context import Context
+from inlay.ops.data.copy import copy_object
+from inlay.ops.data.vectors import vector_markers
+from inlay.ops.metadata.load import LoadedTable
+from inlay.ops.schema.create import check_free
+from inlay.ops.write.delete import key_markers
+from inlay.parquet.arrow.types import FIELD_ID, is_list, plain_type
+from inlay.parquet.read.describe import (
+    Described,
+    entry_of,
+    parse_object_footer,
+    partition_in,
+    read_tail,
+)
+from inlay.plan.change import AddFiles, AddMarkers, Change, Proposal, Request
+from inlay.plan.commit.apply import apply, seal
+from inlay.plan.metadata.state import State
+from inlay.plan.metadata.stats_columns import choose_stats_columns
+from inlay.storage.base import Location
+from inlay.storage.open import parse_location
+
+ADOPT = "adopt"
+# Ways in which files of one source may name its columns.
+MAX_SCHEMAS = 64
+# Of the vectors in one object: together below 32 MB even if nothing compresses.
+OBJECT_POSITIONS = 2_000_000
+OBJECT_FILES = 4_096
+_STAYS = (
+    "the files stay the source table's: its VACUUM, expire_snapshots or DROP would take rows away here, "
+    "and an erasure here leaves its files as they are. End its maintenance, or adopt with copy"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """The new table, and what it was made of. `deleted_rows` None: deletes by keys do not know. `notes` say
+    what did not come along, and what to take care of."""
+
+    loaded: LoadedTable
+    kind: str
+    source_version: str
+    files: int
+    rows: int
+    deleted_rows: int | None
+    markers: int
+    copied: bool
+    notes: tuple[str, ...] = ()
+
+
+def adopt(
+    ctx: Context,
+    source: str,
+    *,
+    copy: bool = False,
+    adopt_from: Sequence[str] = (),
+    properties: Mapping[str, object] | None = None,
+) -> Adopted:
+    """The table at `source` as a new table at `ctx.root`. `source` is a folder, or a metadata file of
+    Iceberg; `adopt_from` are patterns of `bucket/key` where files may be besides the source's folder.
+
+    Raises `TableExists`, `UnsupportedTable`, `NotGranted`, and what `ingest` raises of a file."""
+    checked = check_properties(properties or {})
+    date_us = check_free(ctx)
+    sources, foreign = _read(ctx, source, tuple(adopt_from))
+    base = _empty(ctx, foreign, checked, date_us)
+    looked = _look_at_all(sources, foreign, base.snapshot)
+    base, entries = _recorded(base, looked)
+    _check_positions(foreign, entries)
+    names = {f.uri: f.uri for f, _ in looked}
+    if copy:
+        entries = _copied(ctx, entries, date_us)
+        names = {f.uri: e.key for (f, _), e in zip(looked, entries, strict=True)}
+    live = tuple(e for e in entries if e.rows)
+    kept = {e.key for e in live}
+    markers = tuple(m for m in _markers(ctx, base, foreign, names) if m.file in kept)
+    deleted = sum(len(p) for p in foreign.positions.values())
+    change = Change(
+        operation=ADOPT,
+        updates=(AddFiles(live), AddMarkers(markers)),
+        deleted_rows=None if foreign.keys else deleted,
+    )
+    loaded = _create(ctx, base, change)
+    return Adopted(
+        loaded=loaded,
+        kind=foreign.kind,
+        source_version=foreign.version,
+        files=len(live),
+        rows=sum(e.rows for e in live),
+        deleted_rows=change.deleted_rows,
+        markers=len(markers),
+        copied=copy,
+        notes=(*foreign.notes, *(() if copy else (_STAYS,))),
+    )
+
+
+def _read(ctx: Context, source: str, granted: tuple[str, ...]) -> tuple[Sources, Foreign]:
+    at = parse_location(source)
+    if at.key.endswith((".json", ".json.gz")):
+        folder, _, _ = at.key.rpartition("/")
+        root, _, last = folder.rpartition("/")
+        # As all writers lay it out; in another layout the files must be granted.
+        own = replace(at, key=root if last == "metadata" else folder)
+        sources = Sources.of(ctx, own, granted)
+        return sources, read_iceberg(sources, at.uri)
+    folder, _, last = at.key.rpartition("/")
+    if last == "_delta_log":
+        sources = Sources.of(ctx, replace(at, key=folder), granted)
+        return sources, read_delta(sources)
+    sources = Sources.of(ctx, at, granted)
+    is_delta = has_log(sources)
+    metadata = find_metadata(sources)
+    if metadata is not None and is_delta:
+        raise UnsupportedTable(
+            f"{source} is a table of Delta and of Iceberg",
+            next_step="Name one of them: the metadata file of Iceberg, or the folder _delta_log",
+        )
+    if metadata is not None:
+        return sources, read_iceberg(sources, metadata)
+    if is_delta:
+        return sources, read_delta(sources)
+    raise UnsupportedTable(
+        f"no table of Iceberg or Delta is at {source}: it has neither metadata/version-hint.text nor "
+        "_delta_log",
+        next_step="Of a table that a catalog keeps (Glue, REST, Hive), name the metadata file that the "
+        "catalog shows: metadata/….metadata.json",
+    )
+
+
+def _empty(
+    ctx: Context, foreign: Foreign, properties: Mapping[str, str], date_us: int
+) -> LoadedTable:
+    """The table before its first version, which is planned like any commit."""
+    schema = foreign.schema
+    spec = next(s for s in foreign.specs if s.id == foreign.spec_id)
+    snapshot = Snapshot(
+        table_id=ctx.new_id(),
+        version=0,
+        commit=Commit(id=ctx.new_id(), operation=ADOPT),
+        schemas=(schema,),
+        schema_id=schema.id,
+        last_field_id=foreign.last_field_id,
+        primary_key=foreign.primary_key,
+        sort_by=(),
+        specs=foreign.specs,
+        spec_id=foreign.spec_id,
+        stats_columns=choose_stats_columns(
+            schema, foreign.primary_key, (), properties, partitioned_by=_sources_of(spec)
+        ),
+        properties=with_arrow_types(properties, foreign.declared),
+        time_index=(),
+    )
+    return LoadedTable(State(snapshot), "", b"", date_us, ctx.clock.monotonic())
+
+
+def _sources_of(spec: PartitionSpec) -> tuple[int, ...]:
+    return tuple(field.source for field in spec.fields)
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A data file as its footer describes it, read under columns of these names."""
+
+    entry: DataFile
+    fields: tuple[Field, ...]
+
+
+def _look_at_all(
+    sources: Sources, foreign: Foreign, snapshot: Snapshot
+) -> list[tuple[ForeignFile, _Seen]]:
+    uris = {f.uri for f in foreign.files}
+    if len(uris) < len(foreign.files):
+        raise UnsupportedTable(
+            "the source names one data file in two ways, and so has its rows twice"
+        )
+    specs = {s.id: s for s in foreign.specs}
+
+    def look(file: ForeignFile) -> _Seen:
+        try:
+            return _look(sources, foreign, snapshot, file, specs[file.spec_id])
+        except InlayError as error:
+            raise error.about(table=sources.root.uri, key=file.uri) from None
+
+    found: list[tuple[ForeignFile, _Seen]] = []
+    for file, seen in zip(foreign.files, sources.ctx.map(look, foreign.files), strict=True):
+        found.append((file, seen))
+        sources.ctx.progress("files", len(found), len(foreign.files))
+    return found
+
+
+def _look(
+    sources: Sources,
+    foreign: Foreign,
+    snapshot: Snapshot,
+    file: ForeignFile,
+    spec: PartitionSpec,
+) -> _Seen:
+    source = sources.source(file.uri, file.size)
+    got = read_tail(source.store, source.location)
+    if got.size != file.size:
+        raise CorruptTable(f"a data file has {got.size} bytes, its table says {file.size}")
+    described = parse_object_footer(got.body, size=got.size)
+    if file.rows not in (None, described.rows):
+        raise CorruptTable(f"a data file has {described.rows} rows, its table says {file.rows}")
+    fields = _Columns(foreign.naming, described.arrow).of(snapshot.schema)
+    _check_constants(file, described, fields, snapshot.schema)
+    schema = Schema(0, fields)
+    entry = entry_of(
+        described,
+        key=file.uri,
+        size=got.size,
+        schema=schema,
+        stats_columns=snapshot.stats_columns,
+        extra_columns=True,
+    )
+    if spec.fields and described.rows:
+        shown = partition_in(described, schema, spec)
+        if shown is not None and shown != file.partition:
+            raise CorruptTable("a data file is not in the partition that its table says")
+    entry = replace(
+        entry, adopted=True, etag=got.etag, spec_id=file.spec_id, partition=file.partition
+    )
+    return _Seen(entry, fields)
+
+
+def _check_constants(
+    file: ForeignFile, described: Described, fields: Iterable[Field], schema: Schema
+) -> None:
+    """Raises for a column whose values stand only in the source's metadata."""
+    has = set(described.arrow.names)
+    there = {f.id for f in fields if f.name in has}
+    for field_id in sorted(file.constants - there):
+        field = schema.by_id(field_id)
+        name = field_id if field is None else field.name
+        raise UnsupportedTable(
+            f"column {name!r} stands only in paths or metadata of the source, not in its files, and a "
+            "file has no place for it in Inlay",
+            next_step="Write the files again with the column in them (of Iceberg by rewrite_data_files, of "
+            "Delta by a table that is not partitioned by it), or append the rows to a new table",
+        )
+
+
+class _Columns:
+    """The columns of a table in one of its files, which may have other names there."""
+
+    def __init__(self, naming: Naming, arrow: pa.Schema) -> None:
+        self.arrow = arrow
+        self.by_id = naming.ids and _has_ids(arrow)
+        if not self.by_id and naming.names is None:
+            raise UnsupportedTable(
+                "a data file has no field ids, and the table no mapping of names",
+                next_step="Set schema.name-mapping.default in the source, or rewrite its data files",
+            )
+        self.names = naming.names or {}
+        self.inner_ids = naming.inner_ids
+
+    def of(self, schema: Schema) -> tuple[Field, ...]:
+        """The fields as recorded for the file: under its names, and without those whose name is another
+        column's there."""
+        return self._fields(list(self.arrow), schema.fields, ())
+
+    def _fields(
+        self, arrow: Sequence[pa.Field], wanted: tuple[Field, ...], path: tuple[str, ...]
+    ) -> tuple[Field, ...]:
+        taken = {a.name for a in arrow}
+        found: list[Field] = []
+        for field in wanted:
+            here = (*path, field.name)
+            columns = [a for a in arrow if self._is(a, field)]
+            if len(columns) > 1:
+                raise UnsupportedTable(
+                    f"a data file has two columns that are {'.'.join(here)!r}",
+                    next_step="Rewrite the source's data files",
+                )
+            if columns:
+                kind = self._type(columns[0].type, field.type, here)
+                found.append(replace(field, name=columns[0].name, type=kind))
+            elif self._is_nearly(taken, field):
+                raise UnsupportedTable(
+                    f"a data file has column {'.'.join(here)!r} in other letters, which some engines read",
+                    next_step="Rewrite the source's data files",
+                )
+            elif field.name not in taken:
+                found.append(field)
+            elif not field.nullable and field.default is None:
+                raise UnsupportedTable(
+                    f"a data file lacks column {'.'.join(here)!r}, which is required",
+                    next_step="Rewrite the source's data files",
+                )
+        return tuple(found)
+
+    def _is(self, arrow: pa.Field, field: Field) -> bool:
+        if self.by_id:
+            return _id_of(arrow) == field.id
+        return arrow.name in self.names.get(field.id, ())
+
+    def _is_nearly(self, taken: set[str], field: Field) -> bool:
+        wanted = {name.casefold() for name in self.names.get(field.id, ())}
+        return not self.by_id and any(name.casefold() in wanted for name in taken)
+
+    def _type(self, arrow: pa.DataType, kind: Type, path: tuple[str, ...]) -> Type:
+        arrow = plain_type(arrow)
+        match kind:
+            case Struct(fields) if pa.types.is_struct(arrow):
+                children = [arrow.field(n) for n in range(arrow.num_fields)]
+                return Struct(self._fields(children, fields, path))
+            case ListOf(element) if is_list(arrow):
+                return ListOf(self._inner(arrow.value_field, element, (*path, "element")))
+            case MapOf(key, value) if pa.types.is_map(arrow):
+                return MapOf(
+                    self._inner(arrow.key_field, key, (*path, "key")),
+                    self._inner(arrow.item_field, value, (*path, "value")),
+                )
+            case _:
+                return kind  # whether the file's type fits is checked with its statistics
+
+    def _inner(self, arrow: pa.Field, field: Field, path: tuple[str, ...]) -> Field:
+        if self.by_id and self.inner_ids and _id_of(arrow) != field.id:
+            raise UnsupportedTable(
+                f"a data file has other field ids within {'.'.join(path[:-1])!r} than the table",
+                next_step="Rewrite the source's data files",
+            )
+        return replace(field, type=self._type(arrow.type, field.type, path))
+
+
+def _id_of(arrow: pa.Field) -> int | None:
+    text = (arrow.metadata or {}).get(FIELD_ID)
+    return None if text is None else int(text)
+
+
+def _has_ids(arrow: pa.Schema) -> bool:
+    """Whether the columns of a file have field ids: all, or none."""
+    known = [_id_of(field) is not None for field in arrow]
+    if any(known) and not all(known):
+        raise UnsupportedTable(
+            "some columns of a data file have field ids and some have none: engines differ in that",
+            next_step="Rewrite the source's data files",
+        )
+    return any(known)
+
+
+def _recorded(
+    base: LoadedTable, looked: Sequence[tuple[ForeignFile, _Seen]]
+) -> tuple[LoadedTable, tuple[DataFile, ...]]:
+    """The table with a schema for each way in which files name its columns, the current one last."""
+    snapshot = base.snapshot
+    current = snapshot.schema
+    ways = dict.fromkeys(s.fields for _, s in looked if s.fields != current.fields)
+    if len(ways) >= MAX_SCHEMAS:
+        raise UnsupportedTable(
+            f"the files name the columns in more than {MAX_SCHEMAS} ways",
+            next_step="Rewrite the source's data files",
+        )
+    ids = {fields: n for n, fields in enumerate(ways)}
+    ids[current.fields] = len(ways)
+    schemas = tuple(Schema(n, fields) for fields, n in ids.items())
+    made = replace(snapshot, schemas=schemas, schema_id=len(ways))
+    entries = tuple(replace(s.entry, schema_id=ids[s.fields]) for _, s in looked)
+    return replace(base, state=State(made)), entries
+
+
+def _check_positions(foreign: Foreign, entries: Iterable[DataFile]) -> None:
+    for entry in entries:
+        found = foreign.positions.get(entry.key)
+        if found and found.max() >= entry.rows:
+            raise CorruptTable("a delete lies beyond the end of its data file", key=entry.key)
+
+
+def _copied(ctx: Context, entries: Sequence[DataFile], date_us: int) -> tuple[DataFile, ...]:
+    """The same files as the new table's own, copied on the server."""
+
+    def copied(entry: DataFile) -> DataFile:
+        at = parse_location(entry.key)
+        key = keys.data_key(date_us, ctx.new_id())
+        assert entry.etag is not None
+        try:
+            copy_object(
+                ctx,
+                Location(at.scheme, at.bucket, at.key),
+                ctx.key(key),
+                size=entry.size,
+                etag=entry.etag,
+            )
+        except SourceChanged as error:
+            raise error.about(key=entry.key) from None
+        event = Request.of(f"{entry.key}@{entry.etag}").token
+        return replace(entry, key=key, adopted=False, etag=None, event=event)
+
+    return tuple(ctx.map(copied, entries))
+
+
+# -- deletes --------------------------------------------------------------------------------------
+
+
+def _markers(
+    ctx: Context, base: LoadedTable, foreign: Foreign, names: Mapping[str, str]
+) -> Iterator[Marker]:
+    """The deletes of the source, each naming its file."""
+    for group in _groups(foreign.positions):
+        yield from vector_markers(ctx, base, {names[uri]: rows for uri, rows in group.items()})
+    for delete in foreign.keys:
+        for marker in key_markers(ctx, base, delete.keys):
+            for uri in delete.files:
+                yield replace(marker, id=ctx.new_id(), file=names[uri])
+
+
+def _groups(positions: Mapping[str, BitMap64]) -> Iterator[dict[str, BitMap64]]:
+    group: dict[str, BitMap64] = {}
+    rows = 0
+    for uri, found in positions.items():
+        if group and (len(group) == OBJECT_FILES or rows + len(found) > OBJECT_POSITIONS):
+            yield group
+            group, rows = {}, 0
+        group[uri] = found
+        rows += len(found)
+    if group:
+        yield group
+
+
+# -- the first version ----------------------------------------------------------------------------
+
+
+def _create(ctx: Context, base: LoadedTable, change: Change) -> LoadedTable:
+    """Everything in the store first, then the pointer, by one PUT that fails where there is one."""
+    written = WrittenSegments(ctx.new_id())
+    if change.added:
+        outcome = apply(base.state, change, commit_id=ctx.new_id(), name=written.name)
+        if not isinstance(outcome, Proposal):
+            raise CorruptTable(f"the table cannot be planned: {outcome}", table=ctx.uri)
+        proposal = outcome
+    else:
+        commit = replace(base.snapshot.commit, id=ctx.new_id())
+        proposal = Proposal(replace(base.snapshot, version=1, commit=commit), ())
+    dates = ctx.map(lambda s: write_segment(ctx, s.id, s.data), proposal.segments)
+    date_us = max([base.date_us, *dates])
+    loaded = register.create(ctx, seal(proposal, date_us=date_us, previous_us=0))
+    if loaded is None:
+        raise TableExists(f"there already is a table at {ctx.uri}", table=ctx.uri)
+    return loaded

@@ -1,0 +1,340 @@
+"""Adopting: what comes along, what is refused by name, and what a killed or hostile source leaves."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import inlay
+from inlay.errors import (
+    CorruptTable,
+    InlayError,
+    NotGranted,
+    SnapshotGone,
+    SourceChanged,
+    TableExists,
+    UnsupportedTable,
+)
+from inlay.format import keys
+from inlay.ops.adopt.adopt import adopt as run
+from inlay.storage.wrapped import WrappedStore
+from inlay.table import Table
+
+from .histories import History
+from .iceberg_deletes import Iceberg
+
+SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
+
+
+def adopt(source: Path | str, into: Path | str, **options: Any) -> Table:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return inlay.adopt(source, into, **options)
+
+
+def rows_of(table: Table) -> list[str]:
+    return sorted(map(str, table.scan().to_arrow().to_pylist()))
+
+
+def rows(first: int, last: int) -> pa.Table:
+    return pa.table({"id": list(range(first, last)), "s": [str(i) for i in range(first, last)]})
+
+
+def published(root: Path, *, files: int = 2, format: str = "v3", **options: Any) -> Table:
+    """An Iceberg table: one of Inlay's, which it has published."""
+    t = inlay.create(f"file://{root}", SCHEMA, **options)
+    for n in range(files):
+        t.append(rows(100 * n, 100 * n + 100))
+    t.publish(format=format)
+    return t
+
+
+def edited(root: Path, edit: Callable[[dict[str, Any]], None]) -> str:
+    """The metadata file of the table in `root`, changed by `edit`."""
+    version = (root / "metadata" / "version-hint.text").read_text()
+    table = Iceberg(f"file://{root}/metadata/v{version}.metadata.json")
+    edit(table.found)
+    return table.write()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_inlay_publishes_is_adopted_equal(tmp_path: Path, seed: int) -> None:
+    history = History(tmp_path, seed)
+    for _ in range(8):
+        history.step()
+    try:
+        history.table.publish(format="v3" if seed % 2 else "v2")
+    except InlayError:
+        return  # not an Iceberg table
+    made = adopt(history.root, tmp_path / "adopted", copy=seed % 3 == 0)
+    assert rows_of(made) == rows_of(history.table), history.log
+    assert made.schema.names == history.table.schema.names
+    assert not made.verify().findings and made.version == 1
+    # It is a table like any other.
+    made.append(history.rows(5))
+    made.delete("id >= 0", mode="vector")
+    assert made.count() == 0
+
+
+def test_columns_partitions_ids_and_deletes_come_along(tmp_path: Path) -> None:
+    t = published(tmp_path / "a", primary_key="id", partition_by=["bucket(4, id)"])
+    t.delete("id IN (3, 5, 107)")
+    t.publish()
+    made = adopt(tmp_path / "a", tmp_path / "b")
+    assert [(f.id, f.name) for f in made.snapshot.schema.fields] == [
+        (f.id, f.name) for f in t.snapshot.schema.fields
+    ]
+    files, markers = made.entries()
+    assert all(f.adopted and f.partition and f.etag for f in files)
+    assert markers and {m.file for m in markers} <= {f.key for f in files}
+    assert made.count() == t.count() == 197
+    assert made.scan(where="id = 3").explain().files_read < len(files)
+    assert made.history().to_pylist()[0]["operation"] == "adopt"
+
+
+@pytest.mark.parametrize("files", [3, 9])
+def test_requests_are_one_for_each_file_and_few_beside(tmp_path: Path, files: int) -> None:
+    published(tmp_path / "a", files=files)
+    ctx = inlay.connect(f"file://{tmp_path}/b")
+    before = ctx.store.usage()
+    run(ctx, f"file://{tmp_path}/a")
+    used = ctx.store.usage() - before
+    assert dict(used.requests) == {
+        "head": 1,  # is there a table?
+        "list": 2,  # are there archives, is there a Delta log?
+        "get": files + 4,  # footers; version hint, metadata, manifest list, manifest
+        "put": 1,
+    }
+
+
+def test_a_table_that_is_there_is_not_touched(tmp_path: Path) -> None:
+    published(tmp_path / "a")
+    t = inlay.create(f"file://{tmp_path}/b", SCHEMA)
+    with pytest.raises(TableExists):
+        adopt(tmp_path / "a", tmp_path / "b")
+    assert inlay.open(t.uri).version == 1
+
+
+def test_an_empty_table_is_adopted_empty(tmp_path: Path) -> None:
+    published(tmp_path / "a", files=0)
+    made = adopt(tmp_path / "a", tmp_path / "b")
+    assert made.count() == 0 and made.schema.names == ["id", "s"]
+    made.append(rows(0, 3))
+    assert made.count() == 3
+
+
+# -- the source lives on --------------------------------------------------------------------------
+
+
+def test_a_file_that_the_source_deletes_is_missed_by_name_but_not_after_a_copy(
+    tmp_path: Path,
+) -> None:
+    published(tmp_path / "a", format="v2")
+    with pytest.warns(UserWarning, match="VACUUM"):
+        made = inlay.adopt(tmp_path / "a", tmp_path / "b")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        own = inlay.adopt(tmp_path / "a", tmp_path / "c", copy=True, properties={"my.x": "1"})
+    [first, *_] = (tmp_path / "a" / "data").rglob("*.parquet")
+    body = first.read_bytes()
+    first.write_bytes(body + body)
+    with pytest.raises(SourceChanged):
+        made.scan().to_arrow()
+    first.unlink()
+    with pytest.raises(SnapshotGone):
+        made.refresh().scan().to_arrow()
+    assert own.count() == 200 == len(own.scan().to_arrow())
+    assert own.properties["my.x"] == "1"
+    assert all(f.is_foreign and not f.adopted for f in own.entries()[0])
+
+
+def test_maintenance_and_erasure_leave_the_sources_files(tmp_path: Path) -> None:
+    source = published(tmp_path / "a")
+    made = adopt(tmp_path / "a", tmp_path / "b")
+    made.delete("id < 150", mode="rewrite")
+    made.compact()
+    made.expire(days=0, min_versions=1)
+    made.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
+    assert made.count() == 50
+    assert source.scan().to_arrow().num_rows == 200
+
+
+# -- hostile, damaged, unknown ---------------------------------------------------------------------
+
+
+def _type(kind: Any) -> Callable[[dict[str, Any]], None]:
+    def edit(found: dict[str, Any]) -> None:
+        found["schemas"][-1]["fields"][1]["type"] = kind
+
+    return edit
+
+
+def _set(**members: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda found: found.update({k.replace("_", "-"): v for k, v in members.items()})
+
+
+def _list_at(path: str) -> Callable[[dict[str, Any]], None]:
+    def edit(found: dict[str, Any]) -> None:
+        for snapshot in found["snapshots"]:
+            snapshot["manifest-list"] = path
+
+    return edit
+
+
+DEEP: Any = "int"
+for n in range(200):
+    DEEP = {"type": "list", "element-id": 1_000 + n, "element-required": False, "element": DEEP}
+
+
+@pytest.mark.parametrize(
+    ("edit", "error", "says"),
+    [
+        (_type("variant"), UnsupportedTable, "'s' has Iceberg's type 'variant'"),
+        (_type("geometry"), UnsupportedTable, "geometry"),
+        (_type("decimal(60, 2)"), UnsupportedTable, "decimal"),
+        (_type("int"), InlayError, "column 's' is string"),
+        (_type({"type": "union"}), CorruptTable, "unknown type"),
+        (_type(DEEP), UnsupportedTable, "nested too deeply"),
+        (_set(format_version=4), UnsupportedTable, "version 4"),
+        (_set(encryption_keys=[{"key-id": "k"}]), UnsupportedTable, "encrypted"),
+        (_set(current_snapshot_id=99), CorruptTable, "snapshot"),
+        (_set(last_column_id=1), CorruptTable, "beyond its last"),
+        (_set(schemas=None, schema=None), CorruptTable, "cannot be read"),
+        (_list_at("s3://other/secret.avro"), UnsupportedTable, "s3://other"),
+        (_list_at("file:///etc/passwd"), NotGranted, "outside its own folder"),
+        (_list_at("metadata/../../../etc/passwd"), UnsupportedTable, "'..'"),
+        (_list_at("https://host/x.avro"), UnsupportedTable, "https"),
+        (_list_at("metadata/none.avro"), InlayError, "is gone"),
+    ],
+)
+def test_what_cannot_be_carried_is_refused_by_name_and_nothing_is_made(
+    tmp_path: Path, edit: Callable[[dict[str, Any]], None], error: type[InlayError], says: str
+) -> None:
+    published(tmp_path / "a")
+    metadata = edited(tmp_path / "a", edit)
+    with pytest.raises(error) as refused:
+        adopt(metadata, tmp_path / "b")
+    assert says in str(refused.value) and refused.value.next_step
+    assert not (tmp_path / "b" / keys.POINTER).exists()
+
+
+def test_files_outside_the_folder_need_a_grant(tmp_path: Path) -> None:
+    published(tmp_path / "a")
+    landed = tmp_path / "elsewhere.parquet"
+    t = inlay.open(f"file://{tmp_path}/a")
+    fields = [f.with_metadata({"PARQUET:field_id": str(n + 1)}) for n, f in enumerate(t.schema)]
+    pq.write_table(rows(500, 510).cast(pa.schema(fields)), landed)
+    t.ingest([landed.as_uri()], adopt=True)
+    t.publish()
+    with pytest.raises(NotGranted, match="outside its own folder"):
+        adopt(tmp_path / "a", tmp_path / "b")
+    pattern = f"{landed}"
+    assert adopt(tmp_path / "a", tmp_path / "b", adopt_from=pattern).count() == 210
+
+
+def test_a_column_dropped_and_added_again_is_another_column(tmp_path: Path) -> None:
+    published(tmp_path / "a")
+
+    def edit(found: dict[str, Any]) -> None:
+        fields = found["schemas"][-1]["fields"]
+        fields[1] = {**fields[1], "id": 3, "initial-default": "new"}
+        found["last-column-id"] = 3
+
+    made = adopt(edited(tmp_path / "a", edit), tmp_path / "b")
+    assert set(made.scan(columns=["s"]).to_arrow()["s"].to_pylist()) == {"new"}
+    assert made.scan(where="s = '7'").to_arrow().num_rows == 0
+    assert not made.verify().findings
+
+
+def test_files_that_are_not_what_the_source_says_are_refused(tmp_path: Path) -> None:
+    published(tmp_path / "a")
+    [first, *_] = (tmp_path / "a" / "data").rglob("*.parquet")
+    pq.write_table(rows(0, 7), first)
+    with pytest.raises(InlayError, match="its table says"):
+        adopt(tmp_path / "a", tmp_path / "b")
+    first.unlink()
+    with pytest.raises(InlayError, match="no longer exists"):
+        adopt(tmp_path / "a", tmp_path / "b")
+
+
+# -- killed ---------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The process ended here."""
+
+
+class Dying(WrappedStore):
+    """A store that ends the process at its request number `at`, before it or after it."""
+
+    def __init__(self, store: Any, at: int, landed: bool) -> None:
+        super().__init__(store)
+        self.left = at
+        self.landed = landed
+
+    def _count(self, call: Callable[[], Any]) -> Any:
+        self.left -= 1
+        if self.left == 0 and not self.landed:
+            raise Killed
+        answer = call()
+        if self.left == 0:
+            raise Killed
+        return answer
+
+    def put(self, key: str, body: Any, **options: Any) -> Any:
+        return self._count(lambda: super(Dying, self).put(key, body, **options))
+
+    def copy(self, *args: Any, **options: Any) -> Any:
+        return self._count(lambda: super(Dying, self).copy(*args, **options))
+
+    def get_suffix(self, *args: Any, **options: Any) -> Any:
+        return self._count(lambda: super(Dying, self).get_suffix(*args, **options))
+
+
+@pytest.mark.parametrize("landed", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("copy", [False, True], ids=["in place", "copied"])
+def test_killed_at_each_request_there_is_the_whole_table_or_none(
+    tmp_path: Path, landed: bool, copy: bool
+) -> None:
+    t = published(tmp_path / "a")
+    t.delete("id % 2 = 0", mode="vector")
+    t.publish()
+    for at in range(1, 60):
+        into = f"file://{tmp_path}/b{at}"
+        ctx = inlay.connect(into)
+        store = Dying(ctx.store, at, landed)
+        try:
+            run(replace(ctx, store=store), f"file://{tmp_path}/a", copy=copy)
+        except Killed:
+            if inlay.exists(into):
+                assert rows_of(inlay.open(into)) == rows_of(t)
+            else:
+                assert rows_of(adopt(tmp_path / "a", into, copy=copy)) == rows_of(t)
+            continue
+        assert rows_of(inlay.open(into)) == rows_of(t)
+        return
+    raise AssertionError("more than 60 requests")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from inlay.cli.app import app
+
+    published(tmp_path / "a")
+    ran = CliRunner().invoke(
+        app, ["adopt", str(tmp_path / "a"), "--into", str(tmp_path / "b"), "--json"]
+    )
+    assert ran.exit_code == 0, ran.output
+    found = json.loads(ran.stdout)
+    assert (found["files"], found["rows"], found["version"]) == (2, 200, 1)
+    assert any("VACUUM" in n for n in found["notes"])

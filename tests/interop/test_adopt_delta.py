@@ -1,0 +1,385 @@
+"""Delta tables of other writers, adopted in place: a scan equals what their own readers return."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import uuid
+import warnings
+from base64 import b85encode
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyroaring import BitMap64
+
+import inlay
+from inlay.delta.log import Replay, choose_files
+from inlay.errors import CorruptTable, InlayError, NotGranted, UnsupportedTable
+from inlay.format.puffin import encode_vector
+from inlay.table import Table
+
+from .conftest import Refused, as_multiset
+
+WRITER = Path(__file__).with_name("write_by_deltalake.py")
+Read = Callable[[str, Sequence[str]], list[pa.Table | Refused]]
+_B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+
+
+def adopt(source: Path | str, into: Path | str, **options: Any) -> Table:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return inlay.adopt(source, into, **options)
+
+
+def z85(data: bytes) -> str:
+    return b85encode(data + bytes(-len(data) % 4)).translate(bytes.maketrans(_B85, _Z85)).decode()
+
+
+class Delta:
+    """A Delta log written by hand in `root`."""
+
+    def __init__(self, root: Path, schema: Any = None, **metadata: Any) -> None:
+        self.root = root
+        self.log = root / "_delta_log"
+        self.version = -1
+        if self.log.exists():
+            self.version = max(int(p.stem) for p in self.log.glob("*.json") if p.stem.isdecimal())
+            return
+        self.log.mkdir(parents=True)
+        self.commit(
+            {
+                "protocol": {
+                    "minReaderVersion": 3,
+                    "minWriterVersion": 7,
+                    "readerFeatures": ["deletionVectors", "columnMapping"],
+                    "writerFeatures": ["deletionVectors", "columnMapping"],
+                }
+            },
+            {
+                "metaData": {
+                    "id": "00000000-0000-4000-8000-000000000001",
+                    "format": {"provider": "parquet", "options": {}},
+                    "schemaString": json.dumps(schema),
+                    "partitionColumns": [],
+                    "configuration": {},
+                    "createdTime": 0,
+                    **metadata,
+                }
+            },
+        )
+
+    def commit(self, *actions: Any) -> None:
+        self.version += 1
+        text = "\n".join(json.dumps(a) for a in actions)
+        (self.log / f"{self.version:020}.json").write_text(text + "\n")
+
+    def add(self, name: str, rows: pa.Table, **more: Any) -> dict[str, Any]:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, path)
+        return {
+            "path": name.replace("%", "%25").replace(" ", "%20"),
+            "partitionValues": {},
+            "size": path.stat().st_size,
+            "modificationTime": 0,
+            "dataChange": True,
+            **more,
+        }
+
+    def live(self) -> list[dict[str, Any]]:
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for path in sorted(self.log.glob("*.json")):
+            if not path.stem.isdecimal():
+                continue
+            for line in path.read_text().splitlines():
+                action = json.loads(line)
+                for kind in ("remove", "add"):
+                    if kind in action:
+                        name = action[kind]["path"], json.dumps(action[kind].get("deletionVector"))
+                        found.pop(name, None)
+                        if kind == "add":
+                            found[name] = action[kind]
+        return list(found.values())
+
+    def vector(self, kind: str, positions: Sequence[int], offset: int = 1) -> dict[str, Any]:
+        """A deletion vector stored in one of the three ways."""
+        blob = encode_vector(BitMap64(positions))
+        body = blob[4:-4]
+        found: dict[str, Any] = {
+            "storageType": kind,
+            "sizeInBytes": len(body),
+            "cardinality": len(positions),
+        }
+        if kind == "i":
+            return {**found, "pathOrInlineDv": z85(body)}
+        name = uuid.uuid4()
+        prefix = "ab" if kind == "u" else ""
+        path = self.root / prefix / f"deletion_vector_{name}.bin"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"\x01" + bytes(offset - 1) + blob)
+        where = prefix + z85(name.bytes) if kind == "u" else path.as_uri()
+        return {**found, "pathOrInlineDv": where, "offset": offset}
+
+
+def fields(*listed: tuple[str, str, int | None, str | None]) -> Any:
+    """A schema of (name, type, id, name in files)."""
+    return {
+        "type": "struct",
+        "fields": [
+            {
+                "name": name,
+                "type": kind,
+                "nullable": True,
+                "metadata": {}
+                if number is None
+                else {
+                    "delta.columnMapping.id": number,
+                    "delta.columnMapping.physicalName": physical,
+                },
+            }
+            for name, kind, number, physical in listed
+        ],
+    }
+
+
+PLAIN = fields(("id", "long", None, None), ("s", "string", None, None))
+
+
+def rows(first: int, last: int) -> pa.Table:
+    return pa.table({"id": list(range(first, last)), "s": [str(i) for i in range(first, last)]})
+
+
+@pytest.fixture(scope="module")
+def tables(engines_python: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Histories by deltalake: where the tables are, and what happened."""
+    folder = tmp_path_factory.mktemp("source")
+    done = subprocess.run(
+        [engines_python, WRITER, folder, *map(str, range(16))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_histories_by_deltalake_are_equal_to_their_own_readers(
+    tables: list[dict[str, Any]], tmp_path: Path, read_all: Read
+) -> None:
+    theirs = {e: read_all(e, [t["root"] for t in tables]) for e in ("deltalake", "duckdb_delta")}
+    compared = dict.fromkeys(theirs, 0)
+    for n, table in enumerate(tables):
+        if n % 8 == 7:  # partitioned
+            with pytest.raises(UnsupportedTable, match="'id' stands only in paths"):
+                adopt(table["root"], tmp_path / f"in{n}")
+            continue
+        adopted = adopt(table["root"], tmp_path / f"in{n}", copy=n % 4 == 0)
+        ours = as_multiset(adopted.scan().to_arrow())
+        assert not adopted.verify().findings, table["log"]
+        for engine, found in theirs.items():
+            their = found[n]
+            assert not isinstance(their, Refused), (engine, table["log"], their)
+            assert ours == as_multiset(their), (engine, table["log"])
+            compared[engine] += 1
+    assert compared == {"deltalake": 14, "duckdb_delta": 14}
+
+
+def test_vectors_of_every_kind_are_equal_to_duckdbs(
+    tables: list[dict[str, Any]], tmp_path: Path, read_all: Read
+) -> None:
+    roots = []
+    for n in range(3):
+        root = tmp_path / f"t{n}"
+        pick = random.Random(n)
+        if n == 0:
+            delta = Delta(root, PLAIN)
+            delta.commit(
+                *({"add": delta.add(f"f{k}.parquet", rows(k * 50, k * 50 + 50))} for k in range(5))
+            )
+        else:
+            shutil.copytree(tables[n]["root"], root)
+            delta = Delta(root)
+            delta.commit(
+                {
+                    "protocol": {
+                        "minReaderVersion": 3,
+                        "minWriterVersion": 7,
+                        "readerFeatures": ["deletionVectors", "timestampNtz"],
+                        "writerFeatures": ["deletionVectors", "timestampNtz"],
+                    }
+                }
+            )
+        for _ in range(2):  # a second vector takes the place of the first
+            actions: list[Any] = []
+            for add in delta.live():
+                count = pq.read_metadata(root / add["path"]).num_rows
+                before = {k: add[k] for k in ("path", "deletionVector") if k in add}
+                vector = delta.vector(
+                    pick.choice("iup"),
+                    sorted(pick.sample(range(count), pick.randint(1, count))),
+                    pick.choice([1, 9]),
+                )
+                actions += [
+                    {"remove": {**before, "deletionTimestamp": 1, "dataChange": True}},
+                    {
+                        "add": {
+                            **add,
+                            "deletionVector": vector,
+                            "stats": json.dumps({"numRecords": count}),
+                        }
+                    },
+                ]
+            delta.commit(*actions)
+        roots.append(str(root))
+    for root, their in zip(roots, read_all("duckdb_delta", roots), strict=True):
+        assert not isinstance(their, Refused), their
+        made = adopt(root, f"{root}-adopted")
+        assert as_multiset(made.scan().to_arrow()) == as_multiset(their)
+        assert made.entries()[1]
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_mapped_columns_are_equal_to_duckdbs(tmp_path: Path, read_all: Read, mode: str) -> None:
+    """Renamed, dropped and added again: `b` is now the old column `c`, and another than it was."""
+    root = tmp_path / "t"
+    first = fields(("a", "long", 1, "col-1"), ("b", "string", 2, "b"), ("c", "string", 3, "col-3"))
+    options = {"delta.columnMapping.mode": mode, "delta.columnMapping.maxColumnId": "4"}
+    delta = Delta(root, first, configuration=options)
+    names = ["col-1", "b", "col-3"]
+    schema = pa.schema(
+        [
+            pa.field(name, pa.int64() if n == 0 else pa.string()).with_metadata(
+                {"PARQUET:field_id": str(n + 1)}
+            )
+            for n, name in enumerate(names)
+        ]
+    )
+    values = [[1, 2, 3], ["x", "y", None], ["p", "q", "r"]]
+    delta.commit({"add": delta.add("one file%.parquet", pa.table(values, schema=schema))})
+    now = fields(("b", "string", 3, "col-3"), ("a2", "long", 1, "col-1"), ("d", "long", 4, "col-4"))
+    delta.commit(
+        {
+            "metaData": {
+                "id": "00000000-0000-4000-8000-000000000001",
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": json.dumps(now),
+                "partitionColumns": [],
+                "configuration": options,
+                "createdTime": 0,
+            }
+        }
+    )
+    made = adopt(root, tmp_path / "in")
+    assert [(f.id, f.name) for f in made.snapshot.schema.fields] == [(3, "b"), (1, "a2"), (4, "d")]
+    [their] = read_all("duckdb_delta", [str(root)])
+    assert not isinstance(their, Refused), their
+    assert as_multiset(made.scan().to_arrow()) == as_multiset(their)
+    assert made.scan(where="b = 'q'").to_arrow()["a2"].to_pylist() == [2]
+
+
+# -- refused --------------------------------------------------------------------------------------
+
+
+def _protocol(**members: Any) -> Any:
+    return {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **members}}
+
+
+@pytest.mark.parametrize(
+    ("action", "error", "says"),
+    [
+        (_protocol(readerFeatures=["v2Checkpoint"]), UnsupportedTable, "v2Checkpoint"),
+        (_protocol(readerFeatures=["variantType"]), UnsupportedTable, "variantType"),
+        (_protocol(minReaderVersion=4), UnsupportedTable, "version 4"),
+        ({"add": {"path": "../x.parquet", "size": 9}}, UnsupportedTable, "'..'"),
+        ({"add": {"path": "%2e%2e/x.parquet", "size": 9}}, UnsupportedTable, "'..'"),
+        ({"add": {"path": "file:///etc/passwd", "size": 9}}, NotGranted, "outside its own folder"),
+        ({"add": {"path": "s3://b/x.parquet", "size": 9}}, UnsupportedTable, "s3://b"),
+        ({"add": {"path": "f.parquet", "size": "x"}}, CorruptTable, "cannot be read"),
+        ({"add": {"path": "none.parquet", "size": 9}}, InlayError, "no longer exists"),
+        ({"metaData": {"schemaString": "{}"}}, CorruptTable, "cannot be read"),
+        ({"metaData": {"schemaString": "[" * 100_000}}, CorruptTable, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_carried_is_refused_by_name_and_nothing_is_made(
+    tmp_path: Path, action: Any, error: type[InlayError], says: str
+) -> None:
+    delta = Delta(tmp_path / "t", PLAIN)
+    delta.commit({"add": delta.add("f.parquet", rows(0, 10))})
+    delta.commit(action)
+    with pytest.raises(error) as refused:
+        adopt(tmp_path / "t", tmp_path / "in")
+    assert says in str(refused.value) and refused.value.next_step
+    assert not inlay.exists(tmp_path / "in")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cardinality": 3},
+        {"sizeInBytes": 20},
+        {"storageType": "x"},
+        {"offset": 3},
+        {"pathOrInlineDv": "ab"},
+    ],
+)
+def test_a_damaged_vector_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    delta = Delta(tmp_path / "t", PLAIN)
+    vector = {**delta.vector("u", [1, 2]), **change}
+    delta.commit({"add": delta.add("f.parquet", rows(0, 10), deletionVector=vector)})
+    with pytest.raises(InlayError):
+        adopt(tmp_path / "t", tmp_path / "in")
+    assert not inlay.exists(tmp_path / "in")
+
+
+def test_a_vector_beyond_its_file_is_refused(tmp_path: Path) -> None:
+    delta = Delta(tmp_path / "t", PLAIN)
+    vector = delta.vector("i", [10])
+    delta.commit({"add": delta.add("f.parquet", rows(0, 10), deletionVector=vector)})
+    with pytest.raises(CorruptTable, match="beyond the end"):
+        adopt(tmp_path / "t", tmp_path / "in")
+
+
+def test_int96_and_letters_and_checkpoints_with_a_gap(tmp_path: Path) -> None:
+    delta = Delta(tmp_path / "a", fields(("t", "timestamp", None, None)))
+    add = delta.add("f.parquet", pa.table({"t": pa.array([0], pa.timestamp("us", "UTC"))}))
+    pq.write_table(
+        pa.table({"t": pa.array([0], pa.timestamp("ns"))}),
+        tmp_path / "a" / "f.parquet",
+        use_deprecated_int96_timestamps=True,
+    )
+    delta.commit({"add": {**add, "size": (tmp_path / "a" / "f.parquet").stat().st_size}})
+    with pytest.raises(InlayError, match="column 't' is timestamp"):
+        adopt(tmp_path / "a", tmp_path / "in")
+    delta = Delta(tmp_path / "b", PLAIN)
+    delta.commit({"add": delta.add("f.parquet", rows(0, 3).rename_columns(["id", "S"]))})
+    with pytest.raises(UnsupportedTable, match="other letters"):
+        adopt(tmp_path / "b", tmp_path / "in")
+    names = [f"{v:020}.json" for v in (0, 1, 3)]
+    with pytest.raises(CorruptTable, match="version 2"):
+        choose_files(names)
+    half = f"{3:020}.checkpoint.{1:010}.{2:010}.parquet"
+    whole = f"{2:020}.checkpoint.parquet"
+    found = choose_files([*names, half, whole, "_last_checkpoint", "x.crc"])
+    assert (found.version, found.checkpoint, found.commits) == (3, (whole,), (names[2],))
+
+
+def test_a_removed_vector_brings_the_rows_back() -> None:
+    """A file is named by its path and its vector together."""
+    replay = Replay()
+    vector = {
+        "storageType": "i",
+        "pathOrInlineDv": z85(b"1234"),
+        "sizeInBytes": 4,
+        "cardinality": 1,
+    }
+    replay.apply({"add": {"path": "a%20b", "size": 1, "deletionVector": vector}})
+    replay.apply({"remove": {"path": "a%20b", "deletionVector": vector}})
+    replay.apply({"add": {"path": "a b", "size": 1}})
+    assert [f.path for f in replay.files.values()] == ["a b"]
