@@ -1,7 +1,9 @@
 """What every store must do: one suite, S3's rules, all stores.
 
 Whatever passes may carry a table. Parts are 5 MiB because S3 takes no smaller ones. Set
-INLAY_TEST_S3_ENDPOINT (with the usual AWS credentials) to run it against another S3 as well.
+INLAY_TEST_S3_ENDPOINT (with the usual AWS credentials) to run it against another S3 as well, and
+INLAY_TEST_CLOUD=gs://inlay-test-… or abfss://inlay-test-…@… (with the credentials of its maker) for a bucket
+whose name begins so: it is emptied before each test, so it must not keep what is deleted.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from inlay.storage.base import (
     Refused,
     Written,
 )
+from inlay.storage.open import open_store
 from inlay.storage.s3 import S3Store, connect
 
 T = TypeVar("T")
@@ -67,7 +70,7 @@ class Subject:
         return Location(self.store.scheme, self.store.bucket, key)
 
 
-KINDS = ("memory", "directory", "s3", "external", "gcs", "azure")
+KINDS = ("memory", "directory", "s3", "external", "gcs", "azure", "cloud")
 
 
 @pytest.fixture(params=KINDS)
@@ -120,23 +123,40 @@ def gcs_subject(request: pytest.FixtureRequest) -> Subject:
         path = f"/storage/v1/b/{store.bucket}"
         store._ask("PATCH", path, body=b'{"versioning": {"enabled": true}}')
 
-    return Subject(
-        store,
-        True,
-        enable_versioning,
-        store.at(f"{store.bucket}-2"),
-        tags=False,
-        markers=False,
-        own_ids=True,
-        uploads=False,
-    )
+    return on_gcs(store, enable_versioning, store.at(f"{store.bucket}-2"))
+
+
+def on_gcs(
+    store: ObjectStore,
+    enable_versioning: Callable[[], None] | None = None,
+    other: ObjectStore | None = None,
+) -> Subject:
+    facts = {"tags": False, "markers": False, "own_ids": True, "uploads": False}
+    return Subject(store, True, enable_versioning, other, **facts)
 
 
 def azure_subject(request: pytest.FixtureRequest) -> Subject:
     store = request.getfixturevalue("azure_store")
     name, _, host = store.bucket.partition("@")
-    other = store.at(f"{name}-2@{host}")
+    return on_azure(store, store.at(f"{name}-2@{host}"))
+
+
+def on_azure(store: ObjectStore, other: ObjectStore | None = None) -> Subject:
     return Subject(store, True, None, other, dots=False, tags=False, uploads=False)
+
+
+def cloud_subject(request: pytest.FixtureRequest) -> Subject:
+    """A bucket of a real service, emptied."""
+    uri = os.environ.get("INLAY_TEST_CLOUD")
+    if not uri:
+        pytest.skip("INLAY_TEST_CLOUD is not set")
+    store, _ = open_store(uri)
+    assert store.bucket.startswith("inlay-test-"), "only a bucket for this is emptied"
+    for upload in list(store.list_uploads("")):
+        store.abort_multipart(upload.key, upload.upload_id)
+    gone = [(v.key, v.version_id) for v in store.list_versions("")]
+    assert list(store.delete_versions(gone)) == []
+    return on_gcs(store) if store.scheme == "gs" else on_azure(store)
 
 
 SUBJECTS: dict[str, Callable[[pytest.FixtureRequest], Subject]] = {
@@ -146,6 +166,7 @@ SUBJECTS: dict[str, Callable[[pytest.FixtureRequest], Subject]] = {
     "external": external_subject,
     "gcs": gcs_subject,
     "azure": azure_subject,
+    "cloud": cloud_subject,
 }
 
 

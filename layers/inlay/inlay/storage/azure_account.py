@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
-from inlay.errors import AccessDenied, InvalidRequest
+from inlay.errors import AccessDenied, InvalidRequest, StoreUnavailable
 from inlay.storage.process import PerProcess
 from inlay.storage.rest import Request
 
@@ -144,7 +144,7 @@ class _Tokens:
 
     def token(self) -> str:
         try:
-            from azure.core.exceptions import AzureError
+            from azure.core.exceptions import AzureError, ServiceRequestError
             from azure.identity import CredentialUnavailableError, DefaultAzureCredential
         except ImportError:
             raise InvalidRequest(
@@ -156,6 +156,10 @@ class _Tokens:
                 try:
                     self._identity = self._identity or DefaultAzureCredential()
                     self._held = self._identity.get_token(_SCOPE)
+                except (ServiceRequestError, OSError) as error:
+                    # Nothing of the request was sent.
+                    words = f"no token from Azure: {type(error).__name__}"
+                    raise StoreUnavailable(words) from None
                 except (AzureError, CredentialUnavailableError, ValueError) as error:
                     raise AccessDenied(
                         f"no Azure credentials: {type(error).__name__}",

@@ -31,7 +31,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from inlay.errors import AccessDenied, InvalidRequest
+from inlay.errors import AccessDenied, InvalidRequest, StoreUnavailable
 from inlay.storage import rest, rules
 from inlay.storage.base import (
     ByteRange,
@@ -103,6 +103,10 @@ class _Google:
                     self._found[named] = found
                 found.before_request(Transport(rest.pool(url)), "GET", url, headers)
         except (GoogleAuthError, OSError) as error:
+            # Nothing of the request was sent.
+            if isinstance(error, OSError) or error.retryable:
+                words = f"no token from Google: {type(error).__name__}"
+                raise StoreUnavailable(words) from None
             raise AccessDenied(
                 f"no Google credentials: {type(error).__name__}",
                 next_step="Set GOOGLE_APPLICATION_CREDENTIALS, run `gcloud auth application-default "
@@ -215,11 +219,11 @@ class GcsStore:
             return _got(answer, answer.body[-length:])
         # No byte satisfies a range of an empty object.
         head = self.head(key, version_id=version_id)
-        if isinstance(head, Missing) or answer.status != 416 or head.info.size:
-            if isinstance(head, Missing):
-                return head
-            raise self._line.unexpected(answer, key)
+        if isinstance(head, Missing):
+            return head
         info = head.info
+        if answer.status != 416 or info.size:
+            raise self._line.unexpected(answer, key)
         return Got(b"", 0, info.etag, info.modified_us, head.date_us, info.version_id)
 
     def _read(
@@ -593,7 +597,7 @@ class GcsStore:
             yield from self._listed(prefix, softDeleted="true")
         except InvalidRequest as error:
             # A bucket that never had a policy refuses the question.
-            if "soft delete" not in error.message.lower():
+            if "softdelete" not in re.sub(r"[ -]", "", error.message.lower()):
                 raise
 
     def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
