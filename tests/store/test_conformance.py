@@ -2,8 +2,8 @@
 
 Whatever passes may carry a table. Parts are 5 MiB because S3 takes no smaller ones. Set
 INLAY_TEST_S3_ENDPOINT (with the usual AWS credentials) to run it against another S3 as well, and
-INLAY_TEST_CLOUD=gs://inlay-test-… or abfss://inlay-test-…@… (with the credentials of its maker) for a bucket
-whose name begins so: it is emptied before each test, so it must not keep what is deleted.
+INLAY_TEST_CLOUD=gs://inlay-test-… or abfss://inlay-test-…@… (with the credentials of its maker) for a
+bucket whose name begins so: it is emptied before each test, so it must not keep what is deleted.
 """
 
 from __future__ import annotations
