@@ -901,6 +901,20 @@ class TestVersions:
         assert list(versioned.delete_versions([("k", marker.version_id)])) == []
         assert got(versioned, "k") == b"1"
 
+    def test_parts_leave_no_version(self, versioned: ObjectStore) -> None:
+        upload = versioned.create_multipart("t/k")
+        versioned.upload_part("t/k", upload, 1, b"first try")
+        part = versioned.upload_part("t/k", upload, 1, b"again")
+        assert list(versioned.list_versions("")) == []
+        assert isinstance(versioned.complete_multipart("t/k", upload, [part]), Written)
+        assert [v.key for v in versioned.list_versions("")] == ["t/k"]
+        upload = versioned.create_multipart("t/k")
+        for _ in range(2):
+            versioned.upload_part("t/k", upload, 1, b"x")
+        versioned.abort_multipart("t/k", upload)
+        assert list(versioned.list_uploads("")) == []
+        assert [v.key for v in versioned.list_versions("")] == ["t/k"]
+
     def test_a_key_behind_a_marker_can_be_created(self, versioned: ObjectStore) -> None:
         put(versioned, "k", b"1")
         versioned.delete(["k"])

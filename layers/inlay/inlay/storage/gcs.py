@@ -562,7 +562,7 @@ class GcsStore:
     def list_uploads(self, prefix: str) -> Iterator[Upload]:
         folder = prefix[: prefix.rfind("/") + 1]
         began: dict[tuple[str, str], int] = {}
-        for each in self._listed(folder):
+        for each in self._listed(folder, versions="true"):
             if (part := _staged(each)) is not None and part.target.startswith(prefix):
                 name = (part.target, part.upload_id)
                 at = _time_us(each)
@@ -578,8 +578,8 @@ class GcsStore:
         for _, of_key in itertools.groupby(ordered, lambda each: each["name"]):
             for each in sorted(of_key, key=lambda e: int(e["generation"]), reverse=True):
                 part, soft = _staged(each), "softDeleteTime" in each
-                if part is not None and not soft and "timeDeleted" not in each:
-                    continue  # of an unfinished upload
+                if part is not None and not soft:
+                    continue  # of an unfinished upload, which is aborted with all its versions
                 yield ObjectVersion(
                     each["name"] if part is None else part.target,
                     f"{_SOFT}{each['generation']}:{each.get('hardDeleteTime', '')}"
