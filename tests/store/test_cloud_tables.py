@@ -8,6 +8,7 @@ import random
 import time
 import uuid
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -186,7 +187,8 @@ def _erase(uri: str, where: str) -> None:
 
 
 def _collect(uri: str) -> Any:
-    return inlay.open(uri).collect_garbage(life_seconds=0, clock_margin_seconds=0)
+    none = timedelta(0)
+    return inlay.open(uri).collect_garbage(grace=none, life_seconds=0, clock_margin_seconds=0)
 
 
 def _finished(uri: str) -> Any:
