@@ -108,6 +108,8 @@ def change(
     kind = rng.choice(kinds)
     target = rng.choice(mine) if mine else 0
     note |= {"kind": kind, "id": number if kind in ("append", "merge") else target, "value": number}
+    if kind == "restore":
+        note["to"] = max(1, table.version - rng.randrange(1, 4))
     print(json.dumps(note | {"about": True}), file=journal)
     done: Any
     request = note["request"]
@@ -135,7 +137,6 @@ def change(
             done = table.merge(name, request_id=request)
             table.drop_ref(name)
         case "restore":
-            note["to"] = max(1, table.version - rng.randrange(1, 4))
             done = table.restore(version=note["to"])
         case "compact":
             table.compact()

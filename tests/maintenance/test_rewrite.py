@@ -241,7 +241,6 @@ def test_the_position_map_of_a_rewrite_follows_the_kept_rows() -> None:
     found = position_map(BitMap([0, 2, 5, 6]), [3, 2, 2])
     assert found.map([0, 2, 5, 6]) == [0, 1, 2, 3]
     assert found.map([1, 3, 4]) == []
-    assert found.map_groups([0, 2]) == [0, 1]
 
 
 def _land(bench: Bench, marker: Marker) -> None:

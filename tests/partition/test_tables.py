@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import inlay
 from inlay.errors import ConcurrentChange, InvalidRequest
-from inlay.plan.pruning.partitions import group_key, source_fields
+from inlay.plan.pruning.partitions import group_key
 
 SCHEMA = pa.schema(
     [
@@ -178,9 +178,8 @@ def test_a_table_remembers_a_bounded_number_of_partitionings(monkeypatch: Any) -
     t.set_partitioning("day(at)")
 
 
-def test_a_partition_column_is_known_to_those_who_drop_columns() -> None:
+def test_an_empty_table_has_no_groups() -> None:
     t = table("day(at)", "region")
-    assert source_fields(t.snapshot) == {2, 3}
     assert {group_key(f) for f in files(t)} == set()
 
 

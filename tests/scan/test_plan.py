@@ -12,7 +12,7 @@ from inlay.format.predicate import TRUE, And, Comparison, IsNull, Literal, Opera
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.snapshot import PartitionField, PartitionSpec
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.scan import plan_scan, split_task
+from inlay.plan.scan.scan import plan_scan
 
 LONG, DOUBLE = Primitive("int64"), Primitive("double")
 SCHEMA = Schema(
@@ -108,15 +108,6 @@ def test_partition_values_prune() -> None:
     assert plan([null], predicate=is_(3, "=", 99, day), specs=specs).pruned == 1
     # Of a spec that is not known nothing is concluded.
     assert plan([entry], predicate=is_(3, "=", 99, day)).pruned == 0
-
-
-def test_a_task_is_cut_along_row_groups() -> None:
-    [task] = plan([FILE], [gone(Rows((1,)), file="f")]).tasks
-    pieces = split_task(task, 3)
-    assert [p.row_groups for p in pieces] == [(0,), (1,), (2, 3)]
-    assert all(p.markers == task.markers and p.file == task.file for p in pieces)
-    assert len(split_task(task, 99)) == 4 and split_task(task, 1) == (task,)
-    assert [p.row_groups for p in split_task(pieces[2], 2)] == [(2,), (3,)]
 
 
 def test_a_task_pickles() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import io
+import json
+import random
 import sys
 from collections import Counter
 from copy import deepcopy
@@ -157,3 +160,29 @@ def test_a_store_that_ignores_if_match_is_found_out():
 @pytest.mark.timeout(900)
 def test_a_short_soak_finds_nothing_wrong():
     assert soak.main(["--minutes", "2"]) == 0
+
+
+def test_what_a_killed_process_was_about_to_restore_is_noted():
+    """The judge needs it where the restore landed and its process did not live to note that."""
+
+    class Killed(Exception):
+        pass
+
+    class Table:
+        version = 9
+
+        def restore(self, *, version: int) -> None:
+            raise Killed
+
+    class Restores(random.Random):
+        def random(self) -> float:
+            return 0.9  # reads no rows first
+
+        def choice(self, _: Any) -> Any:
+            return "restore"
+
+    journal = io.StringIO()
+    with pytest.raises(Killed):
+        soak.change(Restores(1), Table(), {"request": "r", "table": TABLE}, 1, 0, journal)
+    [about] = map(json.loads, journal.getvalue().splitlines())
+    assert about["about"] and 6 <= about["to"] <= 8

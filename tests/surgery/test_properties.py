@@ -197,8 +197,3 @@ def test_positions_map_to_where_the_rows_went(
     for outside in (-1, len(flat)):
         with pytest.raises(ValueError, match="position"):
             positions.one(outside)
-
-
-def test_groups_map_to_their_new_ordinals() -> None:
-    positions = PositionMap.of([5, 5, 5, 5], {0: BitMap(), 2: BitMap([1]), 3: BitMap()})
-    assert positions.map_groups([0, 1, 2, 3]) == [0, 1]

@@ -88,11 +88,6 @@ def crowd(sim: Simulation) -> dict[str, int]:
     return {name: sim.rng.randint(0, most) for name, (_, most) in kinds().items()}
 
 
-def focused(*names: str) -> Callable[[Simulation], None]:
-    """A cast of these, as often as they are named."""
-    return lambda sim: enter(sim, Counter(names))
-
-
 def enter(sim: Simulation, counts: Mapping[str, int]) -> None:
     acts = kinds()
     for name, count in counts.items():

@@ -100,32 +100,8 @@ class Statistics:
         return self.tree.get(Stats.MAX)
 
     @property
-    def signed_minimum(self) -> bytes | None:
-        return self.tree.get(Stats.OLD_MIN)
-
-    @property
-    def signed_maximum(self) -> bytes | None:
-        return self.tree.get(Stats.OLD_MAX)
-
-    @property
     def null_count(self) -> int | None:
         return self.tree.get(Stats.NULLS)
-
-    @property
-    def distinct_count(self) -> int | None:
-        return self.tree.get(Stats.DISTINCT)
-
-    @property
-    def nan_count(self) -> int | None:
-        return self.tree.get(Stats.NANS)
-
-    @property
-    def minimum_is_exact(self) -> bool | None:
-        return self.tree.get(Stats.MIN_EXACT)
-
-    @property
-    def maximum_is_exact(self) -> bool | None:
-        return self.tree.get(Stats.MAX_EXACT)
 
 
 @dataclass(frozen=True, slots=True)

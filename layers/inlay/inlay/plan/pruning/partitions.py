@@ -33,11 +33,6 @@ from inlay.plan.change import Conflict, SetPartitioning
 GroupKey = tuple[int, Partition]
 
 
-def source_fields(snapshot: Snapshot) -> frozenset[int]:
-    """Field ids that the current spec uses: columns that may not be dropped."""
-    return frozenset(field.source for field in current_spec(snapshot).fields)
-
-
 def current_spec(snapshot: Snapshot) -> PartitionSpec:
     return next(spec for spec in snapshot.specs if spec.id == snapshot.spec_id)
 
@@ -91,10 +86,6 @@ class PartitionFact:
     transform: Transform
     source: Primitive
     value: Value
-
-    def admits(self, kind: Primitive, value: Value) -> bool:
-        """False only when no value of the column equals `value`."""
-        return self.admits_any(kind, (value,))
 
     def admits_any(self, kind: Primitive, values: tuple[Value, ...]) -> bool:
         """False only when no value of the column is one of these. `kind` may be wider than the type the

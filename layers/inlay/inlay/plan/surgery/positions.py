@@ -78,12 +78,3 @@ class PositionMap:
             else:
                 found |= inside.shift(self._new_starts[ordinal] - start)
         return found
-
-    def map_groups(self, ordinals: Iterable[int]) -> list[int]:
-        """The new ordinals of row groups that are still there."""
-        gone = [ordinal for ordinal, kept in sorted(self.kept.items()) if not kept]
-        return [
-            ordinal - sum(before < ordinal for before in gone)
-            for ordinal in ordinals
-            if ordinal not in gone
-        ]
