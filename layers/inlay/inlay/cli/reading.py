@@ -89,7 +89,9 @@ def scan(
     text.check()
     on_screen = output is None and not as_json and sys.stdout.isatty()
     shown = SCREEN_ROWS if limit is None and on_screen else limit
-    with opened(table, version=version, as_of=as_of, ref=ref) as found:
+    # Rows that run over the terminal leave no place for a bar.
+    quiet = output is None and not on_screen and sys.stdout.isatty()
+    with opened(table, version=version, as_of=as_of, ref=ref, quiet=quiet) as found:
         # One more than is shown tells whether there are more.
         asked = shown + 1 if limit is None and shown is not None else shown
         reader = found.scan(

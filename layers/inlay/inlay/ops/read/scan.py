@@ -20,7 +20,7 @@ from inlay.errors import InvalidRequest, a_type
 from inlay.format.entry import DataFile, Marker
 from inlay.format.expression import Condition
 from inlay.format.predicate import TRUE, Predicate
-from inlay.format.schema import Schema, Struct
+from inlay.format.schema import Schema
 from inlay.format.snapshot import Segment
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_segments
@@ -38,7 +38,7 @@ from inlay.parquet.read.reader import (
     Ahead,
     Wanted,
     count_rows,
-    read_tasks,
+    read_by_task,
 )
 from inlay.parquet.read.selection import subschema
 from inlay.parse import format_predicate, parse_condition
@@ -233,49 +233,42 @@ class Scan(ArrowStream):
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
         result = self._declared.schema_of(self._wanted.result)
-        return pa.schema([self._place(name)[1](result) for name in self._columns])
+        return pa.schema([self._place(name, result)[0] for name in self._columns])
 
-    def _place(self, name: str) -> tuple[str, Callable[[pa.Schema], pa.Field], tuple[int, ...]]:
-        """The column that an asked one is read from, its Arrow field, and where in a struct it is."""
-        if self._schema.column(name) is not None or name in _HIDDEN:
-            return name, lambda schema: schema.field(name), ()
-        first, *path = name.split(".")
+    def _path(self, name: str) -> tuple[str, ...]:
+        """The column that an asked one is read from, and the fields of structs that lead to it."""
+        whole = self._schema.column(name) is not None or name in _HIDDEN
+        return (name,) if whole else tuple(name.split("."))
 
-        def field_in(schema: pa.Schema) -> pa.Field:
-            found = schema.field(first)
-            nullable = found.nullable
-            for part in path:
-                found = found.type.field(part)
-                nullable = nullable or found.nullable
-            return found.with_name(name).with_nullable(nullable)
-
-        places: list[int] = []
-        kind = self._schema.column(first)
+    def _place(self, name: str, schema: pa.Schema) -> tuple[pa.Field, tuple[int, ...]]:
+        """The Arrow field of an asked column, and where it is in batches of `schema`."""
+        first, *path = self._path(name)
+        found = schema.field(first)
+        nullable, places = found.nullable, [schema.get_field_index(first)]
         for part in path:
-            assert kind is not None and isinstance(kind.type, Struct)
-            names = [child.name for child in kind.type.fields]
-            places.append(names.index(part))
-            kind = kind.type.fields[places[-1]]
-        return first, field_in, tuple(places)
+            places.append(found.type.get_field_index(part))
+            found = found.type.field(places[-1])
+            nullable = nullable or found.nullable
+        return found.with_name(name).with_nullable(nullable), tuple(places)
 
     def _picked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns asked for, of a batch of the columns that were read."""
-        if all(not self._place(name)[2] for name in self._columns):
+        if all(len(self._path(name)) == 1 for name in self._columns):
             return batch.select(self._columns)
-        arrays, fields = [], []
-        for name in self._columns:
-            source, field_in, places = self._place(name)
-            arrays.append(column_at((batch.schema.get_field_index(source), *places), batch))
-            fields.append(field_in(batch.schema))
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        placed = [self._place(name, batch.schema) for name in self._columns]
+        arrays = [column_at(places, batch) for _, places in placed]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field for field, _ in placed]))
 
     @property
     def _wanted(self) -> Wanted:
         ids = {f.name: f.id for f in self._schema.fields}
-        sources = dict.fromkeys(self._place(name)[0] for name in self._columns)
+        paths = [self._path(name) for name in self._columns]
+        sources = dict.fromkeys(path[0] for path in paths)
+        fields = {path: field.id for path, field in self._schema.walk()}
         return Wanted(
             schema=self._schema,
             columns=tuple(ids[name] for name in sources if name in ids),
+            fields=frozenset(fields[path] for path in paths if path in fields),
             where=self._filter,
             position=POSITION_COLUMN in self._columns and POSITION_COLUMN not in ids,
             file=FILE_COLUMN in self._columns and FILE_COLUMN not in ids,
@@ -306,7 +299,7 @@ class Scan(ArrowStream):
         return first_rows(
             self._ctx.objects,
             self.plan.tasks,
-            self._wanted,
+            replace(self._wanted, fields=None),
             self._order,
             limit,
             evidence=self._evidence,
@@ -322,7 +315,27 @@ class Scan(ArrowStream):
             wanted = replace(wanted, limit=self._limit)
         elif not self._eager:
             ahead = replace(ahead, first=1)
-        return read_tasks(self._ctx.objects, self._tasks(), wanted, self._ctx.executor, ahead=ahead)
+        tasks = self._tasks()
+        return self._reported(tasks, wanted, ahead)
+
+    def _reported(
+        self, tasks: Sequence[FileTask], wanted: Wanted, ahead: Ahead
+    ) -> Iterator[pa.RecordBatch]:
+        """The tasks' rows; which file is read is reported where there are several."""
+        ctx, total, done = self._ctx, len(tasks), 0
+        current: FileTask | None = None
+        try:
+            for task, batches in read_by_task(
+                ctx.objects, tasks, wanted, ctx.executor, ahead=ahead
+            ):
+                if task is not current:
+                    if done:
+                        ctx.progress("files read", done, total)
+                    current, done = task, done + 1
+                yield from batches
+        finally:
+            if done > 1:
+                ctx.progress("files read", total, total)
 
     def _tasks(self) -> Sequence[FileTask]:
         """The plan's tasks, cut where whole files alone give the requested number of rows."""

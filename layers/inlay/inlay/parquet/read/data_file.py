@@ -19,7 +19,7 @@ from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.format.predicate import TRUE
 from inlay.format.schema import Primitive, Schema
 from inlay.parquet.footer.arrow_metadata import parse_metadata
-from inlay.parquet.footer.columns import FileColumns, locate_columns
+from inlay.parquet.footer.columns import FileColumns, cut_to, locate_columns
 from inlay.parquet.footer.footer import Footer, decode_footer
 from inlay.parquet.read.deleted_rows import NO_DELETES, FileDeletes, combine_markers, marker_jobs
 from inlay.parquet.read.ranges import SMALL_OBJECT_BYTES, Objects, Source, fetch_tail
@@ -111,7 +111,7 @@ def open_file(
         only = combine_markers(task.only, loaded[len(loads) :], wanted.schema, objects.cache)
     with reading(task.file.key):
         arrow = footer.metadata.schema.to_arrow_schema()
-    columns = locate_columns(arrow, task.schema)
+    columns = cut_to(locate_columns(arrow, task.schema), wanted.schema)
     return OpenFile(task, source, footer.metadata, footer.tail, arrow, columns, deletes, only)
 
 

@@ -22,7 +22,7 @@ Units of adjacent row groups run ahead of the consumer within a budget of bytes 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
@@ -43,6 +43,7 @@ from inlay.parquet.read.selection import (
     PredicateFilter,
     RowFilter,
     Wanted,
+    narrowed,
 )
 from inlay.plan.scan.scan import FileTask
 
@@ -149,7 +150,7 @@ def count_rows(
 ) -> Iterator[tuple[FileTask, int]]:
     """For each task how many rows it has to give, by reading only what judges them. Counts of tasks by
     predicates and markers, which never change, are remembered in the cache of `objects`."""
-    wanted = replace(wanted, columns=(), position=False, file=False, limit=None)
+    wanted = replace(wanted, columns=(), fields=None, position=False, file=False, limit=None)
     unknown: dict[str, FileTask] = {}
     for task in tasks:
         name = _count_name(task, wanted)
@@ -160,7 +161,9 @@ def count_rows(
             yield task, known
     counts = dict.fromkeys(unknown, 0)
     names = {id(task): name for name, task in unknown.items()}
-    for task, batches in read_by_task(objects, unknown.values(), wanted, executor, ahead=ahead):
+    for task, batches in read_by_task(
+        objects, list(unknown.values()), wanted, executor, ahead=ahead
+    ):
         counts[names[id(task)]] += sum(batch.num_rows for batch in batches)
     for name, rows in counts.items():
         if wanted.where is None:
@@ -201,6 +204,8 @@ def read_by_task(
 ) -> Iterator[tuple[FileTask, list[pa.RecordBatch]]]:
     """The same with the task that batches are of, those of one unit together. Tasks are taken from the
     iterable as reading gets to them."""
+    if isinstance(tasks, Sequence):
+        wanted = narrowed(wanted, tasks)
     # Files that come whole are held before they are read: both together stay within the budget.
     share = ahead.budget_bytes // UNITS_IN_BUDGET
     whole = min(ahead.unit_bytes, share)
