@@ -126,6 +126,18 @@ def test_a_table_that_is_there_is_not_touched(tmp_path: Path) -> None:
     assert inlay.open(t.uri).version == 1
 
 
+@pytest.mark.parametrize("into", ["a", "a/inlay", "."])
+def test_a_table_within_the_sources_folder_is_refused(tmp_path: Path, into: str) -> None:
+    """The source's maintenance would delete its objects, and publishing it would take the source's hint."""
+    published(tmp_path / "in" / "a")
+    metadata = edited(tmp_path / "in" / "a", lambda found: None)
+    (tmp_path / "in" / "a" / keys.POINTER).unlink()
+    for archive in (tmp_path / "in" / "a" / "manifest").glob("v*"):
+        archive.unlink()
+    with pytest.raises(InlayError, match="within one folder"):
+        adopt(metadata, (tmp_path / "in" / into).resolve())
+
+
 def test_an_empty_table_is_adopted_empty(tmp_path: Path) -> None:
     published(tmp_path / "a", files=0)
     made = adopt(tmp_path / "a", tmp_path / "b")
