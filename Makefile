@@ -103,7 +103,7 @@ interleavings: $(READY) ## run every pair of operations at every order of their 
 	$(BIN)/python -m inlay.testing.interleavings --jobs $(JOBS)
 
 model: $(READY) ## visit every state of the model of commits, in its large bounds
-	$(BIN)/python docs/design/commit_model.py --large --most 3000000
+	$(BIN)/python docs/design/commit_model.py --large
 
 soak-commits: $(READY) ## many tables, processes, kills, faults on the wire, an operator, for MINUTES=10
 	$(BIN)/python benchmarks/soak_commits.py --minutes $(MINUTES) --seed $(SEED) $(if $(CONTROL),--control)
@@ -119,10 +119,15 @@ bench-metadata: $(READY) ## measure metadata at up to FILES="1000 … 1000000" f
 
 bench: $(READY) ## measure requests, bytes, CPU, memory; beside other libraries: PEERS=1 (docs/benchmarks)
 	$(BIN)/python benchmarks/bench.py --write $(if $(PEERS),--peers) $(BENCH)
+	$(BIN)/python benchmarks/contention.py --writers 4,8,16 --threads 0 --rounds 5 --json docs/benchmarks/contention.json
+	$(BIN)/python benchmarks/metadata.py --files $(FILES) --write
+	$(BIN)/python benchmarks/surgery.py
+	$(BIN)/python benchmarks/day.py --write $(if $(PEERS),--peers)
 
-bench-counts: $(READY) ## write the counts that a test compares with again
+bench-counts: $(READY) ## write the counts and ratios that tests compare with again
 	$(BIN)/python benchmarks/bench.py --rows 90000 --files 3 --latency-ms 0 --planning-files 2000 --counts \
 		> docs/benchmarks/counts.json
+	$(BIN)/python benchmarks/bench.py --rows 90000 --files 3 --latency-ms 0 --ratios > docs/benchmarks/cpu.json
 
 format: $(READY) ## format the code and sort its imports
 	$(BIN)/ruff check --select I --fix

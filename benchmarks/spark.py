@@ -6,7 +6,8 @@ TPC-H lineitem is written into a table in a local folder. Each query then runs n
 own Parquet files and on the table, in turns; printed are the best wall times and their ratio. The floor
 is a source written in Python that does nothing but yield ready-made batches of the same shape: what is
 above it is ours, the rest is Spark's way from Python to the JVM. `--deletes` runs the queries once more
-with deletes pending, which native Parquet does not see. `--writes` appends the rows instead, beside
+with deletes pending, which native Parquet does not see. `--keys 0.01` runs two aggregates after one row in
+100 was deleted by its order, also by CPU. `--writes` appends the rows instead, beside
 `df.write.parquet` with the same codec, also by CPU of the whole tree of processes.
 """
 
@@ -239,6 +240,35 @@ def tree_cpu() -> float:
     return sum(ticks[process] for process in found) / os.sysconf("SC_CLK_TCK")
 
 
+def compare_keys(spark: Any, lines: inlay.Table, share: float, times: int) -> None:
+    """Aggregates over a table of which a share of the orders is deleted by key, beside all of its rows."""
+    orders = lines.scan(columns=["l_orderkey"]).to_arrow().column(0).unique()
+    gone = orders.take(pa.array(range(0, len(orders), round(1 / share))))
+    lines.delete(keys=pa.table({"l_orderkey": gone}))
+    print(f"{len(gone):,} keys of {len(orders):,} deleted")
+    header = ("wall", "ratio", "CPU", "ratio")
+    print(f"{'aggregate':<34}" + "".join(f"{name:>9}" for name in header))
+    for name, native, ours in (
+        ("sum of 2 columns", total_natively, QUERIES[0].ours),
+        ("group by string", modes_natively, QUERIES[2].ours),
+    ):
+        seconds: dict[str, list[float]] = {"parquet": [], "inlay": []}
+        cpu: dict[str, list[float]] = {"parquet": [], "inlay": []}
+        for number in range(times + 1):
+            for way, run, place in (
+                ("parquet", native, f"{lines.uri}/data"),
+                ("inlay", ours, lines.uri),
+            ):
+                used = tree_cpu()
+                took, _ = timed(run, spark, place)
+                if number:  # the first round warms up
+                    seconds[way].append(took)
+                    cpu[way].append(tree_cpu() - used)
+        wall, used = min(seconds["inlay"]), min(cpu["inlay"])
+        ratios = wall / min(seconds["parquet"]), used / min(cpu["parquet"])
+        print(f"{name:<34}{wall:>8.2f}s{ratios[0]:>9.2f}{used:>8.2f}s{ratios[1]:>9.2f}", flush=True)
+
+
 def compare_writes(spark: Any, source: str, folder: Path, times: int) -> None:
     """Appends of all rows: by Spark alone, by `append`, by the source."""
     frame = spark.read.option("recursiveFileLookup", "true").parquet(source)
@@ -282,6 +312,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=3, help="measured runs of each query")
     parser.add_argument("--folder", type=Path, help="kept, and used again by the next run")
     parser.add_argument("--deletes", action="store_true", help="once more with deletes pending")
+    parser.add_argument("--keys", type=float, help="aggregates with this share of keys deleted")
     parser.add_argument("--writes", action="store_true", help="appends instead of queries")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -295,6 +326,9 @@ def main() -> None:
         print(f"{lines.count():,} rows in {lines.files().num_rows} files")
         if asked.writes:
             compare_writes(spark, f"{lines.uri}/data", Path(scratch), asked.times)
+            return
+        if asked.keys:
+            compare_keys(spark, lines, asked.keys, asked.times)
             return
         compare(spark, lines.uri, asked.times, same_answers=not lines.tombstones().num_rows)
         if asked.deletes:

@@ -11,8 +11,8 @@ files   as many small files, which are links to few real ones: what counts is th
         `--compact-files`, because that reads every one of them
 
 Each step prints its time, the requests of all Python processes (Spark's own Parquet reader is not among
-them), and the driver's memory: of the JVM's heap after a collection, and of the Python process at its
-highest.
+them), what it shuffled, and the driver's memory: of the JVM's heap after a collection, and of the Python
+process at its highest.
 """
 
 from __future__ import annotations
@@ -71,13 +71,22 @@ class Report:
 
     def step(self, name: str, work: Callable[[], Any]) -> Any:
         started, before = time.perf_counter(), spark_requests.total()
+        shuffled = self._shuffled()
         told = work()
         seconds, requests = time.perf_counter() - started, spark_requests.total() - before
+        shuffled = self._shuffled() - shuffled
         print(
-            f"{name:<24}{seconds:>8.1f} s {requests:>8,} requests {self._memory()}  {told}",
+            f"{name:<24}{seconds:>8.1f} s {requests:>8,} requests {shuffled:>14,} bytes shuffled "
+            f"{self._memory()}  {told}",
             flush=True,
         )
         return told
+
+    def _shuffled(self) -> int:
+        """Bytes that all tasks so far have written for other tasks."""
+        executors = self.spark._jsc.sc().statusStore().executorList(False)
+        places = range(executors.length())
+        return sum(executors.apply(place).totalShuffleWrite() for place in places)
 
     def _memory(self) -> str:
         self.spark._jvm.System.gc()

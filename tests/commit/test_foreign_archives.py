@@ -20,6 +20,7 @@ from inlay.errors import (
     InlayError,
     NewerFormat,
     OutcomeUnknown,
+    StaleUpload,
     StoreUnavailable,
     TableNotFound,
     TableReplaced,
@@ -226,6 +227,75 @@ def test_nothing_is_collected_under_a_pointer_that_went_back(world):
         with pytest.raises(ForeignArchives):
             collect_garbage(world.ctx, dry_run=dry_run)
     assert {o.key for o in world.store.list("")} == before
+
+
+def upload_of_a_stalled_writer(world):
+    """An upload of long ago, not committed yet: its change, and the base that its writer has read."""
+    world.append("a")
+    base = world.pointer()
+    world.store.put(f"{ROOT}/data/slow", bytes(100))
+    world.now_us[0] += 100 * 86_400_000_000
+    return append_of("data/slow", uploaded_us=base.date_us), base
+
+
+def is_there(world, name):
+    return isinstance(world.store.get(f"{ROOT}/{name}"), Got)
+
+
+def test_a_boundary_is_not_forgotten_with_a_pointer_that_goes_back_by_one_version(world):
+    """It stood in the pointer alone once, and a commit brought in what a collection had deleted."""
+    change, base = upload_of_a_stalled_writer(world)
+    collect_garbage(world.ctx)  # version 3
+    assert not is_there(world, "data/slow")
+    go_back_to(world, 2)
+    for stale in (base, None):
+        with pytest.raises(ForeignArchives):
+            commit(world.ctx, change, base=stale)
+    mended(world)
+    with pytest.raises(StaleUpload):
+        commit(world.ctx, change)
+    assert world.files() == ["a"]
+    assert not broken(world)
+
+
+@pytest.mark.parametrize("verb", ["put", "get"])
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_nothing_is_collected_when_the_pointer_goes_back_after_the_boundary(world, verb, others):
+    change, base = upload_of_a_stalled_writer(world)
+
+    def go_back():
+        if world.pointer().snapshot.version != 3:
+            return
+        go_back_to(world, 2)
+        for n in range(others):
+            with nullcontext() if verb == "put" else pytest.raises(ForeignArchives):
+                commit(world.ctx, change if n == 0 else append_of("b"), base=base)
+
+    # Before it archives that version; and when it has, and reads the pointer.
+    key, nth = (archive(3), 1) if verb == "put" else (POINTER, 2)
+    process = world.faulty(before=at(verb, key, go_back, nth=nth))
+    with pytest.raises(ForeignArchives):
+        collect_garbage(process)
+    assert world.pointer().snapshot.version in (2, 3, 4)
+    assert is_there(world, "data/slow")
+    mended(world)
+    assert not broken(world)
+
+
+def test_a_collection_costs_its_archive_and_a_look_and_the_next_commit_three_reads(world):
+    upload_of_a_stalled_writer(world)
+    process = world.faulty()
+    collect_garbage(process)
+    told = [verb for verb, key in world.sent]
+    assert told == [
+        *("get", "get", "list", "list_uploads"),  # the pointer, an archive, what is garbage
+        *("put", "put"),  # the boundary: archive and swap
+        *("put", "get"),  # its own archive, and the look
+        "delete",
+    ]
+    world.sent.clear()
+    commit(process, append_of("b"))
+    assert [verb for verb, _ in world.sent] == ["get", "put", "get", "get", "head", "put"]
 
 
 def test_a_pointer_that_goes_back_under_a_writer_whose_swap_was_lost_is_unknown(world):

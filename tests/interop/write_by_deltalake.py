@@ -47,7 +47,12 @@ class History:
         self.next_id = 0
         self.names = ["id", *self.random.sample([n for n in KINDS if n != "id"], 9)]
         self.log: list[str] = []
-        self.partition_by = ["id"] if seed % 8 == 7 else None
+        self.partition_by: list[str] | None = None
+        if seed % 4 == 3:
+            self.partition_by = self.random.choice(
+                [["s"], ["d"], ["a", "s"], ["t"], ["b"], ["i", "w"]]
+            )
+            self.names = list(dict.fromkeys([*self.names, *self.partition_by]))
         write_deltalake(
             self.root,
             self.rows(30),
@@ -140,6 +145,7 @@ class History:
 
     def replace(self) -> None:
         self.names = ["id", *self.random.sample([n for n in KINDS if n != "id"], 5)]
+        self.names = list(dict.fromkeys([*self.names, *(self.partition_by or ())]))
         write_deltalake(self.root, self.rows(40), mode="overwrite", schema_mode="overwrite")
 
 

@@ -164,10 +164,73 @@ def test_rows_that_come_while_a_merge_runs_are_merged_too(
     assert [row["name"] for row in content(table) if row["id"] == 50] == ["merged"]
 
 
+def test_only_files_that_can_have_matches_are_read(
+    spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from inlay.spark import dml
+
+    table = made(new_table, 160)  # four files, by id
+    target = InlayTable(spark, table.uri)
+    read_files = {
+        "id = 15 AND amount < 0": 0,
+        "id = 15 AND length(name) > 99": 1,
+        "(id < 5 OR id > 150) AND length(name) > 99": 2,
+        "id BETWEEN 41 AND 42 AND length(name) > 99": 1,
+        "id IN (7, 130) AND length(name) > 99": 2,
+        "150 < id AND length(name) > 99": 1,
+        "id <=> 90 AND length(name) > 99": 1,
+        "amount > 38.0D AND length(name) > 99": 1,
+        "id = 15 AND current_date() < DATE '2020-01-01'": 1,
+        # No statistics say these.
+        "id + 1 = -15": 4,
+        "NOT (id < 900)": 4,
+        "id < -5 OR rand() < 0": 4,
+    }
+    for condition, files in read_files.items():
+        found = target.delete(condition)
+        assert (found.read_files, found.committed) == (files, False), condition
+    monkeypatch.setattr(dml, "KEYS_BYTES", 0)
+    source = spark.createDataFrame([(50, "x"), (55, "y"), (999, "z")], "id long, name string")
+    merge = target.alias("t").merge(source.alias("s"), "t.id = s.id")
+    found = merge.whenMatchedUpdateAll("s.name <> 'x'").whenNotMatchedInsertAll().execute()
+    assert (found.read_files, found.updated, found.inserted) == (1, 1, 1)
+    by_text = spark.createDataFrame([("51", "x"), (None, "y")], "id string, name string")
+    merge = target.alias("t").merge(by_text.alias("s"), "t.id = s.id")
+    assert merge.whenMatchedDelete().execute().deleted == 1  # compared as Spark does
+    source = spark.createDataFrame([(50, "x"), (None, "y")], "id int, name string")
+    merge = target.alias("t").merge(source.alias("s"), "t.id = s.id AND t.amount < 100")
+    merge = merge.whenMatchedDelete().whenNotMatchedBySourceDelete("t.id > 150 AND t.id < 900")
+    found = merge.execute()
+    # The file of 50, that of 150 to 159, and the one with what was written above: from 55 to 999.
+    assert (found.read_files, found.deleted) == (3, 10)
+
+
+def test_a_source_that_differs_at_every_look_is_looked_at_once(
+    spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a row for which its file was left out would be inserted, though the table has it."""
+    from pyspark.sql import functions as f
+
+    from inlay.spark import dml
+
+    monkeypatch.setattr(dml, "KEYS_BYTES", 0)
+    table = made(new_table, 160)
+    source = spark.range(20).select((f.rand() * 160).cast("long").alias("id")).dropDuplicates()
+    merge = InlayTable(spark, table.uri).alias("t").merge(source.alias("s"), "t.id = s.id")
+    merge.whenNotMatchedInsert(values={"id": "s.id"}).execute()
+    ids = [row["id"] for row in content(table)]
+    assert len(ids) == len(set(ids))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_random_merges_are_those_of_sql(spark: Any, new_table: NewTable, seed: int) -> None:
+def test_random_merges_are_those_of_sql(
+    spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    from inlay.spark import dml
+
     chance = random.Random(seed)
+    monkeypatch.setattr(dml, "KEYS_BYTES", chance.choice([0, 2**30]))
     table = made(new_table, chance.randrange(1, 120))
     for _ in range(4):
         before = content(table)

@@ -319,3 +319,18 @@ def test_a_stream_merges_each_batch_once_and_goes_on_after_a_restart(
         located.append([result.located for result in sink.told])
     assert located == [[0], [0, 1]]
     assert [row for row in state(sparse) if row[0] == 5] == [(5, "s", 3)]
+
+
+def test_keys_are_those_of_the_table_whatever_the_records_collation(
+    spark: Any, new_table: NewTable
+) -> None:
+    schema = pa.schema([("k", pa.string()), ("s", pa.string()), ("seq", pa.int64())])
+    table = new_table(pa.table({"k": ["a", "A"], "s": ["1", "2"], "seq": [1, 1]}, schema=schema))
+    changes = spark.sql(
+        """SELECT k COLLATE UTF8_LCASE AS k, s, seq, op FROM VALUES
+           ('a', 'x', 2L, 'U'), ('A', 'y', 3L, 'U'), ('B', 'z', 3L, 'U'), ('b', 'w', 4L, 'U')
+           AS t(k, s, seq, op)"""
+    )
+    merge(changes, table.uri, order="seq", on=["k"])
+    found = table.refresh().scan().to_arrow().to_pylist()
+    assert {row["k"]: row["s"] for row in found} == {"a": "x", "A": "y", "B": "z", "b": "w"}

@@ -181,9 +181,15 @@ def test_an_empty_dataframe_commits_nothing(spark: Any, new_table: NewTable) -> 
 
 def test_overwrite_replaces_the_rows_of_a_predicate(spark: Any, new_table: NewTable) -> None:
     table = append(halves(spark, 0, 20), new_table(SCHEMA))
-    overwrite(spark.range(100, 103), table, replaceWhere="id >= 5 AND half < 9")
+    rows = spark.range(100, 103).selectExpr("id", "8.5D AS half")
+    overwrite(rows, table, replaceWhere="id >= 5 AND half < 9")
     assert ids(table) == [0, 1, 2, 3, 4, 18, 19, 100, 101, 102]
     assert table.version == 3
+    for half in ("9D", "CAST(NULL AS DOUBLE)"):
+        with pytest.raises(Exception, match="not one of those that replaceWhere replaces"):
+            outside = rows.union(spark.range(1).selectExpr("id + 5", half))
+            overwrite(outside, table, replaceWhere="id >= 5 AND half < 9")
+    assert table.refresh().version == 3
 
 
 def test_overwrite_without_a_predicate_replaces_all_rows(spark: Any, new_table: NewTable) -> None:
@@ -202,7 +208,7 @@ def test_rows_that_arrive_during_an_overwrite_are_not_replaced_unseen(
 
     table = append(halves(spark, 0, 20), new_table(SCHEMA))
     options = WriteOptions(uri=table.uri, replace_where="id < 100")
-    writer = InlayWriter(plan_write(options, spark.range(1).schema, overwrite=True))
+    writer = InlayWriter(plan_write(options, spark.range(1).schema, overwrite=True)[1])
     written = writer.write(iter([pa.record_batch({"id": [1]})]))
     table.append(pa.table({"id": [50], "half": [25.0]}, schema=SCHEMA))
     with pytest.raises(ConcurrentChange):
@@ -257,7 +263,7 @@ def test_partitions_are_not_replaced_over_rows_that_came_meanwhile(
         """What is left to do of an overwrite of the partition "a"."""
         data = spark.createDataFrame([], "p string, id bigint").schema
         options = WriteOptions(uri=table.uri, partitions="dynamic")
-        writer = InlayWriter(plan_write(options, data, overwrite=True))
+        writer = InlayWriter(plan_write(options, data, overwrite=True)[1])
         written = writer.write(iter(row("a", number).to_batches()))
         return lambda: writer.commit([written])
 

@@ -32,6 +32,7 @@ import pyarrow as pa
 
 from inlay import arguments
 from inlay.errors import (
+    InlayError,
     InvalidPredicate,
     InvalidRequest,
     SchemaMismatch,
@@ -209,7 +210,7 @@ def adopt(
         ctx,
         arguments.location(source),
         copy=copy,
-        adopt_from=arguments.names(adopt_from, "adopt_from"),
+        adopt_from=(adopt_from,) if isinstance(adopt_from, str) else adopt_from,
         properties=properties,
     )
     for note in done.notes:
@@ -430,17 +431,30 @@ class Table:
         *,
         columns: Sequence[str] | None = None,
         where: str | Predicate | Any | None = None,
+        order_by: str | Sequence[str] | None = None,
         limit: int | None = None,
     ) -> Scan:
         """Rows of this snapshot. `where` is SQL text, a predicate or a pyarrow expression.
 
         In SQL, NaN is greater than every number and equals itself, as in DuckDB, Polars and Spark:
         `"x > 100"` finds it. A pyarrow expression keeps to pyarrow's rules: `field("x") > 100` does not.
+
+        `order_by` with a `limit` gives the first rows of an order, `"price DESC, id"` for example, and
+        reads little more than these: statistics exclude the others. NULLs come last (unless it says
+        `NULLS FIRST`), NaN is greater than every number, rows with equal keys keep the scan's order.
         """
         # Segments that cannot match the filter are never read: the scan loads what it needs.
         state = self._loaded.state if self._at is None else State(self._at)
         pinned = self._pinned()
-        return Scan(self._ctx, state, columns=columns, where=where, limit=limit, pinned=pinned)
+        return Scan(
+            self._ctx,
+            state,
+            columns=columns,
+            where=where,
+            order_by=order_by,
+            limit=limit,
+            pinned=pinned,
+        )
 
     def to_dataset(self) -> TableDataset:
         """This snapshot as a pyarrow Dataset, deletes applied: DuckDB and whatever else takes one reads
@@ -856,9 +870,14 @@ class Table:
         written to, compacted and altered on its own, and merged back."""
         if at is not None and not isinstance(at, str):
             at = arguments.whole_number(at, "at")
-        source = self._source(at)
-        self._edit("branch", lambda: refs_op.branch(self._ctx, name, source))
-        return _at_ref(replace(self._ctx, branch=None), self._main(), name)
+        table = self._loaded.pointer if at is None else self._main().pointer
+        source = self._source(at, table)
+        # Read before it is made: nothing is left that could fail after the commit.
+        content = load_content(replace(self._ctx, branch=None), table, source)
+        made = refs_op.branch(self._ctx, name, source)
+        self._edit("branch", lambda: made)
+        ctx = replace(self._ctx, branch=name)
+        return Table(ctx, on_branch(ctx, made.loaded, content=content))
 
     def drop_ref(self, name: str) -> WriteResult:
         """Forget a tag or branch. Raises `RefHeld` for a tag under a legal hold."""
@@ -897,10 +916,10 @@ class Table:
         source = self._source(ref or version)
         return self._edit("restore", lambda: restore_op.restore(self._ctx, source, name=ref))
 
-    def _source(self, at: int | str | None) -> Ref:
-        """What a number or name stands for now; None is this snapshot."""
+    def _source(self, at: int | str | None, table: Snapshot | None = None) -> Ref:
+        """What a number or name stands for now, in `table` where that was read; None is this snapshot."""
         if at is not None:
-            return refs_op.source_of(self._ctx, self._main().pointer, at)
+            return refs_op.source_of(self._ctx, table or self._main().pointer, at)
         if self.ref != MAIN:
             return find_ref(self._ctx, self._loaded.pointer, self.ref)
         return Ref(kind="tag", version=self.version)
@@ -914,7 +933,7 @@ class Table:
         outcome = run()
         result = write_result(operation, outcome, _usage(self._ctx) - before)
         if self._at is None:
-            self.refresh()
+            self._move_on(outcome.loaded)
         return result
 
     # -- maintenance --------------------------------------------------------------------------
@@ -1050,7 +1069,7 @@ class Table:
             main.set_properties(publish__format=wanted)
         result = publish(self._ctx, rebuild=rebuild)
         if self._at is None:
-            self.refresh()
+            self._move_on()
         return result
 
     def publication(self) -> PublicationStatus | None:
@@ -1084,7 +1103,7 @@ class Table:
         lost cannot be opened: `inlay repair`, or `inlay.ops.verify.repair.repair(inlay.connect(uri))`."""
         result = repair_op.repair(replace(self._ctx, branch=None), dry_run=dry_run)
         if result.mends and not dry_run:
-            self.refresh()
+            self._move_on()
         return result
 
     def _maintain(self, operation: Callable[[Context, LoadedTable], R]) -> R:
@@ -1092,7 +1111,7 @@ class Table:
         self._writable()
         self.refresh()
         result = operation(self._ctx, self._loaded)
-        self.refresh()
+        self._move_on()
         return result
 
     def _maintain_all(self, operation: Callable[[Context, LoadedTable | None], R]) -> R:
@@ -1103,6 +1122,19 @@ class Table:
         return self._maintain(lambda ctx, base: operation(main, None))
 
     # -- inside -------------------------------------------------------------------------------
+
+    def _move_on(self, main: LoadedTable | None = None) -> None:
+        """To what is there after an operation: `main`, as it was left, or what a read finds. What was
+        done is not reported as an error because it cannot be read: the table then stays where it was."""
+        try:
+            if main is None:
+                self.refresh()
+            elif self._ctx.branch is None:
+                self._loaded = main
+            else:
+                self._loaded = on_branch(self._ctx, main, carried=self._loaded.state.contents)
+        except InlayError as error:
+            _LOG.warning("%s stays at version %d: %s", self.uri, self.version, error)
 
     def _condition(self, where: str | Predicate | None) -> Condition:
         return arguments.condition(where, self.snapshot.schema, self._ctx.clock.now_us)
@@ -1128,7 +1160,7 @@ class Table:
         try:
             outcome = run(self._loaded)
         except StaleUpload:
-            self.refresh()  # so that the next try uploads after the boundary that it knows then
+            self._move_on()  # so that the next try uploads after the boundary that it knows then
             raise
         self._loaded = outcome.loaded
         result = write_result(operation, outcome, _usage(self._ctx) - before)

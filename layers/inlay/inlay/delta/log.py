@@ -17,13 +17,18 @@ import zlib
 from base64 import b85decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
 from itertools import count
 from typing import Any
 from urllib.parse import unquote
 from uuid import UUID
 
-from inlay.errors import CorruptTable, InlayError, UnsupportedTable
-from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
+from inlay.errors import CorruptTable, InlayError, InvalidRequest, UnsupportedTable
+from inlay.format.partition import MAX_FIELDS, Written, written
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
+from inlay.format.snapshot import UNPARTITIONED, PartitionField, PartitionSpec
+from inlay.format.values import physical
 
 LOG = "_delta_log/"
 # What a reader has to know. Type widening is checked with each file: what Inlay does not widen is refused.
@@ -209,7 +214,7 @@ def _z85(text: str) -> bytes:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaTable:
     """`names` are what columns are called in files, by id; None: they are found there by id alone.
-    `partitions` are ids of partition columns by their name in `Added.partition`."""
+    `partitions` are ids of partition columns by their name in `Added.partition`; `spec` is by them."""
 
     id: str
     schema: Schema
@@ -217,7 +222,30 @@ class DeltaTable:
     by_id: bool
     names: Mapping[int, tuple[str, ...]] | None
     partitions: Mapping[str, int]
+    spec: PartitionSpec
     notes: tuple[str, ...]
+
+    def constants(self, file: Added) -> Iterator[tuple[int, Value | None]]:
+        """The values of partition columns in every row of a file, by id."""
+        for name, field_id in self.partitions.items():
+            if name not in file.partition:
+                raise CorruptTable(
+                    f"a file of the Delta log has no value of partition column {name!r}"
+                )
+            text = file.partition[name]
+            kind = self._kind(field_id)
+            if text == "" and kind.name == "string":
+                raise _read_differently(kind)  # NULL to the protocol, an empty text to delta-rs
+            yield field_id, _partition_value(kind, text) if text else None
+
+    def partition(self, constants: Mapping[int, Value | None]) -> tuple[Written | None, ...]:
+        found = [(self._kind(f.source), constants[f.source]) for f in self.spec.fields]
+        return tuple(None if value is None else written(kind, value) for kind, value in found)
+
+    def _kind(self, field_id: int) -> Primitive:
+        kind = next(f.type for f in self.schema.fields if f.id == field_id)
+        assert isinstance(kind, Primitive)
+        return kind
 
 
 def describe(replay: Replay) -> DeltaTable:
@@ -270,8 +298,6 @@ def _described(metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> Delt
     notes = list(columns.notes)
     if kept:
         notes.append(f"not taken over: {', '.join(kept)}")
-    if metadata.get("partitionColumns"):
-        notes.append("the table is not partitioned: Delta's partition values stand in paths")
     return DeltaTable(
         id=str(metadata.get("id") or ""),
         schema=schema,
@@ -279,7 +305,62 @@ def _described(metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> Delt
         by_id=mode == "id",
         names=None if mode == "id" else {i: (n,) for i, n in columns.physical.items()},
         partitions={physical[name]: top[name] for name in physical},
+        spec=_spec(schema, [top[name] for name in physical]),
         notes=tuple(notes),
+    )
+
+
+def _spec(schema: Schema, partitioned_by: Sequence[int]) -> PartitionSpec:
+    fields = {f.id: f for f in schema.fields}
+    for field_id in partitioned_by:
+        if not isinstance(fields[field_id].type, Primitive):
+            raise CorruptTable("a Delta table is partitioned by a nested column")
+    if not partitioned_by:
+        return UNPARTITIONED
+    if len(partitioned_by) > MAX_FIELDS:
+        raise UnsupportedTable(f"the table is partitioned by more than {MAX_FIELDS} columns")
+    return PartitionSpec(
+        1, tuple(PartitionField(i, "identity", fields[i].name) for i in partitioned_by)
+    )
+
+
+_INSTANT = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?(Z?)")
+
+
+def _partition_value(kind: Primitive, text: str) -> Value:
+    """A partition value as the log states it. Raises `UnsupportedTable` for one that engines read
+    differently."""
+    try:
+        match kind.name:
+            case "string":
+                return text
+            case "bool":
+                return {"true": True, "false": False}[text]
+            case "decimal":
+                return physical(kind, Decimal(text))
+            case "date":
+                return (date.fromisoformat(text) - date(1970, 1, 1)).days
+            case "timestamp" | "timestamptz":
+                found = _INSTANT.fullmatch(text)
+                # Without a zone an instant is in that of whoever reads it.
+                if found is None or bool(found[6]) != (kind.name == "timestamptz"):
+                    raise ValueError
+                days = (date.fromisoformat(found[1]) - date(1970, 1, 1)).days
+                seconds = days * 86_400 + int(found[2]) * 3600 + int(found[3]) * 60 + int(found[4])
+                return seconds * 1_000_000 + int((found[5] or "").ljust(6, "0"))
+            case "float" | "double":
+                return physical(kind, float(text))
+            case "binary":
+                raise ValueError
+        return physical(kind, int(text))
+    except (ValueError, KeyError, ArithmeticError, InvalidRequest):
+        raise _read_differently(kind) from None
+
+
+def _read_differently(kind: Primitive) -> UnsupportedTable:
+    return UnsupportedTable(
+        f"a partition value of type {kind} stands in the log in a way that engines read differently",
+        next_step="Copy the rows by an engine, and adopt or append the copy",
     )
 
 

@@ -29,7 +29,7 @@ from inlay.format.partition import (
 )
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
 from inlay.format.snapshot import PartitionField
-from inlay.format.values import physical
+from inlay.format.values import decode_value, physical
 from inlay.iceberg.manifest import DATA, Manifest, Read, decode_manifest
 
 VERSIONS = (1, 2, 3)
@@ -56,6 +56,13 @@ class SourceSpec:
         """A file's partition as Inlay writes it, from its record in a manifest."""
         raw = self.raw(record)
         return tuple(_partition_value(raw[at], how, kind) for at, how, kind in self.kept)
+
+    def constant(self, raw: Any, kind: Type) -> Value | None:
+        """The value of a column that an identity field names, in every row of a file."""
+        if not isinstance(kind, Primitive):
+            raise UnsupportedTable("a partition field is of a nested column")
+        found = _partition_value(raw, Transform("identity"), kind)
+        return None if found is None else decode_value(kind, found)
 
     def raw(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
         found = tuple(record.values())

@@ -2,15 +2,17 @@
 
 Promise: holds at most `limit_bytes` (by the given sizes); the least recently used entries are evicted
 first; a value larger than the limit is not kept. Entries never go stale, because objects never change under
-their name. Thread-safe; a forked process starts with an empty cache.
+their name. Of threads that ask for the same value at once, one loads it (`once`), and no lock is held
+meanwhile. Thread-safe; a forked process starts with an empty cache, in which nothing is being loaded.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from threading import Lock
-from typing import Any
+from threading import Event, Lock
+from typing import Any, TypeVar
 
 from inlay.storage.process import PerProcess
 
@@ -18,11 +20,24 @@ from inlay.storage.process import PerProcess
 CACHE_BYTES = 64 * 1024 * 1024
 
 
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class _Loading:
+    """A value that one thread loads and others wait for. `found` has one item once it is there; without
+    one the load has failed."""
+
+    done: Event = field(default_factory=Event)
+    found: list[Any] = field(default_factory=list)
+
+
 @dataclass(slots=True)
 class _Held:
     lock: Lock = field(default_factory=Lock)
     entries: OrderedDict[str, tuple[Any, int]] = field(default_factory=OrderedDict)
     bytes: int = 0
+    loading: dict[str, _Loading] = field(default_factory=dict)
 
 
 class ObjectCache:
@@ -57,3 +72,33 @@ class ObjectCache:
             while held.bytes > self.limit_bytes:
                 _, (_, freed) = held.entries.popitem(last=False)
                 held.bytes -= freed
+
+    def once(self, key: str, load: Callable[[], tuple[T, int]]) -> T:
+        """The value under `key`, or what `load` returns: a value and its size. Threads that ask while one
+        loads wait for its value, too large to be kept or not. When its load fails it raises there alone,
+        and one of those that wait loads for itself."""
+        held = self._held.get()
+        while True:  # ends: a thread returns, raises, or waits for one that does
+            known: T | None = self.get(key)
+            if known is not None:
+                return known
+            mine = _Loading()
+            with held.lock:
+                loading = held.loading.setdefault(key, mine)
+            if loading is mine:
+                break
+            loading.done.wait()
+            if loading.found:
+                shared: T = loading.found[0]
+                return shared
+        try:
+            known = self.get(key)  # it may have come between the look and the entry
+            if known is None:
+                known, size = load()
+                self.put(key, known, size)
+            mine.found.append(known)
+            return known
+        finally:
+            with held.lock:
+                del held.loading[key]
+            mine.done.set()

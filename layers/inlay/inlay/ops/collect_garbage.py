@@ -5,12 +5,14 @@ none that a writer in progress could still commit. The order of steps ensures th
 
 1. look      list the table and find what nothing needs; if there is nothing, stop without a commit
 2. boundary  commit that no object uploaded before it may be added any more (`plan.commit.apply`, Stale)
-3. roots     what is needed *after* that commit: it includes everything committed before, and later commits
+3. archive   of that version, at once: if the pointer is put back from here on, by one version too, the
+             next commit finds that (`ForeignArchives`), and cannot bring in what this run deletes
+4. roots     what is needed *after* that commit: it includes everything committed before, and later commits
              cannot name an object from before the boundary unless a root does
-4. delete    what nothing needs and is older than the boundary by more than the clock margin, 1,000 objects
+5. delete    what nothing needs and is older than the boundary by more than the clock margin, 1,000 objects
              a request; then abort uploads started before that, which nobody could commit
 
-If 2 and 3 were swapped, a writer could commit an old orphan between the listing and the delete.
+If 2 and 4 were swapped, a writer could commit an old orphan between the listing and the delete.
 
 All times are the store's, which has two clocks: the boundary, and what writers compare with it, is the
 `Date` of answers; what is deleted is decided by LastModified. The margin is how far the second may be
@@ -28,7 +30,7 @@ from typing import Protocol
 
 from inlay.errors import InvalidRequest
 from inlay.format.properties import Properties
-from inlay.ops.commit.driver import commit, expect_committed
+from inlay.ops.commit.driver import archive_at_once, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.finish import SweepResult, finish_erasures
 from inlay.ops.maintain.expire import DAY_US
@@ -238,6 +240,7 @@ def _collect(
         ),
     )
     base, loaded = loaded, expect_committed(ctx, commit(ctx, change, base=loaded)).loaded
+    loaded = archive_at_once(ctx, loaded)
     check_clocks(ctx, base.snapshot, found.seen, margin_us, now_us=loaded.date_us)
     roots.add(loaded.state)
     # Young and unknown objects were counted by the first listing.

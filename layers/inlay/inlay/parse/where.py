@@ -41,6 +41,7 @@ from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.values import NANOS_PER_DAY
 from inlay.parse.names import resolve
 from inlay.parse.syntax import (
+    DISTINCT,
     Between,
     Call,
     Cast,
@@ -84,7 +85,7 @@ def is_plain(node: Syntax, schema: Schema) -> bool:
             return is_plain(part, schema)
         case Compared(_, Name(), Given()) | Compared(_, Given(), Name()):
             return True
-        case Compared(_, left, Given(value)):
+        case Compared(op, left, Given(value)) if op != DISTINCT:
             return value is not None and bucket_of(left, schema) is not None
         case Between(Name(), Given(), Given()):
             return True
@@ -160,11 +161,20 @@ class Binder:
                 raise self.error(node, "this is a value, not a condition")
 
     def comparison(self, node: Compared) -> Predicate:
-        op = cast(Operator, node.op)
         left, right = node.left, node.right
+        if node.op == DISTINCT:
+            return self.distinct(*((right, left) if isinstance(left, Given) else (left, right)))
+        op = cast(Operator, node.op)
         if isinstance(left, Given):
             left, right, op = right, left, FLIPPED[op]
         return self.compared(left, op, right)
+
+    def distinct(self, subject: Syntax, literal: Syntax) -> Predicate:
+        field, _ = self.leaf(subject)
+        there = Not(IsNull(field.id))
+        if isinstance(literal, Given) and literal.value is None:
+            return there
+        return Not(And((there, self.compared(subject, "=", literal))))
 
     def compared(self, subject: Syntax, op: Operator, literal: Syntax) -> Predicate:
         bucket = bucket_of(subject, self.schema)

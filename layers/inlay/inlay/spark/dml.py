@@ -36,7 +36,7 @@ from pyroaring import BitMap64
 
 from inlay.errors import InvalidRequest, SchemaMismatch
 from inlay.format.entry import DataFile
-from inlay.format.predicate import TRUE
+from inlay.format.predicate import FALSE, TRUE, Or, Predicate
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.ops.commit.base import already_applied
 from inlay.ops.commit.driver import Committed, Planned, commit_planned
@@ -49,23 +49,26 @@ from inlay.parquet.read.reader import Wanted, read_tasks
 from inlay.parquet.write.writer import write_files
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
 from inlay.plan.pruning.evidence import Evidence
-from inlay.plan.scan.scan import plan_scan
+from inlay.plan.scan.scan import FileTask, plan_scan
 from inlay.spark.api import read
 from inlay.spark.batches import gathered
 from inlay.spark.conditions import quoted, value_of
 from inlay.spark.connect import at_ref, check_writable, connect, load_writable
 from inlay.spark.options import PARTITION_BYTES
 from inlay.spark.partitions import plan_partitions
+from inlay.spark.reach import hit_by, reach_of
 from inlay.spark.sessions import context_of
 from inlay.spark.slim import without_entries
 from inlay.spark.types import arrow_for, spark_schema, spelled, to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 # A change whose rows others changed meanwhile is evaluated again this often.
 MAX_PLANS = 5
+# Bytes of a table that cost less to read than a pass over the keys of the source.
+KEYS_BYTES = PARTITION_BYTES
 
 # Added columns: the position of a row of the table, whether the source has it, and which clause applies.
 _FILE = "__inlay_file"
@@ -91,10 +94,11 @@ class _Clause:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DmlResult:
     """`committed` False: there was nothing to do, or this request was applied before. The counts are rows,
-    by what happened to them."""
+    by what happened to them; `read_files` are the files of the table that could have such rows."""
 
     committed: bool
     version: int
+    read_files: int = 0
     updated: int = 0
     deleted: int = 0
     inserted: int = 0
@@ -108,6 +112,23 @@ class _Part:
     gone: Mapping[str, BitMap64]
     counts: Mapping[int, int]
     twice: bool  # a row of the table was matched more than once
+
+
+class _Source:
+    """The rows that a merge brings."""
+
+    def __init__(self, frame: DataFrame | None) -> None:
+        self.frame = frame
+        self._is_kept = False
+
+    def kept(self) -> DataFrame:
+        """For a look at the keys before the join: both must see the same rows, which a source that is
+        evaluated twice does not promise. A lost executor then ends the merge with an error."""
+        assert self.frame is not None
+        if not self._is_kept:
+            self.frame = self.frame.localCheckpoint(eager=False)
+            self._is_kept = True
+        return self.frame
 
 
 class InlayTable:
@@ -165,17 +186,19 @@ class InlayTable:
         if before is not None:
             return DmlResult(committed=False, version=before.version or loaded.snapshot.version)
         result = DmlResult(committed=False, version=loaded.snapshot.version)
+        rows_of = _Source(source)
 
         def plan(loaded: LoadedTable) -> Planned | None:
             nonlocal result
             check_writable(ctx, loaded)
             loaded = replace(loaded, state=load_entries(ctx, loaded.state))
-            rows = _actions(
-                self._target(loaded), source, condition, clauses, loaded.snapshot.schema
-            )
+            schema = loaded.snapshot.schema
+            tasks = self._reached(loaded, rows_of, condition, clauses)
+            target = self._target(tasks, schema)
+            rows = _actions(target, rows_of.frame, condition, clauses, schema)
             parts = _write(rows, self._uri, loaded, clauses)
             change = _change(self._uri, loaded, parts, clauses, request)
-            result = _result(loaded.snapshot.version, parts, clauses)
+            result = _result(loaded.snapshot.version, parts, clauses, len(tasks))
             if request is None and not change.added and not result.deleted:
                 return None
             return Planned(change, loaded)
@@ -184,22 +207,51 @@ class InlayTable:
         committed = isinstance(outcome, Committed)
         return replace(result, committed=committed, version=outcome.loaded.snapshot.version)
 
-    def _target(self, loaded: LoadedTable) -> DataFrame:
-        """The live rows, each with its file and position."""
-        context = context_of(self._spark, "update, delete and merge")
-        state = loaded.state
+    def _reached(
+        self, loaded: LoadedTable, source: _Source, condition: Any, clauses: Sequence[_Clause]
+    ) -> Sequence[FileTask]:
+        """The files that may have rows which a clause changes, or which a row of the source matches."""
+        schema = loaded.snapshot.schema
         evidence = Evidence.of_snapshot(loaded.snapshot)
-        plan = plan_scan(state.files(), state.markers(), TRUE, evidence=evidence)
+        # The table without its rows: Spark analyses conditions on it.
+        empty = self._spark.createDataFrame([], _placed(schema))
+        empty = empty if self._alias is None else empty.alias(self._alias)
+        own = [c.condition for c in clauses if c.kind == "not matched by source"]
+        alone: Predicate = FALSE
+        if any(found is None for found in own):
+            alone = TRUE
+        elif own:
+            alone = Or(tuple(reach_of(empty.where(_column(c)), schema).predicate for c in own))
+        joined = None
+        if source.frame is not None and alone != TRUE:
+            joined = reach_of(empty.join(source.frame, _column(condition), "inner"), schema)
+
+        def planned(predicate: Predicate) -> Sequence[FileTask]:
+            files, markers = loaded.state.files(), loaded.state.markers()
+            return plan_scan(files, markers, predicate, evidence=evidence).tasks
+
+        if joined is None:
+            return planned(alone)
+        tasks = planned(Or((joined.predicate, alone)))
+        if not joined.keys or sum(task.file.size for task in tasks) <= KEYS_BYTES:
+            return tasks
+        matched = hit_by(source.kept(), joined, tasks, evidence)
+        files = {task.file.key for task in (*matched, *planned(alone))}
+        return [task for task in tasks if task.file.key in files]
+
+    def _target(self, tasks: Sequence[FileTask], schema: Schema) -> DataFrame:
+        """The live rows of these files that can be affected, each with its file and position."""
+        context = context_of(self._spark, "update, delete and merge")
         parts = plan_partitions(
-            plan.tasks, partition_bytes=PARTITION_BYTES, parallelism=context.defaultParallelism
+            tasks, partition_bytes=PARTITION_BYTES, parallelism=context.defaultParallelism
         )
         pieces = context.parallelize([(pickle.dumps(p.tasks),) for p in parts], max(1, len(parts)))
-        shape = _placed(loaded.snapshot.schema)
-        read_part = partial(_read_part, self._uri, loaded.snapshot.schema)
-        tasks = self._spark.createDataFrame(pieces, "tasks binary")
+        shape = _placed(schema)
+        read_part = partial(_read_part, self._uri, schema)
+        pickled = self._spark.createDataFrame(pieces, "tasks binary")
         # Spark refuses unusual column names in rows that it passes to Python.
         plain = _plain(shape)
-        rows = tasks.mapInArrow(read_part, plain).toDF(*shape.names)
+        rows = pickled.mapInArrow(read_part, plain).toDF(*shape.names)
         return rows if self._alias is None else rows.alias(self._alias)
 
 
@@ -290,6 +342,7 @@ def _actions(
     rows = rows.select("*", chosen.otherwise(f.lit(None)).cast("int").alias(_CLAUSE))
     rows = rows.where(f.col(_CLAUSE).isNotNull())
     values = [_values(clause, schema, source) for clause in clauses]
+    spark = target.sparkSession
     asked = spark_schema(schema)
     named = []
     for place, field in enumerate(asked):
@@ -300,7 +353,8 @@ def _actions(
             given = values[number].get(field.name)
             if given is None:
                 given = _kept(clause, target, schema.fields[place])
-            value = value.when(f.col(_CLAUSE) == number, _column(given).cast(field.dataType))
+            assigned = _assigned(_column(given), field.dataType, spark)
+            value = value.when(f.col(_CLAUSE) == number, assigned)
         value = f.lit(None).cast(field.dataType) if value is f else value
         named.append(value.alias(f"c{place}"))
     return rows.select(_CLAUSE, _FILE, _POSITION, *named)
@@ -310,6 +364,21 @@ def _column(given: Any) -> Any:
     from pyspark.sql import functions as f
 
     return f.expr(given) if isinstance(given, str) else given
+
+
+def _assigned(value: Any, kind: DataType, spark: Any) -> Any:
+    """A value as the column's type. One that does not fit is an error, also where the session's casts give
+    NULL or another number (`spark.sql.ansi.enabled` false)."""
+    from pyspark.sql.classic.column import Column
+
+    jvm = spark._jvm.org.apache.spark.sql
+    cast = jvm.catalyst.expressions.Cast(
+        jvm.classic.ExpressionUtils.expression(value._jc),
+        spark._jsparkSession.parseDataType(kind.json()),
+        spark._jvm.scala.Option.apply(spark.conf.get("spark.sql.session.timeZone")),
+        jvm.catalyst.expressions.EvalMode.ANSI(),
+    )
+    return Column(jvm.classic.ExpressionUtils.column(cast))
 
 
 def _values(clause: _Clause, schema: Schema, source: DataFrame | None) -> dict[str, Any]:
@@ -397,7 +466,9 @@ def _change(
     )
 
 
-def _result(version: int, parts: Sequence[_Part], clauses: Sequence[_Clause]) -> DmlResult:
+def _result(
+    version: int, parts: Sequence[_Part], clauses: Sequence[_Clause], read_files: int
+) -> DmlResult:
     counts = {"update": 0, "delete": 0, "insert": 0}
     for part in parts:
         for number, rows in part.counts.items():
@@ -405,6 +476,7 @@ def _result(version: int, parts: Sequence[_Part], clauses: Sequence[_Clause]) ->
     return DmlResult(
         committed=False,
         version=version,
+        read_files=read_files,
         updated=counts["update"],
         deleted=counts["delete"],
         inserted=counts["insert"],

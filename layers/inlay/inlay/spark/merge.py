@@ -137,7 +137,7 @@ def merge(
         if batch is not None and snapshot.ledger.streams.get(batch[0], -1) >= batch[1]:
             return None
         names = snapshot.schema
-        given = changes.toDF(*named_as_in(names, changes.columns))
+        given = _without_collation(changes.toDF(*named_as_in(names, changes.columns)))
         keys = named_as_in(names, _keys(loaded, on))
         [by] = named_as_in(names, [order])
         kind = op and (spelled(op, given.columns) or op)
@@ -206,6 +206,22 @@ def _keys(loaded: LoadedTable, on: Sequence[str]) -> list[str]:
     if not keys:
         raise InvalidRequest("merge needs `on`: the table has no primary key")
     return keys
+
+
+def _without_collation(changes: DataFrame) -> DataFrame:
+    """Texts as the table compares them: by a collation of the records' "a" may be "A"."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType
+
+    plain = StringType()
+    return changes.select(
+        *(
+            f.col(quoted(field.name)).cast(plain).alias(field.name)
+            if isinstance(field.dataType, StringType) and field.dataType != plain
+            else f.col(quoted(field.name))
+            for field in changes.schema
+        )
+    )
 
 
 def _check(

@@ -62,6 +62,8 @@ MAX_KEYS = 2_000_000
 _JOINED = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "string", "binary", "date", "decimal"}
 )
+# Formats that Spark reads by its first API for sources, of which `_with_nullability` knows the plan.
+V1_SOURCES = "spark.sql.sources.useV1SourceList"
 _HADOOP_SCHEMES = {"file": ("file",), "s3": ("s3a", "s3")}
 
 
@@ -123,6 +125,8 @@ def split(
 
     if getattr(spark, "sparkContext", None) is None:
         return none("Spark Connect")
+    if "parquet" not in spark.conf.get(V1_SOURCES).split(","):
+        return none("Spark's second Parquet reader")
     if condition_of(predicate, schema) is None:
         return none("filter")
     looked_at = _looked_at(schema, columns, predicate)

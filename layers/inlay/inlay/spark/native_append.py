@@ -20,7 +20,7 @@ from inlay.format import keys
 from inlay.format.properties import Properties
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
 from inlay.format.snapshot import Snapshot
-from inlay.ops.commit.base import already_applied, check_same_schema
+from inlay.ops.commit.base import already_applied, check_same_schema, current_base
 from inlay.ops.commit.driver import commit_planned
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer, load_version
@@ -32,7 +32,7 @@ from inlay.plan.change import AddFiles, Change
 from inlay.plan.pruning.partitions import current_spec
 from inlay.spark.conditions import quoted
 from inlay.spark.connect import at_ref, connect
-from inlay.spark.native import hadoop_root
+from inlay.spark.native import V1_SOURCES, hadoop_root
 from inlay.spark.options import WriteOptions
 from inlay.spark.types import named_as_in, spark_schema
 from inlay.spark.writer import WriteJob, plan_write
@@ -52,10 +52,16 @@ _SETTINGS = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.writeLegacyFormat": "false",
+    "spark.sql.parquet.output.committer.class": (
+        "org.apache.parquet.hadoop.ParquetOutputCommitter"
+    ),
+    V1_SOURCES: "parquet",
     "spark.sql.sources.commitProtocolClass": (
         "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
     ),
 }
+# A class that would commit a task's files in place of the one above.
+_COMMITTER = "spark.sql.sources.outputCommitterClass"
 # Types that Spark writes as the format means them.
 _WRITTEN = frozenset(
     {
@@ -102,15 +108,18 @@ def append(
         raise InvalidRequest(f"native={str(native)[:50]!r}", next_step='Say "auto" or "never"')
     uri = at_ref(uri, ref)
     identity = request_id or str(uuid.uuid4())
-    job = plan_write(WriteOptions(uri=uri, request_id=identity), frame.schema, overwrite=False)
+    options = WriteOptions(uri=uri, request_id=identity)
+    loaded, job = plan_write(options, frame.schema, overwrite=False)
     ctx = connect(uri)
-    loaded = load_pointer(ctx)
     if job.done:
         return WriteResult(operation="append", committed=False, version=loaded.snapshot.version)
-    if native == "never" or why_by_source(frame, uri, loaded.snapshot):
+    root = None
+    if native == "auto" and not _why_by_source(frame, loaded.snapshot):
+        root = hadoop_root(frame.sparkSession, uri, keys.POINTER)
+    if root is None:
         frame.write.format("inlay").mode("append").option("requestId", identity).save(uri)
         return _result(ctx, job)
-    with _written(frame, ctx, uri, loaded) as files:
+    with _written(frame, ctx, root, loaded) as files:
 
         def plan(base: LoadedTable) -> Change:
             check_same_schema(ctx, loaded, base)
@@ -122,14 +131,20 @@ def append(
                 updates=(AddFiles(added),),
             )
 
-        done = commit_planned(ctx, load_pointer(ctx), plan)
+        done = commit_planned(ctx, current_base(ctx, loaded), plan)
     return write_result("append", done, Usage({}, 0, 0))
 
 
 def why_by_source(frame: DataFrame, uri: str, snapshot: Snapshot) -> str:
     """Why Spark's own writer cannot write these rows as this table's, in words; "" where it can."""
-    spark = frame.sparkSession
-    if getattr(spark, "sparkContext", None) is None:
+    why = _why_by_source(frame, snapshot)
+    if not why and hadoop_root(frame.sparkSession, uri, keys.POINTER) is None:
+        return "Spark has no access to the table's folder"
+    return why
+
+
+def _why_by_source(frame: DataFrame, snapshot: Snapshot) -> str:
+    if getattr(frame.sparkSession, "sparkContext", None) is None:
         return "Spark Connect"
     if current_spec(snapshot).fields:
         return "the table is partitioned"
@@ -137,9 +152,7 @@ def why_by_source(frame: DataFrame, uri: str, snapshot: Snapshot) -> str:
         return "the table has columns whose values are checked one by one"
     if not _has_same_types(frame.schema, snapshot.schema):
         return "Spark would write other types than the table's"
-    return (
-        "" if hadoop_root(spark, uri, keys.POINTER) else "Spark has no access to the table's folder"
-    )
+    return ""
 
 
 def _has_same_types(given: StructType, schema: Schema) -> bool:
@@ -187,13 +200,13 @@ def _result(ctx: Context, job: WriteJob) -> WriteResult:
 
 @contextmanager
 def _written(
-    frame: DataFrame, ctx: Context, uri: str, loaded: LoadedTable
+    frame: DataFrame, ctx: Context, root: str, loaded: LoadedTable
 ) -> Iterator[Sequence[IngestSource]]:
     """The files that Spark has written, for as long as it takes to make them the table's own."""
     spark: Any = frame.sparkSession
     unfinished = keys.unfinished_prefix(loaded.date_us, ctx.new_id())
     prefix = ctx.key(unfinished)
-    folder = f"{hadoop_root(spark, uri, keys.POINTER)}/{unfinished}"
+    folder = f"{root}/{unfinished}"
     try:
         _write(frame, folder, loaded.snapshot)
         yield [
@@ -221,6 +234,7 @@ def _write(frame: DataFrame, folder: str, snapshot: Snapshot) -> None:
     session = spark._jsparkSession.cloneSession()
     for name, value in _SETTINGS.items():
         session.conf().set(name, value)
+    session.conf().unset(_COMMITTER)
     plan = rows._jdf.queryExecution().analyzed()
     writer = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan).write()
     options = {

@@ -12,9 +12,8 @@ even with other filters. The option `where` selects the rows of a DataFrame.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -25,6 +24,9 @@ from inlay.spark.connect import connect
 from inlay.spark.options import ReadOptions
 from inlay.spark.partitions import FilePartition, plan_partitions
 from inlay.spark.tasks import TaskReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class InlayReader(DataSourceReader):  # type: ignore[misc]  # pyspark is untyped here

@@ -37,6 +37,7 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = options
         self._pinned: ReadOptions | None = None
+        self._table_id: str | None = None
         self._state: State | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -58,7 +59,15 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
             self._state = load_state(
                 options.uri, version=options.version, as_of_us=options.as_of_us
             )
-            options = replace(options, version=self._state.snapshot.version, as_of_us=None)
+            snapshot = self._state.snapshot
+            if self._table_id not in (None, snapshot.table_id):
+                from inlay.errors import TableReplaced
+
+                raise TableReplaced(
+                    f"{options.uri} is another table than when the DataFrame was made"
+                )
+            self._table_id = snapshot.table_id
+            options = replace(options, version=snapshot.version, as_of_us=None)
         self._pinned = options
         return options, self._state
 
@@ -94,7 +103,8 @@ class InlayDataSource(DataSource):  # type: ignore[misc]  # pyspark is untyped h
         from inlay.spark.options import write_options
         from inlay.spark.writer import InlayWriter, plan_write
 
-        return InlayWriter(plan_write(write_options(self.options), schema, overwrite=overwrite))
+        _, job = plan_write(write_options(self.options), schema, overwrite=overwrite)
+        return InlayWriter(job)
 
     def streamReader(  # noqa: N802
         self, schema: StructType

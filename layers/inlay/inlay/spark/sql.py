@@ -17,8 +17,12 @@ functions of `foreachBatch` do; Spark Connect has no such way.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import count
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from inlay.errors import InvalidRequest
@@ -33,6 +37,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FUNCTION = "inlay"
+# Queries whose versions are kept: more than are analysed at the same time.
+MAX_QUERIES = 64
+# With it Spark keeps the plan of a view that was made, and with that the version.
+_FIXED_VIEWS = "spark.sql.legacy.storeAnalyzedPlanForView"
 # The arguments of the function after the table's location.
 _NAMED = ("version", "as_of", "ref")
 
@@ -52,6 +60,11 @@ def view(
     Raises what `read` raises; `InvalidRequest` for a session of Spark Connect.
     """
     register_function(spark)
+    if spark.conf.get(_FIXED_VIEWS, "false") == "true":
+        raise InvalidRequest(
+            f"with {_FIXED_VIEWS} the view would stay at the version that it was made with",
+            next_step="Unset it, or use read(spark, uri).createOrReplaceTempView(name) for a fixed view",
+        )
     load_state(at_ref(uri, ref))  # raises here if the table does not exist
     given: dict[str, object] = {"version": version, "as_of": as_of, "ref": ref}
     named = "".join(f", {key} => {_literal(v)}" for key, v in given.items() if v is not None)
@@ -88,13 +101,24 @@ def register_function(spark: SparkSession) -> None:
     registry.createOrReplaceTempFunction(FUNCTION, _Function(spark), "python_udf")
 
 
+@dataclass(frozen=True, slots=True)
+class _Pinned:
+    """A query, which Spark identifies by its cache of relations, and the versions that it reads."""
+
+    cache: Any
+    versions: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+
 class _Function:
     """Spark's `Seq[Expression] => LogicalPlan`, called while a query is analysed."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._query: Any = None  # identifies the query that is being analysed
-        self._pinned: dict[tuple[object, ...], int] = {}
+        # The queries that are being analysed, by identity; the newest last.
+        self._numbers: Any = spark._jvm.java.util.IdentityHashMap()
+        self._pinned: OrderedDict[int, _Pinned] = OrderedDict()
+        self._next = count()
+        self._lock = Lock()
 
     def apply(self, arguments: Any) -> Any:
         """Name and arguments are defined by Spark."""
@@ -138,16 +162,23 @@ class _Function:
     def _version(self, uri: str, asked: Mapping[str, object]) -> int:
         """The version that this query reads. Spark analyses a whole query, views included, with one cache
         of relations, so a version found for that cache belongs to this query."""
-        jvm = self._spark._jvm
-        cache = jvm.org.apache.spark.sql.catalyst.analysis.AnalysisContext.get().relationCache()
-        identity = jvm.java.lang.System.identityHashCode
-        if self._query is None or identity(self._query) != identity(cache):
-            # Kept, so that its id cannot be reused by another object.
-            self._query, self._pinned = cache, {}
+        analysis = self._spark._jvm.org.apache.spark.sql.catalyst.analysis
+        cache = analysis.AnalysisContext.get().relationCache()
+        # Threads of a notebook analyse queries at the same time, each in its own callback.
+        with self._lock:
+            number = self._numbers.get(cache)
+            if number is None:
+                number = next(self._next)
+                self._numbers.put(cache, number)
+                self._pinned[number] = _Pinned(cache)
+                if len(self._pinned) > MAX_QUERIES:
+                    _, oldest = self._pinned.popitem(last=False)
+                    self._numbers.remove(oldest.cache)
+            pinned = self._pinned[number].versions
         key = (uri, *(asked.get(name) for name in _NAMED))
-        if key not in self._pinned:
-            self._pinned[key] = _find_version(uri, asked)
-        return self._pinned[key]
+        if key not in pinned:
+            pinned[key] = _find_version(uri, asked)
+        return pinned[key]
 
     def toString(self) -> str:  # noqa: N802 - Java's name
         return FUNCTION

@@ -11,15 +11,17 @@ Spark derives from its own schema: `arrow_for` gives that schema.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import types as st
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from inlay.errors import SchemaMismatch, UnsupportedType
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# The process that Spark starts to ask for a source's schema needs no pyarrow: it is imported on use.
 
 MAX_DECIMAL_DIGITS = 38
 
@@ -136,6 +138,8 @@ def _leaf(kind: Primitive, path: tuple[str, ...]) -> st.DataType:
 
 def arrow_for(schema: st.StructType) -> pa.Schema:
     """The Arrow schema that Spark expects of batches with this Spark schema."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
     return to_arrow_schema(schema, timezone="UTC")
 
 
@@ -207,6 +211,8 @@ def _allows(has: bool, asked: bool) -> bool:
 
 def to_spark(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     """A batch of the table's columns, in the order of `target`, in the form Spark expects."""
+    import pyarrow as pa
+
     columns = [
         array if array.type == field.type else _widened(array, field)
         for array, field in zip(batch.columns, target, strict=True)
@@ -215,6 +221,8 @@ def to_spark(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 
 def _widened(array: pa.Array, field: pa.Field) -> pa.Array:
+    import pyarrow as pa
+
     try:
         return _cast(array, field.type)
     except pa.ArrowException as error:
@@ -227,6 +235,8 @@ def _widened(array: pa.Array, field: pa.Field) -> pa.Array:
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Arrow's safe cast; by hand where Arrow has none: for nested types that differ in nulls."""
+    import pyarrow as pa
+
     if array.type == kind:
         return array
     if pa.types.is_struct(kind):
@@ -249,6 +259,9 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _unsliced(array: pa.Array) -> pa.Array:
     """The same lists with offsets from 0: `from_arrays` does not accept a mask with sliced offsets."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     if not array.offset and not (len(array.offsets) and array.offsets[0].as_py()):
         return array
     return array.take(pc.indices_nonzero(pa.repeat(pa.scalar(True), len(array))))

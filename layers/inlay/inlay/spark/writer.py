@@ -19,7 +19,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 import inlay
-from inlay.errors import ConcurrentChange, InvalidRequest, TableExists, TableNotFound
+from inlay.errors import (
+    ConcurrentChange,
+    InvalidRequest,
+    TableExists,
+    TableNotFound,
+    TableReplaced,
+)
 from inlay.format.entry import DataFile
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.schema import Schema
@@ -32,6 +38,7 @@ from inlay.ops.metadata.load import LoadedTable, load_entries, load_pointer
 from inlay.ops.write.delete import marker_of
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.declared import Declared
+from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.write.writer import Layout, write_files
 from inlay.parse import parse_predicate
 from inlay.plan.change import AddFiles, AddMarkers, Change, Reads, RemoveFiles, Request
@@ -53,6 +60,7 @@ class WriteJob:
     """
 
     uri: str
+    table_id: str
     schema: Schema
     declared: Declared
     layout: Layout
@@ -73,7 +81,9 @@ class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark is untyped 
     files: tuple[DataFile, ...]
 
 
-def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> WriteJob:
+def plan_write(
+    options: WriteOptions, data: StructType, *, overwrite: bool
+) -> tuple[LoadedTable, WriteJob]:
     """Checks that the rows can fit, and loads what writing them needs. Raises `SchemaMismatch`."""
     if options.replace_where is not None and not overwrite:
         raise InvalidRequest(
@@ -96,8 +106,9 @@ def plan_write(options: WriteOptions, data: StructType, *, overwrite: bool) -> W
         kind = "partitions" if by_partition else replaces
         request = Request.of(identity, body=f"spark:True:{kind}")
     loaded, before = already_applied(ctx, loaded, request)
-    return WriteJob(
+    return loaded, WriteJob(
         uri=options.uri,
+        table_id=snapshot.table_id,
         schema=snapshot.schema,
         declared=Declared.of(snapshot),
         layout=layout_of(snapshot),
@@ -220,6 +231,21 @@ def _refuse_catalog_tables() -> None:
         )
 
 
+def _within(rows: Iterator[pa.RecordBatch], job: WriteJob) -> Iterator[pa.RecordBatch]:
+    """The rows, each of which the predicate of an overwrite selects: one that it does not would be there
+    twice after the next run."""
+    replaces = job.replaces
+    columns = columns_of(job.schema)
+    for batch in rows:
+        if replaces is not None and selected(replaces, batch, columns).false_count:
+            raise InvalidRequest(
+                "a row of the data is not one of those that replaceWhere replaces, and the next such "
+                "overwrite would leave it",
+                next_step="Filter the DataFrame by the same condition, or append those rows",
+            )
+        yield batch
+
+
 class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is untyped here
     def __init__(self, job: WriteJob) -> None:
         self._job = job
@@ -238,7 +264,7 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
             for batch in iterator
         )
         target = target_of(ctx, job.started_us)
-        checked = job.declared.checked(rows)
+        checked = job.declared.checked(_within(rows, job))
         return Written(tuple(write_files(target, checked, job.schema, job.layout)))
 
     # -- on the driver ------------------------------------------------------------------------
@@ -251,6 +277,8 @@ class InlayWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is un
             return
         ctx = connect(job.uri)
         loaded = load_pointer(ctx)
+        if loaded.snapshot.table_id != job.table_id:
+            raise TableReplaced(f"{job.uri} is another table now", table=job.uri)
         if job.by_partition:
             commit_planned(ctx, loaded, lambda base: self._replacing(ctx, base, files))
             return

@@ -17,16 +17,14 @@ import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from unittest.mock import patch
 
 from inlay.cli.progress import watching
 from inlay.errors import InlayError
 from inlay.format.snapshot import POINTER_TARGET_BYTES
-from inlay.parquet.read import deleted_rows
 from inlay.plan.metadata import pointer_budget as fit
-from inlay.storage.process import PerProcess
 from inlay.testing.cast import full_cast
 from inlay.testing.fates import Odds
 from inlay.testing.historians import historians_cast
@@ -36,10 +34,6 @@ from inlay.testing.publishers import publishers_cast
 from inlay.testing.remembered import remembered
 from inlay.testing.scheduler import Stuck
 from inlay.testing.stage import Simulation
-
-
-def _no_locks() -> list[AbstractContextManager[None]]:
-    return [nullcontext()] * deleted_rows.LOADING_LOCKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +68,6 @@ def run_schedule(
         with (
             patch.object(fit, "POINTER_TARGET_BYTES", target),
             patch.object(fit, "INLINE_MIN_BYTES", 200),
-            # Actors are processes of their own: one that is asleep holds no lock of another.
-            patch.object(deleted_rows, "_LOADING", PerProcess(_no_locks)),
             remembered(),
         ):
             simulation.start()

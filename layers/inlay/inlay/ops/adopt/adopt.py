@@ -2,9 +2,9 @@
 
 Promise: a scan of the new table returns the rows that the source's own readers return of its newest
 version, or there is no new table: what cannot be carried is refused by name. Files are not copied (with
-`copy` they are, on the server); columns keep their field ids, deletes become markers, the source is not
-touched and its history is left alone. The table comes to be by one PUT, with everything in it: who is
-killed before leaves objects that nothing names.
+`copy` they are, on the server, and those that lack partition columns are written again with them); columns
+keep their field ids, deletes become markers, the source is not touched and its history is left alone. The
+table comes to be by one PUT, with everything in it: who is killed before leaves objects that nothing names.
 
 Callers: `inlay.adopt`, `inlay adopt`. Every data file's footer is read (one request each): columns are
 found in files by name (docs/FORMAT.md, section 6), so a file in which a column has another name, or in
@@ -24,33 +24,41 @@ from pyroaring import BitMap64
 
 from inlay.errors import CorruptTable, InlayError, SourceChanged, TableExists, UnsupportedTable
 from inlay.format import keys
-from inlay.format.entry import DataFile, Marker
+from inlay.format.entry import DataFile, Marker, Rows
 from inlay.format.properties import check_properties, with_arrow_types
-from inlay.format.schema import Field, ListOf, MapOf, Schema, Struct, Type
+from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema, Struct, Type, Value
 from inlay.format.snapshot import Commit, PartitionSpec, Snapshot
 from inlay.ops.adopt.delta import has_log, read_delta
-from inlay.ops.adopt.foreign import Foreign, ForeignFile, Naming, Sources
+from inlay.ops.adopt.foreign import Foreign, ForeignFile, KeyDelete, Naming, Sources
 from inlay.ops.adopt.iceberg import find_metadata, read_iceberg
 from inlay.ops.commit import register
 from inlay.ops.commit.driver import WrittenSegments, write_segment
 from inlay.ops.context import Context
 from inlay.ops.data.copy import copy_object
+from inlay.ops.data.data_files import write_batches
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.create import check_free
 from inlay.ops.write.delete import key_markers
-from inlay.parquet.arrow.types import FIELD_ID, is_list, plain_type
+from inlay.parquet.arrow.types import (
+    FIELD_ID,
+    is_list,
+    plain_type,
+    schema_to_arrow,
+    to_arrow_scalar,
+)
 from inlay.parquet.read.describe import (
-    Described,
     entry_of,
     parse_object_footer,
     partition_in,
     read_tail,
 )
+from inlay.parquet.read.reader import Wanted, read_file
 from inlay.plan.change import AddFiles, AddMarkers, Change, Proposal, Request
 from inlay.plan.commit.apply import apply, seal
 from inlay.plan.metadata.state import State
 from inlay.plan.metadata.stats_columns import choose_stats_columns
+from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import Location
 from inlay.storage.open import parse_location
 
@@ -98,17 +106,24 @@ def adopt(
     date_us = check_free(ctx)
     sources, foreign = _read(ctx, source, tuple(adopt_from))
     base = _empty(ctx, foreign, checked, date_us)
-    looked = _look_at_all(sources, foreign, base.snapshot)
-    base, entries = _recorded(base, looked)
-    _check_positions(foreign, entries)
-    names = {f.uri: f.uri for f, _ in looked}
+    looked = _look_at_all(sources, foreign, base.snapshot, copy=copy)
+    _check_positions(foreign, looked)
+    whole = [seen for seen in looked if not seen.absent]
+    base, entries = _recorded(base, whole)
     if copy:
         entries = _copied(ctx, entries, date_us)
-        names = {f.uri: e.key for (f, _), e in zip(looked, entries, strict=True)}
-    live = tuple(e for e in entries if e.rows)
-    kept = {e.key for e in live}
-    markers = tuple(m for m in _markers(ctx, base, foreign, names) if m.file in kept)
-    deleted = sum(len(p) for p in foreign.positions.values())
+    # By URI in the source: the files that have its rows.
+    made: dict[str, tuple[DataFile, ...]] = {
+        s.uri: (e,) for s, e in zip(whole, entries, strict=True)
+    }
+    for seen in looked:
+        if seen.absent:  # one at a time: they are read
+            made[seen.uri] = _written_again(sources, foreign, base, seen)
+    live = tuple(e for found in made.values() for e in found if e.rows)
+    names = {uri: tuple(e.key for e in found if e.rows) for uri, found in made.items()}
+    left = {s.uri: foreign.positions[s.uri] for s in whole if s.uri in foreign.positions}
+    markers = tuple(_markers(ctx, base, left, foreign.keys, names))
+    deleted = sum(map(len, left.values()))
     change = Change(
         operation=ADOPT,
         updates=(AddFiles(live), AddMarkers(markers)),
@@ -196,15 +211,21 @@ def _sources_of(spec: PartitionSpec) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A data file as its footer describes it, read under columns of these names."""
+    """A data file as its footer describes it, read under columns of these names. `absent` are values, by
+    field id, of columns that it lacks: it has to be written again with them."""
 
     entry: DataFile
     fields: tuple[Field, ...]
+    absent: Mapping[int, Value | None]
+
+    @property
+    def uri(self) -> str:
+        return self.entry.key
 
 
 def _look_at_all(
-    sources: Sources, foreign: Foreign, snapshot: Snapshot
-) -> list[tuple[ForeignFile, _Seen]]:
+    sources: Sources, foreign: Foreign, snapshot: Snapshot, *, copy: bool
+) -> list[_Seen]:
     uris = {f.uri for f in foreign.files}
     if len(uris) < len(foreign.files):
         raise UnsupportedTable(
@@ -214,13 +235,16 @@ def _look_at_all(
 
     def look(file: ForeignFile) -> _Seen:
         try:
-            return _look(sources, foreign, snapshot, file, specs[file.spec_id])
+            seen = _look(sources, foreign, snapshot, file, specs[file.spec_id])
+            if seen.absent and not copy:
+                raise _stands_elsewhere(snapshot.schema, seen)
+            return seen
         except InlayError as error:
             raise error.about(table=sources.root.uri, key=file.uri) from None
 
-    found: list[tuple[ForeignFile, _Seen]] = []
-    for file, seen in zip(foreign.files, sources.ctx.map(look, foreign.files), strict=True):
-        found.append((file, seen))
+    found: list[_Seen] = []
+    for seen in sources.ctx.map(look, foreign.files):
+        found.append(seen)
         sources.ctx.progress("files", len(found), len(foreign.files))
     return found
 
@@ -240,7 +264,10 @@ def _look(
     if file.rows not in (None, described.rows):
         raise CorruptTable(f"a data file has {described.rows} rows, its table says {file.rows}")
     fields = _Columns(foreign.naming, described.arrow).of(snapshot.schema)
-    _check_constants(file, described, fields, snapshot.schema)
+    has = set(described.arrow.names)
+    there = {f.id for f in fields if f.name in has}
+    absent = {i: value for i, value in file.constants.items() if i not in there}
+    fields = tuple(f for f in fields if f.id not in absent)
     schema = Schema(0, fields)
     entry = entry_of(
         described,
@@ -250,31 +277,24 @@ def _look(
         stats_columns=snapshot.stats_columns,
         extra_columns=True,
     )
-    if spec.fields and described.rows:
+    if spec.fields and described.rows and not absent:
         shown = partition_in(described, schema, spec)
         if shown is not None and shown != file.partition:
             raise CorruptTable("a data file is not in the partition that its table says")
     entry = replace(
         entry, adopted=True, etag=got.etag, spec_id=file.spec_id, partition=file.partition
     )
-    return _Seen(entry, fields)
+    return _Seen(entry, fields, absent)
 
 
-def _check_constants(
-    file: ForeignFile, described: Described, fields: Iterable[Field], schema: Schema
-) -> None:
-    """Raises for a column whose values stand only in the source's metadata."""
-    has = set(described.arrow.names)
-    there = {f.id for f in fields if f.name in has}
-    for field_id in sorted(file.constants - there):
-        field = schema.by_id(field_id)
-        name = field_id if field is None else field.name
-        raise UnsupportedTable(
-            f"column {name!r} stands only in paths or metadata of the source, not in its files, and a "
-            "file has no place for it in Inlay",
-            next_step="Write the files again with the column in them (of Iceberg by rewrite_data_files, of "
-            "Delta by a table that is not partitioned by it), or append the rows to a new table",
-        )
+def _stands_elsewhere(schema: Schema, seen: _Seen) -> UnsupportedTable:
+    found = (schema.by_id(field_id) for field_id in sorted(seen.absent))
+    names = ", ".join(repr(field.name) for field in found if field is not None)
+    return UnsupportedTable(
+        f"column {names} stands only in paths or metadata of the source, not in its files, and a file has "
+        "no place for that in Inlay",
+        next_step="Adopt with copy, which writes such files again with their columns",
+    )
 
 
 class _Columns:
@@ -377,12 +397,12 @@ def _has_ids(arrow: pa.Schema) -> bool:
 
 
 def _recorded(
-    base: LoadedTable, looked: Sequence[tuple[ForeignFile, _Seen]]
+    base: LoadedTable, looked: Sequence[_Seen]
 ) -> tuple[LoadedTable, tuple[DataFile, ...]]:
     """The table with a schema for each way in which files name its columns, the current one last."""
     snapshot = base.snapshot
     current = snapshot.schema
-    ways = dict.fromkeys(s.fields for _, s in looked if s.fields != current.fields)
+    ways = dict.fromkeys(s.fields for s in looked if s.fields != current.fields)
     if len(ways) >= MAX_SCHEMAS:
         raise UnsupportedTable(
             f"the files name the columns in more than {MAX_SCHEMAS} ways",
@@ -392,15 +412,15 @@ def _recorded(
     ids[current.fields] = len(ways)
     schemas = tuple(Schema(n, fields) for fields, n in ids.items())
     made = replace(snapshot, schemas=schemas, schema_id=len(ways))
-    entries = tuple(replace(s.entry, schema_id=ids[s.fields]) for _, s in looked)
+    entries = tuple(replace(s.entry, schema_id=ids[s.fields]) for s in looked)
     return replace(base, state=State(made)), entries
 
 
-def _check_positions(foreign: Foreign, entries: Iterable[DataFile]) -> None:
-    for entry in entries:
-        found = foreign.positions.get(entry.key)
-        if found and found.max() >= entry.rows:
-            raise CorruptTable("a delete lies beyond the end of its data file", key=entry.key)
+def _check_positions(foreign: Foreign, looked: Iterable[_Seen]) -> None:
+    for seen in looked:
+        found = foreign.positions.get(seen.uri)
+        if found and found.max() >= seen.entry.rows:
+            raise CorruptTable("a delete lies beyond the end of its data file", key=seen.uri)
 
 
 def _copied(ctx: Context, entries: Sequence[DataFile], date_us: int) -> tuple[DataFile, ...]:
@@ -426,19 +446,53 @@ def _copied(ctx: Context, entries: Sequence[DataFile], date_us: int) -> tuple[Da
     return tuple(ctx.map(copied, entries))
 
 
+def _written_again(
+    sources: Sources, foreign: Foreign, base: LoadedTable, seen: _Seen
+) -> tuple[DataFile, ...]:
+    """The live rows of a file with the columns that it lacks, as files of the new table."""
+    ctx, schema = sources.ctx, base.snapshot.schema
+    found = foreign.positions.get(seen.uri)
+    hidden = () if found is None else (Marker(id="", body=Rows(tuple(found)), file=seen.uri),)
+    task = FileTask(file=seen.entry, schema=Schema(0, seen.fields), markers=hidden)
+    read_by = replace(
+        schema,
+        fields=tuple(
+            replace(f, nullable=True) if f.id in seen.absent else f for f in schema.fields
+        ),
+    )
+    wanted = Wanted(schema=read_by, columns=tuple(f.id for f in schema.fields))
+    result = schema_to_arrow(schema)
+
+    def filled(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = list(batch.columns)
+        for n, field in enumerate(schema.fields):
+            if field.id in seen.absent:
+                assert isinstance(field.type, Primitive)
+                value = to_arrow_scalar(field.type, seen.absent[field.id])
+                columns[n] = pa.repeat(value, batch.num_rows)
+        return pa.RecordBatch.from_arrays(columns, schema=result)
+
+    batches = map(filled, read_file(sources.objects, task, wanted, ctx.executor))
+    return tuple(write_batches(ctx, base.snapshot, batches, time_us=base.date_us))
+
+
 # -- deletes --------------------------------------------------------------------------------------
 
 
 def _markers(
-    ctx: Context, base: LoadedTable, foreign: Foreign, names: Mapping[str, str]
+    ctx: Context,
+    base: LoadedTable,
+    positions: Mapping[str, BitMap64],
+    deletes: Iterable[KeyDelete],
+    names: Mapping[str, tuple[str, ...]],
 ) -> Iterator[Marker]:
     """The deletes of the source, each naming its file."""
-    for group in _groups(foreign.positions):
-        yield from vector_markers(ctx, base, {names[uri]: rows for uri, rows in group.items()})
-    for delete in foreign.keys:
+    for group in _groups(positions):
+        yield from vector_markers(ctx, base, {names[uri][0]: rows for uri, rows in group.items()})
+    for delete in deletes:
         for marker in key_markers(ctx, base, delete.keys):
-            for uri in delete.files:
-                yield replace(marker, id=ctx.new_id(), file=names[uri])
+            for key in (key for uri in delete.files for key in names[uri]):
+                yield replace(marker, id=ctx.new_id(), file=key)
 
 
 def _groups(positions: Mapping[str, BitMap64]) -> Iterator[dict[str, BitMap64]]:

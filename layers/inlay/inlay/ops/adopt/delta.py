@@ -87,8 +87,8 @@ def read_delta(sources: Sources) -> Foreign:
         last_field_id=table.last_field_id,
         naming=Naming(table.by_id, table.names, inner_ids=False),
         files=tuple(_foreign(sources, f, table) for f in files),
-        specs=(UNPARTITIONED,),
-        spec_id=0,
+        specs=tuple({s.id: s for s in (UNPARTITIONED, table.spec)}.values()),
+        spec_id=table.spec.id,
         positions=dict(_positions(sources, files)),
         notes=table.notes,
     )
@@ -152,11 +152,16 @@ def _action(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _foreign(sources: Sources, file: Added, table: DeltaTable) -> ForeignFile:
-    # NULL is stated as null or as an empty text; a column that is not there reads as NULL.
-    constants = frozenset(
-        field_id for name, field_id in table.partitions.items() if file.partition.get(name)
+    constants = dict(table.constants(file))
+    return ForeignFile(
+        uri=sources.uri(file.path),
+        size=file.size,
+        rows=None,
+        spec_id=table.spec.id,
+        partition=table.partition(constants),
+        # A column that is not there reads as NULL.
+        constants={i: value for i, value in constants.items() if value is not None},
     )
-    return ForeignFile(uri=sources.uri(file.path), size=file.size, rows=None, constants=constants)
 
 
 def _positions(sources: Sources, files: tuple[Added, ...]) -> Iterator[tuple[str, BitMap64]]:

@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 
 from inlay.errors import InlayError, NotGranted, ObjectGone, UnsupportedTable
 from inlay.format.partition import Written
-from inlay.format.schema import Schema
+from inlay.format.schema import Schema, Value
 from inlay.format.snapshot import PartitionSpec
 from inlay.ops.context import Context
 from inlay.parquet.read.ranges import Objects, Source, merge_ranges
@@ -36,15 +36,15 @@ MAX_MARKERS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignFile:
-    """A live data file. `uri` is absolute; `rows` None: the source does not say. `constants` are fields
-    whose value stands in the source's metadata: the file must have them as columns too."""
+    """A live data file. `uri` is absolute; `rows` None: the source does not say. `constants` are values, by
+    field id, that stand in the source's metadata: files have them as columns too, or are written again."""
 
     uri: str
     size: int
     rows: int | None
     spec_id: int = 0
     partition: tuple[Written | None, ...] = ()
-    constants: frozenset[int] = frozenset()
+    constants: Mapping[int, Value | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +150,8 @@ class Sources:
 
     def source(self, uri: str, size: int | None = None) -> Source:
         """Raises `NotGranted` for what lies outside the folders that were allowed."""
-        objects = Objects(self.ctx.store, "", adopt_from=self.granted)
         try:
-            return objects.source(uri, size)
+            return self.objects.source(uri, size)
         except NotGranted:
             raise NotGranted(
                 "the source table has a file outside its own folder",
@@ -160,6 +159,10 @@ class Sources:
                 next_step="If it is yours, allow its folder: adopt_from=['bucket/folder/*'], or "
                 "--adopt-from 'bucket/folder/*'",
             ) from None
+
+    @property
+    def objects(self) -> Objects:
+        return Objects(self.ctx.store, "", adopt_from=self.granted)
 
     def read(self, uri: str, limit: int, what: str) -> bytes:
         """A whole object of at most `limit` bytes, in one request."""

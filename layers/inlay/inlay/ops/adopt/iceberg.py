@@ -172,11 +172,11 @@ def _foreign(
 ) -> ForeignFile:
     spec_id = spec_ids[file.spec.id]
     known = {f.id: f for f in table.schema.fields}
-    constants = frozenset(
-        source
+    constants = {
+        source: file.spec.constant(file.raw[at], known[source].type)
         for at, source in file.spec.identity
         if source in known and (file.raw[at] is not None or known[source].default is not None)
-    )
+    }
     return ForeignFile(
         uri=sources.uri(file.path),
         size=file.size,

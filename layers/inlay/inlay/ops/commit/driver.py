@@ -28,6 +28,7 @@ Failures, and how they are handled::
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
@@ -387,6 +388,34 @@ def write_archive(ctx: Context, loaded: LoadedTable) -> Stored:
     return ctx.write_once(keys.archive_key(loaded.snapshot.version), loaded.raw, compare=False)
 
 
+def archive_at_once(ctx: Context, loaded: LoadedTable) -> LoadedTable:
+    """Archives a version before the commit after it does, for whoever deletes what it no longer needs: a
+    pointer that is put back from here on, by one version too, is found by the next commit, which could
+    otherwise bring in what was deleted.
+
+    Returns it with its archive, so that a commit on it writes none. Raises `ForeignArchives` if the pointer
+    has gone back by now, `TableReplaced`.
+    """
+    base = loaded.snapshot
+    try:
+        stored = ctx.write_once(keys.archive_key(base.version), loaded.raw)
+    except KeyTaken as error:
+        raise _differs(ctx, base) from error
+    superseded_by(ctx, base, read_after(ctx, base))
+    done: Future[Stored] = Future()
+    done.set_result(stored)
+    return replace(loaded, archiving=done)
+
+
+def _differs(ctx: Context, base: Snapshot) -> ForeignArchives:
+    return ForeignArchives(
+        f"the archive of version {base.version}, at which the pointer is, has other bytes",
+        table=ctx.uri,
+        key=ctx.key(keys.archive_key(base.version)),
+        version=base.version,
+    )
+
+
 def archive(ctx: Context, loaded: LoadedTable, wait: Callable[[int], None]) -> int | Lost:
     """Stores the base byte for byte as it was read; the store's date, or that the base is superseded.
 
@@ -420,12 +449,7 @@ def archive(ctx: Context, loaded: LoadedTable, wait: Callable[[int], None]) -> i
         try:
             date_us = ctx.write_once(key, loaded.raw).date_us
         except KeyTaken as error:
-            raise ForeignArchives(
-                f"the archive of version {base.version}, at which the pointer is, has other bytes",
-                table=ctx.uri,
-                key=ctx.key(key),
-                version=base.version,
-            ) from error
+            raise _differs(ctx, base) from error
     after = keys.archive_key(base.version + 1)
     if isinstance(ctx.store.head(ctx.key(after)), Head):
         # If that archive were read before the pointer, the pointer would be beyond the base unless it went

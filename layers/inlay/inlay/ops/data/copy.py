@@ -22,7 +22,9 @@ def copy_object(ctx: Context, source: Location, key: str, *, size: int, etag: st
     """
     if size <= MAX_COPY_BYTES:
         return copy_once(ctx.store, source, key, size=size, etag=etag, before_retry=ctx.back_off)
-    upload = Multipart(ctx.store, key, ctx.executor, in_flight=ctx.parallel)
+    upload = Multipart(
+        ctx.store, key, ctx.executor, in_flight=ctx.parallel, before_retry=ctx.back_off
+    )
     try:
         for start in range(0, size, PART_BYTES):
             upload.copy(source, ByteRange(start, min(start + PART_BYTES, size)), etag)

@@ -17,7 +17,7 @@ from inlay.format.entry import Marker, Where
 from inlay.format.frame import decode_frame
 from inlay.format.keys import ObjectKind, classify
 from inlay.format.snapshot import Commit, Erasure, Snapshot
-from inlay.ops.commit.driver import Conflicted, commit, expect_committed
+from inlay.ops.commit.driver import Conflicted, archive_at_once, commit, expect_committed
 from inlay.ops.context import Context
 from inlay.ops.erase.landing import check_landing, clear_landing
 from inlay.ops.erase.last_look import LastCheck, begin_check, search_files
@@ -271,7 +271,7 @@ class _Sweeper:
         # What was not applied is no longer waited for.
         if names_more and not late and self._purge_refs(loaded, contents, due):
             return {}
-        self._delete_all(self._move_boundary(loaded), due)
+        loaded = self._delete_all(self._move_boundary(loaded), due)
         if self.failures:
             return waits | {e.id: self._undeleted() for e in due}
         swept = tuple(
@@ -327,7 +327,8 @@ class _Sweeper:
         if forgets:
             dropped = DropMarkers(_plain_markers(loaded, due))
             updates += [dropped, PackMetadata(), ForgetContents(), ExpireAll()]
-        commit(self.ctx, Change(operation="erase", updates=tuple(updates), requires=requires))
+        change = Change(operation="erase", updates=tuple(updates), requires=requires)
+        commit(self.ctx, change, base=loaded)
 
     def _deletes_since(self, loaded: LoadedTable, since_version: int) -> list[tuple[int, str]]:
         """(version, operation) of deletes committed in `since_version` or later, and of those not applied
@@ -370,8 +371,7 @@ class _Sweeper:
             due = [e for e in due if e.id not in waits]
         if not due:
             return waits
-        loaded = self._move_boundary(loaded)
-        self._delete_all(loaded, due)
+        loaded = self._delete_all(self._move_boundary(loaded), due)
         if self.failures:
             return waits | {e.id: self._undeleted() for e in due}
         stale = publication_waits(self.ctx, loaded.snapshot.oldest_version)
@@ -397,7 +397,7 @@ class _Sweeper:
         )
         made = [self._write_receipt(loaded, erasure, facts) for erasure in due]
         closed = CloseErasures(tuple(names), leaves=SWEEP)
-        outcome = commit(self.ctx, Change(operation="erase", updates=(closed,)))
+        outcome = commit(self.ctx, Change(operation="erase", updates=(closed,)), base=loaded)
         if not isinstance(outcome, Conflicted):
             self.receipts += made
         return waits
@@ -438,10 +438,12 @@ class _Sweeper:
         change = Change(operation="erase", updates=(MoveBoundary(loaded.date_us),))
         return expect_committed(self.ctx, commit(self.ctx, change, base=loaded)).loaded
 
-    def _delete_all(self, loaded: LoadedTable, due: Sequence[Erasure]) -> None:
+    def _delete_all(self, loaded: LoadedTable, due: Sequence[Erasure]) -> LoadedTable:
+        """`loaded`, whose boundary was moved for it."""
         _, versions, uploads = self._doomed(loaded)
         if not versions and not uploads:
-            return
+            return loaded
+        loaded = archive_at_once(self.ctx, loaded)
         # First record what will be deleted: a crash in between must not leave it unrecorded.
         names = [e.id for e in due]
         write_gone(self.ctx, loaded.snapshot.version, names, versions, len(uploads))
@@ -451,6 +453,7 @@ class _Sweeper:
             self.ctx.store.abort_multipart(upload.key, upload.upload_id)
         self.failures += failures
         self.deleted += len(named) + len(uploads) - len(failures)
+        return loaded
 
     def _doomed(
         self, loaded: LoadedTable

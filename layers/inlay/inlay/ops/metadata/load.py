@@ -118,13 +118,19 @@ def read_main(ctx: Context) -> LoadedTable:
     )
 
 
-def on_branch(ctx: Context, main: LoadedTable, *, carried: Contents | None = None) -> LoadedTable:
-    """The result of `read_main`, with the content of the context's branch."""
+def on_branch(
+    ctx: Context,
+    main: LoadedTable,
+    *,
+    carried: Contents | None = None,
+    content: Content | None = None,
+) -> LoadedTable:
+    """The result of `read_main`, with the content of the context's branch; `content` where it is known."""
     table = main.pointer
     if ctx.branch is None:
         return replace(main, state=State(table, retain(carried, table)), own=None)
     ref = find_ref(ctx, table, ctx.branch)
-    snapshot = ref_view(table, load_content(ctx, table, ref), ref.since)
+    snapshot = ref_view(table, content or load_content(ctx, table, ref), ref.since)
     return replace(main, state=State(snapshot, retain(carried, snapshot)), own=table)
 
 

@@ -13,11 +13,9 @@ one that hits all of it leaves nothing to read (except in a file of another writ
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
-from threading import Lock
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,17 +45,11 @@ from inlay.parquet.read.read_ahead import Job
 from inlay.plan.pruning.prune import all_match, may_match
 from inlay.plan.scan.marker_scope import marker_predicate
 from inlay.storage.base import ByteRange
-from inlay.storage.process import PerProcess
-
-T = TypeVar("T")
 
 # From so many deletes by value on, what they say together is remembered.
 MANY_MARKERS = 32
 # A delete by value in memory, merged with others.
 _MARKER_BYTES = 256
-# Objects that are loaded at the same time, by different names, seldom wait for one another.
-LOADING_LOCKS = 64
-_LOADING = PerProcess(lambda: [Lock() for _ in range(LOADING_LOCKS)])
 # A bitmap in memory, measured against its blob.
 _BITMAP_FACTOR = 2
 _FALSE = to_scalar(False, pa.bool_())
@@ -311,8 +303,13 @@ def _merged(
         known: tuple[tuple[DeletedRanges, ...], tuple[Predicate, ...]] | None = cache.get(name)
         if known is not None:
             return known
-    predicates = []
+    predicates: list[Predicate | KeyRange] = []
+    columns = {f.id for _, f in schema.walk() if isinstance(f.type, Primitive)}
     for marker in markers:
+        body = marker.body
+        if isinstance(body, KeyRange) and body.field_id in columns:
+            predicates.append(body)
+            continue
         predicate = marker_predicate(marker, schema)
         if predicate is None:
             raise CorruptTable(f"delete {marker.id} names a field that the table does not have")
@@ -340,22 +337,7 @@ def load_vector(objects: Objects, vector: Vector, file_rows: int) -> BitMap64:
             )
         return positions, _BITMAP_FACTOR * vector.length
 
-    return _once(objects.cache, f"{vector.key}#{vector.offset}", load)
-
-
-def _once(cache: Cache, name: str, load: Callable[[], tuple[T, int]]) -> T:
-    """What the cache has under a name, or what `load` gives, with its size. Files that are opened side by
-    side have the same deletes: the first loads, the others wait, for a job that runs already."""
-    known: T | None = cache.get(name)
-    if known is not None:
-        return known
-    with _LOADING.get()[hash(name) % LOADING_LOCKS]:
-        again: T | None = cache.get(name)
-        if again is not None:
-            return again
-        found, size = load()
-        cache.put(name, found, size)
-        return found
+    return objects.cache.once(f"{vector.key}#{vector.offset}", load)
 
 
 def load_keys(objects: Objects, keys: Keys, schema: Schema) -> KeySet:
@@ -381,7 +363,7 @@ def load_keys(objects: Objects, keys: Keys, schema: Schema) -> KeySet:
         return found, sum(column.nbytes for column in found.columns)
 
     # In the types the columns have now: they may have been widened since the keys were written.
-    return _once(objects.cache, f"{keys.key}#{types}", load)
+    return objects.cache.once(f"{keys.key}#{types}", load)
 
 
 def key_set(fields: tuple[int, ...], columns: Sequence[pa.Array]) -> KeySet:

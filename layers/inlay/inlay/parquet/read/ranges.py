@@ -18,12 +18,16 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from inlay.errors import NotGranted, ObjectGone, SnapshotGone, SourceChanged, UnreadableFile
 from inlay.storage.base import ByteRange, Got, Location, Missing, ObjectStore, Refused
+
+# Reading metadata needs no pyarrow, and importing it takes longer than the request.
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
 
 # Two ranges this near are fetched by one request: the bytes between cost less than a second one.
 # At S3's 20 ms to the first byte and some 50 MB/s a connection, 1 MB would break even on time; the
@@ -76,6 +80,10 @@ class Cache(Protocol):
 
     def put(self, key: str, value: Any, size_bytes: int) -> None: ...
 
+    def once(self, key: str, load: Callable[[], tuple[T, int]]) -> T:
+        """The value under `key`, or what `load` returns with its size: loaded by one thread at a time."""
+        ...
+
 
 class NoCache:
     def get(self, key: str) -> Any | None:
@@ -83,6 +91,9 @@ class NoCache:
 
     def put(self, key: str, value: Any, size_bytes: int) -> None:
         return None
+
+    def once(self, key: str, load: Callable[[], tuple[T, int]]) -> T:
+        return load()[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +238,8 @@ class RangeFile:
         self._hold(begin, run)
 
     def _hold(self, start: int, run: list[bytes]) -> None:
+        import pyarrow as pa
+
         if not run:
             return
         body = pa.py_buffer(run[0] if len(run) == 1 else b"".join(run))
@@ -253,6 +266,8 @@ class RangeFile:
         """The bytes of one range, by a GET of its own where they are not held; they are not kept."""
         held = self._held(place.start, place.end)
         if held is None:
+            import pyarrow as pa
+
             self.unplanned += 1
             held = pa.py_buffer(fetch(self.source, place))
         return held
@@ -278,6 +293,8 @@ class RangeFile:
     def read_buffer(self, length: int = -1) -> pa.Buffer:
         end = self.size if length < 0 else min(self._position + length, self.size)
         if end <= self._position:
+            import pyarrow as pa
+
             return pa.py_buffer(b"")
         held = self.slice(ByteRange(self._position, end))
         self._position = end
@@ -311,6 +328,8 @@ class RangeFile:
 
     def as_arrow(self) -> Any:
         """This file for Arrow's own readers."""
+        import pyarrow as pa
+
         return pa.PythonFile(self, mode="r")
 
 

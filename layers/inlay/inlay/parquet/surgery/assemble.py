@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from inlay.errors import UnsupportedFile
-from inlay.parquet.read.ranges import RangeFile
+from inlay.parquet.read.ranges import RangeFile, Source
 from inlay.plan.surgery.multipart import (
     MIB,
     S3_LIMITS,
@@ -31,9 +31,10 @@ from inlay.plan.surgery.multipart import (
     Segment,
     plan_parts,
 )
-from inlay.storage.base import ByteRange, ObjectStore, Written
+from inlay.storage.base import ByteRange, Missing, ObjectStore, Written, version_of
 from inlay.storage.multipart import Multipart
-from inlay.storage.write_once import write_once
+from inlay.storage.rules import KEEPING_HEADERS
+from inlay.storage.write_once import no_wait, write_once
 
 # Enough that parts go out in parallel, little enough for the smallest Lambda.
 WINDOW_BYTES = 32 * MIB
@@ -60,6 +61,20 @@ class _Ours:
         return len(self.body)
 
 
+def description(source: Source, *, erase: bool) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """The old object's metadata and headers, if it is still the one that was planned for; when erasing
+    only what says how the store is to keep it, since the rest may name rows."""
+    head = source.store.head(source.key, **version_of(source.location))
+    if isinstance(head, Missing):
+        raise source.gone()
+    if head.info.etag != source.etag:
+        raise source.changed()
+    headers = head.info.headers
+    if erase:
+        return {}, {name: value for name, value in headers.items() if name in KEEPING_HEADERS}
+    return head.info.metadata, headers
+
+
 @dataclass(slots=True)
 class Assembly:
     """A new object under construction. Use as a context manager: leaving it by an exception aborts.
@@ -75,6 +90,7 @@ class Assembly:
     describe: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]]
     limits: PartLimits = S3_LIMITS
     window_bytes: int = WINDOW_BYTES
+    before_retry: Callable[[int], None] = no_wait
     size: int = 0
     _pieces: list[_Copied | _Ours] = field(default_factory=list)
     _waiting: int = 0
@@ -87,6 +103,7 @@ class Assembly:
             self.executor,
             describe=self.describe,
             limit=self.limits.count,
+            before_retry=self.before_retry,
         )
 
     def __enter__(self) -> Self:
@@ -182,7 +199,14 @@ class Assembly:
     def _put(self) -> Written:
         metadata, headers = self.describe()
         body = self._gather(self._pieces)
-        return write_once(self.store, self.key, body, metadata=metadata, headers=headers)
+        return write_once(
+            self.store,
+            self.key,
+            body,
+            metadata=metadata,
+            headers=headers,
+            before_retry=self.before_retry,
+        )
 
 
 def _slice(pieces: list[_Copied | _Ours], part: PlannedPart) -> list[_Copied | _Ours]:

@@ -1,0 +1,249 @@
+"""Which files a change from Spark must read, by what statistics can say of its condition.
+
+Promise: a row that a condition of Spark's can be TRUE for is in a file that is read. The condition is
+taken as Spark has analysed it, so a name, a literal and a comparison have Spark's meaning; a part without
+an exact counterpart here counts as TRUE for every row. Times such as `current_date()` are such parts:
+Spark evaluates them later.
+"""
+
+from __future__ import annotations
+
+import pickle
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from inlay.format.predicate import (
+    TRUE,
+    And,
+    Comparison,
+    In,
+    IsNull,
+    Literal,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+)
+from inlay.format.schema import Field, Primitive, Schema, Value
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.scan.scan import FileTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Parts of a condition that are looked at: each takes some calls from Python to the JVM.
+MAX_PARTS = 500
+_OPERATORS: Mapping[str, tuple[Operator, Operator]] = {
+    # With the column on the left, and on the right.
+    "EqualTo": ("=", "="),
+    "EqualNullSafe": ("=", "="),
+    "LessThan": ("<", ">"),
+    "LessThanOrEqual": ("<=", ">="),
+    "GreaterThan": (">", "<"),
+    "GreaterThanOrEqual": (">=", "<="),
+}
+_INTEGERS = frozenset({"int8", "int16", "int32", "int64"})
+# Types whose keys are looked up between the bounds of files, in physical form.
+_KEYS = _INTEGERS | {"string", "date", "timestamp", "timestamptz", "decimal"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The rows of a table for which `predicate` is TRUE and that have, in each column of `keys`, a value
+    that the source has in the expression beside it."""
+
+    predicate: Predicate
+    keys: tuple[tuple[Field, Any], ...] = ()
+
+
+def reach_of(filtered: DataFrame, schema: Schema) -> Reach:
+    """What the condition of a filter, or of a join with a source, can be TRUE for. The plan's first outputs
+    are the columns of `schema`, in order."""
+    plan: Any = filtered._jdf.queryExecution().analyzed()
+    condition = plan.condition()
+    if plan.getClass().getSimpleName() == "Join":
+        condition = condition.get() if condition.isDefined() else None
+    if condition is None:
+        return Reach(TRUE)
+    output = plan.output()
+    fields = {output.apply(n).exprId().id(): f for n, f in enumerate(schema.fields)}
+    read = _Reading(fields, filtered.sparkSession)
+    return Reach(read.covering(condition), tuple(read.keys(condition)))
+
+
+class _Reading:
+    def __init__(self, fields: Mapping[int, Field], spark: Any) -> None:
+        self._fields = fields
+        self._left = MAX_PARTS
+        patterns = spark._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+        self._now = patterns.CURRENT_LIKE()
+
+    def covering(self, node: Any) -> Predicate:
+        """A predicate that is TRUE wherever the expression is."""
+        self._left -= 1
+        if self._left < 0:
+            return TRUE
+        match _kind(node):
+            case "And":
+                return And((self.covering(node.left()), self.covering(node.right())))
+            case "Or":
+                return Or((self.covering(node.left()), self.covering(node.right())))
+            case "Between":
+                return self.covering(node.replacement())
+            case "IsNull" if (field := self._field(node.child())) is not None:
+                return IsNull(field.id)
+            case "IsNotNull" if (field := self._field(node.child())) is not None:
+                return Not(IsNull(field.id))
+            case "In" if (field := self._field(node.value())) is not None:
+                return self._among(field, node.value(), node.list())
+            case kind if kind in _OPERATORS:
+                return self._compared(node.left(), node.right(), *_OPERATORS[kind])
+            case _:
+                return TRUE
+
+    def keys(self, node: Any) -> Iterator[tuple[Field, Any]]:
+        """Columns that must equal an expression over other columns than the table's."""
+        match _kind(node):
+            case "And":
+                yield from self.keys(node.left())
+                yield from self.keys(node.right())
+            case "EqualTo":
+                left, right = node.left(), node.right()
+                for ours, theirs in ((left, right), (right, left)):
+                    field = self._field(ours)
+                    if field is not None and _is_key(field.type) and self._is_others(ours, theirs):
+                        yield field, theirs
+            case _:
+                pass
+
+    def _field(self, node: Any) -> Field | None:
+        if _kind(node) != "AttributeReference":
+            return None
+        return self._fields.get(node.exprId().id())
+
+    def _is_others(self, ours: Any, node: Any) -> bool:
+        used = node.references().toSeq()
+        ids = [used.apply(n).exprId().id() for n in range(used.length())]
+        same = node.dataType().json() == ours.dataType().json()
+        return bool(ids and same and node.deterministic() and not self._fields.keys() & ids)
+
+    def _compared(self, left: Any, right: Any, op: Operator, mirrored: Operator) -> Predicate:
+        if (field := self._field(left)) is not None:
+            return self._comparison(field, op, left, right)
+        if (field := self._field(right)) is not None:
+            return self._comparison(field, mirrored, right, left)
+        return TRUE
+
+    def _comparison(self, field: Field, op: Operator, column: Any, node: Any) -> Predicate:
+        value = self._value(field, column, node)
+        if value is None or not isinstance(field.type, Primitive):
+            return TRUE
+        return Comparison(field.id, op, Literal(field.type, value))
+
+    def _among(self, field: Field, column: Any, nodes: Any) -> Predicate:
+        self._left -= nodes.length()
+        if self._left < 0 or not isinstance(field.type, Primitive):
+            return TRUE
+        found = [self._value(field, column, nodes.apply(n)) for n in range(nodes.length())]
+        values = tuple(value for value in found if value is not None)
+        return In(field.id, field.type, values) if values and len(values) == len(found) else TRUE
+
+    def _value(self, field: Field, column: Any, node: Any) -> Value | None:
+        """The value of an expression that needs no row, in the column's physical form."""
+        if not (node.resolved() and node.foldable() and node.deterministic()):
+            return None
+        if node.containsPattern(self._now) or node.dataType().json() != column.dataType().json():
+            return None
+        value = node.eval(None)
+        if value is None:
+            return None
+        match field.type:
+            case Primitive(name="string"):
+                return str(value.toString())
+            case Primitive(name="decimal"):
+                return value.toJavaBigDecimal()  # type: ignore[no-any-return]
+            case Primitive(name="bool" | "double") as kind:
+                return bool(value) if kind.name == "bool" else float(value)
+            case Primitive(name=name, unit="" | "us") if name in _KEYS:
+                return int(value)
+            case _:
+                return None
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _is_key(kind: Any) -> bool:
+    return isinstance(kind, Primitive) and kind.name in _KEYS and kind.unit in ("", "us")
+
+
+# -- files that a source can hit ------------------------------------------------------------------
+
+# For each key, the least and greatest value of each file; None where they are not known.
+_Bounds = tuple[tuple[tuple[Value, Value] | None, ...], ...]
+
+
+def hit_by(
+    source: DataFrame, reach: Reach, tasks: Sequence[FileTask], evidence: Evidence
+) -> list[FileTask]:
+    """The tasks whose files, by their bounds, can have a key of the source. One pass over the source."""
+    from pyspark.sql.classic.column import Column
+
+    expressions = source.sparkSession._jvm.org.apache.spark.sql.classic.ExpressionUtils
+    keys = [Column(expressions.column(key)).alias(f"k{n}") for n, (_, key) in enumerate(reach.keys)]
+    bounds = tuple(
+        tuple(_bounds_of(evidence, task, field) for task in tasks) for field, _ in reach.keys
+    )
+    looking = partial(_look_up, bounds, len(tasks))
+    found = source.select(*keys).mapInArrow(looking, "hit binary").collect()
+    hit = reduce(or_, (pickle.loads(row[0]) for row in found), frozenset[int]())
+    return [task for n, task in enumerate(tasks) if n in hit]
+
+
+def _bounds_of(evidence: Evidence, task: FileTask, field: Field) -> tuple[Value, Value] | None:
+    found = evidence.column(task.file, field.id)
+    if found is None or found.lower is None or found.upper is None:
+        return None
+    if found.kind is not None and found.kind != field.type:
+        return None  # of a narrower type, in other units perhaps
+    return found.lower, found.upper
+
+
+def _look_up(
+    bounds: _Bounds, number: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """On an executor: the ordinals of the files that rows of a task can match."""
+    hit: set[int] = set()
+    for batch in batches:
+        left = set(range(number)) - hit
+        for column, of_files in zip(batch.columns, bounds, strict=True):
+            values = sorted(_physical(column))
+            left = {n for n in left if _is_between(values, of_files[n])}
+        hit |= left
+    yield pa.record_batch({"hit": [pickle.dumps(frozenset(hit))]})
+
+
+def _physical(column: pa.Array) -> list[Any]:
+    found = column.drop_null().unique()
+    if pa.types.is_date32(found.type):
+        found = found.cast(pa.int32())
+    elif pa.types.is_timestamp(found.type):
+        found = found.cast(pa.int64())
+    values: list[Any] = found.to_pylist()
+    return values
+
+
+def _is_between(values: Sequence[Any], bounds: tuple[Value, Value] | None) -> bool:
+    if not values:
+        return False  # NULLs match nothing
+    if bounds is None:
+        return True
+    place = bisect_left(values, bounds[0])
+    return place < len(values) and values[place] <= bounds[1]

@@ -1,0 +1,116 @@
+"""The cache loads a value once for all threads that ask, and keeps none waiting for another value."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from inlay.ops.cache import ObjectCache
+
+SECONDS = 60.0  # only a test that fails waits so long
+
+
+class Slow:
+    """A load that goes on when it is let: how often it was begun, and what it ends with."""
+
+    def __init__(self, ends: Callable[[int], tuple[str, int]] = lambda n: ("value", 1)) -> None:
+        self.begun = threading.Semaphore(0)
+        self.go_on = threading.Semaphore(0)
+        self.times = 0
+        self.ends = ends
+
+    def __call__(self) -> tuple[str, int]:
+        self.times += 1
+        n = self.times
+        self.begun.release()
+        assert self.go_on.acquire(timeout=SECONDS)
+        return self.ends(n)
+
+
+def ask(cache: ObjectCache, load: Slow, threads: int) -> list[Future[str]]:
+    """As many threads, of which the first has begun to load."""
+    pool = ThreadPoolExecutor(threads)
+    first = pool.submit(cache.once, "key", load)
+    assert load.begun.acquire(timeout=SECONDS)
+    futures = [first, *(pool.submit(cache.once, "key", load) for _ in range(threads - 1))]
+    pool.shutdown(wait=False)
+    return futures
+
+
+@pytest.mark.parametrize("limit_bytes", [100, 0], ids=["kept", "too large to be kept"])
+def test_threads_that_ask_at_once_share_one_load(limit_bytes, monkeypatch):
+    cache, load = ObjectCache(limit_bytes), Slow()
+    waiting = threading.Semaphore(0)
+    wait = threading.Event.wait
+
+    def wait_and_say(event: threading.Event, timeout: float | None = None) -> bool:
+        waiting.release()
+        return wait(event, timeout)
+
+    monkeypatch.setattr("inlay.ops.cache.Event.wait", wait_and_say)
+    asked = ask(cache, load, 8)
+    for _ in range(7):
+        assert waiting.acquire(timeout=SECONDS)
+    load.go_on.release()
+    assert [each.result(SECONDS) for each in asked] == ["value"] * 8
+    assert load.times == 1
+    assert cache.get("key") == (None if limit_bytes == 0 else "value")
+
+
+def test_a_load_keeps_no_other_value_waiting():
+    """Whatever its name: there were 64 locks once, one of which many names had."""
+    cache, load = ObjectCache(), Slow()
+    (first,) = ask(cache, load, 1)
+    for n in range(1_000):
+        assert cache.once(f"other {n}", lambda n=n: (n, 1)) == n
+        assert cache.get("key") is None
+    other = ObjectCache()
+    assert other.once("key", lambda: ("of another table", 1)) == "of another table"
+    load.go_on.release()
+    assert first.result(SECONDS) == "value"
+
+
+class Killed(BaseException):
+    """What no handler of errors takes."""
+
+
+@pytest.mark.parametrize("error", [ValueError, Killed])
+def test_a_load_that_fails_fails_where_it_ran_and_the_next_thread_loads(error):
+    def ends(n: int) -> tuple[str, int]:
+        if n == 1:
+            raise error
+        return "value", 1
+
+    cache, load = ObjectCache(), Slow(ends)
+    first, *others = ask(cache, load, 4)
+    for _ in range(2):
+        load.go_on.release()
+    with pytest.raises(error):
+        first.result(SECONDS)
+    assert [each.result(SECONDS) for each in others] == ["value"] * 3
+    assert load.times == 2
+
+
+def in_child(cache: ObjectCache, tell: Any) -> None:
+    tell.send((os.getpid(), cache.once("key", lambda: ("the child's", 1))))
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_child_that_is_forked_during_a_load_loads_for_itself():
+    cache, load = ObjectCache(), Slow()
+    (first,) = ask(cache, load, 1)
+    forking = multiprocessing.get_context("fork")
+    hear, tell = forking.Pipe(duplex=False)
+    child = forking.Process(target=in_child, args=(cache, tell), daemon=True)
+    child.start()
+    assert hear.poll(SECONDS), "the child waits for a thread that it does not have"
+    assert hear.recv() == (child.pid, "the child's")
+    child.join(SECONDS)
+    load.go_on.release()
+    assert first.result(SECONDS) == "value"
