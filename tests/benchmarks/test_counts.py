@@ -33,6 +33,22 @@ def test_requests_are_those_that_are_stored() -> None:
     assert json.loads(done.stdout) == stored
 
 
+def test_what_is_priced_is_what_is_counted() -> None:
+    """The units of `inlay cost`: `python benchmarks/day.py --write` writes them again."""
+    path = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'layers' / 'inlay'}"}
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "day.py", "--counts"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **path},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assets = ROOT / "layers" / "inlay" / "inlay" / "cli" / "assets"
+    units = json.loads((assets / "units.json").read_text("utf-8"))["units"]
+    stored = {name: [unit["writes"], unit["reads"]] for name, unit in units.items()}
+    assert json.loads(done.stdout) == stored
+
+
 @pytest.mark.parametrize(
     ("spans", "depth"),
     [
