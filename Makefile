@@ -50,6 +50,7 @@ READY := .venv/.ready
 TOOLS := .tools/sam/.ready
 ENGINES := .tools/engines/.ready
 SECURITY := .tools/security/.ready
+EMULATORS := .tools/emulators/.ready
 
 ##@ Try it
 demo: $(READY) $(TOOLS) $(ENGINES) ## run the whole product on this machine and check every answer (SCALE=0.1)
@@ -119,10 +120,15 @@ bench-metadata: $(READY) ## measure metadata at up to FILES="1000 … 1000000" f
 
 bench: $(READY) ## measure requests, bytes, CPU, memory; beside other libraries: PEERS=1 (docs/benchmarks)
 	$(BIN)/python benchmarks/bench.py --write $(if $(PEERS),--peers) $(BENCH)
+	$(BIN)/python benchmarks/contention.py --writers 4,8,16 --threads 0 --rounds 5 --json docs/benchmarks/contention.json
+	$(BIN)/python benchmarks/metadata.py --files $(FILES) --write
+	$(BIN)/python benchmarks/surgery.py
+	$(BIN)/python benchmarks/day.py --write $(if $(PEERS),--peers)
 
-bench-counts: $(READY) ## write the counts that a test compares with again
+bench-counts: $(READY) ## write the counts and ratios that tests compare with again
 	$(BIN)/python benchmarks/bench.py --rows 90000 --files 3 --latency-ms 0 --planning-files 2000 --counts \
 		> docs/benchmarks/counts.json
+	$(BIN)/python benchmarks/bench.py --rows 90000 --files 3 --latency-ms 0 --ratios > docs/benchmarks/cpu.json
 
 format: $(READY) ## format the code and sort its imports
 	$(BIN)/ruff check --select I --fix
@@ -155,6 +161,8 @@ setup: $(READY) $(TOOLS) $(ENGINES) ## install everything the other targets need
 tools: $(TOOLS) ## install the SAM CLI and its Lambda emulator into .tools/sam
 
 engines: $(ENGINES) ## install DuckDB, pyiceberg and Polars into .tools/engines, for tests/interop
+
+emulators: $(EMULATORS) ## install Azurite into .tools/emulators, for tests/store (needs Node.js and npm)
 
 engines-lock: $(UV) ## pin those engines again, from .ci/engines-requirements.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
@@ -245,5 +253,12 @@ $(ENGINES): .ci/engines-requirements.txt | $(UV)
 		.ci/engines-requirements.txt
 	@touch $@
 
+# Optional: without Node.js the tests of az:// are skipped, and say so.
+$(EMULATORS): .ci/emulators/package-lock.json
+	@echo "installing Azurite into .tools/emulators"
+	@mkdir -p .tools/emulators && cp .ci/emulators/package.json .ci/emulators/package-lock.json .tools/emulators
+	@npm ci --prefix .tools/emulators --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
 .PHONY: demo up pipeline simulate interleavings model soak soak-commits mutations test test-python test-least test-spark test-all lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
-	engines engines-lock sam-lock security-lock layer-lock sbom audit security clean distclean help
+	emulators engines engines-lock sam-lock security-lock layer-lock sbom audit security clean distclean help

@@ -17,6 +17,7 @@ import json
 import os
 import platform
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from counting_server import CountingServer, Measured
+from inlay.local.stack import environment
+from peers import COMPACTION, COMPACTIONS, uneven
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks"
@@ -199,6 +202,8 @@ def measure_queries(run: Run, data: pa.Table) -> None:
     for name, (columns, where, limit) in Asked.of(data).where().items():
         options = {"columns": columns, "where": where, "limit": limit}
         run.query(name, lambda t, o=options: t.scan(**o).to_arrow().num_rows)
+    first = {"order_by": "l_extendedprice DESC", "limit": 10}
+    run.query("top 10", lambda t: t.scan(**first).to_arrow().num_rows)
     run.query("count", lambda t: t.count())
     run.query("count where", lambda t: t.count(where="l_shipmode = 'AIR'"))
 
@@ -262,13 +267,29 @@ def measure_planning(run: Run, files: int) -> None:
     table.append(cost.rows(0, cost.SMALL_ROWS))
     cost.fill(table, files, batch=2_000)
     some = files * cost.SMALL_ROWS // 2
-    for name, where in (("by key", f"id = {some}"), ("by another column", "customer = -1")):
+    asked = {"by key": f"id = {some}", "by another column": "customer = -1", "all": None}
+    for name, where in asked.items():
 
-        def plan(where: str = where) -> int:
+        def plan(where: str | None = where) -> int:
             explained = inlay.open(uri("wide")).scan(where=where).explain()
             return int(explained.files_read)
 
         run.measure(name, plan)
+
+
+def measure_compaction(run: Run, data: pa.Table) -> None:
+    """One file of five sixths of the rows, and the rest in twenty: what gains is the rest."""
+    import inlay
+
+    run.section = COMPACTION
+    table = inlay.create(uri("compaction"), data.schema, primary_key=KEY, sort_by="l_orderkey")
+    for part in uneven(data):
+        table.append(part)
+    run.measure("compact", lambda: table.compact() and table.snapshot.totals.files)
+    run.measure("compact again", lambda: table.compact() and table.snapshot.totals.files)
+    run.measure("expire", lambda: table.expire(days=0) and 0)
+    # Grace is days: nothing is old enough to go, and everything is looked at.
+    run.measure("collect garbage", lambda: table.collect_garbage() and 0)
 
 
 def baseline(run: Run, data: pa.Table, files: int) -> None:
@@ -305,8 +326,10 @@ def peers_python() -> Path:
     return python
 
 
-def measure_peers(run: Run, data: pa.Table, names: Sequence[str]) -> Iterator[Case]:
-    asked = json.dumps(Asked.of(data).where())
+def measure_peers(
+    run: Run, data: pa.Table, names: Sequence[str], queries: Mapping[str, Any]
+) -> Iterator[Case]:
+    asked = json.dumps(queries)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "lineitem.parquet"
         pq.write_table(data, path, compression="none")
@@ -322,8 +345,9 @@ def measure_peers(run: Run, data: pa.Table, names: Sequence[str]) -> Iterator[Ca
             for line in done.stdout.splitlines():
                 if line.startswith("{"):
                     row = json.loads(line)
-                    cold, warm = Measured(**row["first"]), Measured(**row["again"])
-                    yield Case(row["section"], row["name"], cold, warm, name)
+                    warm = None if row["again"] is None else Measured(**row["again"])
+                    first = Measured(**row["first"])
+                    yield Case(row["section"], row["name"], first, warm, name)
 
 
 # -- what is shown --------------------------------------------------------------------------------
@@ -376,10 +400,56 @@ def shown(case: Case) -> str:
     return f"| {case.name} | {' | '.join([*cold, *cells(case.again)])} |"
 
 
+CONTENTION = """```sh
+python benchmarks/contention.py --writers 4,8,16 --threads 0 --rounds 5 \\
+    --json docs/benchmarks/contention.json
+```
+
+Medians of rounds of 8 s at 20 ms a request; ratios are to a bare loop of GET, PUT and PUT If-Match in the
+same round ([COST.md](../COST.md), "Many writers at once", also says what they do not show)."""
 HEAD = (
     "| | requests | MB | depth | CPU s | wall s | peak MB | warm: requests | MB | CPU s | wall s |",
     "|---|---|---|---|---|---|---|---|---|---|---|",
 )
+
+
+def compactions(cases: Sequence[Case]) -> list[str]:
+    """Ours beside the others': what each reads and writes of its own files of the same rows."""
+    lines = [
+        "| | requests | MB down | MB up | files afterwards | CPU s | wall s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for case in cases:
+        if case.section == COMPACTION and case.name == "compact":
+            m = case.first
+            lines.append(
+                f"| {case.library} | {m.requests} | {m.bytes_down / 1e6:.1f} | {m.bytes_up / 1e6:.1f} "
+                f"| {m.rows} | {m.cpu_s:.2f} | {m.wall_s:.2f} |"
+            )
+    return lines
+
+
+def contention() -> list[str]:
+    """What benchmarks/contention.py has stored: the append to the bare loop of the same round."""
+    found = json.loads((PAGE / "contention.json").read_text("utf-8"))
+    lines = [
+        "| writers | commits a second | rate | requests a commit | requests | slowest, s | slowest |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for count in dict.fromkeys(row["writers"] for row in found):
+        rounds = {
+            loop: [r for r in found if (r["writers"], r["loop"]) == (count, loop)]
+            for loop in ("append", "bare")
+        }
+        cells = [str(count)]
+        for name in ("commits_per_second", "requests_each", "slowest"):
+            pairs = [
+                (a[name], b[name]) for a, b in zip(rounds["append"], rounds["bare"], strict=True)
+            ]
+            cells.append(f"{statistics.median(a for a, _ in pairs):.1f}")
+            cells.append(f"{statistics.median(a / b for a, b in pairs):.2f}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def page(cases: Sequence[Case], command: str, about: str) -> str:
@@ -395,9 +465,14 @@ def page(cases: Sequence[Case], command: str, about: str) -> str:
             "",
         ]
         parts += ["![ratios](ratios.svg)", ""]
+    if any(case.section == COMPACTION for case in cases):
+        parts += [f"## {COMPACTION}", "", *compactions(cases), ""]
+    parts += ["## Many writers", "", CONTENTION, "", *contention(), ""]
     for library in dict.fromkeys(c.library for c in cases):
         for section in dict.fromkeys(c.section for c in cases if c.library == library):
             title = section if library == "inlay" else f"{library}: {section.lower()}"
+            if section == COMPACTION:
+                title = f"{library}: maintenance of that"
             rows = [shown(c) for c in of_library(cases, section, library).values()]
             parts += [f"## {title}", "", *HEAD, *rows, ""]
     return "\n".join(parts)
@@ -435,6 +510,15 @@ def plot(cases: Sequence[Case]) -> str:
     )
 
 
+def cpu_ratios(cases: Sequence[Case]) -> dict[str, float]:
+    """CPU of each warm query to that of pyarrow's decoding everything from memory, in the same run."""
+    whole = of_library(cases, "pyarrow from memory")["all"].first.cpu_s
+    return {
+        name: round((case.again or case.first).cpu_s / max(whole, 1e-3), 3)
+        for name, case in of_library(cases, "Queries").items()
+    }
+
+
 def counts(cases: Sequence[Case]) -> dict[str, Any]:
     """What is the same on every machine."""
     return {
@@ -443,7 +527,7 @@ def counts(cases: Sequence[Case]) -> dict[str, Any]:
             "rows": c.first.rows,
         }
         for c in cases
-        if c.library == "inlay" and c.section != "pyarrow from memory"
+        if c.library == "inlay" and c.section not in ("pyarrow from memory", COMPACTION)
     }
 
 
@@ -457,24 +541,30 @@ def measure_all(
     files: int = FILES,
     planning: int = 0,
     peers: Sequence[str] = (),
+    only_compaction: bool = False,
+    only_queries: bool = False,
 ) -> list[Case]:
     run = Run(server)
-    from inlay.local.stack import environment
-
     data = lineitem(rows)
     with environment(server.env()):
         import inlay  # noqa: F401 - not part of what is measured
 
+        if only_compaction:
+            measure_compaction(run, data)
+            run.cases += measure_peers(run, data, [p for p in peers if p in COMPACTIONS], {})
+            return run.cases
         baseline(run, data, files)
         fill(data, files)
         # Imports of the first scan are no part of it.
         Run(server).query("", lambda t: t.scan(limit=1, where="l_tax < 1").to_arrow().num_rows)
         measure_queries(run, data)
-        measure_writes(run, data)
-        measure_deletes(run, data)
+        if not only_queries:
+            measure_writes(run, data)
+            measure_deletes(run, data)
+            measure_compaction(run, data)
         if planning:
             measure_planning(run, planning)
-        run.cases += measure_peers(run, data, peers)
+        run.cases += measure_peers(run, data, peers, Asked.of(data).where())
     return run.cases
 
 
@@ -485,8 +575,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--latency-ms", type=float, default=20.0)
     parser.add_argument("--planning-files", type=int, default=0)
     parser.add_argument("--peers", nargs="*", choices=PEERS, help="all, or those named")
+    parser.add_argument("--compaction", action="store_true", help="print that table, and no other")
     parser.add_argument("--endpoint-url", help="a server of the same kind that runs already")
+    parser.add_argument("--queries", action="store_true", help="only the queries")
     parser.add_argument("--counts", action="store_true", help="print what is counted, as JSON")
+    parser.add_argument("--ratios", action="store_true", help="print CPU to pyarrow's, as JSON")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks")
     options = parser.parse_args(arguments)
     peers = options.peers if options.peers is None or options.peers else list(PEERS)
@@ -497,9 +590,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             files=options.files,
             planning=options.planning_files,
             peers=peers or (),
+            only_compaction=options.compaction,
+            only_queries=options.queries or options.ratios,
         )
-    if options.counts:
-        print(json.dumps(counts(cases), indent=1))
+    if options.compaction:
+        print("\n".join(compactions(cases)))
+        return 0
+    if options.counts or options.ratios:
+        print(json.dumps(counts(cases) if options.counts else cpu_ratios(cases), indent=1))
         return 0
     command = f"python benchmarks/bench.py {' '.join(arguments or sys.argv[1:])}"
     about = (

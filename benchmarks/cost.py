@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import inlay
+from inlay.cli.pricing import load_prices
 from inlay.local.aws_process import AwsProcess
 from inlay.local.stack import environment
 from inlay.ops.commit.driver import commit
@@ -35,9 +36,8 @@ from inlay.plan.change import AddFiles, Change
 
 PAGE = Path(__file__).parents[1] / "docs" / "COST.md"
 BUCKET = "cost"
-# S3 Standard, us-east-1, dollars per million requests (AWS price list): PUT, COPY, POST and LIST cost
-# 5.00, GET and all others 0.40, deletes nothing. Bytes within the region cost nothing.
-DEAR, CHEAP = 5.00, 0.40
+# Deletes cost nothing, nor do bytes within the region.
+PRICES = load_prices()
 FREE = ("DeleteObject", "DeleteObjects", "AbortMultipartUpload")
 
 METADATA_BYTES, PER_ITEM_BYTES = 10_000, 100
@@ -102,7 +102,7 @@ class Count:
 
     @property
     def dollars_per_million(self) -> float:
-        return self.puts * DEAR + self.reads * CHEAP
+        return (self.puts * PRICES.write_request + self.reads * PRICES.read_request) * 1_000_000
 
 
 @dataclass(frozen=True)

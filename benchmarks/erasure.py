@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from inlay.cli.pricing import load_prices
 from inlay.format.predicate import Comparison, In, Literal, Predicate
 from inlay.format.schema import Primitive
 from inlay.ops.collect_garbage import collect_garbage
@@ -33,10 +34,10 @@ from inlay.storage.metered import NO_USAGE, MeteredStore, Usage
 
 PAGE = Path(__file__).parents[1] / "docs" / "COST.md"
 BEGIN, END = "<!-- erasure -->", "<!-- /erasure -->"
-# S3 Standard, us-east-1, dollars per million requests (AWS price list); deletes are free.
-CHEAP = {"get": 0.40, "head": 0.40}
+# Deletes are free.
+PRICES = load_prices()
+CHEAP = ("get", "head")
 FREE = ("delete", "abort_multipart", "delete_versions")
-DEAR = 5.00
 
 GROUPS = 6
 SMALL_ROWS, FULL_ROWS = 1_200, 102_400  # of 1 KiB: 1.2 and 100 MiB
@@ -131,8 +132,9 @@ class Bench:
 
 def dollars(usage: Usage) -> float:
     return sum(
-        many * (CHEAP.get(verb, 0.0 if verb in FREE else DEAR)) / 1e6
+        many * (PRICES.read_request if verb in CHEAP else PRICES.write_request)
         for verb, many in usage.requests.items()
+        if verb not in FREE
     )
 
 

@@ -26,17 +26,14 @@ import pytest
 from tests.functions.conftest import BUCKET, ORDERS, Functions, fresh, from_queue
 
 import inlay
+from inlay.cli.pricing import load_prices
 from inlay.functions import tables
 from inlay.local.template import read_body
 from inlay.storage.metered import MeteredStore
 
+PRICES = load_prices()
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "COST.md"
-# us-east-1, list prices, dollars: S3 Standard a million requests; a GB of storage a month; SQS and Lambda
-# a million requests; Lambda a GB-second (x86_64); CloudWatch an alarm, a metric, a GB of logs; a secret.
-DEAR, CHEAP, STORED = 5.00, 0.40, 0.023
-SQS, INVOKED, GB_SECOND = 0.40, 0.20, 0.0000166667
-ALARM, METRIC, LOG_GB, SECRET = 0.10, 0.30, 0.50, 0.40
 DEAR_VERBS = {"put", "copy", "list", "list_versions", "list_uploads", "create_multipart"}
 DEAR_VERBS |= {"upload_part", "upload_part_copy", "complete_multipart"}
 FREE_VERBS = {"delete", "delete_versions", "abort_multipart"}
@@ -92,7 +89,7 @@ class Used:
 
     @property
     def dollars(self) -> float:
-        return (self.dear * DEAR + self.cheap * CHEAP) / 1_000_000
+        return self.dear * PRICES.write_request + self.cheap * PRICES.read_request
 
 
 def measure() -> dict[str, Used]:
@@ -167,9 +164,9 @@ def month(size: Size, used: Mapping[str, Used]) -> dict[str, float]:
     published = size.batches  # each table that is published, once for each commit at most
     s3 = {
         # The producers' PUT of each file; a batch's two commits of metadata, and the rest by its files.
-        "files that land": size.files * DEAR / 1e6
+        "files that land": size.files * PRICES.write_request
         + size.files / BATCH * used["ingest: a batch"].dollars
-        + (size.batches - size.files / BATCH) * 2 * DEAR / 1e6,
+        + (size.batches - size.files / BATCH) * 2 * PRICES.write_request,
         "deletes": size.deletes / DELETES * used["delete: a batch"].dollars,
         "erasures": size.erasures * used["an erasure, to its receipt"].dollars,
         "looking at tables": size.tables
@@ -197,14 +194,14 @@ def month(size: Size, used: Mapping[str, Used]) -> dict[str, float]:
     messages = size.files / 10 + size.files + deletes * 2 + published * 3 + turned * 3
     return {
         **{f"S3: {name}": DAYS * dollars for name, dollars in s3.items()},
-        "Lambda": DAYS * (large * MEMORY["large"] + small * MEMORY["small"]) * GB_SECOND
-        + DAYS * invocations * INVOKED / 1e6,
-        "SQS": DAYS * messages * SQS / 1e6,
-        "CloudWatch: alarms": ALARM * alarms(),
-        "CloudWatch: metrics": METRIC * 45,
-        "CloudWatch: logs": DAYS * invocations * LOG_BYTES / 1e9 * LOG_GB,
-        "secret": SECRET,
-        "storage": size.gigabytes * STORED,
+        "Lambda": DAYS * (large * MEMORY["large"] + small * MEMORY["small"]) * PRICES.gb_second
+        + DAYS * invocations * PRICES.invocation,
+        "SQS": DAYS * messages * PRICES.message,
+        "CloudWatch: alarms": PRICES.alarm_month * alarms(),
+        "CloudWatch: metrics": PRICES.metric_month * 45,
+        "CloudWatch: logs": DAYS * invocations * LOG_BYTES / 1e9 * PRICES.log_gb,
+        "secret": PRICES.secret_month,
+        "storage": size.gigabytes * PRICES.gb_month,
     }
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,6 +33,17 @@ Open = Callable[[], Callable[[Query], int]]
 def parts(data: pa.Table) -> list[pa.Table]:
     step = -(-data.num_rows // FILES)
     return [data.slice(start, step) for start in range(0, data.num_rows, step)]
+
+
+COMPACTION = "Compaction of one large file and 20 small ones"
+
+
+def uneven(data: pa.Table) -> list[pa.Table]:
+    """Five sixths of the rows, and the rest in twenty parts."""
+    large = data.num_rows * 5 // 6
+    step = -(-(data.num_rows - large) // FILES)
+    small = [data.slice(start, step) for start in range(large, data.num_rows, step)]
+    return [data.slice(0, large), *small]
 
 
 def filesystem(endpoint: str) -> Any:
@@ -161,10 +174,8 @@ def by_duckdb(data: pa.Table, endpoint: str) -> Open:
     return opened
 
 
-def by_deltalake(data: pa.Table, endpoint: str) -> Open:
-    from deltalake import DeltaTable, QueryBuilder, write_deltalake
-
-    options = {
+def delta_options(endpoint: str) -> dict[str, str]:
+    return {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": "bench",
         "AWS_SECRET_ACCESS_KEY": "bench",
@@ -172,6 +183,12 @@ def by_deltalake(data: pa.Table, endpoint: str) -> Open:
         "AWS_ALLOW_HTTP": "true",
         "conditional_put": "etag",
     }
+
+
+def by_deltalake(data: pa.Table, endpoint: str) -> Open:
+    from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+    options = delta_options(endpoint)
     for part in parts(data):
         write_deltalake("s3://bench/delta", part, mode="append", storage_options=options)
 
@@ -187,26 +204,35 @@ def by_deltalake(data: pa.Table, endpoint: str) -> Open:
     return opened
 
 
-def by_pyiceberg(data: pa.Table, endpoint: str) -> Open:
+@cache
+def iceberg_folder() -> str:
+    return tempfile.mkdtemp()
+
+
+def iceberg_catalog(endpoint: str) -> Any:
+    """One catalog for the process, opened once more."""
     from pyiceberg.catalog.sql import SqlCatalog
 
-    folder = tempfile.mkdtemp()
     settings = {
-        "uri": f"sqlite:///{folder}/catalog.db",
+        "uri": f"sqlite:///{iceberg_folder()}/catalog.db",
         "warehouse": "s3://bench/iceberg",
         "s3.endpoint": endpoint,
         "s3.access-key-id": "bench",
         "s3.secret-access-key": "bench",
         "s3.region": "us-east-1",
     }
-    catalog = SqlCatalog("bench", **settings)
+    return SqlCatalog("bench", **settings)
+
+
+def by_pyiceberg(data: pa.Table, endpoint: str) -> Open:
+    catalog = iceberg_catalog(endpoint)
     catalog.create_namespace("b")
     table = catalog.create_table("b.lineitem", schema=data.schema)
     for part in parts(data):
         table.append(part)
 
     def opened() -> Callable[[Query], int]:
-        found = SqlCatalog("bench", **settings).load_table("b.lineitem")
+        found = iceberg_catalog(endpoint).load_table("b.lineitem")
 
         def ask(query: Query) -> int:
             columns, where, limit = query
@@ -222,16 +248,20 @@ def by_pyiceberg(data: pa.Table, endpoint: str) -> Open:
     return opened
 
 
-def by_lance(data: pa.Table, endpoint: str) -> Open:
-    import lance
-
-    options = {
+def lance_options(endpoint: str) -> dict[str, str]:
+    return {
         "aws_endpoint": endpoint,
         "aws_access_key_id": "bench",
         "aws_secret_access_key": "bench",
         "aws_region": "us-east-1",
         "allow_http": "true",
     }
+
+
+def by_lance(data: pa.Table, endpoint: str) -> Open:
+    import lance
+
+    options = lance_options(endpoint)
     for part in parts(data):
         lance.write_dataset(part, "s3://bench/lance", mode="append", storage_options=options)
 
@@ -247,6 +277,38 @@ def by_lance(data: pa.Table, endpoint: str) -> Open:
     return opened
 
 
+def compact_deltalake(data: pa.Table, endpoint: str) -> Callable[[], int]:
+    from deltalake import DeltaTable, write_deltalake
+
+    options = delta_options(endpoint)
+    for part in uneven(data):
+        write_deltalake("s3://bench/delta-c", part, mode="append", storage_options=options)
+    table = DeltaTable("s3://bench/delta-c", storage_options=options)
+
+    def compact() -> int:
+        table.optimize.compact()
+        return len(table.file_uris())
+
+    return compact
+
+
+def compact_lance(data: pa.Table, endpoint: str) -> Callable[[], int]:
+    import lance
+
+    options = lance_options(endpoint)
+    for part in uneven(data):
+        lance.write_dataset(part, "s3://bench/lance-c", mode="append", storage_options=options)
+    found = lance.dataset("s3://bench/lance-c", storage_options=options)
+
+    def compact() -> int:
+        found.optimize.compact_files()
+        return len(found.get_fragments())
+
+    return compact
+
+
+# pyiceberg has no compaction, the others no tables.
+COMPACTIONS = {"deltalake": compact_deltalake, "lance": compact_lance}
 LIBRARIES = {
     "pyarrow": by_pyarrow,
     "duckdb": by_duckdb,
@@ -257,11 +319,166 @@ LIBRARIES = {
 }
 
 
+# -- the day of benchmarks/day.py ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DayPlan:
+    """`files` are appended; meanwhile `deletes` remove the rows of the oldest files, one each, and
+    `queries` ask for a twentieth of a file that is whole."""
+
+    files: int
+    deletes: int
+    queries: int
+    rows: int = 2_000
+
+    def span(self, file: int) -> tuple[int, int]:
+        """The first and last key of a file."""
+        return file * self.rows, (file + 1) * self.rows - 1
+
+    def part(self, file: int, rng: random.Random) -> tuple[int, int]:
+        first = file * self.rows + rng.randrange(self.rows * 19 // 20)
+        return first, first + self.rows // 20 - 1
+
+    def file(self, number: int, *, payload: int = 24, rows: int | None = None) -> pa.Table:
+        first = number * self.rows
+        bodies = [os.urandom(payload) for _ in range(rows or self.rows)]
+        ids = pa.array(range(first, first + len(bodies)), pa.int64())
+        schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("payload", pa.binary())])
+        return pa.table([ids, pa.array(bodies, pa.binary())], schema=schema)
+
+
+@dataclass(frozen=True)
+class DayCount:
+    """Requests as S3 bills them: PUT, COPY, POST and LIST; GET and HEAD. Deletes are free."""
+
+    writes: float
+    reads: float
+
+    @staticmethod
+    def of(requests: Mapping[str, int]) -> DayCount:
+        reads = sum(n for verb, n in requests.items() if verb.startswith(("Get", "Head")))
+        free = sum(n for verb, n in requests.items() if verb.startswith(("Delete", "Abort")))
+        return DayCount(sum(requests.values()) - reads - free, reads)
+
+
+class DayLibrary(Protocol):
+    def append(self, data: pa.Table) -> None: ...
+
+    def delete(self, low: int, high: int) -> None: ...
+
+    def query(self, low: int, high: int) -> int:
+        """Rows, of a table just opened."""
+
+
+def day_of_library(
+    library: DayLibrary, server: CountingServer, plan: DayPlan
+) -> dict[str, list[DayCount]]:
+    """Counts of every operation, in order."""
+    found: dict[str, list[DayCount]] = {"append": [], "delete": [], "query": []}
+    rng = random.Random(5)
+
+    def counted(what: str, action: Callable[[], Any]) -> None:
+        server.clear()
+        action()
+        found.setdefault(what, []).append(DayCount.of(server.usage().requests))
+
+    def query(low: int, high: int) -> None:
+        rows = library.query(low, high)
+        assert rows == high - low + 1, (rows, low, high)
+
+    deleted = asked = 0
+    for n in range(plan.files):
+        counted("append", lambda n=n: library.append(plan.file(n)))
+        if deleted < (n + 1) * plan.deletes // plan.files:
+            span = plan.span(deleted)
+            counted("delete", lambda span=span: library.delete(*span))
+            deleted += 1
+        while asked < (n + 1) * plan.queries // plan.files:
+            part = plan.part(rng.randrange(deleted, n + 1), rng)
+            counted("query", lambda part=part: query(*part))
+            asked += 1
+    # 64 MB that nothing compresses.
+    whole = plan.file(plan.files, payload=1_024, rows=62_500)
+    counted("append of the true size", lambda: library.append(whole))
+    return found
+
+
+def half_means(counts: Sequence[DayCount]) -> tuple[DayCount, DayCount]:
+    """Means of the first and of the second half."""
+    half = max(1, len(counts) // 2)
+    first, second = counts[:half], counts[half:] or counts
+    return (
+        DayCount(
+            sum(c.writes for c in first) / len(first), sum(c.reads for c in first) / len(first)
+        ),
+        DayCount(
+            sum(c.writes for c in second) / len(second), sum(c.reads for c in second) / len(second)
+        ),
+    )
+
+
+class DayOfDelta:
+    def __init__(self, endpoint: str) -> None:
+        self.options = delta_options(endpoint)
+
+    def append(self, data: pa.Table) -> None:
+        from deltalake import write_deltalake
+
+        write_deltalake("s3://bench/delta-day", data, mode="append", storage_options=self.options)
+
+    def delete(self, low: int, high: int) -> None:
+        self._open().delete(f"id >= {low} AND id <= {high}")
+
+    def query(self, low: int, high: int) -> int:
+        from deltalake import QueryBuilder
+
+        text = f"SELECT * FROM t WHERE id >= {low} AND id <= {high}"
+        batches = QueryBuilder().register("t", self._open()).execute(text)
+        return sum(batch.num_rows for batch in batches)
+
+    def _open(self) -> Any:
+        from deltalake import DeltaTable
+
+        return DeltaTable("s3://bench/delta-day", storage_options=self.options)
+
+
+class DayOfIceberg:
+    """The catalog is SQLite, whose requests nobody counts."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.catalog = iceberg_catalog(endpoint)
+        self.catalog.create_namespace("d")
+        schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("payload", pa.binary())])
+        self.table = self.catalog.create_table("d.day", schema=schema)
+
+    def append(self, data: pa.Table) -> None:
+        self.table.append(data)
+
+    def delete(self, low: int, high: int) -> None:
+        self.table.delete(f"id >= {low} AND id <= {high}")
+
+    def query(self, low: int, high: int) -> int:
+        scan = self.catalog.load_table("d.day").scan(row_filter=f"id >= {low} AND id <= {high}")
+        return int(scan.to_arrow().num_rows)
+
+
+def day(library: str, endpoint: str, plan: str) -> None:
+    server = CountingServer(endpoint=endpoint)
+    made: DayLibrary = {"deltalake": DayOfDelta, "pyiceberg": DayOfIceberg}[library](endpoint)
+    found = day_of_library(made, server, DayPlan(**json.loads(plan)))
+    print(json.dumps({name: [asdict(each) for each in of] for name, of in found.items()}))
+
+
 def main(library: str, endpoint: str, path: str, queries: str) -> None:
     data = pq.read_table(path)
     server = CountingServer(endpoint=endpoint)
     os.environ.update(server.env())
     opener = LIBRARIES[library](data, endpoint)
+    if library in COMPACTIONS:
+        used = server.measure(COMPACTIONS[library](data, endpoint))
+        row = {"section": COMPACTION, "name": "compact", "first": asdict(used), "again": None}
+        print(json.dumps(row), flush=True)
     del data
     opener()([["l_tax"], "l_orderkey = 1", 1])  # type: ignore[arg-type]  # imports are not measured
     for name, query in json.loads(queries).items():
@@ -282,4 +499,7 @@ def main(library: str, endpoint: str, path: str, queries: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1] == "--day":
+        day(*sys.argv[2:])
+    else:
+        main(*sys.argv[1:])

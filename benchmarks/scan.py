@@ -174,6 +174,12 @@ def run(name: str, parts: list[pa.Table], layout: Layout) -> None:
     bench.markers = (Marker(id="r", body=KeyRange(key.id, middle, middle + 1000), sequence=2),)
     bench.show("full scan, 2 columns, range deleted", lambda: rows_of(bench.scan(columns=two)))
     bench.show("count, range deleted", lambda: bench.scan().count())
+    step = max(4, int(table["l_orderkey"][-1].as_py()) // 10_000)
+    bench.markers = tuple(
+        Marker(id=str(n), body=KeyRange(key.id, n * step, n * step + 1), sequence=2)
+        for n in range(10_000)
+    )
+    bench.show("full scan, 10,000 ranges deleted", lambda: rows_of(bench.scan()))
     bench.markers = tuple(bench.vectors(100))
     bench.show("full scan, 2 columns, 1 % by vectors", lambda: rows_of(bench.scan(columns=two)))
     bench.markers = ()

@@ -161,6 +161,42 @@ def test_progress_is_drawn_or_handed_over(people, monkeypatch):
             assert inlay.open(people.uri, progress=True).verify(depth="pages").ok
 
 
+def test_long_appends_and_scans_report_and_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("inlay.ops.data.data_files.REPORT_ROWS", 10)
+    calls = []
+    schema = pa.schema([("id", pa.int64())])
+    t = inlay.create(str(tmp_path / "t"), schema)
+    t = inlay.open(t.uri, progress=lambda *each: calls.append(each))
+    t.append(pa.table({"id": range(5)}))
+    assert not calls  # short work draws nothing
+    rows = [pa.record_batch({"id": range(n, n + 8)}) for n in range(0, 40, 8)]
+    t.append(pa.RecordBatchReader.from_batches(schema, rows))
+    assert [done for _, done, _ in calls] == [16, 32, 40]
+    assert calls[-1] == ("rows written", 40, 40)
+    calls.clear()
+    assert t.scan().to_arrow().num_rows == 45
+    assert calls == [("files read", 1, 2), ("files read", 2, 2)]
+    calls.clear()
+    reader = t.scan(limit=1).to_reader()
+    reader.read_all()
+    assert not calls
+
+
+@pytest.mark.parametrize(
+    ("rows", "step"),
+    [
+        ([{"id": 1}], "from_pylist"),
+        ({"id": [1]}, "pa.table"),
+        ("a.csv", "inlay append"),
+        (7, "Arrow"),
+    ],
+)
+def test_rows_in_other_forms_are_refused_with_what_to_give(people, rows, step):
+    with pytest.raises(InvalidRequest) as refused:
+        people.append(rows)
+    assert step.lower() in refused.value.next_step.lower()
+
+
 def test_the_package_shows_what_it_has():
     assert {*inlay.__all__} <= {*dir(inlay)}
     assert not [

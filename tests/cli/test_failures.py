@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -113,3 +116,27 @@ def test_bad_input_is_named_and_exits_with_2(
 def test_the_place_in_a_long_condition_is_cut_out() -> None:
     error = errors.InvalidPredicate("no such column", text="a " * 5000 + "b", position=10_000)
     assert len(describe(error)) < 400
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("count people >&-", 0),
+        ("count people >/dev/full", 2),
+        ("scan people --json >/dev/full", 2),
+        ("scan people >/dev/full", 2),
+        ("count nobody 2>&-", 2),
+        ("append people - <&-", 2),
+    ],
+)
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_streams_that_are_closed_or_full_end_in_words(people: str, line: str, code: int) -> None:
+    # As a shell starts it: Click's runner has streams of its own.
+    ran = subprocess.run(
+        ["sh", "-c", f"{shlex.quote(sys.executable)} -m inlay {line}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == code, ran.stderr
+    assert "Traceback" not in ran.stderr and "Exception ignored" not in ran.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import math
@@ -12,11 +13,14 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cli.conftest import Run
 
+from inlay.cli import delimited
 from inlay.cli.data import read_file, read_schema, write_file
 from inlay.cli.delimited import TextFormat
 from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
@@ -65,6 +69,139 @@ def test_in_a_file_of_one_column_an_empty_line_is_a_row() -> None:
     schema = pa.schema([("name", pa.string())])
     path = written("a.csv", 'name\na\n\n""\n')
     assert rows(path, schema) == [{"name": "a"}, {"name": None}, {"name": ""}]
+
+
+# -- text that is no CSV, or hardly ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ('id,name\n1,"Ada\n2,Bob\n', "line 2: a quote is not closed"),
+        ('id,name\n1,"Ada"x\n', "line 2: more text follows"),
+        ('id,name\n1,a\n2,"a\\"b"\n', "line 3: more text follows"),
+        ("id,name\n1,a,b\n", "line 2 has 3 fields, and the first line 2"),
+        ('id,name\n1,"a\n\n"\n2\n', "line 5 has 1 fields"),
+        ("id;x\n1;1,5\n", "line 2 has 2 fields"),
+        ("", "is empty"),
+        ("\n", "is empty"),
+        ("PAR1....PAR1", "is a Parquet file"),
+    ],
+)
+def test_text_that_is_no_csv_is_refused_at_its_line(content: str, line: str) -> None:
+    with pytest.raises(UnreadableFile, match=line) as refused:
+        rows(written("a.csv", content), TEXT)
+    assert "Check that" not in refused.value.next_step
+    assert ";" not in content or "--delimiter" in refused.value.next_step
+
+
+CSV_TEXT = st.text(alphabet='ab," \n\r\t', max_size=40)
+
+
+@settings(max_examples=400, deadline=None)
+@given(body=CSV_TEXT, mark=st.booleans(), chunk=st.integers(1, 9))
+def test_any_text_is_read_as_csv_or_refused(body: str, mark: bool, chunk: int) -> None:
+    """Against Python's reader in strict mode, in pieces of every size."""
+    content = "x,y,z\n" + body
+    path = written("a.csv", ("\ufeff" if mark else "") + content)
+    expected: list[list[str]] | None
+    try:
+        read = csv.reader(io.StringIO(content, newline=""), strict=True)
+        expected = [row for row in read if row]
+        if any(len(row) != 3 for row in expected):
+            expected = None
+    except csv.Error:
+        expected = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delimited, "CHUNK", chunk)
+        try:
+            schema = pa.schema([(name, pa.string()) for name in "xyz"])
+            found = rows(path, schema)
+        except UnreadableFile:
+            assert expected is None
+            return
+    assert expected is not None
+    assert [[value or "" for value in row.values()] for row in found] == expected[1:]
+
+
+def test_a_long_field_and_a_missing_last_line_end() -> None:
+    long = "x" * 5_000_000
+    assert rows(written("a.csv", f"id,name\n1,{long}"), TEXT)[0]["name"] == long
+    assert read_schema(written("b.csv", "id,name")).schema.names == ["id", "name"]
+
+
+def test_names_of_columns_lose_blanks_and_are_made_where_they_lack() -> None:
+    path = written("a.csv", ", name ,\n7,Ada,\n")
+    assert read_schema(path).schema.names == ["column0", "name", "column2"]
+    kept = pa.schema([(" name ", pa.string())])
+    assert read_file(path, kept).schema.names == ["column0", " name ", "column2"]
+
+
+def test_utf_16_is_told_by_its_mark() -> None:
+    path = written("a.csv", "id,name,note\n1,Zoë,x\n".encode("utf-16"))
+    assert rows(path, TEXT)[0]["name"] == "Zoë"
+
+
+# -- numbers that do not fit ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "1e39"])
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_no_number_becomes_infinite(number: str, kind: pa.DataType) -> None:
+    schema = pa.schema([("x", kind), ("y", pa.float64())])
+    fits = number == "1e39" and kind == pa.float64()
+    for path in (
+        written("a.csv", f"x,y\n1,\n-inf,2\n{number},3\n"),
+        written("a.jsonl", f'{{"x": 1}}\n{{"x": "-Infinity"}}\n{{"x": {number}}}\n'),
+    ):
+        if fits:
+            assert rows(path, schema)[2]["x"] == float(number)
+            continue
+        with pytest.raises(UnreadableFile, match=r"(row|object) 3"):
+            rows(path, schema)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [("9007199254740993", "1.5"), ("1e400",), ("9" * 39,), ("9" * 5000,), ("[" * 5000,)],
+)
+def test_no_type_is_inferred_that_would_change_a_number(values: tuple[str, ...]) -> None:
+    path = written("a.jsonl", "\n".join(f'{{"x": {value}}}' for value in values))
+    with pytest.raises((InvalidRequest, UnreadableFile)):
+        read_schema(path)
+    if "[" not in values[0]:
+        path = written("a.csv", "x\n" + "\n".join(values) + "\n")
+        assert read_schema(path).schema.field("x").type == pa.string()
+
+
+def test_half_of_a_surrogate_pair_is_refused() -> None:
+    path = written("a.jsonl", '{"id": 1, "name": "\\ud800"}')
+    for read in (lambda: rows(path, TEXT), lambda: read_schema(path)):
+        with pytest.raises(UnreadableFile, match="surrogate"):
+            read()
+
+
+def test_dates_that_python_has_not_are_shown(inlay: Run) -> None:
+    days = pa.array([2932897, -719529, 2**31 - 1, 0, None], pa.date32())
+    far = pc.multiply(days.cast(pa.int32()).cast(pa.int64()), 86_400)
+    moments = (
+        pc.if_else(pc.less(far, 10**12), far, 0).cast(pa.timestamp("s")).cast(pa.timestamp("us"))
+    )
+    nested = pa.array(
+        [[{"d": 2932897}], [], None, [], []], pa.list_(pa.struct([("d", pa.date32())]))
+    )
+    table = pa.table({"d": days, "at": moments, "n": nested})
+    pq.write_table(table, "a.parquet")
+    inlay("create", "t", "--like", "a.parquet", "--sort-by", "d")
+    inlay("append", "t", "a.parquet")
+    shown = inlay("scan", "t", "--json").lines
+    assert {row["d"] for row in shown} >= {"10000-01-01", "1970-01-01", None}
+    assert [{"d": "10000-01-01"}] in [row["n"] for row in shown]
+    for verb in ("scan", "files", "show", "inspect", "history", "verify"):
+        inlay(verb, "t")
+    inlay("inspect", "t", "--html", "t.html")
+    inlay("scan", "t", "-o", "b.csv")
+    inlay("count", "t", "--where", "d > DATE '2026-01-01' AND at IS NOT NULL")
 
 
 # -- what arrives how -----------------------------------------------------------------------------

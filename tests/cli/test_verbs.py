@@ -108,6 +108,13 @@ def test_scan_chooses_columns_rows_and_how_many(inlay: Run, people: str) -> None
     assert list(ran.lines[0]) == ["born", "id"]
 
 
+def test_scan_gives_the_first_rows_of_an_order(inlay: Run, people: str) -> None:
+    ran = inlay("scan", people, "-c", "name", "--order-by", "born DESC, id", "-n", "2")
+    assert ran.out == "name\nCy\nBob\n"
+    refused = inlay("scan", people, "--order-by", "born", code=2)
+    assert "needs a limit" in refused.err
+
+
 def test_scan_in_a_pipe_is_csv(inlay: Run, people: str) -> None:
     assert inlay("scan", people, "-c", "id,name").out == "id,name\n1,Ada\n2,Bob\n3,Cy\n"
 

@@ -45,8 +45,10 @@ class Secret:
             return [struct.pack("<q", self.value), str(self.value).encode()]
         raw = self.value.encode()
         coded = base64.urlsafe_b64encode(raw).rstrip(b"=")
+        escaped = json.dumps(self.value)[1:-1]
+        again = json.dumps(escaped)[1:-1]
         # The last characters depend on what follows.
-        return [raw, coded[:-2]]
+        return list(dict.fromkeys([raw, coded[:-2], escaped.encode(), again.encode()]))
 
 
 def _blake2b(size: int, data: bytes) -> bytes:
@@ -127,7 +129,15 @@ def views(body: bytes) -> Iterator[tuple[str, bytes]]:
     if plain[:1] == b"{":
         yield from _texts(plain)
     if _is_parquet(body):
+        yield from _pairs(body)
         yield from _pages(body)
+
+
+def _pairs(body: bytes) -> Iterator[tuple[str, bytes]]:
+    """What the values of key-value pairs stand for, where they are Base64 (Arrow's schema)."""
+    for name, value in (pq.read_metadata(pa.BufferReader(body)).metadata or {}).items():
+        with suppress(ValueError):
+            yield f"Base64 of {name!r}", base64.b64decode(value, validate=True)
 
 
 def _texts(plain: bytes) -> Iterator[tuple[str, bytes]]:

@@ -14,10 +14,12 @@ import pytest
 
 from inlay.format.predicate import Comparison, In, Literal, Operator, Predicate
 from inlay.format.schema import Primitive
+from inlay.ops.commit.driver import commit
 from inlay.ops.write.append import append
 from inlay.parquet.footer.fields import File, Meta, Stats
 from inlay.parquet.footer.footer import MAGIC, decode_footer, trailer
 from inlay.parquet.footer.thrift import encode_struct
+from inlay.plan.change import Change, SetProperties
 from inlay.storage.base import Location
 
 from .people import People, new_people, rows
@@ -42,7 +44,10 @@ def with_bounds(body: bytes, low: int, high: int, *, created_by: bytes | None = 
 
 
 def landed(people: People, body: bytes, *, adopt: bool = False) -> None:
+    """As a file that nobody compared with its statistics, say by an older library."""
     people.time.sleep(1)
+    unchecked = SetProperties({"ingest.check_statistics": "none"})
+    commit(people.ctx, Change(operation="touch", updates=(unchecked,)))
     assert body[:4] == MAGIC
     people.store.put("ingest/people/x.parquet", body)
     people.ingest(Location("memory", "b", "ingest/people/x.parquet"), adopt=adopt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,17 @@ class Iceberg:
                 if record["status"] != 2:
                     found.append((record["data_file"], kind, manifest.spec_id))
         return found
+
+    def edit_files(self, edit: Callable[[Metadata], None]) -> None:
+        """Changes the records of data files where their manifests are."""
+        for manifest in decode_list(on_disk(self.snapshot["manifest-list"]).read_bytes()):
+            path = on_disk(manifest.path)
+            avro = decode_avro(path.read_bytes())
+            for record in avro.records:
+                edit(record["data_file"])
+            own = {k: v for k, v in avro.metadata.items() if not k.startswith("avro.")}
+            schema = json.loads(avro.metadata["avro.schema"])
+            path.write_bytes(encode_avro(schema, avro.records, metadata=own, sync=_SYNC))
 
     # -- what is changed ----------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ folder of a Delta table.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,34 @@ def by_polars(metadata: str) -> pa.Table:
     return polars.scan_iceberg(metadata).collect().to_arrow()
 
 
+def by_daft(metadata: str) -> pa.Table:
+    import daft
+    from pyiceberg.table import StaticTable
+
+    return daft.read_iceberg(StaticTable.from_metadata(metadata)).to_arrow()
+
+
+def by_datafusion(metadata: str) -> pa.Table:
+    import datafusion
+    from pyiceberg_core.datafusion import IcebergDataFusionTable
+
+    context = datafusion.SessionContext()
+    table = IcebergDataFusionTable(
+        identifier=("tables", "t"), metadata_location=metadata, file_io_properties={}
+    )
+    context.register_table_provider("t", table)
+    return context.sql("SELECT * FROM t").to_arrow_table()
+
+
+def by_clickhouse(metadata: str) -> pa.Table:
+    import chdb
+
+    root = metadata.removeprefix("file://").partition("/metadata/")[0]
+    os.chdir(Path(root).parent)  # it reads nothing outside of where it runs
+    found = chdb.query(f"SELECT * FROM icebergLocal('{root}')", "Arrow")
+    return pa.ipc.open_file(pa.BufferReader(found.bytes())).read_all()
+
+
 def by_duckdb_delta(folder: str) -> pa.Table:
     con = duckdb_with_iceberg("delta")
     return con.execute(f"SELECT * FROM delta_scan('{folder}')").to_arrow_table()
@@ -63,6 +92,9 @@ ENGINES: dict[str, Any] = {
     "duckdb": by_duckdb,
     "pyiceberg": by_pyiceberg,
     "polars": by_polars,
+    "daft": by_daft,
+    "datafusion": by_datafusion,
+    "clickhouse": by_clickhouse,
     "duckdb_delta": by_duckdb_delta,
     "deltalake": by_deltalake,
 }

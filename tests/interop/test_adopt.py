@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import random
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,11 +28,13 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.ops.adopt.adopt import adopt as run
+from inlay.ops.erase.request import advance_erasures
 from inlay.storage.wrapped import WrappedStore
 from inlay.table import Table
 
 from .histories import History
 from .iceberg_deletes import Iceberg
+from .test_adopt_delta import PLAIN, Delta
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
 
@@ -124,6 +128,18 @@ def test_a_table_that_is_there_is_not_touched(tmp_path: Path) -> None:
     assert inlay.open(t.uri).version == 1
 
 
+@pytest.mark.parametrize("into", ["a", "a/inlay", "."])
+def test_a_table_within_the_sources_folder_is_refused(tmp_path: Path, into: str) -> None:
+    """The source's maintenance would delete its objects, and publishing it would take the source's hint."""
+    published(tmp_path / "in" / "a")
+    metadata = edited(tmp_path / "in" / "a", lambda found: None)
+    (tmp_path / "in" / "a" / keys.POINTER).unlink()
+    for archive in (tmp_path / "in" / "a" / "manifest").glob("v*"):
+        archive.unlink()
+    with pytest.raises(InlayError, match="within one folder"):
+        adopt(metadata, (tmp_path / "in" / into).resolve())
+
+
 def test_an_empty_table_is_adopted_empty(tmp_path: Path) -> None:
     published(tmp_path / "a", files=0)
     made = adopt(tmp_path / "a", tmp_path / "b")
@@ -166,6 +182,31 @@ def test_maintenance_and_erasure_leave_the_sources_files(tmp_path: Path) -> None
     made.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
     assert made.count() == 50
     assert source.scan().to_arrow().num_rows == 200
+
+
+def test_an_erasure_ends_with_a_receipt_and_leaves_the_sources_files(tmp_path: Path) -> None:
+    source = published(tmp_path / "a")
+    made = adopt(tmp_path / "a", tmp_path / "b")
+    before = {f.key for f in made.entries()[0]}
+    made.delete("id = 7", mode="erase")
+    advanced = advance_erasures(made._ctx)
+    # Whose owner has to erase the row there.
+    assert set(advanced.foreign) == {k for k in before if k not in _keys_of(made.refresh())}
+    done = made.collect_garbage(grace=timedelta(0), life_seconds=0, clock_margin_seconds=0)
+    [receipt] = done.receipts
+    assert made.refresh().count() == 199 and not made.verify().findings
+    assert "originals of adopted files" in str(json.loads(_read(tmp_path / "b"))["out_of_reach"])
+    assert source.scan().to_arrow().num_rows == 200 and receipt
+
+
+def _keys_of(t: Table) -> set[str]:
+    return {f.key for f in t.entries()[0]}
+
+
+def _read(root: Path) -> bytes:
+    [receipt] = (root / "erasure").glob("*.json")
+    body = receipt.read_bytes()
+    return gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body
 
 
 # -- hostile, damaged, unknown ---------------------------------------------------------------------
@@ -264,6 +305,155 @@ def test_files_that_are_not_what_the_source_says_are_refused(tmp_path: Path) -> 
     first.unlink()
     with pytest.raises(InlayError, match="no longer exists"):
         adopt(tmp_path / "a", tmp_path / "b")
+
+
+def _published_with_deletes(root: Path, make: Callable[[Iceberg, list[Any]], list[Any]]) -> str:
+    """A published table with the deletes that `make` returns for its data files."""
+    published(root, format="v3", partition_by=["truncate(100, id)"])
+    version = (root / "metadata" / "version-hint.text").read_text()
+    table = Iceberg(f"file://{root}/metadata/v{version}.metadata.json")
+    table.add_deletes(make(table, table.data_files()))
+    return table.write()
+
+
+def _keys(keys: pa.Table, ids: list[int]) -> Callable[[Iceberg, list[Any]], list[Any]]:
+    return lambda table, files: [(table.keys(keys, ids, files[0][0]), *files[0][1:])]
+
+
+def _two_vectors(table: Iceberg, files: list[Any]) -> list[Any]:
+    name = files[0][0]["file_path"]
+    made = [table.vectors({name: [n]}, {name: files[0][0]})[0] for n in (1, 2)]
+    return [(each, *files[0][1:]) for each in made]
+
+
+def _elsewhere(table: Iceberg, files: list[Any]) -> list[Any]:
+    (first, *how), (second, *_) = files
+    return [(table.positions({second["file_path"]: [1]}, first), *how)]
+
+
+def _beyond(table: Iceberg, files: list[Any]) -> list[Any]:
+    first, *how = files[0]
+    return [(table.positions({first["file_path"]: [100]}, first), *how)]
+
+
+def _miscounted(table: Iceberg, files: list[Any]) -> list[Any]:
+    first, *how = files[0]
+    return [({**table.positions({first["file_path"]: [3]}, first), "record_count": 2}, *how)]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (_keys(pa.table({"id": pa.array([1, None])}), [1]), "NULL in column 'id'"),
+        (_keys(pa.table({"x": pa.array([1])}), [9]), "by column 9, which is nested or was dropped"),
+        (_keys(pa.table({"s": pa.array([1])}), [2]), None),
+        (_two_vectors, "two deletion vectors"),
+        (_elsewhere, "of another partition"),
+        (_beyond, "beyond the end"),
+        (_miscounted, "its manifest says 2"),
+    ],
+)
+def test_deletes_that_cannot_be_carried_are_refused_by_name(
+    tmp_path: Path, make: Callable[[Iceberg, list[Any]], list[Any]], says: str | None
+) -> None:
+    metadata = _published_with_deletes(tmp_path / "a", make)
+    if says is None:  # numbers as texts: Arrow's cast is exact
+        assert adopt(metadata, tmp_path / "b").count() == 199
+        return
+    with pytest.raises(InlayError) as refused:
+        adopt(metadata, tmp_path / "b")
+    assert says in str(refused.value) and refused.value.next_step
+    assert not inlay.exists(tmp_path / "b")
+
+
+def test_a_column_that_stands_only_in_metadata_needs_a_copy(tmp_path: Path) -> None:
+    """As Iceberg tables made from Hive's have them."""
+    t = inlay.create(f"file://{tmp_path}/a", SCHEMA, partition_by=["s"])
+    t.append(pa.table({"id": [1, 2, 3, 4], "s": ["x", "x", "y", None]}))
+    t.delete("id = 2", mode="vector")
+    t.publish()
+    version = (tmp_path / "a" / "metadata" / "version-hint.text").read_text()
+    table = Iceberg(f"file://{tmp_path}/a/metadata/v{version}.metadata.json")
+
+    def without(record: dict[str, Any]) -> None:
+        path = Path(record["file_path"].removeprefix("file://"))
+        if path.suffix == ".parquet":
+            found = pq.read_table(path)
+            pq.write_table(found.drop_columns(["s"]), path)
+            record["file_size_in_bytes"] = path.stat().st_size
+
+    table.edit_files(without)
+    with pytest.raises(UnsupportedTable, match="'s' stands only in paths"):
+        adopt(table.metadata, tmp_path / "b")
+    made = adopt(table.metadata, tmp_path / "b", copy=True)
+    assert sorted(map(str, made.scan().to_arrow().to_pylist())) == [
+        "{'id': 1, 's': 'x'}",
+        "{'id': 3, 's': 'y'}",
+        "{'id': 4, 's': None}",
+    ]
+    assert made.scan(where="s = 'y'").explain().files_read == 1
+    assert not made.verify().findings
+
+
+def test_a_table_in_another_store_is_refused(tmp_path: Path) -> None:
+    t = inlay.create("memory://adopt/tables/a", SCHEMA)
+    t.append(rows(0, 30))
+    t.delete("id < 10", mode="vector")
+    t.publish()
+    assert rows_of(adopt("memory://adopt/tables/a", "memory://adopt/tables/b")) == rows_of(t)
+    assert rows_of(adopt("memory://adopt/tables/a", "memory://adopt2/b", copy=True)) == rows_of(t)
+    with pytest.raises(UnsupportedTable, match="same store"):
+        adopt("memory://adopt/tables/a", tmp_path / "b")
+
+
+def _changed(value: Any, pick: random.Random) -> Any:
+    """JSON with something in it changed, dropped or replaced."""
+    odd: list[Any] = [None, -1, 0, "", [], {}, 2**70, "x", True, 1.5]
+    if isinstance(value, dict) and value:
+        name = pick.choice(list(value))
+        if pick.random() < 0.3:
+            return {k: v for k, v in value.items() if k != name}
+        return {**value, name: _changed(value[name], pick)}
+    if isinstance(value, list) and value and pick.random() < 0.9:
+        at = pick.randrange(len(value))
+        return [*value[:at], _changed(value[at], pick), *value[at + 1 :]]
+    return pick.choice(odd)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_changed_metadata_is_refused_or_read(tmp_path: Path, seed: int) -> None:
+    """Whatever is changed in metadata or vectors, the answer is a table or an error of ours."""
+    pick = random.Random(seed)
+    t = published(tmp_path / "a", partition_by=["bucket(2, id)"])
+    t.delete("id % 2 = 0", mode="vector")
+    t.publish()
+    delta = Delta(tmp_path / "d", PLAIN)
+    vector = delta.vector("u", range(20))
+    delta.commit({"add": delta.add("f.parquet", rows(0, 50), deletionVector=vector)})
+    for n in range(30):
+        root = tmp_path / pick.choice("ad")
+        files = [
+            p
+            for p in root.rglob("*")
+            if p.parent.name in ("metadata", "_delta_log") or p.suffix in (".bin", ".puffin")
+        ]
+        path = pick.choice([p for p in files if p.is_file()])
+        body = path.read_bytes()
+        if path.suffix == ".json" and pick.random() < 0.8:
+            lines = body.decode().splitlines()
+            at = pick.randrange(len(lines))
+            lines[at] = json.dumps(_changed(json.loads(lines[at]), pick))
+            path.write_text("\n".join(lines))
+        else:
+            changed = bytearray(body)
+            changed[pick.randrange(len(changed))] = pick.randrange(256)
+            path.write_bytes(changed)
+        try:
+            adopt(root, tmp_path / f"in{n}")
+            inlay.open(f"file://{tmp_path}/in{n}").scan().to_arrow()
+        except InlayError as error:
+            assert error.next_step, error
+        path.write_bytes(body)
 
 
 # -- killed ---------------------------------------------------------------------------------------

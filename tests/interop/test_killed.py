@@ -148,17 +148,17 @@ def test_a_collector_that_began_before_a_commit_was_published_is_not_stopped(
     """It has read the pointer; somebody commits and publishes; the version published has no archive yet."""
     t = table(tmp_path)
     publish(t._ctx)
-    look = roots.reach
+    look = roots.find_reachable
     done: list[int] = []
 
-    def reach(ctx: Any) -> Any:
+    def find_reachable(ctx: Any) -> Any:
         if not done:
             other = inlay.open(f"file://{tmp_path}/t")
             other.append(rows(50, 60))
             done.append(publish(other._ctx).version)
         return look(ctx)
 
-    monkeypatch.setattr(roots, "reach", reach)
+    monkeypatch.setattr(roots, "find_reachable", find_reachable)
     t.collect_garbage(grace=timedelta(0))
     assert done
     assert shown(tmp_path) == (done[0], ids_at(tmp_path, done[0]))

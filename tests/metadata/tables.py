@@ -21,6 +21,7 @@ from inlay.plan.verify.findings import Finding
 from inlay.plan.verify.soundness import check_file_segment, check_node, check_reference, check_state
 from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore, Usage
+from inlay.storage.open import open_store
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
 
@@ -28,10 +29,13 @@ SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string()
 class Table:
     """One table; `forget` makes the next operation start from nothing but the pointer."""
 
-    def __init__(self, now_us: Callable[[], int] | None = None) -> None:
+    def __init__(self, now_us: Callable[[], int] | None = None, uri: str = "") -> None:
+        """In memory, unless `uri` says where."""
         self.rng = random.Random(1)
         clock = {} if now_us is None else {"now_us": now_us}
-        self.store = MeteredStore(MemoryStore("m", **clock))
+        store, self.root = open_store(uri) if uri else (MemoryStore("m", **clock), "t")
+        self.uri = uri or "memory://m/t"
+        self.store = MeteredStore(store)
         self.ctx = self.fresh()
         self.loaded: LoadedTable = create(self.ctx, SCHEMA, primary_key=["k"], sort_by=["k"])
         self.made = 0
@@ -39,8 +43,8 @@ class Table:
     def fresh(self) -> Context:
         return Context(
             store=self.store,
-            root="t",
-            uri="memory://m/t",
+            root=self.root,
+            uri=self.uri,
             executor=InlineExecutor(),
             random=self.rng,
         )

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inlay.format.entry import ColumnStats
+from inlay.format.entry import ColumnStats, KeyRange
 from inlay.format.predicate import And, Comparison, In, IsNull, Literal
 from inlay.format.schema import Field, Primitive, Schema
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.arrow.types import schema_to_arrow, to_arrow_array
 from inlay.parquet.read.deleted_ranges import merge_predicates
 from inlay.parquet.read.deleted_rows import FileDeletes, GroupDeletes
+from inlay.plan.pruning.prune import range_predicate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "predicate"))
 from predicate_strategies import TYPES, values
@@ -87,6 +88,27 @@ def test_statistics_settle_only_what_holds_for_every_row(predicates, rows, below
     keep = group.keep_values(batch, schema)
     found = [False] * len(rows) if keep is None else pc.invert(keep).to_pylist()
     assert found == deleted
+
+
+BOUND = st.none() | st.sampled_from([-(2**63), -3, 0, 1, 2, 2**63 - 1])
+
+
+@given(
+    st.lists(st.builds(KeyRange, st.just(ID), BOUND, BOUND, st.booleans(), st.booleans())),
+    st.lists(st.none() | st.sampled_from([-(2**63), -4, -3, 0, 1, 2, 3, 2**63 - 1])),
+)
+def test_ranges_merge_as_the_predicates_that_they_are(bodies, rows) -> None:
+    kind = Primitive("int64")
+    schema = Schema(0, (Field(ID, "c", kind, True),))
+    batch = pa.record_batch([pa.array(rows, pa.int64())], schema=schema_to_arrow(schema))
+    ranges, left = merge_predicates(bodies, schema)
+    keep = GroupDeletes(predicates=left, ranges=ranges).keep_values(batch, schema)
+    found = [False] * len(rows) if keep is None else pc.invert(keep).to_pylist()
+    each = [
+        selected(range_predicate(body, kind), batch, columns_of(schema)).to_pylist()
+        for body in bodies
+    ]
+    assert found == [any(at) for at in zip(*each, strict=True)] if each else not any(found)
 
 
 def test_ten_thousand_ranges_are_one_pass() -> None:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inlay.format.entry import DataFile
+from inlay.format.entry_json import flags_of, stats_of
 from inlay.format.predicate import TRUE, Comparison, In, IsNull, Literal, Not, Operator, Predicate
 from inlay.format.schema import Primitive
 from inlay.ops.maintain.rewrite import rewrite
@@ -157,6 +158,22 @@ def test_what_is_under_a_reference_is_sure_only_where_this_library_wrote_all_of_
         return bool(trusted_under(SimpleNamespace(schema_id=schema_id, stats=stats)))  # type: ignore[arg-type]
 
     assert (sure(own), sure(foreign), sure(own, foreign)) == (True, False, False)
+
+
+def test_a_reference_of_an_older_version_is_not_relied_on() -> None:
+    """It calls the bounds of ingested files exact, and does not say whose files they are."""
+    people = new_people()
+    append(people.ctx, rows([1, 2]))
+    entries = list(State(people.snapshot).files())
+    _, stats = Evidence.of_snapshot(people.snapshot).of_files(entries, [1])
+    kind = Primitive("int64")
+    flags = flags_of(stats[1])
+    old, new = (
+        SimpleNamespace(schema_id=1, stats={1: stats_of(1, 2, 0, read, kind)})
+        for read in (flags & ~8, flags)
+    )
+    assert old.stats == new.stats and old.stats[1].exact
+    assert not trusted_under(old) and trusted_under(new)  # type: ignore[arg-type]
 
 
 # -- tables and files -----------------------------------------------------------------------------

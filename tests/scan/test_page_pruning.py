@@ -7,13 +7,15 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inlay.format.entry import ColumnStats
 from inlay.format.predicate import And, Comparison, In, Literal, Or
-from inlay.format.schema import Primitive
+from inlay.format.schema import Field, Primitive, Schema
+from inlay.parquet.arrow.expression import ExpressionFilter
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES, bloom_length
@@ -28,6 +30,7 @@ from inlay.parquet.read.single_pages import Page
 from inlay.storage.base import ByteRange
 
 LONG, TEXT = Primitive("int64"), Primitive("string")
+LONGS = Schema(0, (Field(1, "a", LONG), Field(2, "b", LONG)))
 ROWS = 60_000
 DICE = random.Random(9)
 TABLE = pa.table(
@@ -142,10 +145,19 @@ def test_no_row_that_is_selected_is_left_out(data: Any) -> None:
     found = candidates([PredicateFilter(both)], columns, whole, rows=len(rows))
     inside = {n for start, end in found for n in range(start, end)}
     assert found == sorted(found) and all(a[1] < b[0] for a, b in pairwise(found))
+    # The same condition as a pyarrow expression.
+    compare = {"=": pc.equal, "!=": pc.not_equal, "<": pc.less, ">": pc.greater}
+    one, other = (
+        compare[c.op](pc.field("ab"[c.field_id - 1]), pc.scalar(c.literal.value))
+        for c in conditions
+    )
+    expression = ExpressionFilter(one | other if isinstance(both, Or) else one & other, LONGS)
+    by_arrow = candidates([expression], columns, whole, rows=len(rows))
+    inside_by_arrow = {n for start, end in by_arrow for n in range(start, end)}
     for n, row in enumerate(rows):
         hits = [holds(c, row[c.field_id - 1]) for c in conditions]
         if any(hits) if isinstance(both, Or) else all(hits):
-            assert n in inside
+            assert n in inside and n in inside_by_arrow
 
 
 def holds(condition: Comparison, value: int | None) -> bool:

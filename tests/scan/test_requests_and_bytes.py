@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -15,13 +16,14 @@ from inlay.format.entry import DataFile, KeyRange, Keys, Marker, Rows, Vector, W
 from inlay.format.predicate import And, Comparison, In, Literal, Predicate
 from inlay.format.schema import Primitive, Schema
 from inlay.ops.cache import ObjectCache
+from inlay.parquet.arrow.expression import ExpressionFilter
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.fields import OffsetIndex, PageLocation
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.footer.thrift import decode_struct
 from inlay.parquet.read.data_file import chunk_range, tail_bytes
 from inlay.parquet.read.ranges import GAP_BYTES, SMALL_OBJECT_BYTES, Objects
-from inlay.parquet.read.reader import Wanted, read_tasks
+from inlay.parquet.read.reader import Ahead, Wanted, read_tasks
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import Location
 
@@ -90,6 +92,30 @@ def test_the_footer_is_the_first_request_and_exactly_as_long(lake: Any, file: Da
     assert (first.verb, first.bytes, first.end) == ("SUFFIX", file.footer_size, file.size)
 
 
+def test_all_columns_come_with_the_footer(lake: Any, file: DataFile) -> None:
+    """In one request, of a file up to the size of a unit; what is remembered of it is the footer."""
+    objects = Objects(lake.store, "tables/t", ObjectCache())
+    plan = lake.plan([file], SCHEMA)
+    wanted = Wanted(schema=SCHEMA, columns=tuple(f.id for f in SCHEMA.fields))
+
+    def read(**ahead: int) -> list[tuple[str, int]]:
+        lake.store.reads.clear()
+        found = read_tasks(objects, plan.tasks, wanted, lake.executor, ahead=Ahead(**ahead))
+        assert pa.Table.from_batches(found).equals(TABLE)
+        return [(r.verb, r.bytes) for r in lake.store.reads]
+
+    assert read() == [("SUFFIX", file.size)]
+    assert objects.cache.held_bytes < file.size / 10
+    body = chunks(lake, file, TABLE.column_names, [0, 1, 2])
+    assert read() == [("GET", sum(body.values()))]
+    objects = Objects(lake.store, "tables/t")
+    # Not where row groups are read one by one, or fewer of them fit the budget.
+    groups = [sum(v for name, v in body.items() if name.endswith(str(g))) for g in range(3)]
+    one_by_one = [("SUFFIX", file.footer_size), *(("GET", size) for size in groups)]
+    assert read(unit_bytes=0) == one_by_one
+    assert read(budget_bytes=file.size) == one_by_one
+
+
 def test_neighbouring_columns_share_a_request(lake: Any, file: DataFile) -> None:
     lake.read([file], SCHEMA, columns=["a", "b", "c"])
     wanted = [sum(chunks(lake, file, ["a", "b", "c"], [group]).values()) for group in range(3)]
@@ -125,6 +151,10 @@ def test_a_point_lookup_reads_one_page_of_each_column_in_two_round_trips(
     assert tail(file, equals(GROUP + 7)) < 4 * file.footer_size
     size = chunks(lake, file, ["id", "b"], [1])
     assert sum(pages) < sum(size.values()) / 4
+    lake.store.reads.clear()
+    expression = ExpressionFilter(pc.field("id") == GROUP + 7, SCHEMA)
+    assert lake.read([file], SCHEMA, columns=["id", "b"], where=expression).equals(table)
+    assert [r.bytes for r in lake.store.reads] == read
 
 
 def test_where_many_rows_survive_whole_columns_are_read(lake: Any, file: DataFile) -> None:
@@ -267,7 +297,7 @@ def test_a_file_that_goes_while_it_is_read_is_named(lake: Any, file: DataFile) -
 
     lake.store.before_read = drop_after_footer
     with pytest.raises(SnapshotGone, match=file.key):
-        lake.read([file], SCHEMA)
+        lake.read([file], SCHEMA, columns=["id"])
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(lake: Any, file: DataFile) -> None:
@@ -277,7 +307,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(lake: Any, file: DataFi
 
     lake.store.before_read = change_after_footer
     with pytest.raises(SourceChanged, match=file.key):
-        lake.read([file], SCHEMA)
+        lake.read([file], SCHEMA, columns=["id"])
 
 
 def test_an_adopted_file_is_pinned_to_its_content(lake: Any, file: DataFile) -> None:

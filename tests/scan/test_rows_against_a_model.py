@@ -45,7 +45,10 @@ from inlay.format.predicate import (
 )
 from inlay.format.schema import Field, Primitive, Schema, Struct
 from inlay.format.values import order_key
+from inlay.ops.read.top import OrderKey, first_rows
 from inlay.parquet.arrow.types import schema_to_arrow
+from inlay.parquet.read.reader import AHEAD, Wanted
+from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.scan.scan import FileTask
 
 INT, LONG, DOUBLE = Primitive("int32"), Primitive("int64"), Primitive("double")
@@ -307,6 +310,23 @@ def nested(values: dict[int, Any], columns: list[str], recorded: Schema, row: An
     return found
 
 
+def in_order(rows: list[ModelRow], order: list[OrderKey]) -> list[ModelRow]:
+    """A stable sort for each key, the last one first."""
+    for key in reversed(order):
+        nulls = [r for r in rows if r.values[key.field_id] is None]
+        values = [r for r in rows if r.values[key.field_id] is not None]
+        # Python's sort keeps the order of equals in reverse as well.
+        values.sort(key=lambda r: order_key(r.values[key.field_id]), reverse=key.descending)
+        rows = nulls + values if key.nulls_first else values + nulls
+    return rows
+
+
+@st.composite
+def orders(draw: Any) -> list[OrderKey]:
+    fields = draw(st.lists(st.sampled_from(sorted(LEAVES)), min_size=1, max_size=3, unique=True))
+    return [OrderKey(i, LEAVES[i], draw(st.booleans()), draw(st.booleans())) for i in fields]
+
+
 # -- the test -------------------------------------------------------------------------------------
 
 
@@ -347,15 +367,20 @@ def test_a_scan_gives_the_rows_of_the_model(new_lake: Any, data: st.DataObject) 
     predicate = draw(st.just(TRUE) | PREDICATES)
     names = draw(st.lists(st.sampled_from(NEW.names), unique=True, max_size=4))
 
-    expected = [
-        {
-            **nested(r.values, names, recorded_of[r.file], raw[r.file, r.position]),
-            "_pos": r.position,
-            "_file": str(r.file),
-        }
-        for r in rows
-        if (r.file, r.position) not in gone and truth(predicate, r.values) is True
+    def shown(chosen: list[ModelRow]) -> list[dict[str, Any]]:
+        return [
+            {
+                **nested(r.values, names, recorded_of[r.file], raw[r.file, r.position]),
+                "_pos": r.position,
+                "_file": str(r.file),
+            }
+            for r in chosen
+        ]
+
+    live = [
+        r for r in rows if (r.file, r.position) not in gone and truth(predicate, r.values) is True
     ]
+    expected = shown(live)
     options = {"predicate": predicate, "schemas": [OLD]}
     found = lake.read(files, NEW, markers, columns=names, position=True, **options)
     assert same(plain(found), expected)
@@ -368,6 +393,19 @@ def test_a_scan_gives_the_rows_of_the_model(new_lake: Any, data: st.DataObject) 
         assert same(plain(again), plain(found.drop_columns(["_pos", "_file"])))
     assert lake.read(files, NEW, markers, columns=[], **options) == len(expected)
     plan = lake.plan(files, NEW, markers, **options)
+    order, limit = draw(orders()), draw(st.integers(1, 8))
+    wanted = Wanted(
+        schema=NEW,
+        columns=tuple(NEW.column(name).id for name in names),  # type: ignore[union-attr]
+        position=True,
+        file=True,
+    )
+    how = {"evidence": Evidence(NEW, [OLD]), "executor": lake.executor, "ahead": AHEAD}
+    paged = by_pages(draw(st.booleans()), draw(st.booleans()), draw(st.booleans()))
+    with paged, mock.patch("inlay.ops.read.top.PIECE_ROWS", draw(st.integers(1, 4))):
+        batches = list(first_rows(lake.objects, plan.tasks, wanted, order, limit, **how))
+    first = pa.Table.from_batches(batches, schema=wanted.result)
+    assert same(plain(first), shown(in_order(live, order)[:limit]))
     pieces = [replace(task, row_groups=(n,)) for task in plan.tasks for n in groups_of(task)]
     assert sum(_count(lake, piece) for piece in pieces) == len(expected)
 

@@ -16,11 +16,15 @@ from inlay.errors import (
     StaleUpload,
     StoreUnavailable,
 )
+from inlay.ops.context import InlineExecutor
 from inlay.storage.base import Got, Location, Missing
 from inlay.storage.faults import Fate, FaultyStore, once
 from inlay.storage.memory import MemoryStore
 from inlay.storage.metered import MeteredStore
+from inlay.storage.multipart import Multipart
 from inlay.storage.write_once import MAX_TRIES, complete_once, copy_once, write_once
+
+from ..erasure.people import new_people
 
 PACKAGE = Path(inlay.__file__).parent
 # What says, and what holds, the condition.
@@ -40,6 +44,47 @@ def test_nothing_else_creates_an_object_under_a_condition():
         f"{found} create objects under a condition: call `write_once` (of the context, or "
         "`storage.write_once`), which sends a 409 again and compares what is there already"
     )
+
+
+# What creates an object, or passes on how to wait.
+CREATORS = {
+    *("write_once", "copy_once", "complete_once"),
+    *("Multipart", "Assembly", "Target", "rewrite_object", "stamp_object"),
+}
+
+
+def test_whoever_creates_an_object_waits_before_the_next_try():
+    calls, found = 0, []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", None) in CREATORS:
+                calls += 1
+                if "before_retry" not in {k.arg for k in node.keywords}:
+                    found.append(f"{path.relative_to(PACKAGE).as_posix()}:{node.lineno}")
+    assert calls > len(CREATORS)
+    assert not found, f"{found} try again at once: pass the context's `back_off`"
+
+
+def test_an_upload_in_parts_waits_before_it_is_completed_again():
+    store, waits = MemoryStore("b"), []
+    faulty = FaultyStore(store, once(Fate.RACE, verb="complete_multipart"))
+    upload = Multipart(faulty, "k", InlineExecutor(), before_retry=waits.append)
+    upload.send(lambda: b"part")
+    upload.finish(4)
+    assert waits == [1]
+    assert store.get("k").body == b"part"
+
+
+def test_a_data_file_waits_before_it_is_sent_again():
+    times = []
+    for fate in (Fate.DONE, Fate.RACE):
+        people = new_people()
+        other = people.on(FaultyStore(people.store, once(fate, verb="put")))
+        began = people.time.seconds
+        other.append(1, 2, 3)
+        times.append(people.time.seconds - began)
+        assert people.ids() == [1, 2, 3]
+    assert times[1] > times[0]
 
 
 @pytest.mark.parametrize("fate", [Fate.UNSENT, Fate.LOST, Fate.RACE, Fate.TWICE])

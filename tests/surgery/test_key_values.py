@@ -104,3 +104,24 @@ def test_record_keys_of_hudi_go() -> None:
     result = edited(written({**pairs, "hoodie_bloom_filter_type_code": "SIMPLE"}), erase=True)
     assert b"alice" not in result
     assert pairs_of(result)[b"hoodie_bloom_filter_type_code"] == b"SIMPLE"
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_lists_of_the_values_of_a_column_go(within: bool) -> None:
+    """Whatever is erased: a removed row may have had one of them."""
+    attribute = {"ml_attr": {"type": "nominal", "vals": ["alice", "bob"]}, "comment": "kept?"}
+    field: dict[str, Any] = {"name": "id", "type": "long", "metadata": attribute}
+    if within:
+        field = {"name": "s", "type": {"type": "struct", "fields": [field]}, "metadata": {"a": 1}}
+    spark = "org.apache.spark.sql.parquet.row.metadata"
+    told = {"type": "struct", "fields": [field]}
+    result = edited(written({spark: json.dumps(told)}), erase=True)
+    assert b"alice" not in result
+    left = json.loads(pairs_of(result)[spark.encode()])
+    assert left["fields"][0]["name"] == field["name"]
+    assert left["fields"][0]["metadata"] == ({"a": 1} if within else {})
+    plain = json.dumps({"type": "struct", "fields": [{**field, "metadata": {"a": 1}}]})
+    if not within:
+        assert (
+            pairs_of(edited(written({spark: plain}), erase=True))[spark.encode()] == plain.encode()
+        )

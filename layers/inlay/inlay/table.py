@@ -210,7 +210,7 @@ def adopt(
         ctx,
         arguments.location(source),
         copy=copy,
-        adopt_from=arguments.names(adopt_from, "adopt_from"),
+        adopt_from=(adopt_from,) if isinstance(adopt_from, str) else adopt_from,
         properties=properties,
     )
     for note in done.notes:
@@ -317,7 +317,8 @@ def connect(
 ) -> Context:
     """A context for the table at `uri`, with this process's environment and threads. `progress` True draws
     bars for long work (by rich or tqdm); a function `(what, done, total)` is called instead.
-    `storage_options` of S3 are `endpoint_url` and `region`; everything else is the AWS environment's."""
+    `storage_options`: `endpoint_url`, of S3 `region` too, of Azure `account_name` too; everything else is
+    the environment's of its maker (docs/STORES.md)."""
     return context_op.connect(
         arguments.location(uri),
         executor=executor,
@@ -431,17 +432,30 @@ class Table:
         *,
         columns: Sequence[str] | None = None,
         where: str | Predicate | Any | None = None,
+        order_by: str | Sequence[str] | None = None,
         limit: int | None = None,
     ) -> Scan:
         """Rows of this snapshot. `where` is SQL text, a predicate or a pyarrow expression.
 
         In SQL, NaN is greater than every number and equals itself, as in DuckDB, Polars and Spark:
         `"x > 100"` finds it. A pyarrow expression keeps to pyarrow's rules: `field("x") > 100` does not.
+
+        `order_by` with a `limit` gives the first rows of an order, `"price DESC, id"` for example, and
+        reads little more than these: statistics exclude the others. NULLs come last (unless it says
+        `NULLS FIRST`), NaN is greater than every number, rows with equal keys keep the scan's order.
         """
         # Segments that cannot match the filter are never read: the scan loads what it needs.
         state = self._loaded.state if self._at is None else State(self._at)
         pinned = self._pinned()
-        return Scan(self._ctx, state, columns=columns, where=where, limit=limit, pinned=pinned)
+        return Scan(
+            self._ctx,
+            state,
+            columns=columns,
+            where=where,
+            order_by=order_by,
+            limit=limit,
+            pinned=pinned,
+        )
 
     def to_dataset(self) -> TableDataset:
         """This snapshot as a pyarrow Dataset, deletes applied: DuckDB and whatever else takes one reads

@@ -8,6 +8,7 @@ need when they run, so that `inlay --help` answers at once.
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 
@@ -19,6 +20,9 @@ def main() -> None:
         if (error.name or "").partition(".")[0] not in ("typer", "rich"):
             raise
         sys.exit("The command line needs two more packages: pip install 'inlay-tables[cli]'")
+    # A stream that the shell closed (>&-) is None.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         _speak_unicode(stream)
     app()

@@ -47,14 +47,17 @@ _READ = (
     "Use .parquet, .csv, .tsv, .json, .jsonl, .ndjson, .arrow or .feather, also with .gz or .zst, or say "
     "it by --format"
 )
-_WRITE = "Use .parquet, .csv, .tsv, .json or .jsonl, the texts also with .gz or .zst"
+_WRITE = (
+    "Use .parquet, .csv, .tsv, .json or .jsonl, the texts also with .gz or .zst. Without --output rows "
+    "go to stdout"
+)
 # Standard input up to this many bytes stays in memory, more goes to a temporary file.
 _SPOOLED = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """A schema, and where it was told from values how many rows these were."""
+    """A schema, and where it was inferred from values how many rows these were."""
 
     schema: pa.Schema
     rows: int | None = None
@@ -122,7 +125,7 @@ def _reader(
 ) -> pa.RecordBatchReader:
     match kind:
         case "csv" | "tsv":
-            found = CsvFile(path, opened, text, _delimiter(kind))
+            found = CsvFile(path, opened, text, _delimiter(kind), schema.names)
             _check_delimited(found, path, schema)
             return found.reader(schema)
         case "json":
@@ -149,7 +152,7 @@ def _check_delimited(found: CsvFile, path: str, schema: pa.Schema) -> None:
 
 
 def read_schema(path: str, text: TextFormat = PLAIN) -> Inferred:
-    """The schema of a Parquet or Arrow file, or what the values of a CSV or JSON file tell of it."""
+    """The schema of a Parquet or Arrow file, or one inferred from the values of a CSV or JSON file."""
     text.check()
     kind, opened = _source(path, text)
     with _reading(path):
@@ -159,21 +162,21 @@ def read_schema(path: str, text: TextFormat = PLAIN) -> Inferred:
                 hint = delimited.hint(())
                 if hint:
                     raise UnreadableFile(f"{path} has one column only", next_step=hint)
-                told, rows = delimited.infer()
+                columns, rows = delimited.infer()
             case "json":
-                told, rows = JsonFile(path, opened, text).infer()
+                columns, rows = JsonFile(path, opened, text).infer()
             case "arrow":
                 return Inferred(_read_arrow(opened()).schema)
             case _:
                 import pyarrow.parquet as pq
 
                 return Inferred(pq.read_schema(opened()))
-    if not told:
+    if not columns:
         raise InvalidRequest(
-            f"{path} has no column to tell types from",
+            f"{path} has no column to infer a type from",
             next_step='Give the columns as text: --schema "id bigint not null, name string"',
         )
-    return Inferred(pa.schema(told), rows, rows < INFER_ROWS)
+    return Inferred(pa.schema(columns), rows, rows < INFER_ROWS)
 
 
 @contextmanager
@@ -184,6 +187,16 @@ def _reading(path: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise InvalidRequest(f"there is no file {path}", next_step="Check the path") from error
+    except RecursionError:
+        raise UnreadableFile(
+            f"cannot read {path}: its values are nested too deeply",
+            next_step="Flatten them, or write them as text",
+        ) from None
+    except UnicodeEncodeError as error:
+        raise UnreadableFile(
+            f"cannot read {path}: half of a surrogate pair is no character",
+            next_step="Mend the escapes \\ud800 to \\udfff in its texts",
+        ) from error
     except UnicodeError as error:
         raise UnreadableFile(
             f"cannot read {path} as text: it is in another encoding",
@@ -193,7 +206,8 @@ def _reading(path: str) -> Iterator[None]:
         step = "Check that the file is what its name says"
         if "UTF8" in str(error) or "UTF-8" in str(error):
             step = "Name its encoding: --encoding latin-1"
-        raise UnreadableFile(f"cannot read {path}: {error}", next_step=step) from error
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise UnreadableFile(f"cannot read {path}: {why}", next_step=step) from error
 
 
 # -- bytes ----------------------------------------------------------------------------------------
@@ -202,6 +216,8 @@ def _reading(path: str) -> Iterator[None]:
 def _source(path: str, text: TextFormat) -> tuple[str, Callable[[], Any]]:
     """The format of a file, and how its bytes are opened, from the start each time."""
     if path == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise InvalidRequest("standard input is closed", next_step="Name a file")
         spooled = tempfile.SpooledTemporaryFile(max_size=_SPOOLED)  # noqa: SIM115 - lives as long as its readers
         while chunk := sys.stdin.buffer.read(1 << 20):
             spooled.write(chunk)
@@ -211,7 +227,7 @@ def _source(path: str, text: TextFormat) -> tuple[str, Callable[[], Any]]:
             spooled.seek(0)
             return pa.PythonFile(_Kept(spooled), mode="r")
 
-        return kind, lambda: _decompressed(reopened, kind)
+        return kind, lambda: _decompressed(reopened, kind, path)
     if "://" in path:
         raise InvalidRequest(
             f"{path} is not a local file", next_step="Objects become rows by `inlay ingest`"
@@ -221,7 +237,7 @@ def _source(path: str, text: TextFormat) -> tuple[str, Callable[[], Any]]:
         raise InvalidRequest(f"cannot tell the format of {path}", next_step=_READ)
     if kind == "arrow" and _bare(path) == Path(path):
         return kind, lambda: pa.memory_map(path)
-    return kind, lambda: _decompressed(lambda: pa.OSFile(path), kind)
+    return kind, lambda: _decompressed(lambda: pa.OSFile(path), kind, path)
 
 
 class _Kept(io.RawIOBase):
@@ -262,10 +278,12 @@ def _bare(path: str) -> Path:
     return found.with_suffix("") if found.suffix.lower() in _COMPRESSED else found
 
 
-def _decompressed(opened: Callable[[], Any], kind: str) -> Any:
+def _decompressed(opened: Callable[[], Any], kind: str, path: str) -> Any:
     """By what the content begins with, not by its name."""
     with opened() as probe:
         magic = probe.read(4)
+    if magic == b"PAR1" and kind != "parquet":
+        raise UnreadableFile(f"{path} is a Parquet file", next_step="Say so: --format parquet")
     codec = next((name for start, name in _MAGIC if magic.startswith(start)), None)
     if codec is None:
         return opened()
@@ -319,7 +337,8 @@ def write_file(reader: pa.RecordBatchReader, path: str, text: TextFormat = PLAIN
         ) from error
     except OSError as error:
         raise InvalidRequest(
-            f"cannot write {path}: {error}", next_step="Check the path and the space left"
+            f"cannot write {path}: {error.strerror or error}",
+            next_step="Check the path and the space left",
         ) from error
 
 

@@ -1,15 +1,18 @@
 """CSV: rows from delimited text and into it.
 
 Promise: NULL and the empty text stay apart, both ways: a field without anything is NULL, a quoted `""` is
-the empty text, and so is a quoted text that would otherwise stand for NULL. What `write_csv` writes,
-`read_csv` reads as the same rows.
+the empty text, and so is a quoted text that would otherwise stand for NULL. What `write_csv` writes is read
+as the same rows. Text whose quotes do not match is refused at its line, never read as something else.
 """
 
 from __future__ import annotations
 
 import codecs
+import csv as lines
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,8 +30,11 @@ class TextSink(Protocol):
     def writelines(self, lines: Iterable[str], /) -> None: ...
 
 
-# Rows that types are told from: more would be held in memory.
+# Rows that types are inferred from: more would be held in memory.
 INFER_ROWS = 1_000_000
+# Read at a time, and the most that one record may take.
+CHUNK = 1 << 20
+MAX_RECORD = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,21 +69,40 @@ class TextFormat:
 
 
 class CsvFile:
-    """One file; `open_bytes` gives its content from the start each time."""
+    """One file; `open_bytes` gives its content from the start each time. `names` are those of its first
+    line, without blanks around them unless the table has them so (`known`); a column without a name is
+    called by its place, column0, column1, …"""
 
-    def __init__(self, path: str, open_bytes: Any, text: TextFormat, delimiter: str) -> None:
+    def __init__(
+        self,
+        path: str,
+        open_bytes: Any,
+        text: TextFormat,
+        delimiter: str,
+        known: Sequence[str] = (),
+    ) -> None:
         self._path = path
         self._open = open_bytes
         self._text = text
         self._delimiter = text.delimiter or delimiter
-        self.names: tuple[str, ...] = self._header()
+        self._written: tuple[str, ...] = ()
+        self.names = self._header(known)
+
+    def _utf8(self) -> Any:
+        """The content; a mark of UTF-16 at its start counts more than the default encoding."""
+        encoding = self._text.encoding
+        if codecs.lookup(encoding).name == "utf-8":
+            with self._open() as probe:
+                if probe.read(2) not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                    return self._open()
+            encoding = "utf-16"
+        return _AsUtf8(self._open(), encoding)
 
     def _reader(self, texts: Sequence[str] = (), *, sparse: bool = False) -> Any:
-        source = self._open()
-        if codecs.lookup(self._text.encoding).name != "utf-8":
-            source = pa.PythonFile(_AsUtf8(source, self._text.encoding), mode="r")
         return csv.open_csv(
-            source,
+            pa.PythonFile(_Records(self._utf8(), self._delimiter, self._path), mode="r"),
+            # Blocks are as long as `_Records` makes them.
+            read_options=csv.ReadOptions(block_size=MAX_RECORD),
             parse_options=csv.ParseOptions(
                 delimiter=self._delimiter,
                 newlines_in_values=True,
@@ -92,8 +117,13 @@ class CsvFile:
             ),
         )
 
-    def _header(self) -> tuple[str, ...]:
-        names = tuple(self._reader().schema.names)
+    def _header(self, known: Sequence[str]) -> tuple[str, ...]:
+        with self._even():
+            self._written = tuple(self._reader().schema.names)
+        names = tuple(
+            name if name in known and name else name.strip() or f"column{place}"
+            for place, name in enumerate(self._written)
+        )
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise UnreadableFile(
@@ -102,8 +132,44 @@ class CsvFile:
             )
         return names
 
+    @contextmanager
+    def _even(self) -> Iterator[None]:
+        """Records of another length than the first are named by their line."""
+        try:
+            yield
+        except pa.ArrowInvalid as error:
+            if "Empty CSV" in str(error):
+                raise UnreadableFile(
+                    f"{self._path} is empty", next_step="Its first line has to name the columns"
+                ) from None
+            uneven = self._uneven() if "CSV parse error: Expected" in str(error) else None
+            if uneven is None:
+                raise
+            line, found, first = uneven
+            self.names = tuple(first)
+            raise UnreadableFile(
+                f"{self._path}: line {line:,} has {found} fields, and the first line {len(first)}",
+                next_step=self.hint(())
+                or f"Give each line as many fields as the first; a text with {self._delimiter!r} in it is "
+                "quoted. What stands before the line of names has to go",
+            ) from None
+
+    def _uneven(self) -> tuple[int, int, list[str]] | None:
+        """(line, number of fields, fields of the first line) of the first record of another length."""
+        with io.TextIOWrapper(self._utf8(), encoding="utf-8-sig", newline="") as source:
+            rows = lines.reader(source, delimiter=self._delimiter)
+            try:
+                first = next(rows, [])
+                for row in rows:
+                    if row and len(row) != len(first):
+                        return rows.line_num, len(row), first
+            except (lines.Error, UnicodeError):
+                pass
+        return None
+
     def _texts(self) -> Iterator[pa.RecordBatch]:
-        yield from self._reader(self.names, sparse=len(self.names) == 1)
+        with self._even():
+            yield from self._reader(self._written, sparse=len(self.names) == 1)
 
     def hint(self, known: Sequence[str]) -> str:
         """Advice where the file seems to be delimited by something else."""
@@ -114,13 +180,13 @@ class CsvFile:
         return ""
 
     def reader(self, schema: pa.Schema) -> pa.RecordBatchReader:
-        """The rows, columns that `schema` has in its types, others as text tells."""
+        """The rows, columns that `schema` has in its types, others as inferred."""
         known = set(schema.names)
         others = [name for name in self.names if name not in known]
-        told = dict(self.infer(others)[0]) if others else {}
+        inferred = dict(self.infer(others)[0]) if others else {}
         wanted = pa.schema(
             [
-                pa.field(name, schema.field(name).type if name in known else told[name])
+                pa.field(name, schema.field(name).type if name in known else inferred[name])
                 for name in self.names
             ]
         )
@@ -146,15 +212,15 @@ class CsvFile:
     def infer(
         self, names: Sequence[str] | None = None
     ) -> tuple[list[tuple[str, pa.DataType]], int]:
-        """Types of columns, and how many rows they were told from."""
+        """Types of columns, and how many rows they were inferred from."""
         batches, rows = [], 0
         for batch in self._texts():
             batches.append(batch)
             rows += batch.num_rows
             if rows >= INFER_ROWS:
                 break
-        schema = pa.schema([(name, pa.string()) for name in self.names])
-        table = pa.Table.from_batches(batches, schema=schema)
+        schema = pa.schema([(name, pa.string()) for name in self._written])
+        table = pa.Table.from_batches(batches, schema=schema).rename_columns(list(self.names))
         wanted = self.names if names is None else names
         return [(name, type_of_texts(table.column(name))) for name in wanted], rows
 
@@ -169,12 +235,81 @@ class _AsUtf8(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def readinto(self, into: Any) -> int:
+        found = self.read(len(into))
+        into[: len(found)] = found
+        return len(found)
+
     def read(self, size: int = -1) -> bytes:
         if not self._left:
-            self._left = self._text.read(1 << 20).encode("utf-8")
+            self._left = self._text.read(CHUNK).encode("utf-8")
         found = self._left if size < 0 else self._left[:size]
         self._left = self._left[len(found) :]
         return found
+
+
+class _Records(io.RawIOBase):
+    """UTF-8 in pieces of whole records. Arrow takes what follows a closing quote as more of the text, and
+    the end of the file as the closing quote: both are refused here."""
+
+    def __init__(self, source: Any, delimiter: str, path: str) -> None:
+        apart = re.escape(delimiter.encode())
+        quoted = rb'"(?:[^"]++|"")*+"'
+        field = rb"(?:" + quoted + rb'|[^"' + apart + rb"\r\n][^" + apart + rb"\r\n]*+|)"
+        some = rb"(?:" + field + apart + rb")*+"
+        self._whole = re.compile(rb"(?:" + some + field + rb"[\r\n])*+")
+        self._part = re.compile(some)
+        self._quoted = re.compile(quoted)
+        self._source = source
+        self._path = path
+        self._begins = True
+        self._line = 1
+        self._left = b""
+        self._piece = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if not self._piece:
+            self._piece = self._next()
+        found = self._piece if size < 0 else self._piece[:size]
+        self._piece = self._piece[len(found) :]
+        return found
+
+    def _next(self) -> bytes:
+        left = self._left
+        while True:
+            # As much again as is left, so that a long record is looked at a few times only.
+            more = self._source.read(max(CHUNK, len(left)))
+            ended = not more
+            if self._begins:
+                more, self._begins = more.removeprefix(codecs.BOM_UTF8), False
+            left += more
+            if ended and left and not left.endswith((b"\r", b"\n")):
+                left += b"\n"
+            end = self._whole.match(left).end()  # type: ignore[union-attr]
+            rest = self._part.match(left, end).end()  # type: ignore[union-attr]
+            closed = self._quoted.match(left, rest)
+            if closed and closed.end() < len(left):
+                self._refuse(left, rest, "more text follows a closing quote")
+            if ended and rest < len(left):
+                self._refuse(left, rest, "a quote is not closed")
+            if end or ended:
+                self._line += left.count(b"\n", 0, end)
+                self._left = left[end:]
+                records: bytes = left[:end]
+                return records
+            if len(left) > MAX_RECORD // 2:
+                self._refuse(left, rest, f"a record is longer than {MAX_RECORD >> 21} MiB")
+
+    def _refuse(self, text: bytes, at: int, why: str) -> None:
+        line = self._line + text.count(b"\n", 0, at)
+        raise UnreadableFile(
+            f"{self._path}: line {line:,}: {why}",
+            next_step="A quote inside a quoted text is written twice; a text that begins with a quote is "
+            "quoted as a whole",
+        )
 
 
 # -- writing --------------------------------------------------------------------------------------

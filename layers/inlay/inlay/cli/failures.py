@@ -15,16 +15,18 @@ code  meaning
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TextIO
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from inlay.errors import ErrorKind, InlayError, InvalidPredicate
+from inlay.errors import ErrorKind, InlayError, InvalidPredicate, InvalidRequest
 
 EXIT_CODES = {ErrorKind.INPUT: 2, ErrorKind.RETRY: 75, ErrorKind.REBASE: 75, ErrorKind.PAGE: 70}
 
@@ -34,7 +36,8 @@ def failing_well(*, as_json: bool, arguments: Iterable[str] = ()) -> Iterator[No
     """Turn an InlayError into what a person or a program can use, and an exit. `arguments` are the
     command's own, as the library calls them."""
     try:
-        yield
+        with _printing():
+            yield
     except InlayError as error:
         error.message = _as_options(error.message, arguments)
         error.next_step = _as_options(error.next_step, arguments)
@@ -43,6 +46,29 @@ def failing_well(*, as_json: bool, arguments: Iterable[str] = ()) -> Iterator[No
         else:
             Console(stderr=True, highlight=False).print(describe(error), soft_wrap=True)
         raise typer.Exit(EXIT_CODES[error.kind]) from None
+
+
+@contextmanager
+def _printing() -> Iterator[None]:
+    """What the stores raise is typed: an OSError is of what was printed. A reader that went away (a pipe to
+    `head`) is no error."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _give_up(sys.stdout)
+        raise InvalidRequest(
+            f"cannot write the output: {error.strerror or error}",
+            next_step="Check the space left, or write elsewhere",
+        ) from error
+
+
+def _give_up(stream: TextIO) -> None:
+    """What is buffered is not tried again at the end of the process."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def describe(error: InlayError) -> Text:

@@ -77,13 +77,13 @@ class JsonFile:
             )
 
     def reader(self, schema: pa.Schema) -> pa.RecordBatchReader:
-        """The rows, columns that `schema` has in its types, others as their values tell."""
+        """The rows, columns that `schema` has in its types, others as inferred."""
         known = set(schema.names)
         others = [name for name in self.names if name not in known]
-        told = dict(self.infer(others)[0]) if others else {}
+        inferred = dict(self.infer(others)[0]) if others else {}
         wanted = pa.schema(
             [
-                pa.field(name, schema.field(name).type if name in known else told[name])
+                pa.field(name, schema.field(name).type if name in known else inferred[name])
                 for name in self.names
             ]
         )
@@ -116,7 +116,7 @@ class JsonFile:
     def infer(
         self, names: Sequence[str] | None = None
     ) -> tuple[list[tuple[str, pa.DataType]], int]:
-        """Types of columns, and how many rows they were told from."""
+        """Types of columns, and how many rows they were inferred from."""
         wanted = self.names if names is None else names
         values: dict[str, list[Any]] = {name: [] for name in wanted}
         rows = 0
@@ -130,9 +130,11 @@ class JsonFile:
         for name in wanted:
             try:
                 found.append((name, type_of_json(values[name])))
+            except UnicodeError:
+                raise
             except ValueError as error:
                 raise InvalidRequest(
-                    f"{self._path}: no type can be told for {name[:80]!r}: {error}",
+                    f"{self._path}: no type can be inferred for {name[:80]!r}: {error}",
                     next_step='Give the columns as text: --schema "id bigint not null, name string"',
                 ) from None
         return found, rows
@@ -162,6 +164,8 @@ def _values(source: io.TextIOWrapper, path: str) -> Iterator[Any]:
                 error = caught
             except ValueError as caught:
                 raise _broken(path, text, at, seen, str(caught)) from None
+            except RecursionError:
+                raise _broken(path, text, at, seen, "it is nested too deeply") from None
         if ended:
             if error is None and not listed:
                 return

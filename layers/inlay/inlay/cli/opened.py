@@ -14,20 +14,25 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def connected(uri: str) -> Iterator[Context]:
-    """A context for `uri` that reports progress."""
+def connected(uri: str, *, quiet: bool = False) -> Iterator[Context]:
+    """A context for `uri` that reports progress, unless it is to be quiet."""
     from inlay.table import connect
 
-    with watching() as progress:
+    with watching(quiet=quiet) as progress:
         yield connect(uri, progress=progress)
 
 
 @contextmanager
 def opened(
-    uri: str, *, version: int | None = None, as_of: str | None = None, ref: str | None = None
+    uri: str,
+    *,
+    version: int | None = None,
+    as_of: str | None = None,
+    ref: str | None = None,
+    quiet: bool = False,
 ) -> Iterator[Table]:
     """The table at `uri`, newest or in the past."""
     import inlay
 
-    with connected(uri) as context:
+    with connected(uri, quiet=quiet) as context:
         yield inlay.open(uri, version=version, as_of=as_of, ref=ref, context=context)

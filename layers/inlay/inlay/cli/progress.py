@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def watching() -> Iterator[Progress]:
-    """The hook for `Context.progress`. It draws nothing unless stderr is a terminal; what is waited for is
-    said anyway."""
+def watching(*, quiet: bool = False) -> Iterator[Progress]:
+    """The hook for `Context.progress`. It draws nothing where `quiet` or stderr is no terminal; what is
+    waited for is said anyway."""
     from inlay.ops.context import no_progress
 
     said = _Said(level=logging.WARNING)
     logging.getLogger("inlay").addHandler(said)
-    drawn = Bars() if sys.stderr.isatty() else None
+    drawn = Bars() if sys.stderr.isatty() and not quiet else None
     try:
         yield no_progress if drawn is None else drawn
     finally:

@@ -46,6 +46,14 @@ def scan(
     table: TableUri,
     columns: Columns = None,
     where: Where = None,
+    order_by: Annotated[
+        str | None,
+        typer.Option(
+            "--order-by",
+            metavar="COLUMN,…",
+            help="The first rows of this order: 'price DESC, id'. NULLs last, or write NULLS FIRST.",
+        ),
+    ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
@@ -81,11 +89,13 @@ def scan(
     text.check()
     on_screen = output is None and not as_json and sys.stdout.isatty()
     shown = SCREEN_ROWS if limit is None and on_screen else limit
-    with opened(table, version=version, as_of=as_of, ref=ref) as found:
+    # Rows that run over the terminal leave no place for a bar.
+    quiet = output is None and not on_screen and sys.stdout.isatty()
+    with opened(table, version=version, as_of=as_of, ref=ref, quiet=quiet) as found:
         # One more than is shown tells whether there are more.
         asked = shown + 1 if limit is None and shown is not None else shown
         reader = found.scan(
-            columns=split_names(columns) or None, where=where, limit=asked
+            columns=split_names(columns) or None, where=where, order_by=order_by, limit=asked
         ).to_reader()
         if output is not None:
             from inlay.cli.data import write_file
@@ -160,6 +170,7 @@ def register(app: typer.Typer) -> None:
         Example(
             "scan ./people -c id,name -w \"at >= TIMESTAMP '2026-01-01'\" -n 5", "some of them"
         ),
+        Example("scan ./people --order-by 'born DESC' --limit 10", "the youngest"),
         Example("scan ./people --version 3 --output then.parquet", "an earlier version, as a file"),
         Example("scan ./people --json", "one JSON object a line"),
         panel=PANEL,

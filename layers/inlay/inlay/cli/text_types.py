@@ -1,15 +1,17 @@
-"""Values as text and as JSON, into the types of a table, and types told from such values.
+"""Values as text and as JSON, into the types of a table, and types inferred from such values.
 
-Promise: a value is taken exactly or refused at its row; nothing is rounded, cut or guessed. What
-`inlay.cli.values` writes is read back as the same value: dates and times in ISO form, decimals in full,
-binary in hex, NaN and infinities by name, maps as lists of pairs. A time without a zone is UTC where the
-column is an instant. What is inferred is the narrowest of bool, int64, double, date, time and timestamp
-that takes every value; digits that a number would lose (00123, more than 64 bits) stay text.
+Promise: a value is taken exactly or refused at its row; nothing is cut or guessed, and nothing rounded
+but fractions, to the nearest number of a float or double column. What `inlay.cli.values` writes is read
+back as the same value: dates and times in ISO form, decimals in full, binary in hex, NaN and infinities by
+name, maps as lists of pairs. A time without a zone is UTC where the column is an instant. What is inferred
+is the narrowest of bool, int64, double, date, time and timestamp that takes every value; digits that a
+number would lose (00123, more than 64 bits) stay text.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -27,10 +29,14 @@ _INTEGER = r"^[+-]?(0|[1-9][0-9]*)$"
 _NUMBER = (
     r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:nan|inf|infinity)$"
 )
+_INFINITE = r"^[+-]?(?i:inf|infinity)$"
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _CLOCK = r"^[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?$"
 _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?"
 _MOMENT += r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)?$"
+
+# More than any type of a table holds.
+_MAX_DIGITS = 100
 
 
 class Misread(Exception):
@@ -44,7 +50,13 @@ class Misread(Exception):
 
 def plain_json() -> json.JSONDecoder:
     """Numbers exactly as they are written; a name twice in one object is an error."""
-    return json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_named_once)
+    return json.JSONDecoder(parse_float=Decimal, parse_int=_digits, object_pairs_hook=_named_once)
+
+
+def _digits(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise ValueError(f"a number has more than {_MAX_DIGITS} digits")
+    return int(text)
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -97,6 +109,15 @@ def _parsed(values: pa.Array, kind: pa.DataType) -> pa.Array:
         moments = _moments(whole, pa.timestamp(kind.unit))
         bits = pa.int32() if kind.bit_width == 32 else pa.int64()
         return moments.cast(pa.int64()).cast(bits).cast(kind)
+    if pa.types.is_floating(kind):
+        found = values.cast(kind)
+        large = pc.and_(
+            pc.is_inf(found.cast(pa.float64())),
+            pc.invert(pc.match_substring_regex(values, _INFINITE)),
+        )
+        if pc.any(large, min_count=0).as_py():
+            raise pa.ArrowInvalid("too large")
+        return found
     return values.cast(kind)
 
 
@@ -140,7 +161,13 @@ def from_json(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         return from_texts(pa.array(texts, pa.string()), kind)
     found = _taken(values, take, kind)
     try:
-        return pa.array(found, kind)
+        made = pa.array(found, kind)
+        if pa.types.is_floating(kind):
+            infinite = pc.is_inf(made.cast(pa.float64()))
+            for row in pc.indices_nonzero(infinite).to_pylist():
+                if not isinstance(values[row], float | str):
+                    raise Misread(row, f"does not fit {kind}")
+        return made
     except (pa.ArrowException, OverflowError):
         bad = (row for row, value in enumerate(found) if not _fits(value, kind))
         raise Misread(next(bad, 0), f"does not fit {kind}") from None
@@ -275,7 +302,7 @@ def _structs(values: Sequence[Any], kind: pa.StructType) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
 
-# -- types told from values -----------------------------------------------------------------------
+# -- types inferred from values -----------------------------------------------------------------------
 
 
 def type_of_texts(values: pa.ChunkedArray) -> pa.DataType:
@@ -290,7 +317,8 @@ def type_of_texts(values: pa.ChunkedArray) -> pa.DataType:
         return pa.int64() if _takes(texts, pa.int64()) else pa.string()
     if _all(pc.match_substring_regex(texts, _NUMBER)):
         wide = pc.match_substring_regex(texts, r"^[+-]?[0-9]{16,}$")  # a double would round them
-        return pa.string() if pc.any(wide).as_py() else pa.float64()
+        exact = not pc.any(wide).as_py() and _takes(texts, pa.float64())
+        return pa.float64() if exact else pa.string()
     return _temporal_type(texts)
 
 
@@ -331,8 +359,15 @@ def type_of_json(values: Iterable[Any]) -> pa.DataType:
     kinds = {_KINDS.get(type(value)) for value in found}
     if kinds <= {"number", "integer"} and kinds:
         if kinds == {"integer"}:
-            fits = all(-(2**63) <= value < 2**63 for value in found)
-            return pa.int64() if fits else pa.decimal128(38, 0)
+            if all(-(2**63) <= value < 2**63 for value in found):
+                return pa.int64()
+            if all(abs(value) < 10**38 for value in found):
+                return pa.decimal128(38, 0)
+            raise ValueError("whole numbers of more than 38 digits")
+        if any(isinstance(value, int) and not _is_double(value) for value in found):
+            raise ValueError("fractions beside whole numbers that a double would round")
+        if any(isinstance(value, Decimal) and math.isinf(float(value)) for value in found):
+            raise ValueError("numbers that no double holds")
         return pa.float64()
     match sorted(map(str, kinds)):
         case []:
@@ -351,6 +386,13 @@ def type_of_json(values: Iterable[Any]) -> pa.DataType:
                 [(name, type_of_json(value.get(name) for value in found)) for name in names]
             )
     raise ValueError(f"values of several kinds: {', '.join(sorted(map(str, kinds)))}")
+
+
+def _is_double(value: int) -> bool:
+    try:
+        return int(float(value)) == value
+    except OverflowError:
+        return False
 
 
 _KINDS = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -54,25 +55,34 @@ def _not_finite(value: float) -> str:
 
 def json_rows(column: pa.Array) -> list[Any]:
     """The values of an Arrow array as `to_json` takes them; times in nanoseconds as text, for Python has
-    none so fine."""
-    kind = _without_nanoseconds(column.type)
-    if kind is not column.type:
-        column = column.cast(kind)
-    found: list[Any] = column.to_pylist()
+    none so fine, and so are dates before year 1 or after 9999."""
+    found: list[Any]
+    kind = _textual(column.type, _is_too_fine)
+    try:
+        found = (column if kind is column.type else column.cast(kind)).to_pylist()
+    except (OverflowError, ValueError):
+        found = column.cast(_textual(column.type, _is_temporal)).to_pylist()
     return found
 
 
-def _without_nanoseconds(kind: pa.DataType) -> pa.DataType:
-    """The same type with text for times in nanoseconds; the very same object where there is none."""
+def _is_temporal(kind: pa.DataType) -> bool:
     import pyarrow as pa
 
-    temporal = pa.types.is_timestamp(kind) or pa.types.is_time(kind)
-    if temporal:
-        return pa.string() if kind.unit == "ns" else kind
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_date(kind))
+
+
+def _is_too_fine(kind: pa.DataType) -> bool:
+    return _is_temporal(kind) and getattr(kind, "unit", "") == "ns"
+
+
+def _textual(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> pa.DataType:
+    """The same type with text for types of which `test` holds; the very same object where there is none."""
+    import pyarrow as pa
+
     if not pa.types.is_nested(kind):
-        return kind
+        return pa.string() if test(kind) else kind
     fields = [kind.field(n) for n in range(kind.num_fields)]
-    inner = [_without_nanoseconds(field.type) for field in fields]
+    inner = [_textual(field.type, test) for field in fields]
     if all(
         new is field.type or new == field.type for new, field in zip(inner, fields, strict=True)
     ):

@@ -46,7 +46,7 @@ def create(
             "--like",
             metavar="FILE",
             help="Take the columns of this Parquet, Arrow, CSV or JSON file; of CSV and JSON the types are "
-            "told from the values, and shown.",
+            "inferred from the values, and shown.",
         ),
     ] = None,
     schema: Annotated[
@@ -107,16 +107,16 @@ def create(
             context=context,
         )
     facts = {"table": made.uri, "version": made.version, "columns": len(made.schema)}
-    told = [] if found is None or found.rows is None else _told(made)
+    inferred = [] if found is None or found.rows is None else _columns(made)
     if as_json:
-        print_record({**facts, **({"inferred": told} if told else {})}, as_json=True)
+        print_record({**facts, **({"inferred": inferred} if inferred else {})}, as_json=True)
         return
     print_record(facts, as_json=False)
-    if found is not None and told:
-        _print_told(found, told)
+    if found is not None and inferred:
+        _print_inferred(found, inferred)
 
 
-def _told(made: Table) -> list[dict[str, str]]:
+def _columns(made: Table) -> list[dict[str, str]]:
     fields = made.snapshot.schema.fields
     arrow = made.schema
     return [
@@ -128,12 +128,14 @@ def _told(made: Table) -> list[dict[str, str]]:
     ]
 
 
-def _print_told(found: Inferred, told: list[dict[str, str]]) -> None:
+def _print_inferred(found: Inferred, inferred: list[dict[str, str]]) -> None:
     import pyarrow as pa
 
     rows = counted(found.rows or 0, "row")
-    note(f"types told from {rows if found.whole else 'the first ' + rows}; --schema names others")
-    print_rows(pa.Table.from_pylist(told), as_json=False)
+    note(
+        f"types inferred from {rows if found.whole else 'the first ' + rows}; --schema names others"
+    )
+    print_rows(pa.Table.from_pylist(inferred), as_json=False)
 
 
 def append(
@@ -503,7 +505,8 @@ def register(app: typer.Typer) -> None:
         ),
         Example("create ./people --like people.parquet --sort-by id", "columns taken from a file"),
         Example(
-            "create ./people --like people.csv --null NA", "types told from the values, and shown"
+            "create ./people --like people.csv --null NA",
+            "types inferred from the values, and shown",
         ),
         Example(
             'create ./events --schema "id bigint, at timestamptz" --partition-by "day(at)"',

@@ -23,7 +23,7 @@ import json
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from inlay.format.plain import MAX_COUNT, as_text
 from inlay.format.schema import Primitive, Value
@@ -146,7 +146,8 @@ def read_numbers(found: Any, count: int) -> Sequence[int | None]:
 
 def read_counts(found: Any, count: int) -> Sequence[int | None]:
     values = read_numbers(found, count)
-    if any(v is not None and not 0 <= v <= MAX_COUNT for v in values):
+    known = [v for v in values if v is not None]
+    if known and not 0 <= min(known) <= max(known) <= MAX_COUNT:
         raise TypeError("expected counts")
     return values
 
@@ -157,7 +158,7 @@ def read_texts(found: Any, count: int) -> Sequence[str | None]:
         inner = read_texts(found["texts"], count)
         return [None if v is None else f"{prefix}{v}{suffix}" for v in inner]
     values = read_column(found, count)
-    if not {type(v) for v in values} <= {str, type(None)}:
+    if not set(map(type, values)) <= {str, type(None)}:
         raise TypeError("expected texts")
     return values
 
@@ -187,7 +188,7 @@ def read_bounds(
 
 
 def _whole(values: Sequence[Any]) -> Sequence[int | None]:
-    if not {type(v) for v in values} <= {int, type(None)}:
+    if not set(map(type, values)) <= {int, type(None)}:
         raise TypeError("expected whole numbers")
     return values
 
@@ -195,16 +196,37 @@ def _whole(values: Sequence[Any]) -> Sequence[int | None]:
 def _from_whole(kind: Primitive, values: Sequence[int | None]) -> Sequence[Value | None]:
     known = [v for v in values if v is not None]
     if kind.name == "decimal":
-        # As text: that is how a decimal is checked.
-        return [None if v is None else _decimal(kind, v) for v in values]
-    limits = integer_range(kind)
+        limits: tuple[int, int] | None = (1 - 10**kind.precision, 10**kind.precision - 1)
+    else:
+        limits = integer_range(kind)
     if known and limits is not None and not limits[0] <= min(known) <= max(known) <= limits[1]:
         raise ValueError(f"a bound is not a value of type {kind}")
-    return values
+    return Decimals(values, kind.scale) if kind.name == "decimal" else values
 
 
-def _decimal(kind: Primitive, unscaled: int) -> Value:
-    return decode_value(kind, format(Decimal(unscaled).scaleb(-kind.scale, EXACT), "f"))
+class Decimals(Sequence[Decimal | None]):
+    """Whole numbers as decimals of a scale, each made when it is asked for."""
+
+    __slots__ = ("_scale", "_unscaled")
+
+    def __init__(self, unscaled: Sequence[int | None], scale: int) -> None:
+        self._unscaled = unscaled
+        self._scale = scale
+
+    def __len__(self) -> int:
+        return len(self._unscaled)
+
+    @overload
+    def __getitem__(self, n: int) -> Decimal | None: ...
+
+    @overload
+    def __getitem__(self, n: slice) -> list[Decimal | None]: ...
+
+    def __getitem__(self, n: int | slice) -> Decimal | list[Decimal | None] | None:
+        if isinstance(n, slice):
+            return [self[at] for at in range(*n.indices(len(self)))]
+        found = self._unscaled[n]
+        return None if found is None else Decimal(found).scaleb(-self._scale, EXACT)
 
 
 def _decoder(kind: Primitive) -> Callable[[Sequence[Any]], Sequence[Value | None]]:

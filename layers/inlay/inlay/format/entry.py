@@ -22,6 +22,7 @@ class ColumnStats:
     or widened; it still bounds, but need not be a value of the column. `null_count` and `has_nan` None
     mean unknown; NaN sorts above every number and is outside the bounds. `kind` is the type of the
     bounds, since the column may have been widened later; None is the type they are compared with.
+    `sure`, of a reference: this library wrote all files under it.
     """
 
     lower: Value | None = None
@@ -30,6 +31,7 @@ class ColumnStats:
     exact: bool = True
     has_nan: bool | None = None
     kind: Primitive | None = field(default=None, compare=False, repr=False)
+    sure: bool = field(default=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ from inlay.format.schema import Primitive, Schema, Value, parse_primitive
 from inlay.format.snapshot import LedgerRecord
 from inlay.format.values import decode_value, encode_value
 
-_INEXACT, _HAS_NAN, _NO_NAN = 1, 2, 4
+_INEXACT, _HAS_NAN, _NO_NAN, _SURE = 1, 2, 4, 8
 # Readers ignore flags that they do not know.
 ADOPTED, NO_DATA_CHANGE, OWN = 1, 2, 4
 
@@ -271,7 +271,7 @@ def stats_from_json(
 
 
 def flags_of(column: ColumnStats) -> int:
-    flags = 0 if column.exact else _INEXACT
+    flags = (0 if column.exact else _INEXACT) | (_SURE if column.sure else 0)
     return flags | {None: 0, True: _HAS_NAN, False: _NO_NAN}[column.has_nan]
 
 
@@ -279,7 +279,8 @@ def stats_of(
     lower: Value | None, upper: Value | None, null_count: int | None, flags: int, kind: Primitive
 ) -> ColumnStats:
     has_nan = True if flags & _HAS_NAN else False if flags & _NO_NAN else None
-    return ColumnStats(lower, upper, null_count, not flags & _INEXACT, has_nan, kind)
+    exact, sure = not flags & _INEXACT, bool(flags & _SURE)
+    return ColumnStats(lower, upper, null_count, exact, has_nan, kind, sure)
 
 
 def _plain(value: Value | None) -> Any:

@@ -43,10 +43,45 @@ class StatsColumn:
         return stats_of(self.lower[n], self.upper[n], self.nulls[n], flag, self.kind)
 
 
+class EntryStats(Mapping[int, ColumnStats]):
+    """The bounds of entry `n`, each made when it is asked for: most files are judged by one or two."""
+
+    __slots__ = ("_columns", "_n")
+
+    def __init__(self, columns: Mapping[int, Sequence[StatsColumn]], n: int) -> None:
+        self._columns = columns
+        self._n = n
+
+    def __getitem__(self, field_id: int) -> ColumnStats:
+        for column in self._columns[field_id]:
+            found = column.of(self._n)
+            if found is not None:
+                return found
+        raise KeyError(field_id)
+
+    def __iter__(self) -> Iterator[int]:
+        n = self._n
+        return (
+            field_id
+            for field_id, columns in self._columns.items()
+            if any(column.flags[n] is not None for column in columns)
+        )
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without the other entries of the leaf.
+        return dict, (dict(self),)
+
+
 class FileEntries(Sequence[DataFile]):
     """`columns` by the names that a leaf has, each with a value (or None) for every entry."""
 
-    __slots__ = ("_columns", "_made", "stats")
+    __slots__ = ("_by_field", "_columns", "_count", "_made", "stats")
 
     def __init__(
         self, columns: Mapping[str, Sequence[Any]], stats: Sequence[StatsColumn], count: int
@@ -55,10 +90,16 @@ class FileEntries(Sequence[DataFile]):
             name: values for name, values in columns.items() if values.count(None) < count
         }
         self.stats = tuple(stats)
-        self._made: list[DataFile | None] = [None] * count
+        # Of several columns of one field, which differ by type, the last that has a value counts.
+        self._by_field: dict[int, list[StatsColumn]] = {}
+        for column in self.stats:
+            self._by_field.setdefault(column.field_id, []).insert(0, column)
+        self._count = count
+        # By ordinal, and the sequence that it was asked for with.
+        self._made: dict[tuple[int, int | None], DataFile] = {}
 
     def __len__(self) -> int:
-        return len(self._made)
+        return self._count
 
     @overload
     def __getitem__(self, n: int) -> DataFile: ...
@@ -69,9 +110,15 @@ class FileEntries(Sequence[DataFile]):
     def __getitem__(self, n: int | slice) -> DataFile | tuple[DataFile, ...]:
         if isinstance(n, slice):
             return tuple(self[at] for at in range(*n.indices(len(self))))
-        found = self._made[n]
+        if not -self._count <= n < self._count:
+            raise IndexError(n)
+        return self.resolved(n % self._count, None)
+
+    def resolved(self, n: int, sequence: int | None) -> DataFile:
+        """Entry `n`, with `sequence` (its leaf's) unless it has one of its own."""
+        found = self._made.get((n, sequence))
         if found is None:
-            found = self._made[n] = self._make(n)
+            found = self._made[n, sequence] = self._make(n, sequence)
         return found
 
     def __iter__(self) -> Iterator[DataFile]:
@@ -89,24 +136,22 @@ class FileEntries(Sequence[DataFile]):
     def column(self, name: str) -> Sequence[Any]:
         return self._columns.get(name) or [None] * len(self)
 
-    def _make(self, n: int) -> DataFile:
-        def of(name: str) -> Any:
-            values = self._columns.get(name)
-            return None if values is None else values[n]
-
+    def _make(self, n: int, sequence: int | None) -> DataFile:
+        row = {name: values[n] for name, values in self._columns.items()}
+        of = row.get
         flags = of("flags") or 0
-        stats = ((column.field_id, column.of(n)) for column in self.stats)
+        own_sequence = of("sequence")
         return DataFile(
-            key=of("key"),
-            size=of("size"),
-            footer_size=of("footer"),
-            rows=of("rows"),
-            row_groups=of("groups"),
-            schema_id=of("schema"),
-            sequence=of("sequence"),
+            key=row["key"],
+            size=row["size"],
+            footer_size=row["footer"],
+            rows=row["rows"],
+            row_groups=row["groups"],
+            schema_id=row["schema"],
+            sequence=sequence if own_sequence is None else own_sequence,
             spec_id=of("spec") or 0,
             partition=tuple(of("partition") or ()),
-            stats={field_id: each for field_id, each in stats if each is not None},
+            stats=EntryStats(self._by_field, n),
             etag=of("etag"),
             adopted=bool(flags & ADOPTED),
             event=of("event"),

@@ -95,6 +95,14 @@ PROPERTIES = {
             ("auto", "keep", "reencode", "refuse"),
         ),
         Property(
+            "ingest.check_statistics",
+            "key",
+            "columns of landing files whose statistics are compared with their rows: those of the primary "
+            "key, which upserts and deletes by key go by, all, or none. A file whose statistics leave out "
+            "a row of it is written again (up to `ingest.split_bytes`) or refused",
+            ("key", "all", "none"),
+        ),
+        Property(
             "erasure.promised",
             "no",
             "whether rows of this table will have to be erased: landing files are then made ready for it "

@@ -6,7 +6,8 @@ digest, and its manifests are reused; so the cost of a publication depends on wh
 incremental publication has the same manifests as one from scratch.
 
 Leaves are Inlay's segments, which merge by age as they grow. A group is a run of adjacent leaves; entries
-in the pointer itself are a group of their own.
+in the pointer itself are a group of their own. How long runs are depends on how many leaves there are, and
+on what the last publication chose (`leaves_of_a_group`).
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ from hashlib import blake2b
 
 from inlay.format.snapshot import SEGMENT_MAX_ENTRIES, Segment
 
-# A leaf with 1,024 entries is some 150 KB as a manifest. Much larger manifests would be expensive to
-# replace when one entry goes; many more manifests would make the list, which each publication writes, too
-# long.
-LEAVES_OF_A_GROUP = 8
-# No group is longer, whatever the ids: one manifest is held in memory.
-MAX_LEAVES = 24
+# A leaf with 1,024 entries is 30 to 150 KB as a manifest, which is written again when one of them goes;
+# each manifest is some 55 bytes of the list, which every publication writes. Groups of one leaf keep the
+# former small, up to so many manifests; larger tables have larger groups.
+MANIFESTS = 100
+MAX_LEAVES_OF_A_GROUP = 8
 DIGEST_BYTES = 9
 
 
@@ -34,9 +34,21 @@ class Group:
     leaves: tuple[Segment, ...] = ()
 
 
-def groups_of(leaves: Iterable[Segment], inline: Sequence[str], salt: str) -> tuple[Group, ...]:
-    """Groups of a tier. `inline` are texts that identify the entries in the pointer; `salt` is everything
-    else that manifests depend on (columns, specs, location, format)."""
+def leaves_of_a_group(leaves: int, before: int | None) -> int:
+    """About how many leaves make a group: a power of two. The choice of the last publication, `before`,
+    stays until it is off by more than twice, since another one writes every manifest again."""
+    found = 1
+    while found < MAX_LEAVES_OF_A_GROUP and found * MANIFESTS < leaves:
+        found *= 2
+    near = before is not None and before in (found // 2, found, found * 2)
+    return before if near and before is not None else found
+
+
+def groups_of(
+    leaves: Iterable[Segment], inline: Sequence[str], salt: str, of_a_group: int
+) -> tuple[Group, ...]:
+    """Groups of a tier, each of about `of_a_group` leaves. `inline` are texts that identify the entries in
+    the pointer; `salt` is everything else that manifests depend on (columns, specs, location, format)."""
     found: list[Group] = []
     pending: list[Segment] = []
     for leaf in leaves:
@@ -45,7 +57,7 @@ def groups_of(leaves: Iterable[Segment], inline: Sequence[str], salt: str) -> tu
             found.append(_group(pending, salt))
             pending = []
         pending.append(leaf)
-        if small or len(pending) == MAX_LEAVES or _ends_a_group(leaf):
+        if small or len(pending) == 3 * of_a_group or _ends_a_group(leaf, of_a_group):
             found.append(_group(pending, salt))
             pending = []
     if pending:
@@ -55,8 +67,8 @@ def groups_of(leaves: Iterable[Segment], inline: Sequence[str], salt: str) -> tu
     return tuple(found)
 
 
-def _ends_a_group(leaf: Segment) -> bool:
-    return blake2b(leaf.id.encode(), digest_size=2).digest()[0] % LEAVES_OF_A_GROUP == 0
+def _ends_a_group(leaf: Segment, of_a_group: int) -> bool:
+    return blake2b(leaf.id.encode(), digest_size=2).digest()[0] % of_a_group == 0
 
 
 def _group(leaves: Sequence[Segment], salt: str) -> Group:

@@ -76,6 +76,7 @@ class Publication:
     schemas: tuple[Mapping[str, Any], ...]
     next_row_id: int
     fingerprint: str
+    leaves_of_a_group: int | None = None
 
     @property
     def current(self) -> Published:
@@ -141,6 +142,12 @@ def encode_pointer(metadata: Mapping[str, Any], location: str) -> bytes:
     return json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
 
 
+def _positive(text: str | None) -> int | None:
+    """None: chosen by a publisher that did not choose."""
+    found = int(text or 0)
+    return found if found > 0 else None
+
+
 def decode_pointer(data: bytes) -> Publication:
     """Raises `CorruptTable` for anything that a publication of Inlay did not write."""
     try:
@@ -157,6 +164,7 @@ def decode_pointer(data: bytes) -> Publication:
             schemas=tuple(metadata["schemas"]),
             next_row_id=int(metadata.get("next-row-id", 0)),
             fingerprint=properties["inlay.fingerprint"],
+            leaves_of_a_group=_positive(properties.get("inlay.leaves-of-a-group")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
         raise CorruptTable(

@@ -9,6 +9,7 @@ docs/SQL.md is the reference of the functions; `parquet.arrow.calculate` carries
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from difflib import get_close_matches
@@ -26,7 +27,7 @@ from inlay.format.expression import (
     implied,
     number,
 )
-from inlay.format.predicate import TRUE, And, Predicate
+from inlay.format.predicate import TRUE, And, Like, Predicate
 from inlay.format.predicate_json import check_bounds
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Struct, Type
 from inlay.parse.fold import Folder
@@ -86,13 +87,20 @@ _SEARCHES = {
     "CONTAINS": "contains",
 }
 _ROUNDS = {"FLOOR": "floor", "CEIL": "ceil", "CEILING": "ceil"}
+_OF_DOUBLES = {"SQRT": "sqrt", "EXP": "exp", "LN": "ln"}
+_REGULAR = ("REGEXP_MATCHES", "REGEXP_FULL_MATCH")
 _OTHERS = (
+    *("ISNAN", "POWER", "POW", "GREATEST", "LEAST", "IF", "LEFT", "RIGHT"),
+    *("STRPOS", "INSTR", "POSITION", "DATE_PART", "CHAR_LENGTH"),
     *("ABS", "ROUND", "MOD", "LENGTH", "LEN", "SUBSTR", "SUBSTRING", "REPLACE", "CONCAT"),
     *("COALESCE", "IFNULL", "NULLIF", "DATE_TRUNC", "LIST_CONTAINS", "ARRAY_CONTAINS"),
     *("CAST", "EXTRACT", "NOW", "TODAY", "CURRENT_DATE", "CURRENT_TIMESTAMP"),
 )
 FUNCTIONS = sorted(
-    {*_OF_DATES, *_OF_TIMES, *_OF_TEXTS, *_TRIMS, *_SEARCHES, *_ROUNDS, *_OTHERS},
+    {
+        *(*_OF_DATES, *_OF_TIMES, *_OF_TEXTS, *_TRIMS, *_SEARCHES, *_ROUNDS),
+        *(*_OF_DOUBLES, *_REGULAR, *_OTHERS),
+    },
 )
 _AGGREGATES = ("SUM", "COUNT", "AVG", "MIN", "MAX")
 
@@ -304,17 +312,12 @@ class Calculator:
         kind = operand.type
         if node.op not in "+-" or not (isinstance(kind, Primitive) and kind.name in _CALENDAR):
             raise self.error(node, "an interval is added to a date or timestamp, or taken from it")
-        if span.months:
-            raise self.error(
-                node,
-                "months and years have no fixed length: they cannot be added to a column",
-                "Move them to the literal: at > now() - INTERVAL '1 month'",
-            )
         nanos = span.nanos if node.op == "+" else -span.nanos
+        months = span.months if node.op == "+" else -span.months
         unit = kind.unit if kind.unit in ("us", "ns") and nanos % 1_000 == 0 else "us"
         unit = "ns" if nanos % 1_000 else unit
         name = "timestamp" if kind.name == "date" else kind.name
-        return Apply("later", (operand,), Primitive(name, unit=unit), nanos)
+        return Apply("later", (operand,), Primitive(name, unit=unit), (months, nanos))
 
     def case(
         self, node: Syntax, branches: tuple[tuple[Syntax, Syntax], ...], otherwise: Syntax
@@ -366,8 +369,6 @@ class Calculator:
             step = "CAST goes between numbers, from texts, and between dates and timestamps"
             if to.name == "string":
                 step = "Compare dates with dates and numbers with numbers instead"
-            if _name(operand) == "string" and to.name == "timestamptz":
-                step = "CAST it to timestamp first, which is then taken as UTC"
             raise self.error(node, f"{_called(operand)} cannot be CAST to {to}", step)
         return Apply("cast", (operand,), to)
 
@@ -389,7 +390,16 @@ class Calculator:
         if name in _SEARCHES:
             self.count(node, 2)
             operand = self.typed(arguments[0], STRING, f"{name} takes a string")
-            return Apply(_SEARCHES[name], (operand,), BOOL, self.text(arguments[1]))
+            text = self.text(arguments[1])
+            if name == "STARTS_WITH" and isinstance(operand, Column):
+                return Test(_begins(operand, text))
+            return Apply(_SEARCHES[name], (operand,), BOOL, text)
+        if name in _REGULAR:
+            return self.regular(node)
+        if name in _OF_DOUBLES:
+            self.count(node, 1)
+            operand = self.numeric(arguments[0], name)
+            return Apply(_OF_DOUBLES[name], (_floating(operand),), DOUBLE)
         if name in _ROUNDS:
             self.count(node, 1)
             operand = self.numeric(arguments[0], name)
@@ -400,6 +410,18 @@ class Calculator:
             "MOD": self.remainder,
             "LENGTH": self.length,
             "LEN": self.length,
+            "CHAR_LENGTH": self.length,
+            "ISNAN": self.is_nan,
+            "POWER": self.power,
+            "POW": self.power,
+            "GREATEST": self.extreme,
+            "LEAST": self.extreme,
+            "IF": self.chosen,
+            "LEFT": self.side,
+            "RIGHT": self.side,
+            "STRPOS": self.place,
+            "INSTR": self.place,
+            "DATE_PART": self.named_part,
             "SUBSTR": self.substring,
             "SUBSTRING": self.substring,
             "REPLACE": self.replaced,
@@ -440,6 +462,82 @@ class Calculator:
                 "CAST a text: CAST(x AS timestamp)" if _name(operand) == "string" else "",
             )
         return Apply((_OF_DATES | _OF_TIMES)[node.function], (operand,), WHOLE)
+
+    def named_part(self, node: Call) -> Expression:
+        """DATE_PART('year', x) is YEAR(x)."""
+        self.count(node, 2)
+        part = self.text(node.arguments[0]).upper()
+        if part not in _OF_DATES and part not in _OF_TIMES:
+            parts = ", ".join(sorted({*_OF_DATES, *_OF_TIMES})).lower()
+            raise self.error(node.arguments[0], "there is no such part", f"Parts: {parts}")
+        return self.part(Call(part, node.arguments[1:], node.at))
+
+    def regular(self, node: Call) -> Expression:
+        """A pattern that begins with plain characters implies LIKE, which prunes."""
+        self.count(node, 2, 3)
+        operand = self.typed(node.arguments[0], STRING, f"{node.function} takes a string")
+        pattern = self.text(node.arguments[1])
+        options = self.text(node.arguments[2]) if len(node.arguments) > 2 else "c"
+        if options not in ("c", "i"):
+            raise self.error(node.arguments[2], "the options are 'i' (any case) and 'c'")
+        try:
+            check_regular(pattern)
+        except ValueError:
+            raise self.error(
+                node.arguments[1],
+                "this is no regular expression",
+                "Its syntax is RE2's, as in DuckDB: no look-around, no back references",
+            ) from None
+        whole = node.function == "REGEXP_FULL_MATCH"
+        start = literal_start(pattern, whole=whole) if options == "c" else ""
+        found = Apply("regexp", (operand,), BOOL, (pattern, whole, options == "i"))
+        if start and isinstance(operand, Column):
+            return Apply("and", (Test(_begins(operand, start)), found), BOOL)
+        return found
+
+    def is_nan(self, node: Call) -> Expression:
+        self.count(node, 1)
+        operand = self.numeric(node.arguments[0], node.function)
+        return Apply("isnan", (_floating(operand),), BOOL)
+
+    def power(self, node: Call) -> Expression:
+        self.count(node, 2)
+        sides = [_floating(self.numeric(each, node.function)) for each in node.arguments]
+        return Apply("power", tuple(sides), DOUBLE)
+
+    def extreme(self, node: Call) -> Expression:
+        """NULL only where all are; as CASE, so that every type that compares will do."""
+        self.count(node, 1, 20)
+        values = self.together(node.arguments, node)
+        op = ">=" if node.function == "GREATEST" else "<="
+        found, kind = values[0], _common(values)
+        if isinstance(kind, Struct | ListOf | MapOf):
+            raise self.error(node, "nested values are not compared as a whole")
+        for value in values[1:]:
+            better = Apply(op, (found, value), BOOL)
+            absent = Apply("is null", (value,), BOOL)
+            found = Apply("case", (Apply("or", (absent, better), BOOL), found, value), kind)
+        return found
+
+    def chosen(self, node: Call) -> Expression:
+        self.count(node, 3)
+        condition, one, other = node.arguments
+        return self.case(node, ((condition, one),), other)
+
+    def side(self, node: Call) -> Expression:
+        """LEFT and RIGHT: n characters, or all but n where n is negative."""
+        self.count(node, 2)
+        operand = self.typed(node.arguments[0], STRING, f"{node.function} takes a string")
+        n = self.whole(node.arguments[1], 1 - 2**31, 2**31 - 1)
+        if node.function == "LEFT":
+            return Apply("substr", (operand,), STRING, (0, n))
+        return Apply("substr", (operand,), STRING, (-n, None) if n else (0, 0))
+
+    def place(self, node: Call) -> Expression:
+        self.count(node, 2)
+        text, part = node.arguments
+        operand = self.typed(text, STRING, f"{node.function} takes a string")
+        return Apply("strpos", (operand,), WHOLE, self.text(part))
 
     def absolute(self, node: Call) -> Expression:
         self.count(node, 1)
@@ -614,6 +712,32 @@ class Calculator:
         return InvalidPredicate(message, text=self.source, position=node.at, next_step=next_step)
 
 
+def _begins(column: Column, text: str) -> Predicate:
+    return Like(column.field_id, re.sub(r"([%_\\])", r"\\\1", text) + "%")
+
+
+def check_regular(pattern: str) -> None:
+    """ValueError: RE2, which carries it out, does not take it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    pc.match_substring_regex(pa.scalar(""), pattern)
+
+
+def literal_start(pattern: str, *, whole: bool) -> str:
+    """Characters that every text begins with which the pattern matches; "" where that is not sure."""
+    if not whole:
+        if not pattern.startswith("^"):
+            return ""
+        pattern = pattern[1:]
+    if "|" in pattern:
+        return ""
+    start = re.match(r"[\w \-/:@]*", pattern, re.ASCII)
+    found = start[0] if start else ""
+    # A quantifier is of the last character.
+    return found[:-1] if pattern[len(found) :][:1] in ("?", "*", "+", "{") else found
+
+
 def _floating(expression: Expression) -> Expression:
     """A number as the nearest double, where it stands beside one; -0.0 keeps its sign."""
     if isinstance(expression, Constant) and isinstance(expression.value, Decimal):
@@ -705,11 +829,15 @@ def _castable(kind: Type, to: Primitive) -> bool:
     if kind == to:
         return True
     if to.is_numeric:
-        return kind.is_numeric or kind.name == "string" or (kind.name == "bool" and to.is_integer)
+        return (
+            kind.is_numeric
+            or kind.name == "string"
+            or (kind.name == "bool" and (to.is_integer or to.is_float))
+        )
     match to.name:
         case "string":
             fine = kind.name == "decimal" and 0 <= kind.scale <= 6
-            return fine or kind.is_integer or kind.name in ("bool", "date")
+            return fine or kind.is_integer or kind.name in ("bool", "time", *_CALENDAR)
         case "bool":
             return kind.is_integer or kind.name == "string"
         case "binary":
@@ -719,9 +847,9 @@ def _castable(kind: Type, to: Primitive) -> bool:
         case "timestamp":
             return kind.name in ("string", *_CALENDAR)
         case "timestamptz":
-            return kind.name in _CALENDAR
+            return kind.name in ("string", *_CALENDAR)
         case "time":
-            return kind.name == "time"
+            return kind.name in ("string", "time", *_INSTANTS)
     return False
 
 

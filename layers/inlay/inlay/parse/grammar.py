@@ -22,6 +22,7 @@ from inlay.format.binding import Flag, Number, Octets, Text
 from inlay.format.predicate import MAX_DEPTH
 from inlay.format.schema import Primitive, parse_primitive
 from inlay.parse.syntax import (
+    DISTINCT,
     Between,
     Calculation,
     Call,
@@ -70,7 +71,7 @@ TYPE_NAMES = {
 _OR, _AND, _NOT, _TEST, _CONCAT, _SUM, _PRODUCT, _SIGN, _CAST = range(1, 10)
 _BINARY = {"||": _CONCAT, "+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "%": _PRODUCT}
 _COMPARISONS = {o: o for o in ("=", "!=", "<", "<=", ">", ">=")} | {"<>": "!=", "==": "="}
-_TESTS = ("NOT", "BETWEEN", "IN", "LIKE", "ILIKE", "IS")
+_TESTS = ("NOT", "BETWEEN", "IN", "LIKE", "ILIKE", "SIMILAR", "IS")
 # What can follow a value: `case` before one of these is a column.
 _FOLLOWING = (*_TESTS, "AND", "OR")
 _CONSTANTS = {"NULL": None, "TRUE": Flag(True), "FALSE": Flag(False)}
@@ -128,6 +129,7 @@ def parse_type(text: str) -> Primitive:
     name = re.sub(r"\s+", " ", text.strip().lower())
     name = re.sub(r"\s*([(),])\s*", r"\1", name)
     name = name.replace("numeric(", "decimal(").replace("double precision", "double")
+    name = name.replace(" without time zone", "")
     name = name.replace("timestamp with time zone", "timestamptz")
     if name.startswith(("varchar(", "char(")):
         name = "string"
@@ -241,13 +243,24 @@ class _Parser:
                     escape = _unquote(self.take().text)
                 any_case = word.word == "ILIKE"
                 return Matches(operand, pattern, escape, negated, word.at, any_case)
+            case "SIMILAR":
+                if not self.takes("TO"):
+                    raise self.missing("TO and a regular expression, which SIMILAR needs,")
+                arguments = (operand, self.expression(_TEST + 1))
+                matched = Call("REGEXP_FULL_MATCH", arguments, word.at)
+                return Negated(matched, word.at) if negated else matched
         self.place -= 1
-        raise self.missing("BETWEEN, IN, LIKE or ILIKE after NOT")
+        raise self.missing("BETWEEN, IN, LIKE, ILIKE or SIMILAR TO after NOT")
 
     def is_test(self, operand: Syntax, word: _Token) -> Syntax:
         negated = self.takes("NOT")
+        if self.takes("DISTINCT"):
+            if not self.takes("FROM"):
+                raise self.missing("FROM, as in IS DISTINCT FROM,")
+            different = Compared(DISTINCT, operand, self.expression(_TEST + 1), word.at)
+            return Negated(different, word.at) if negated else different
         if self.token.word not in _CONSTANTS:
-            raise self.missing("NULL, TRUE or FALSE after IS")
+            raise self.missing("NULL, TRUE, FALSE or DISTINCT FROM after IS")
         what = _CONSTANTS[self.take().word]
         return Is(operand, None if what is None else what.value, negated, word.at)
 
@@ -413,10 +426,19 @@ class _Parser:
             self.close(opened)
             return found
         if token.word == "EXTRACT":
-            part = self.take()
+            unit = self.take()
+            if unit.kind == "string":
+                unit = _Token("word", _unquote(unit.text), unit.at)
             if not self.takes("FROM"):
                 raise self.missing("FROM, as in EXTRACT(year FROM x),")
-            found = Call(part.word, (self.expression(0),), token.at)
+            found = Call(unit.word, (self.expression(0),), token.at)
+            self.close(opened)
+            return found
+        if token.word == "POSITION":
+            part = self.expression(_TEST + 1)
+            if not self.takes("IN"):
+                raise self.missing("IN, as in POSITION('a' IN x),")
+            found = Call("STRPOS", (self.expression(0), part), token.at)
             self.close(opened)
             return found
         if self.takes(")"):
@@ -432,10 +454,12 @@ class _Parser:
     def type(self, before: _Token) -> Primitive:
         """A type: words, and arguments in parentheses."""
         start, first = self.place, self.token
-        while self.token.kind == "word":
-            self.take()
-            if self.tokens[self.place - 1].word not in ("DOUBLE", "TIMESTAMP", "WITH", "TIME"):
-                break
+        word = self.take().word if first.kind == "word" else ""
+        if word == "DOUBLE":
+            self.takes("PRECISION")
+        elif word in ("TIMESTAMP", "TIME") and self.token.word in ("WITH", "WITHOUT"):
+            while self.token.word in ("WITH", "WITHOUT", "TIME", "ZONE"):
+                self.take()
         end = self.place
         if self.token.text == "(" and self.token.kind == "sign":
             while self.token.kind != "end" and self.token.text != ")":
@@ -545,7 +569,11 @@ def _unreadable(text: str, at: int) -> InvalidPredicate:
         "-": "There are no comments; write - - or parentheses for two signs",
         "/": "There are no comments",
         ";": "One condition is asked for: leave out the ;",
-        "~": "LIKE and ILIKE know % and _",
+        "~": "Engines differ in what it is: regexp_matches(x, 'p') searches, regexp_full_match(x, 'p') "
+        "takes the whole text",
+        "&": "Conditions are joined by AND",
+        "|": "Conditions are joined by OR, texts by ||",
+        "!": "The opposite is NOT; unequal is != or <>",
     }
     return InvalidPredicate(
         f"the character {found!r} means nothing here",

@@ -88,6 +88,10 @@ class Member:
     at: int
 
 
+# The operator of IS DISTINCT FROM: never NULL, and NULL equals NULL.
+DISTINCT = "distinct"
+
+
 @dataclass(frozen=True, slots=True)
 class Compared:
     op: str

@@ -41,6 +41,7 @@ from inlay.format.schema import Field, Primitive, Schema
 from inlay.format.values import NANOS_PER_DAY
 from inlay.parse.names import resolve
 from inlay.parse.syntax import (
+    DISTINCT,
     Between,
     Call,
     Cast,
@@ -84,7 +85,7 @@ def is_plain(node: Syntax, schema: Schema) -> bool:
             return is_plain(part, schema)
         case Compared(_, Name(), Given()) | Compared(_, Given(), Name()):
             return True
-        case Compared(_, left, Given(value)):
+        case Compared(op, left, Given(value)) if op != DISTINCT:
             return value is not None and bucket_of(left, schema) is not None
         case Between(Name(), Given(), Given()):
             return True
@@ -133,8 +134,12 @@ class Binder:
                 return And(tuple(self.condition(part) for part in parts))
             case Joined(_, parts):
                 return Or(tuple(self.condition(part) for part in parts))
+            case Negated(Compared(op) as part) if op == DISTINCT:
+                return self.same(part)
             case Negated(part):
                 return Not(self.condition(part))
+            case Compared(op) if op == DISTINCT:
+                return Not(self.same(node))
             case Compared():
                 return self.comparison(node)
             case Between():
@@ -165,6 +170,16 @@ class Binder:
         if isinstance(left, Given):
             left, right, op = right, left, FLIPPED[op]
         return self.compared(left, op, right)
+
+    def same(self, node: Compared) -> Predicate:
+        """IS NOT DISTINCT FROM: an equality that is never NULL."""
+        subject, literal = node.left, node.right
+        if isinstance(subject, Given):
+            subject, literal = literal, subject
+        field, _ = self.leaf(subject)
+        if isinstance(literal, Given) and literal.value is None:
+            return IsNull(field.id)
+        return And((Not(IsNull(field.id)), self.compared(subject, "=", literal)))
 
     def compared(self, subject: Syntax, op: Operator, literal: Syntax) -> Predicate:
         bucket = bucket_of(subject, self.schema)

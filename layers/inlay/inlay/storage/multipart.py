@@ -32,7 +32,8 @@ def plain() -> tuple[Mapping[str, str], Mapping[str, str]]:
 
 class Multipart:
     """`describe` is called for metadata and headers when the upload begins. With `in_flight`, a part waits
-    until fewer than that many are in flight."""
+    until fewer than that many are in flight. `before_retry` is called before each further try to complete
+    it (`complete_once`)."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Multipart:
         describe: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]] = plain,
         in_flight: int | None = None,
         limit: int = MAX_PARTS,
+        before_retry: Callable[[int], None],
     ) -> None:
         self._store: Final = store
         self._key: Final = key
@@ -50,6 +52,7 @@ class Multipart:
         self._describe: Final = describe
         self._in_flight: Final = in_flight
         self._limit: Final = limit
+        self._before_retry: Final = before_retry
         self._upload_id: str | None = None
         self._parts: list[Part] = []
         self._flying: deque[Future[Part]] = deque()
@@ -126,6 +129,7 @@ class Multipart:
             self._upload_id,
             self._parts,
             size=size,
+            before_retry=self._before_retry,
         )
 
     def abort(self) -> None:

@@ -23,6 +23,9 @@ from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.write.writer import Layout, Target, write_files
 from inlay.plan.pruning.partitions import current_spec
 
+# Less than this is done before a bar could be read.
+REPORT_ROWS = 250_000
+
 
 def layout_of(snapshot: Snapshot) -> Layout:
     """File and row-group sizes, codec, sort order and statistics of the table."""
@@ -61,7 +64,7 @@ def target_of(ctx: Context, time_us: int, begin: Callable[[], None] = _nothing) 
         begin()
         return keys.data_key(time_us, ctx.new_id())
 
-    return Target(ctx.objects, new_key, ctx.executor)
+    return Target(ctx.objects, new_key, ctx.executor, before_retry=ctx.back_off)
 
 
 def write_batches(
@@ -77,6 +80,21 @@ def write_batches(
     return write_files(target, batches, snapshot.schema, layout_of(snapshot))
 
 
+def _reported(ctx: Context, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches; how many rows came so far is reported, unless these are few."""
+    done = reported = 0
+    try:
+        for batch in batches:
+            yield batch
+            done += batch.num_rows
+            if done - reported >= REPORT_ROWS:
+                reported = done
+                ctx.progress("rows written", done, None)
+    finally:
+        if reported:
+            ctx.progress("rows written", done, done)
+
+
 def write_data(
     ctx: Context,
     snapshot: Snapshot,
@@ -88,7 +106,7 @@ def write_data(
     """Data files of any Arrow data. Raises `SchemaMismatch` before the first is written when the data's
     schema does not fit."""
     reader = reader_of(data)
-    rows = Declared.of(snapshot).checked(fitted(reader, snapshot.schema))
+    rows = _reported(ctx, Declared.of(snapshot).checked(fitted(reader, snapshot.schema)))
     return write_batches(ctx, snapshot, rows, time_us=time_us, begin=begin)
 
 
@@ -113,6 +131,17 @@ _FROM: tuple[tuple[type, Callable[[Any], pa.RecordBatchReader]], ...] = (
 )
 
 
+_OF_A_FILE = "Read it first, for example by pyarrow.parquet.read_table; `inlay append` takes files"
+# What people give first.
+_STEPS = {
+    "LazyFrame": "Run it first: frame.collect()",
+    "list": "Give pa.Table.from_pylist(rows)",
+    "dict": "Give pa.table(columns)",
+    "str": _OF_A_FILE,
+    "PosixPath": _OF_A_FILE,
+}
+
+
 def reader_of(data: Any) -> pa.RecordBatchReader:
     """A reader over a pyarrow Table, RecordBatch or RecordBatchReader, or anything with
     `__arrow_c_stream__` (Polars, DuckDB, pandas, ADBC …)."""
@@ -123,5 +152,8 @@ def reader_of(data: Any) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_stream(data)
     raise InvalidRequest(
         f"cannot read rows from {type(data).__name__}",
-        next_step="Give a pyarrow Table or RecordBatchReader, or anything with __arrow_c_stream__",
+        next_step=_STEPS.get(
+            type(data).__name__,
+            "Give a pyarrow Table or RecordBatchReader, or anything with __arrow_c_stream__",
+        ),
     )

@@ -13,6 +13,7 @@ a file made from an older object has a marker of the erasure until it has been s
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.footer.thrift import unpack
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.read.row_groups import plan_groups
+from inlay.parquet.surgery.key_values import names_any
 from inlay.parquet.surgery.residue import Residue, Searched, search_open
 from inlay.plan.erasure import named_defaults
 from inlay.plan.pruning.literals import any_of, texts_of
@@ -39,6 +41,9 @@ from inlay.storage.base import Head
 # The names in a landed object's own metadata that are reported; never its values.
 _USER = "metadata"
 _HEADER = "header"
+# A name that programs give. Any other may be data, and a receipt stays: later erasures do not reach it.
+_PROGRAMS_NAME = re.compile(r"(?!.*\d{4})[A-Za-z][A-Za-z0-9_.:#-]{0,99}")
+WITHHELD = "(a name that may be data)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,15 +206,25 @@ def _search_file(
         if entry.is_foreign:
             footer = decode_footer(opened.tail, file_size=entry.size)
             pairs = map(unpack, footer.tree.get(File.KEY_VALUES, ()))
-            names = tuple(p.get(KeyValue.KEY, b"").decode("utf-8", "replace") for p in pairs)
-            described = _described(ctx, entry, texts_of(look.predicate))
+            texts = texts_of(look.predicate)
+            names = tuple(_shown(p.get(KeyValue.KEY, b""), texts) for p in pairs)
+            described = _described(ctx, entry, texts)
             requests = found.requests + 1
             found = replace(found, key_values=names, described=described, requests=requests)
     except InlayError as error:
         if error.kind is ErrorKind.RETRY:
             raise
-        found = replace(found, failure=error.message)
+        told = error.message.encode("utf-8", "surrogatepass")
+        is_plain = not names_any(told, texts_of(look.predicate))
+        found = replace(found, failure=error.message if is_plain else type(error).__name__)
     return found
+
+
+def _shown(name: bytes, texts: frozenset[str]) -> str:
+    """A name as a receipt may have it."""
+    text = name.decode("utf-8", "replace")
+    is_plain = _PROGRAMS_NAME.fullmatch(text) is not None and not names_any(name, texts)
+    return text if is_plain else WITHHELD
 
 
 def _described(ctx: Context, entry: DataFile, texts: frozenset[str]) -> tuple[str, ...]:
@@ -218,8 +233,12 @@ def _described(ctx: Context, entry: DataFile, texts: frozenset[str]) -> tuple[st
     head = source.store.head(source.key)
     if not isinstance(head, Head):
         return ()
-    said = {
-        **{f"{_USER} {name}": f"{name} {value}" for name, value in head.info.metadata.items()},
-        **{f"{_HEADER} {name}": unquote_plus(v) for name, v in head.info.headers.items()},
-    }
-    return tuple(name for name, value in said.items() if any(text in value for text in texts))
+    said = [
+        *((_USER, name, f"{name} {value}") for name, value in head.info.metadata.items()),
+        *((_HEADER, name, unquote_plus(value)) for name, value in head.info.headers.items()),
+    ]
+    return tuple(
+        f"{kind} {_shown(name.encode(), texts)}"
+        for kind, name, text in said
+        if names_any(text.encode("utf-8", "surrogatepass"), texts)
+    )

@@ -262,7 +262,8 @@ def _residue(
     except (UnsupportedFile, UnreadableFile):
         # What cannot be searched is rewritten, as a whole where surgery is not possible.
         return frozenset(left), texts_of(asked_for)
-    return recode, texts_of(asked_for) if found.residues else frozenset()
+    named = any(r.certain for r in found.residues)
+    return recode, texts_of(asked_for) if named else frozenset()
 
 
 def _plan_surgery(
@@ -271,7 +272,10 @@ def _plan_surgery(
     """The footer and the cost of surgery, or why it is not possible."""
     try:
         footer = decode_footer(opened.tail, file_size=opened.task.file.size)
-        return footer, plan_edit(footer, touched=touched, dropped=emptied, erase=True)
+        copies = opened.source.store.copies_ranges
+        return footer, plan_edit(
+            footer, touched=touched, dropped=emptied, erase=True, copies=copies
+        )
     except (UnsupportedFile, UnreadableFile) as error:
         return None, error.message
 
@@ -356,6 +360,7 @@ def _by_surgery(
         executor=ctx.executor,
         erase=True,
         goes_on=GroupTimer(ctx.clock, deadline).goes_on,
+        before_retry=ctx.back_off,
     )
     assert isinstance(outcome, Rewritten)  # some rows stay, and some groups are rewritten
     thrift = outcome.footer.encode()

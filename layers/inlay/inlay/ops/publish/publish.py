@@ -34,7 +34,7 @@ from inlay.format.entry import DataFile, Marker, Vector
 from inlay.format.properties import Properties
 from inlay.format.schema import Field, Primitive
 from inlay.format.snapshot import Snapshot
-from inlay.iceberg.grouping import Group, groups_of
+from inlay.iceberg.grouping import Group, groups_of, leaves_of_a_group
 from inlay.iceberg.manifest import (
     POSITION_DELETES,
     Entry,
@@ -276,6 +276,7 @@ class _Attempt:
     written: int = 0
     kept: int = 0
     bytes: int = 0
+    of_a_group: int = 1
     state: State = field(init=False)
     specs: Specs = field(init=False)
     fingerprint: str = field(init=False)
@@ -313,13 +314,17 @@ class _Attempt:
             return _Unfit()
         self._load_nodes()
         snapshot = self.snapshot
+        leaves = self.state.open_files().leaves
+        before = self.previous.leaves_of_a_group if self.previous is not None else None
+        self.of_a_group = leaves_of_a_group(len(leaves), before)
         data = groups_of(
-            self.state.open_files().leaves, [f.key for f in snapshot.files.inline], self.fingerprint
+            leaves, [f.key for f in snapshot.files.inline], self.fingerprint, self.of_a_group
         )
         deletes = groups_of(
             self.state.open_markers().leaves,
             [_text(m) for m in snapshot.markers.inline],
             self.fingerprint + "d",
+            self.of_a_group,
         )
         self._groups = (data, deletes)
         self._take_over({g.digest for g in (*data, *deletes)})
@@ -647,7 +652,10 @@ class _Attempt:
                 if ref.kind == "tag" and ref.head is None and ref.version in versions
             },
             next_row_id=next_row_id,
-            properties={"inlay.fingerprint": self.fingerprint},
+            properties={
+                "inlay.fingerprint": self.fingerprint,
+                "inlay.leaves-of-a-group": str(self.of_a_group),
+            },
         )
 
     def _write_metadata(

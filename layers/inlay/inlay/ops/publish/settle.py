@@ -223,6 +223,7 @@ def _output(ctx: Context, loaded: LoadedTable, work: _Work) -> tuple[DataFile, P
         old=old,
         new=new,
         executor=InlineExecutor(),  # this is itself a task of the executor
+        before_retry=ctx.back_off,
     )
     positions = PositionMap.of([g.num_rows for g in old.row_groups], {})
     output = replace(

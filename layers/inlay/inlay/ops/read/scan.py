@@ -20,12 +20,13 @@ from inlay.errors import InvalidRequest, a_type
 from inlay.format.entry import DataFile, Marker
 from inlay.format.expression import Condition
 from inlay.format.predicate import TRUE, Predicate
-from inlay.format.schema import Schema, Struct
+from inlay.format.schema import Schema
 from inlay.format.snapshot import Segment
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import load_segments
 from inlay.ops.metadata.pinned import Pinned
 from inlay.ops.read.stream import ArrowStream
+from inlay.ops.read.top import first_rows, parse_order
 from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.arrow.evaluate import column_at
@@ -37,7 +38,7 @@ from inlay.parquet.read.reader import (
     Ahead,
     Wanted,
     count_rows,
-    read_tasks,
+    read_by_task,
 )
 from inlay.parquet.read.selection import subschema
 from inlay.parse import format_predicate, parse_condition
@@ -64,6 +65,7 @@ class Explained:
     markers: int
     columns: tuple[str, ...]
     where: str | None
+    order_by: tuple[str, ...]
     limit: int | None
 
     def __str__(self) -> str:
@@ -77,6 +79,8 @@ class Explained:
         ]
         if self.where is not None:
             lines.append(f"where    {self.where}")
+        if self.order_by:
+            lines.append(f"order    {', '.join(self.order_by)}")
         if self.limit is not None:
             lines.append(f"limit    {self.limit}")
         return "\n".join(lines)
@@ -88,7 +92,8 @@ class Scan(ArrowStream):
     `state` is the snapshot; segments that are not loaded are loaded as far as they can match.
     `columns` are names (None: all of the table's), or paths of fields of structs (`address.zip`, which
     is then the column's name), with `_file` and `_pos` for the place of a row.
-    `where` is SQL text, a bound predicate or a pyarrow expression. Raises InvalidRequest for a column
+    `where` is SQL text, a bound predicate or a pyarrow expression. `order_by` (see `ops.read.top`) gives
+    the first `limit` rows of an order instead of the scan's own. Raises InvalidRequest for a column
     the table does not have and InvalidPredicate for a filter that does not fit.
     """
 
@@ -99,6 +104,7 @@ class Scan(ArrowStream):
         *,
         columns: Iterable[str] | None = None,
         where: str | Predicate | Condition | pc.Expression | None = None,
+        order_by: str | Sequence[str] | None = None,
         limit: int | None = None,
         read_ahead_bytes: int = READ_AHEAD_BYTES,
         eager: bool = True,
@@ -108,11 +114,18 @@ class Scan(ArrowStream):
             raise InvalidRequest(f"a limit is a whole number, not {str(limit)[:50]!r}")
         if limit is not None and limit < 0:
             raise InvalidRequest(f"a limit of {limit} rows", next_step="Give 0 or more")
+        if order_by is not None and limit is None:
+            raise InvalidRequest(
+                "order_by needs a limit: a scan does not hold all rows to sort them",
+                next_step="Give limit=, or sort what comes: scan.to_arrow().sort_by(…)",
+            )
         self._ctx = ctx
         self._state = state
         self._schema = state.snapshot.schema
         self._evidence = Evidence.of_snapshot(state.snapshot)
         self._columns = checked_columns(columns, self._schema, hidden=_HIDDEN, paths=True)
+        self._order_by = order_by
+        self._order = () if order_by is None else parse_order(order_by, self._schema)
         self._limit = limit
         self._read_ahead_bytes = read_ahead_bytes
         self._eager = eager  # False: the reader may stop early, so reading ahead starts small
@@ -128,6 +141,7 @@ class Scan(ArrowStream):
         asked = {
             "columns": self._columns,
             "where": self._where.asked,
+            "order_by": self._order_by,
             "limit": self._limit,
             "read_ahead_bytes": self._read_ahead_bytes,
         }
@@ -197,6 +211,12 @@ class Scan(ArrowStream):
             markers=plan.markers,
             columns=self._columns,
             where=self._where_text(),
+            order_by=tuple(
+                ".".join(self._schema.path_of(key.field_id) or ())
+                + (" DESC" if key.descending else "")
+                + (" NULLS FIRST" if key.nulls_first else "")
+                for key in self._order
+            ),
             limit=self._limit,
         )
 
@@ -213,49 +233,42 @@ class Scan(ArrowStream):
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows."""
         result = self._declared.schema_of(self._wanted.result)
-        return pa.schema([self._place(name)[1](result) for name in self._columns])
+        return pa.schema([self._place(name, result)[0] for name in self._columns])
 
-    def _place(self, name: str) -> tuple[str, Callable[[pa.Schema], pa.Field], tuple[int, ...]]:
-        """The column that an asked one is read from, its Arrow field, and where in a struct it is."""
-        if self._schema.column(name) is not None or name in _HIDDEN:
-            return name, lambda schema: schema.field(name), ()
-        first, *path = name.split(".")
+    def _path(self, name: str) -> tuple[str, ...]:
+        """The column that an asked one is read from, and the fields of structs that lead to it."""
+        whole = self._schema.column(name) is not None or name in _HIDDEN
+        return (name,) if whole else tuple(name.split("."))
 
-        def field_in(schema: pa.Schema) -> pa.Field:
-            found = schema.field(first)
-            nullable = found.nullable
-            for part in path:
-                found = found.type.field(part)
-                nullable = nullable or found.nullable
-            return found.with_name(name).with_nullable(nullable)
-
-        places: list[int] = []
-        kind = self._schema.column(first)
+    def _place(self, name: str, schema: pa.Schema) -> tuple[pa.Field, tuple[int, ...]]:
+        """The Arrow field of an asked column, and where it is in batches of `schema`."""
+        first, *path = self._path(name)
+        found = schema.field(first)
+        nullable, places = found.nullable, [schema.get_field_index(first)]
         for part in path:
-            assert kind is not None and isinstance(kind.type, Struct)
-            names = [child.name for child in kind.type.fields]
-            places.append(names.index(part))
-            kind = kind.type.fields[places[-1]]
-        return first, field_in, tuple(places)
+            places.append(found.type.get_field_index(part))
+            found = found.type.field(places[-1])
+            nullable = nullable or found.nullable
+        return found.with_name(name).with_nullable(nullable), tuple(places)
 
     def _picked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns asked for, of a batch of the columns that were read."""
-        if all(not self._place(name)[2] for name in self._columns):
+        if all(len(self._path(name)) == 1 for name in self._columns):
             return batch.select(self._columns)
-        arrays, fields = [], []
-        for name in self._columns:
-            source, field_in, places = self._place(name)
-            arrays.append(column_at((batch.schema.get_field_index(source), *places), batch))
-            fields.append(field_in(batch.schema))
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        placed = [self._place(name, batch.schema) for name in self._columns]
+        arrays = [column_at(places, batch) for _, places in placed]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field for field, _ in placed]))
 
     @property
     def _wanted(self) -> Wanted:
         ids = {f.name: f.id for f in self._schema.fields}
-        sources = dict.fromkeys(self._place(name)[0] for name in self._columns)
+        paths = [self._path(name) for name in self._columns]
+        sources = dict.fromkeys(path[0] for path in paths)
+        fields = {path: field.id for path, field in self._schema.walk()}
         return Wanted(
             schema=self._schema,
             columns=tuple(ids[name] for name in sources if name in ids),
+            fields=frozenset(fields[path] for path in paths if path in fields),
             where=self._filter,
             position=POSITION_COLUMN in self._columns and POSITION_COLUMN not in ids,
             file=FILE_COLUMN in self._columns and FILE_COLUMN not in ids,
@@ -268,6 +281,9 @@ class Scan(ArrowStream):
         left = self._limit
         if left == 0:
             return
+        if self._order and left is not None:
+            yield from map(self._picked, self._first_rows(left))
+            return
         reading = self._read(self._wanted)
         try:
             for batch in reading:
@@ -279,6 +295,18 @@ class Scan(ArrowStream):
         finally:
             reading.close()
 
+    def _first_rows(self, limit: int) -> Iterator[pa.RecordBatch]:
+        return first_rows(
+            self._ctx.objects,
+            self.plan.tasks,
+            replace(self._wanted, fields=None),
+            self._order,
+            limit,
+            evidence=self._evidence,
+            executor=self._ctx.executor,
+            ahead=Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel),
+        )
+
     def _read(self, wanted: Wanted) -> Any:
         ahead = Ahead(budget_bytes=self._read_ahead_bytes, parallel=self._ctx.parallel)
         if self._limit is not None:
@@ -287,7 +315,27 @@ class Scan(ArrowStream):
             wanted = replace(wanted, limit=self._limit)
         elif not self._eager:
             ahead = replace(ahead, first=1)
-        return read_tasks(self._ctx.objects, self._tasks(), wanted, self._ctx.executor, ahead=ahead)
+        tasks = self._tasks()
+        return self._reported(tasks, wanted, ahead)
+
+    def _reported(
+        self, tasks: Sequence[FileTask], wanted: Wanted, ahead: Ahead
+    ) -> Iterator[pa.RecordBatch]:
+        """The tasks' rows; which file is read is reported where there are several."""
+        ctx, total, done = self._ctx, len(tasks), 0
+        current: FileTask | None = None
+        try:
+            for task, batches in read_by_task(
+                ctx.objects, tasks, wanted, ctx.executor, ahead=ahead
+            ):
+                if task is not current:
+                    if done:
+                        ctx.progress("files read", done, total)
+                    current, done = task, done + 1
+                yield from batches
+        finally:
+            if done > 1:
+                ctx.progress("files read", total, total)
 
     def _tasks(self) -> Sequence[FileTask]:
         """The plan's tasks, cut where whole files alone give the requested number of rows."""

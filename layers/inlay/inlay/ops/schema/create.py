@@ -44,7 +44,8 @@ def create(
     if not isinstance(schema, pa.Schema):
         raise InvalidRequest(
             f"a schema cannot be {a_type(schema)}",
-            next_step="Give a pyarrow.Schema (a table or reader has it as `.schema`)",
+            next_step="Give a pyarrow.Schema: a table or reader of pyarrow has it as `.schema`, a frame by "
+            "`pa.table(frame).schema`",
             table=ctx.uri,
         )
     checked = check_properties(properties or {})

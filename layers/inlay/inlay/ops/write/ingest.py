@@ -14,6 +14,10 @@ If the table is published, or `ingest.field_ids` is `stamp`, the copy gets a foo
 ids (`parquet.surgery.stamp`), unless it has them. An object in a layout that cannot be stamped is
 rewritten, up to `ingest.split_bytes`; a larger one, or an adopted one, stays as it is.
 
+The statistics of the key columns are compared with the rows once, before the copy (property
+`ingest.check_statistics`): from then on scans, upserts and deletes leave the file out by them. An object
+whose statistics leave out a row of its own is rewritten; a larger or an adopted one is refused.
+
 In a partitioned table, an object whose footer proves that its rows are in one partition becomes a file of
 that partition. One that spans several, or for which it is unknown, is read and rewritten, a file for each
 partition, up to `ingest.split_bytes`. A larger one, or an adopted one, is kept whole as a file without
@@ -42,8 +46,11 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.entry import DataFile
+from inlay.format.predicate import Or
 from inlay.format.properties import Properties, is_published
+from inlay.format.schema import Primitive
 from inlay.format.snapshot import Snapshot
+from inlay.ops.cache import ObjectCache
 from inlay.ops.commit.base import known_requests
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.commit.group import commit_together
@@ -56,13 +63,16 @@ from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.footer.decoded_size import largest_group
 from inlay.parquet.footer.footer import Footer
+from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.describe import entry_of, parse_object_footer, partition_in, read_tail
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import Wanted, open_file, read_file
+from inlay.parquet.read.reader import Wanted, open_file, read_file, read_positions
+from inlay.parquet.read.statistics import group_stats, leaves_of
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.pruning.partitions import current_spec
+from inlay.plan.pruning.prune import denied_by
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import NULL_VERSION, Location, ObjectStore
 from inlay.storage.metered import Usage
@@ -170,6 +180,7 @@ class _Seen:
     stamp: tuple[Footer, Footer] | None = None  # its own footer, and the one with the table's ids
     recode: bool = False  # it should be stamped, but cannot be
     group_bytes: int = 0  # its largest row group, decoded
+    tail: FooterOf | None = None  # its footer as it was read; of a small object all of it
     # The names its content is remembered by. An event without a version id names the current version by
     # its ETag only: whoever tells of that version itself tells of the same content.
     names: tuple[Request, ...] = ()
@@ -295,6 +306,7 @@ def _copied(
 
     # Sources given without an ETag get their identity only now.
     _drop_known(ctx, batch)
+    _check_statistics(ctx, batch, adopt)
 
     def take(item: tuple[int, _Seen]) -> tuple[int, SourceOutcome | tuple[DataFile, ...]]:
         position, seen = item
@@ -465,6 +477,11 @@ def _look(
         stamp=stamp,
         recode=recode,
         group_bytes=largest_group(described.footer),
+        tail=FooterOf(
+            described.metadata,
+            got.body if len(got.body) == got.size else got.body[-described.footer_bytes :],
+            got.etag,
+        ),
         names=tuple({r.id: r for r in (pinned.request, by_version)}.values()),
     )
 
@@ -497,6 +514,77 @@ def _take(
     except SourceChanged:
         return Superseded(seen.source)
     return (replace(seen.entry, key=key),)
+
+
+def _check_statistics(ctx: Context, batch: _Batch, adopt: bool) -> None:
+    """Compares what the footers say of the checked columns with the rows. One object after the other: a row
+    group of a column is decoded at a time."""
+    snapshot = batch.loaded.snapshot
+    checked = _checked(snapshot)
+    for position, seen in list(batch.seen.items()) if checked else ():
+        if seen.entry.rows == 0 or _is_cut(seen, adopt, snapshot):
+            continue  # its rows are read, and written with statistics of their own
+
+        def check(source: IngestSource, seen: _Seen = seen) -> _Seen | Superseded:
+            try:
+                names = _contradicted(ctx, seen, snapshot, checked)
+            except SnapshotGone:
+                raise ObjectGone(f"{source.location.uri} no longer exists") from None
+            except SourceChanged:
+                return Superseded(source)
+            if not names:
+                return seen
+            again = replace(seen, recode=True)
+            if not _is_cut(again, adopt, snapshot):
+                raise UnsupportedFile(
+                    f"its statistics leave out rows that it has (columns checked: {names})",
+                    next_step="Write it again with another writer, or set ingest.check_statistics to "
+                    "none: then upserts and deletes miss those rows",
+                )
+            return again
+
+        found = _guarded(ctx, seen.source, check)
+        batch.settle(position, found)
+        if not isinstance(found, _Seen):
+            del batch.seen[position]
+
+
+def _checked(snapshot: Snapshot) -> tuple[int, ...]:
+    match Properties(snapshot.properties).text("ingest.check_statistics"):
+        case "none":
+            return ()
+        case "key":
+            return snapshot.primary_key
+        case _:
+            return tuple(f.id for _, f in snapshot.schema.walk() if isinstance(f.type, Primitive))
+
+
+def _contradicted(
+    ctx: Context, seen: _Seen, snapshot: Snapshot, checked: Sequence[int]
+) -> str | None:
+    """The names of the checked columns if a row group has a row that the statistics of one of them exclude.
+    Reads those columns of all row groups; nothing of an object that came whole with its footer."""
+    whole = replace(seen.entry, key=seen.source.location.uri, adopted=True, etag=seen.etag)
+    objects = replace(_outside(ctx, whole, seen.source), cache=ObjectCache())
+    assert seen.tail is not None
+    objects.cache.put(whole.key, seen.tail, len(seen.tail.tail))
+    schema = snapshot.schema
+    task = FileTask(file=whole, schema=schema, by_rows=True)
+    opened = open_file(objects, task, Wanted(schema=schema, columns=()), ctx.executor)
+    leaves = leaves_of(opened.metadata, opened.columns, schema, checked)
+    tasks = []
+    for ordinal in range(opened.metadata.num_row_groups):
+        stats = group_stats(opened.metadata, ordinal, leaves)
+        rows = opened.metadata.row_group(ordinal).num_rows
+        denied = [
+            p for i, found in stats.items() for p in denied_by(i, leaves[i].type, found, rows)
+        ]
+        if denied:
+            groups = (ordinal,)
+            tasks.append(replace(task, predicate=Or(tuple(denied)), row_groups=groups))
+    for _ in read_positions(objects, tasks, schema, ctx.executor):
+        return ", ".join(sorted(f.name for _, f in schema.walk() if f.id in leaves))
+    return None
 
 
 def _policy(snapshot: Snapshot) -> str:
@@ -560,6 +648,7 @@ def _stamp(
             new=new,
             # This runs in a task of the executor: waiting for other tasks of it could block for ever.
             executor=InlineExecutor(),
+            before_retry=ctx.back_off,
         )
     except SnapshotGone:
         raise ObjectGone(f"{seen.source.location.uri} no longer exists") from None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +24,7 @@ from inlay.errors import InvalidPredicate
 from inlay.format.entry import ColumnStats
 from inlay.format.expression import Apply, Column, Constant, Expression, Test, looked_at
 from inlay.format.schema import ListOf, MapOf, Primitive, Schema, Type
-from inlay.format.values import NANOS_PER_UNIT
+from inlay.format.values import NANOS_PER_DAY, NANOS_PER_UNIT
 from inlay.parquet.arrow.evaluate import COMPARE, Columns, column_at, columns_of, evaluate, like
 from inlay.parquet.arrow.literals import to_array, to_scalar
 from inlay.parquet.arrow.types import arrow_primitive, arrow_type, to_arrow_scalar
@@ -405,6 +405,21 @@ def _matches(node: Apply, values: list[pa.Array]) -> pa.Array:
     return like(value, pattern)
 
 
+def _regular(node: Apply, values: list[pa.Array]) -> pa.Array:
+    [value], (pattern, whole, any_case) = values, cast(tuple[str, bool, bool], node.detail)
+    if pa.types.is_null(value.type):
+        return _flags(value)
+    # \A and \z, not ^ and $, which the pattern could make mean lines.
+    pattern = rf"\A(?:{pattern})\z" if whole else pattern
+    return pc.match_substring_regex(value, pattern, ignore_case=any_case)
+
+
+def _distinct(node: Apply, values: list[pa.Array]) -> pa.Array:
+    one, other = (value.is_null() for value in values)
+    different = _compared(Apply("!=", node.arguments, node.type), values)
+    return pc.if_else(pc.or_(one, other), pc.xor(one, other), _flags(different))
+
+
 # -- dates and times --------------------------------------------------------------------------------
 
 
@@ -447,11 +462,47 @@ def _days_between(node: Apply, values: list[pa.Array]) -> pa.Array:
 
 def _later(node: Apply, values: list[pa.Array]) -> pa.Array:
     kind = node.type
-    assert isinstance(kind, Primitive) and isinstance(node.detail, int)
+    assert isinstance(kind, Primitive)
+    months, nanos = cast(tuple[int, int], node.detail)
     wanted = arrow_primitive(kind)
-    start = _naive(values[0]).cast(pa.timestamp(kind.unit)).cast(pa.int64())
-    moved = pc.add_checked(start, node.detail // NANOS_PER_UNIT[kind.unit])
+    naive = _naive(values[0]).cast(pa.timestamp(kind.unit))
+    start = _months_later(naive, months) if months else naive.cast(pa.int64())
+    moved = pc.add_checked(start, nanos // NANOS_PER_UNIT[kind.unit])
     return moved.view(wanted)
+
+
+def _months_later(moments: pa.Array, months: int) -> pa.Array:
+    """Units since 1970; a day that its month lacks becomes the month's last."""
+    day = NANOS_PER_DAY // NANOS_PER_UNIT[moments.type.unit]
+    days = _floored(moments, "day")
+    year, month = pc.year(moments), pc.month(moments)
+    # Counted from 400,000 years back, where no division rounds up.
+    count = pc.add(pc.add(pc.multiply(pc.add(year, _SHIFT), 12), pc.subtract(month, 1)), months)
+    if pc.any(pc.less(count, 12), min_count=0).as_py():
+        raise pa.ArrowInvalid("too early")
+    first, following = _first_of_month(count), _first_of_month(pc.add(count, 1))
+    last = pc.subtract(pc.subtract(following, first), 1)
+    moved = pc.add(
+        first, pc.min_element_wise(pc.subtract(pc.day(moments), 1), last, skip_nulls=False)
+    )
+    of_day = pc.subtract(moments.cast(pa.int64()), days.cast(pa.int64()))
+    return pc.add_checked(pc.multiply_checked(moved, day), of_day)
+
+
+_SHIFT = 400_000
+
+
+def _first_of_month(count: pa.Array) -> pa.Array:
+    """Days since 1970 of the first of a month, which is counted from January of the year -400,000. The
+    year begins in March, so that February, whose length varies, is its end."""
+    year, month = pc.divide(count, 12), pc.subtract(count, pc.multiply(pc.divide(count, 12), 12))
+    early = pc.less(month, 2).cast(pa.int64())
+    year = pc.subtract(year, early)
+    month = pc.add(pc.subtract(month, 2), pc.multiply(early, 12))
+    leaps = pc.add(pc.subtract(pc.divide(year, 4), pc.divide(year, 100)), pc.divide(year, 400))
+    of_year = pc.divide(pc.add(pc.multiply(month, 153), 2), 5)
+    days = pc.add(pc.add(pc.multiply(year, 365), leaps), of_year)
+    return pc.subtract(days, 719_468 + _SHIFT // 400 * 146_097)
 
 
 # -- texts ------------------------------------------------------------------------------------------
@@ -469,9 +520,24 @@ def _text(kernel: Callable[..., pa.Array]) -> Callable[[Apply, list[pa.Array]], 
 
 def _slice(value: pa.Array, bounds: tuple[int, int | None]) -> pa.Array:
     start, stop = bounds
+    if stop is not None and stop < 0 <= start:  # LEFT without the last
+        return pc.utf8_slice_codeunits(value, start=start, stop=stop)
+    if start < 0 and stop is None:
+        return pc.utf8_slice_codeunits(value, start=start)
     if stop is not None and stop <= start:
         return pc.if_else(value.is_valid(), "", to_scalar(None, pa.string()))
     return pc.utf8_slice_codeunits(value, start=start, stop=stop)
+
+
+def _place(node: Apply, values: list[pa.Array]) -> pa.Array:
+    """The place of the first character of a text in another, from 1; 0 where it is not there."""
+    value = values[0].cast(pa.string()) if pa.types.is_null(values[0].type) else values[0]
+    wanted = str(node.detail)
+    if not wanted:
+        return pc.add(pc.multiply(pc.utf8_length(value).cast(pa.int64()), 0), 1)
+    before = pc.list_element(pc.split_pattern(value, pattern=wanted, max_splits=1), 0)
+    place = pc.add(pc.utf8_length(before).cast(pa.int64()), 1)
+    return pc.if_else(pc.match_substring(value, pattern=wanted), place, 0)
 
 
 def _concat(node: Apply, values: list[pa.Array]) -> pa.Array:
@@ -546,6 +612,9 @@ _NUMBER_TEXT = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _DOUBLE_TEXT = r"^[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))$"
 _DATE_TEXT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _MOMENT_TEXT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?)?$"
+_CLOCK_TEXT = r"^[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?$"
+_ZONE_TEXT = r":[0-9.]+([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)$"
+_INSTANT_TEXT = _MOMENT_TEXT.replace(")?)?$", r")?([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)?)?$")
 _YES, _NO = ("true", "t", "1"), ("false", "f", "0")
 
 
@@ -569,6 +638,11 @@ def _cast(node: Apply, values: list[pa.Array]) -> pa.Array:
         return pc.not_equal(value, to_scalar(0, value.type)) if given.is_integer else value
     if to.name == "string":
         return _to_text(value, given)
+    if to.name == "time" and given.name != "time":
+        naive = _naive(value)
+        of_day = pc.subtract(naive.cast(pa.int64()), _floored(naive, "day").cast(pa.int64()))
+        nanos = pc.multiply(of_day, NANOS_PER_UNIT[naive.type.unit]).cast(pa.time64("ns"))
+        return nanos.cast(wanted, safe=False)
     if to.name in ("date", "timestamp", "timestamptz"):
         naive = _naive(value)
         if to.name == "date":
@@ -614,7 +688,18 @@ def _to_decimal(value: pa.Array, wanted: pa.DataType) -> pa.Array:
 def _to_text(value: pa.Array, given: Primitive) -> pa.Array:
     if given.name == "bool":
         return pc.if_else(value, "true", "false")
-    return value.cast(pa.string())
+    if not given.is_temporal:
+        return value.cast(pa.string())
+    naive = _naive(value)
+    if given.name != "time":
+        years = pc.year(naive)
+        if pc.any(pc.or_(pc.less(years, 1), pc.greater(years, 9999)), min_count=0).as_py():
+            raise pa.ArrowInvalid("a year of other than four digits")
+    texts = naive.cast(pa.string())
+    texts = pc.replace_substring_regex(texts, r"(\.[0-9]*?)0+$", r"\1")
+    texts = pc.replace_substring_regex(texts, r"\.$", "")
+    zone = "+00" if given.name == "timestamptz" else ""
+    return pc.binary_join_element_wise(texts, zone, "") if zone else texts
 
 
 def _from_text(value: pa.Array, to: Primitive) -> pa.Array:
@@ -627,6 +712,10 @@ def _from_text(value: pa.Array, to: Primitive) -> pa.Array:
         yes = pc.is_in(lower, pa.array(_YES, pa.string()))
         _all_are(pc.or_(yes, pc.is_in(lower, pa.array(_NO, pa.string()))), lower)
         return pc.if_else(value.is_valid(), yes, to_scalar(None, pa.bool_()))
+    if to.name in ("time", "timestamptz"):
+        form = _CLOCK_TEXT if to.name == "time" else _INSTANT_TEXT
+        _all_are(pc.match_substring_regex(value, form), value)
+        return _clocks(value, wanted) if to.name == "time" else _instants(value, wanted)
     forms = {"date": _DATE_TEXT, "timestamp": _MOMENT_TEXT, "decimal": _NUMBER_TEXT}
     form = _WHOLE_TEXT if to.is_integer else _DOUBLE_TEXT if to.is_float else forms[to.name]
     _all_are(pc.match_substring_regex(value, form), value)
@@ -638,6 +727,20 @@ def _from_text(value: pa.Array, to: Primitive) -> pa.Array:
     if to.name == "decimal":
         return _to_decimal(value.cast(pa.decimal256(_WIDEST_DIGITS, 38)), wanted)
     return value.cast(wanted)
+
+
+def _clocks(value: pa.Array, wanted: pa.DataType) -> pa.Array:
+    # Arrow reads no times of day, but those of a date.
+    moments = pc.binary_join_element_wise("1970-01-01 ", value, "").cast(pa.timestamp("ns"))
+    return moments.cast(pa.int64()).cast(pa.time64("ns")).cast(wanted)
+
+
+def _instants(value: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """A text without a zone is UTC."""
+    dated = pc.match_substring_regex(value, _DATE_TEXT)
+    value = pc.if_else(dated, pc.binary_join_element_wise(value, "00:00:00Z", " "), value)
+    zoned = pc.match_substring_regex(value, _ZONE_TEXT)
+    return pc.if_else(zoned, value, pc.binary_join_element_wise(value, "Z", "")).cast(wanted)
 
 
 def _all_are(fine: pa.Array, values: pa.Array) -> None:
@@ -657,10 +760,18 @@ _FUNCTIONS: dict[str, _Function] = {
         pc.equal(_flags(values[0]), to_scalar(node.detail, pa.bool_())), False
     ),
     "in": _in,
+    "distinct": _distinct,
+    "regexp": _regular,
     "like": _matches,
     "ilike": _matches,
     "abs": _absolute,
     "round": _rounded,
+    "isnan": lambda node, values: pc.is_nan(_doubles(values[0])),
+    "sqrt": lambda node, values: pc.sqrt_checked(_doubles(values[0])),
+    "exp": lambda node, values: pc.exp(_doubles(values[0])),
+    "ln": lambda node, values: pc.ln_checked(_doubles(values[0])),
+    "power": lambda node, values: pc.power(*(_doubles(value) for value in values)),
+    "strpos": _place,
     "floor": _to_whole(pc.floor),
     "ceil": _to_whole(pc.ceil),
     "lower": _text(pc.utf8_lower),

@@ -22,7 +22,7 @@ class FileColumn:
     """A top-level column of a file: its ordinal and its leaves (column chunks)."""
 
     ordinal: int
-    leaves: range
+    leaves: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,30 @@ def locate_columns(file: pa.Schema, recorded: Schema) -> FileColumns:
         tops[found.id] = FileColumn(ordinal, range(first, first + leaf_count(kind)))
         _locate_leaves(found, kind, first, leaves)
     return FileColumns(tops, leaves)
+
+
+def cut_to(columns: FileColumns, wanted: Schema) -> FileColumns:
+    """`columns` with only the leaves of structs that `wanted` has. A struct that lacks one of them in the
+    file keeps all: a leaf has to say where the struct is NULL."""
+    tops = dict(columns.tops)
+    for top in wanted.fields:
+        if top.id not in tops or not isinstance(top.type, Struct):
+            continue
+        ids = _flat_ids(top)
+        if ids is not None and all(each in columns.leaves for each in ids):
+            leaves = tuple(sorted(columns.leaves[each] for each in ids))
+            tops[top.id] = FileColumn(tops[top.id].ordinal, leaves)
+    return FileColumns(tops, columns.leaves)
+
+
+def _flat_ids(of: Field) -> list[int] | None:
+    """Ids of the primitives of a struct; None where it has lists or maps."""
+    if isinstance(of.type, Primitive):
+        return [of.id]
+    if not isinstance(of.type, Struct):
+        return None
+    found = [_flat_ids(child) for child in of.type.fields]
+    return None if None in found else [each for ids in found if ids for each in ids]
 
 
 def leaf_count(kind: pa.DataType) -> int:

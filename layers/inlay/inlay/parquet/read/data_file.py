@@ -19,10 +19,10 @@ from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.format.predicate import TRUE
 from inlay.format.schema import Primitive, Schema
 from inlay.parquet.footer.arrow_metadata import parse_metadata
-from inlay.parquet.footer.columns import FileColumns, locate_columns
+from inlay.parquet.footer.columns import FileColumns, cut_to, locate_columns
 from inlay.parquet.footer.footer import Footer, decode_footer
 from inlay.parquet.read.deleted_rows import NO_DELETES, FileDeletes, combine_markers, marker_jobs
-from inlay.parquet.read.ranges import Objects, Source, fetch_tail
+from inlay.parquet.read.ranges import SMALL_OBJECT_BYTES, Objects, Source, fetch_tail
 from inlay.parquet.read.read_ahead import Steps
 from inlay.parquet.read.selection import Wanted
 from inlay.parquet.read.single_pages import MAX_CHUNKS
@@ -96,11 +96,14 @@ class OpenFile:
         return [meta.column(leaf) for leaf in self.leaves(tops)]
 
 
-def open_file(objects: Objects, task: FileTask, wanted: Wanted) -> Steps[OpenFile]:
-    """Fetches and parses the footer and loads the marker objects."""
+def open_file(
+    objects: Objects, task: FileTask, wanted: Wanted, *, whole_bytes: int = 0
+) -> Steps[OpenFile]:
+    """Fetches and parses the footer and loads the marker objects. A file of up to `whole_bytes` of which
+    everything is wanted comes with its footer: a request and a round trip less."""
     loads = marker_jobs(objects, task.markers, wanted.schema, task.file.rows)
     more = marker_jobs(objects, task.only, wanted.schema, task.file.rows)
-    footers = partial(_load_footer, objects, task, tail_bytes(task, wanted))
+    footers = partial(_load_footer, objects, task, wanted, whole_bytes)
     (source, footer), *loaded = yield [footers, *loads, *more]
     deletes = combine_markers(task.markers, loaded[: len(loads)], wanted.schema, objects.cache)
     only = None
@@ -108,16 +111,34 @@ def open_file(objects: Objects, task: FileTask, wanted: Wanted) -> Steps[OpenFil
         only = combine_markers(task.only, loaded[len(loads) :], wanted.schema, objects.cache)
     with reading(task.file.key):
         arrow = footer.metadata.schema.to_arrow_schema()
-    columns = locate_columns(arrow, task.schema)
+    columns = cut_to(locate_columns(arrow, task.schema), wanted.schema)
     return OpenFile(task, source, footer.metadata, footer.tail, arrow, columns, deletes, only)
+
+
+def first_bytes(task: FileTask, wanted: Wanted, whole_bytes: int) -> int:
+    """How much is fetched of a file of which nothing is known yet: all of it, or `tail_bytes`."""
+    entry = task.file
+    everything = (
+        entry.size <= whole_bytes
+        and not _is_picky(task, wanted)
+        and task.row_groups is None
+        and (not task.markers or entry.row_groups == 1)
+        and {field.id for field in task.schema.fields} <= set(wanted.columns)
+    )
+    return entry.size if everything else tail_bytes(task, wanted)
+
+
+def _is_picky(task: FileTask, wanted: Wanted) -> bool:
+    """Whether few rows may be wanted."""
+    picked = task.predicate != TRUE or bool(task.only)
+    return picked or wanted.where is not None or wanted.limit is not None
 
 
 def tail_bytes(task: FileTask, wanted: Wanted) -> int:
     """How much of a file's end is asked for: its footer, and where single pages may do, the page index
     before it. How long that is the entry does not say; what is missed is fetched later."""
     entry = task.file
-    picky = task.predicate != TRUE or wanted.where is not None or wanted.limit is not None
-    if not picky or entry.is_foreign:
+    if not _is_picky(task, wanted) or entry.is_foreign:
         return entry.footer_size
     pages = max(entry.row_groups, -(-entry.rows // PAGE_ROWS))
     return entry.footer_size + min(MAX_INDEX_BYTES, pages * _page_index_bytes(task.schema))
@@ -131,8 +152,11 @@ def _page_index_bytes(schema: Schema) -> int:
     return longs * LONG_INDEX_BYTES + (len(kinds) - longs) * PAGE_INDEX_BYTES
 
 
-def _load_footer(objects: Objects, task: FileTask, wanted: int) -> tuple[Source, FooterOf]:
+def _load_footer(
+    objects: Objects, task: FileTask, asked: Wanted, whole_bytes: int
+) -> tuple[Source, FooterOf]:
     entry = task.file
+    wanted = tail_bytes(task, asked)
     if entry.footer_size > MAX_FOOTER_BYTES:
         raise UnsupportedFile(
             f"the footer has {entry.footer_size} bytes, more than Inlay reads",
@@ -143,7 +167,8 @@ def _load_footer(objects: Objects, task: FileTask, wanted: int) -> tuple[Source,
     cached: FooterOf | None = objects.cache.get(entry.key)
     if cached is not None and len(cached.tail) >= min(wanted, entry.size):
         return source.pinned(cached.etag), cached
-    tail, source = fetch_tail(source, wanted, entry.size)
+    first = wanted if cached is not None else first_bytes(task, asked, whole_bytes)
+    tail, source = fetch_tail(source, first, entry.size)
     if cached is not None:
         footer = replace(cached, tail=tail)
         objects.cache.put(entry.key, footer, _FOOTER_FACTOR * entry.footer_size + len(tail))
@@ -159,7 +184,10 @@ def _load_footer(objects: Objects, task: FileTask, wanted: int) -> tuple[Source,
         )
     assert source.etag is not None  # fetch_tail pins
     footer = FooterOf(metadata, tail, source.etag)
-    objects.cache.put(entry.key, footer, _FOOTER_FACTOR * entry.footer_size + len(tail))
+    # What is remembered of a file is its footer, and rows only of a small one.
+    as_asked = first == wanted or len(tail) <= SMALL_OBJECT_BYTES
+    kept = footer if as_asked else replace(footer, tail=tail[len(tail) - wanted :])
+    objects.cache.put(entry.key, kept, _FOOTER_FACTOR * entry.footer_size + len(kept.tail))
     return source, footer
 
 

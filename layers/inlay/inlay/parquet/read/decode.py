@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from inlay.errors import UnreadableFile, UnsupportedFile
 from inlay.format.schema import Primitive, Schema, Value
+from inlay.parquet.arrow.calculate import CalculatedFilter
 from inlay.parquet.arrow.conform import conform
 from inlay.parquet.arrow.literals import to_array, to_scalar
 from inlay.parquet.arrow.types import schema_to_arrow
@@ -79,7 +80,7 @@ def read_groups(
 ) -> Steps[tuple[FileTask, list[pa.RecordBatch]]]:
     """The selected rows of adjacent groups of one file."""
     reader = _GroupReader(file, wanted)
-    if wanted.limit is not None or any(group.filters for group in groups):
+    if wanted.limit is not None or any(group.is_picked for group in groups):
         [groups] = yield [partial(reader.narrow, groups)]
         blocks = reader.bloom_ranges(groups)
         if blocks:
@@ -117,6 +118,13 @@ class _GroupReader:
         """The groups that may have a wanted row by their page indexes, and which rows of them that is."""
         left = []
         for group in groups:
+            if group.only is not None and not group.fields:
+                # By position: which rows these are is known.
+                unwanted = group.only.keep_positions(group.rows)
+                if unwanted is not None:
+                    self._among[group.ordinal] = pc.invert(unwanted)
+                left.append(group)
+                continue
             rows = self._candidates(group)
             if rows is not None:
                 if not rows:
@@ -132,7 +140,8 @@ class _GroupReader:
             deleted = group.deletes.positions
             most = self.wanted.limit + (0 if deleted is None else len(deleted))
             return [(0, min(most, group.rows))] if most else None
-        filters = [found for found in group.filters if isinstance(found, PredicateFilter)]
+        # What a calculated condition implies is asked as a predicate.
+        filters = [each for each in group.filters if not isinstance(each, CalculatedFilter)]
         footer = self._own_footer() if filters and self._reads_pages() else None
         if footer is None:
             return None

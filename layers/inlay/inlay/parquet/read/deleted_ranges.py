@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from inlay.format.entry import ColumnStats
-from inlay.format.predicate import And, Comparison, In, Predicate
-from inlay.format.schema import Primitive, Schema
+from inlay.format.entry import ColumnStats, KeyRange
+from inlay.format.predicate import And, Comparison, In, IsNull, Not, Predicate
+from inlay.format.schema import Primitive, Schema, Type
 from inlay.parquet.arrow.evaluate import on_values
 from inlay.parquet.arrow.literals import to_array, to_scalar
+from inlay.plan.pruning.prune import range_predicate
 
 # The end of an interval without a bound: no value of the supported types is beyond it.
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -93,14 +94,20 @@ class DeletedRanges:
 
 
 def merge_predicates(
-    predicates: Sequence[Predicate], schema: Schema
+    predicates: Sequence[Predicate | KeyRange], schema: Schema
 ) -> tuple[tuple[DeletedRanges, ...], tuple[Predicate, ...]]:
     """Ranges and predicates that together select what one of `predicates` selects."""
+    types = {field.id: field.type for _, field in schema.walk()}
     intervals: dict[tuple[int, Primitive], list[Interval]] = defaultdict(list)
     values: dict[tuple[int, Primitive], list[Predicate]] = defaultdict(list)
+    bodies: dict[tuple[int, int], list[KeyRange]] = defaultdict(list)
     left: list[Predicate] = []
     for predicate in predicates:
-        found = _intervals(predicate, schema)
+        if isinstance(predicate, KeyRange):
+            # By identity: markers that were read together share their kind, and hashing it takes longer.
+            bodies[predicate.field_id, id(predicate.kind)].append(predicate)
+            continue
+        found = _intervals(predicate, types)
         if found is not None:
             column, inside = found
             intervals[column] += inside
@@ -110,13 +117,36 @@ def merge_predicates(
             values[predicate.field_id, predicate.literal.type].append(predicate)
         else:
             left.append(predicate)
+    for alike in bodies.values():
+        field_id, kind = alike[0].field_id, alike[0].kind or types[alike[0].field_id]
+        assert isinstance(kind, Primitive)
+        if _served(field_id, kind, types):
+            intervals[field_id, kind] += _of_ranges(alike)
+            left += [Not(IsNull(field_id)) for body in alike if body.lower is body.upper is None]
+        else:
+            rest, others = merge_predicates([range_predicate(body, kind) for body in alike], schema)
+            assert not rest
+            left += others
     left += [_one_in(*column, found) for column, found in values.items()]
-    ranges = [
-        DeletedRanges(*column, *zip(*_disjoint(found), strict=True))
-        for column, found in intervals.items()
-        if found
-    ]
+    ranges = []
+    for column, overlapping in intervals.items():
+        disjoint = _disjoint(overlapping)
+        if disjoint:
+            starts, ends = (tuple(bound) for bound in zip(*disjoint, strict=True))
+            ranges.append(DeletedRanges(*column, starts, ends))
     return tuple(ranges), tuple(left)
+
+
+def _of_ranges(bodies: Iterable[KeyRange]) -> Iterator[Interval]:
+    """The intervals of ranges that hold something and have a bound; of whole numbers alone."""
+    for body in bodies:
+        lower, upper = body.lower, body.upper
+        if lower is upper is None:
+            continue
+        least = lower + (not body.lower_inclusive) if isinstance(lower, int) else _LEAST
+        most = upper - (not body.upper_inclusive) if isinstance(upper, int) else _MOST
+        if least <= most:
+            yield least, most
 
 
 def _one_in(field_id: int, kind: Primitive, found: Sequence[Predicate]) -> Predicate:
@@ -131,22 +161,22 @@ def _one_in(field_id: int, kind: Primitive, found: Sequence[Predicate]) -> Predi
 
 
 def _intervals(
-    predicate: Predicate, schema: Schema
+    predicate: Predicate, types: Mapping[int, Type]
 ) -> tuple[tuple[int, Primitive], list[Interval]] | None:
     """The column and the intervals of a predicate; None if it has another form."""
     match predicate:
         case Comparison(field_id, op, literal) if op != "!=":
-            if not _served(field_id, literal.type, schema):
+            if not _served(field_id, literal.type, types):
                 return None
             value = literal.value
             assert isinstance(value, int)
             lower = value + (op == ">") if op in (">", ">=", "=") else _LEAST
             upper = value - (op == "<") if op in ("<", "<=", "=") else _MOST
             return (field_id, literal.type), [(lower, upper)] if lower <= upper else []
-        case In(field_id, kind, values) if _served(field_id, kind, schema):
+        case In(field_id, kind, values) if _served(field_id, kind, types):
             return (field_id, kind), [(value, value) for value in values if isinstance(value, int)]
         case And((first, second)):
-            one, other = _intervals(first, schema), _intervals(second, schema)
+            one, other = _intervals(first, types), _intervals(second, types)
             if one is None or other is None or one[0] != other[0]:
                 return None
             both = [
@@ -160,10 +190,9 @@ def _intervals(
             return None
 
 
-def _served(field_id: int, kind: Primitive, schema: Schema) -> bool:
+def _served(field_id: int, kind: Primitive, types: Mapping[int, Type]) -> bool:
     """Whether values of the column are 64-bit numbers in the literal's units."""
-    column = schema.by_id(field_id)
-    if column is None or column.type != kind:
+    if types.get(field_id) != kind:
         return False
     return kind.is_temporal or (kind.is_integer and kind.name != "uint64")
 

@@ -303,8 +303,13 @@ def _merged(
         known: tuple[tuple[DeletedRanges, ...], tuple[Predicate, ...]] | None = cache.get(name)
         if known is not None:
             return known
-    predicates = []
+    predicates: list[Predicate | KeyRange] = []
+    columns = {f.id for _, f in schema.walk() if isinstance(f.type, Primitive)}
     for marker in markers:
+        body = marker.body
+        if isinstance(body, KeyRange) and body.field_id in columns:
+            predicates.append(body)
+            continue
         predicate = marker_predicate(marker, schema)
         if predicate is None:
             raise CorruptTable(f"delete {marker.id} names a field that the table does not have")

@@ -94,7 +94,7 @@ def candidates(
     starts = sorted({0, rows}.union(*({p.first_row for p in c.pages} for c in columns.values())))
     whole = {field_id: _of_part(found, rows) for field_id, found in stats.items()}
     at = dict.fromkeys(columns, 0)
-    found: list[Interval] = []
+    parts: list[tuple[Mapping[int, ColumnStats], int]] = []
     for start, end in pairwise(starts):
         known = dict(whole)
         for field_id, column in columns.items():
@@ -103,7 +103,11 @@ def candidates(
                 n += 1
             at[field_id] = n
             known[field_id] = _of_part(column.stats[n], column.pages[n].rows, end - start)
-        if any(each.settle(known, end - start) == "none" for each in filters):
+        parts.append((known, end - start))
+    found: list[Interval] = []
+    judged = [each.may_match(parts) for each in filters]
+    for (start, end), *may in zip(pairwise(starts), *judged, strict=True):
+        if not all(may):
             continue
         if found and found[-1][1] == start:
             found[-1] = (found[-1][0], end)

@@ -8,7 +8,8 @@ pages), and for nothing else but gaps (`ranges.GAP_BYTES`).
 
 How a file is read, each line a round trip for all row groups of a unit together:
 
-    open      the footer in one suffix GET, under a filter with the page index before it; with it
+    open      the footer in one suffix GET, under a filter with the page index before it, without one
+              with all of a file of `UNIT_BYTES` of which every column is wanted; with it
               the marker objects not in the cache                                     (`data_file`)
     absent    a block of each Bloom filter, where that may spare the rest          (`page_pruning`)
     judge     the columns that filters and deletes look at; the pages of the others as well, where
@@ -21,7 +22,7 @@ Units of adjacent row groups run ahead of the consumer within a budget of bytes 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
@@ -35,13 +36,14 @@ from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.decode import BATCH_ROWS, read_groups
 from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.read_ahead import Unit, run, run_ahead
-from inlay.parquet.read.row_groups import in_units
+from inlay.parquet.read.row_groups import UNITS_IN_BUDGET, in_units
 from inlay.parquet.read.selection import (
     FILE_COLUMN,
     POSITION_COLUMN,
     PredicateFilter,
     RowFilter,
     Wanted,
+    narrowed,
 )
 from inlay.plan.scan.scan import FileTask
 
@@ -58,6 +60,7 @@ __all__ = [
     "Wanted",
     "count_rows",
     "open_file",
+    "read_by_task",
     "read_file",
     "read_positions",
     "read_tasks",
@@ -108,7 +111,7 @@ def read_tasks(
     ahead: Ahead = AHEAD,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of many tasks, in the order of tasks and rows, no batch spanning two files."""
-    for _, batches in _read(objects, tasks, wanted, executor, ahead):
+    for _, batches in read_by_task(objects, tasks, wanted, executor, ahead=ahead):
         yield from batches
 
 
@@ -126,7 +129,7 @@ def read_positions(
     wanted = Wanted(schema=schema, columns=(), where=where, position=True)
     current: FileTask | None = None
     found = BitMap64()
-    for task, batches in _read(objects, tasks, wanted, executor, ahead):
+    for task, batches in read_by_task(objects, tasks, wanted, executor, ahead=ahead):
         if task is not current:
             if current is not None and found:
                 yield current, found
@@ -147,7 +150,7 @@ def count_rows(
 ) -> Iterator[tuple[FileTask, int]]:
     """For each task how many rows it has to give, by reading only what judges them. Counts of tasks by
     predicates and markers, which never change, are remembered in the cache of `objects`."""
-    wanted = replace(wanted, columns=(), position=False, file=False, limit=None)
+    wanted = replace(wanted, columns=(), fields=None, position=False, file=False, limit=None)
     unknown: dict[str, FileTask] = {}
     for task in tasks:
         name = _count_name(task, wanted)
@@ -158,7 +161,9 @@ def count_rows(
             yield task, known
     counts = dict.fromkeys(unknown, 0)
     names = {id(task): name for name, task in unknown.items()}
-    for task, batches in _read(objects, unknown.values(), wanted, executor, ahead):
+    for task, batches in read_by_task(
+        objects, list(unknown.values()), wanted, executor, ahead=ahead
+    ):
         counts[names[id(task)]] += sum(batch.num_rows for batch in batches)
     for name, rows in counts.items():
         if wanted.where is None:
@@ -189,17 +194,31 @@ def open_file(objects: Objects, task: FileTask, wanted: Wanted, executor: Execut
     return run(opened.open_file(objects, task, wanted), executor)
 
 
-def _read(
+def read_by_task(
     objects: Objects,
     tasks: Iterable[FileTask],
     wanted: Wanted,
     executor: Executor,
-    ahead: Ahead,
+    *,
+    ahead: Ahead = AHEAD,
 ) -> Iterator[tuple[FileTask, list[pa.RecordBatch]]]:
+    """The same with the task that batches are of, those of one unit together. Tasks are taken from the
+    iterable as reading gets to them."""
+    if isinstance(tasks, Sequence):
+        wanted = narrowed(wanted, tasks)
+    # Files that come whole are held before they are read: both together stay within the budget.
+    share = ahead.budget_bytes // UNITS_IN_BUDGET
+    whole = min(ahead.unit_bytes, share)
+
+    def opened_files() -> Iterator[Unit[OpenFile]]:
+        for task in tasks:
+            cost = opened.first_bytes(task, wanted, whole)
+            yield Unit(cost, opened.open_file(objects, task, wanted, whole_bytes=whole))
+
     opening = run_ahead(
-        (Unit(t.file.footer_size, opened.open_file(objects, t, wanted)) for t in tasks),
+        opened_files(),
         executor,
-        budget_bytes=ahead.budget_bytes,
+        budget_bytes=share,
         parallel=ahead.parallel,
         first=ahead.first,
     )
@@ -215,7 +234,7 @@ def _read(
     reading = run_ahead(
         units(),
         executor,
-        budget_bytes=ahead.budget_bytes,
+        budget_bytes=ahead.budget_bytes - share,
         parallel=ahead.parallel,
         first=ahead.first,
     )

@@ -6,24 +6,32 @@ decide, and which rows of a batch are selected; any object with both may be one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import pyarrow as pa
 
-from inlay.format.entry import ColumnStats
+from inlay.format.entry import (
+    ColumnStats,
+    KeyRange,
+    Keys,
+    Marker,
+    RowGroups,
+    Rows,
+    Vector,
+    Where,
+)
 from inlay.format.predicate import Predicate, field_ids
-from inlay.format.schema import Schema
+from inlay.format.schema import Field, Schema, Struct
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.arrow.types import schema_to_arrow
-from inlay.plan.pruning.prune import all_match, may_match
+from inlay.plan.pruning.prune import Settled, may_match, settle
+from inlay.plan.scan.scan import FileTask
 
 POSITION_COLUMN = "_pos"
 FILE_COLUMN = "_file"
 FILE_TYPE = pa.dictionary(pa.int32(), pa.string())
-
-Settled = Literal["none", "some", "all"]
 
 
 class RowFilter(Protocol):
@@ -41,6 +49,10 @@ class RowFilter(Protocol):
 
     def settle(self, stats: Mapping[int, ColumnStats], rows: int) -> Settled:
         """What statistics alone decide for `rows` rows."""
+        ...
+
+    def may_match(self, parts: Sequence[tuple[Mapping[int, ColumnStats], int]]) -> Sequence[bool]:
+        """For each part (statistics and number of rows) whether it may hold a selected row."""
         ...
 
     def selected(self, batch: pa.RecordBatch, schema: Schema) -> pa.BooleanArray:
@@ -63,9 +75,10 @@ class PredicateFilter:
         return field_ids(self.predicate)
 
     def settle(self, stats: Mapping[int, ColumnStats], rows: int) -> Settled:
-        if not may_match(self.predicate, stats, rows):
-            return "none"
-        return "all" if all_match(self.predicate, stats, rows) else "some"
+        return settle(self.predicate, stats, rows)
+
+    def may_match(self, parts: Sequence[tuple[Mapping[int, ColumnStats], int]]) -> Sequence[bool]:
+        return [may_match(self.predicate, stats, rows) for stats, rows in parts]
 
     def selected(self, batch: pa.RecordBatch, schema: Schema) -> pa.BooleanArray:
         return selected(self.predicate, batch, columns_of(schema))
@@ -76,6 +89,8 @@ class Wanted:
     """The columns and rows to read.
 
     `schema` is the snapshot's; `columns` are ids of its top-level fields, in the order of the result.
+    `fields` are ids of what of these is wanted, where it is not all: the rest of their structs may be left
+    out.
     `where` is asked besides each task's own predicate. `position` and `file` append the columns
     `_pos` (the row's place in its file, from 0) and `_file` (the file's key). `limit`: no more rows than
     that will be used, so that more need not be read.
@@ -83,6 +98,7 @@ class Wanted:
 
     schema: Schema
     columns: tuple[int, ...]
+    fields: frozenset[int] | None = None
     where: RowFilter | None = None
     position: bool = False
     file: bool = False
@@ -97,6 +113,47 @@ class Wanted:
         if self.file:
             fields.append(pa.field(FILE_COLUMN, FILE_TYPE, nullable=False))
         return pa.schema(fields)
+
+
+def narrowed(wanted: Wanted, tasks: Iterable[FileTask]) -> Wanted:
+    """`wanted` with structs cut down to what the result, a filter or a delete of `tasks` looks at."""
+    if not any(isinstance(field.type, Struct) for field in wanted.schema.fields):
+        return wanted
+    used = set(wanted.columns if wanted.fields is None else wanted.fields)
+    if wanted.where is not None:
+        used |= wanted.where.fields
+    predicates: dict[int, Predicate] = {}
+    markers: dict[str, Marker] = {}
+    for task in tasks:
+        predicates[id(task.predicate)] = task.predicate
+        markers.update((marker.id, marker) for marker in (*task.markers, *task.only))
+    used.update(*(field_ids(predicate) for predicate in predicates.values()))
+    used.update(*(_looked_at(marker) for marker in markers.values()))
+    fields = tuple(_cut(field, used) for field in wanted.schema.fields)
+    return replace(wanted, schema=Schema(wanted.schema.id, fields))
+
+
+def _looked_at(marker: Marker) -> Iterable[int]:
+    match marker.body:
+        case KeyRange(field_id):
+            return (field_id,)
+        case Where(predicate):
+            return field_ids(predicate)
+        case Keys(ids):
+            return ids
+        case RowGroups() | Vector() | Rows():
+            return ()
+
+
+def _cut(field: Field, used: set[int]) -> Field:
+    if field.id in used or not isinstance(field.type, Struct):
+        return field
+    kept = tuple(_cut(child, used) for child in field.type.fields if _holds(child, used))
+    return replace(field, type=Struct(kept)) if kept else field
+
+
+def _holds(field: Field, used: set[int]) -> bool:
+    return any(found.id in used for _, found in Schema(0, (field,)).walk())
 
 
 def subschema(schema: Schema, columns: Iterable[int]) -> Schema:

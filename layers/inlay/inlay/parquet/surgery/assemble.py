@@ -1,9 +1,9 @@
 """Assembles a new object from ranges of an old one and new bytes.
 
 Promise: an `Assembly` writes the given pieces, in order, to a new key; the store copies what it already
-holds, this process sends the rest, and downloads only what S3's part rules force it to borrow. The object
-appears whole or not at all: any failure aborts the upload. Every read and copy is pinned to the source's
-ETag.
+holds, this process sends the rest, and downloads only what S3's part rules force it to borrow (all of it,
+where the store copies no ranges). The object appears whole or not at all: any failure aborts the upload.
+Every read and copy is pinned to the source's ETag.
 
 Memory: at most `WINDOW_BYTES` of new bytes wait before the parts planned so far are sent, so an object
 whose every piece is new passes through without being held.
@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from inlay.errors import UnsupportedFile
-from inlay.parquet.read.ranges import RangeFile
+from inlay.parquet.read.ranges import RangeFile, Source
 from inlay.plan.surgery.multipart import (
     MIB,
     S3_LIMITS,
@@ -31,12 +31,15 @@ from inlay.plan.surgery.multipart import (
     Segment,
     plan_parts,
 )
-from inlay.storage.base import ByteRange, ObjectStore, Written
+from inlay.storage.base import ByteRange, Missing, ObjectStore, Written, version_of
 from inlay.storage.multipart import Multipart
-from inlay.storage.write_once import write_once
+from inlay.storage.rules import KEEPING_HEADERS
+from inlay.storage.write_once import no_wait, write_once
 
 # Enough that parts go out in parallel, little enough for the smallest Lambda.
 WINDOW_BYTES = 32 * MIB
+# Parts of up to 64 MiB that are downloaded to be sent, where the store cannot copy them.
+SENT_AT_ONCE = 2
 # Below this, one GET and one PUT beat four requests of a multipart upload, whatever it would save.
 SMALL_OBJECT_BYTES = 8 * MIB
 
@@ -60,6 +63,20 @@ class _Ours:
         return len(self.body)
 
 
+def description(source: Source, *, erase: bool) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """The old object's metadata and headers, if it is still the one that was planned for; when erasing
+    only what says how the store is to keep it, since the rest may name rows."""
+    head = source.store.head(source.key, **version_of(source.location))
+    if isinstance(head, Missing):
+        raise source.gone()
+    if head.info.etag != source.etag:
+        raise source.changed()
+    headers = head.info.headers
+    if erase:
+        return {}, {name: value for name, value in headers.items() if name in KEEPING_HEADERS}
+    return head.info.metadata, headers
+
+
 @dataclass(slots=True)
 class Assembly:
     """A new object under construction. Use as a context manager: leaving it by an exception aborts.
@@ -75,6 +92,7 @@ class Assembly:
     describe: Callable[[], tuple[Mapping[str, str], Mapping[str, str]]]
     limits: PartLimits = S3_LIMITS
     window_bytes: int = WINDOW_BYTES
+    before_retry: Callable[[int], None] = no_wait
     size: int = 0
     _pieces: list[_Copied | _Ours] = field(default_factory=list)
     _waiting: int = 0
@@ -86,7 +104,10 @@ class Assembly:
             self.key,
             self.executor,
             describe=self.describe,
+            # Of a store without copies every part is in memory, twice while it is joined.
+            in_flight=None if self.store.copies_ranges else SENT_AT_ONCE,
             limit=self.limits.count,
+            before_retry=self.before_retry,
         )
 
     def __enter__(self) -> Self:
@@ -134,13 +155,17 @@ class Assembly:
         parts = self._plan(final=True)
         assert parts is not None
         small = self.size <= SMALL_OBJECT_BYTES
-        if not self._upload.begun and (small or not any(part.copy for part in parts)):
+        # Of a store without copies all parts are sent: one is a PUT, more would be too much at once.
+        at_hand = len(parts) == 1 or self.store.copies_ranges
+        at_hand &= not any(part.copy for part in parts)
+        if not self._upload.begun and (small or at_hand):
             return self._put()
         self._send(parts)
         return self._upload.finish(self.size)
 
     def _plan(self, *, final: bool) -> tuple[PlannedPart, ...] | None:
-        segments = [Segment(p.length, copy=isinstance(p, _Copied)) for p in self._pieces]
+        copies = self.store.copies_ranges
+        segments = [Segment(p.length, copies and isinstance(p, _Copied)) for p in self._pieces]
         try:
             return plan_parts(segments, limits=self.limits, final=final)
         except PartsError as error:
@@ -182,7 +207,14 @@ class Assembly:
     def _put(self) -> Written:
         metadata, headers = self.describe()
         body = self._gather(self._pieces)
-        return write_once(self.store, self.key, body, metadata=metadata, headers=headers)
+        return write_once(
+            self.store,
+            self.key,
+            body,
+            metadata=metadata,
+            headers=headers,
+            before_retry=self.before_retry,
+        )
 
 
 def _slice(pieces: list[_Copied | _Ours], part: PlannedPart) -> list[_Copied | _Ours]:

@@ -12,25 +12,27 @@ geometry types,
 - `pandas`: that a column is a category of so many values, once a row group has been rewritten: fastparquet
 uses one group's
   dictionary for all. `attributes` (`df.attrs`), if they name an erased value.
-- `ARROW:schema` and Spark's schema: metadata of the schema and its fields that names it (ML attributes list
-the values of a
-  column).
+- `ARROW:schema` and Spark's schema: metadata of the schema and its fields that names it, and any that lists
+the values of a column (Polars' Enum, Spark's ML attributes): a removed row may have had one that is left.
 - Any other pair that names it is removed as a whole.
 
-A pair *names* something when one of the given texts is in it, literally, escaped in JSON, or in Base64.
+A pair *names* something when one of the given texts is in its key or its value, literally, escaped as in
+JSON (also within Base64, or escaped again), or in Base64. Names of columns stay, in pairs as in the schema:
+`naming` distinguishes them from what is removed.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 
-from inlay.parquet.footer.fields import KeyValue
+from inlay.parquet.footer.fields import File, KeyValue
 from inlay.parquet.footer.thrift import Struct, unpack
 
 GEO = b"geo"
@@ -52,6 +54,10 @@ HUDI = frozenset(
     }
 )
 
+# Metadata of a field that lists all values of a column: of Polars' Enum (without it a category), of Spark.
+POLARS_VALUES = b"_PL_ENUM_VALUES"
+SPARK_VALUES = "ml_attr"
+
 # A column's `pandas_type` and `numpy_type`.
 PandasType = tuple[str, str]
 NOTHING_PLAIN: Mapping[str, PandasType] = {}
@@ -66,15 +72,18 @@ def erased_pairs(
     `plain` the columns whose dictionaries are no longer the same in all row groups."""
     for pair in pairs:
         key, raw = pair.get(KeyValue.KEY), pair.get(KeyValue.VALUE)
-        if key in HUDI or (key == FASTPARQUET and plain):
+        if key in HUDI or (key == FASTPARQUET and plain) or names_any(key or b"", texts):
             continue
         left = raw
         if key == GEO and raw:
             left = _without_bounds(raw)
         elif key == PANDAS and raw:
             left = _pandas(raw, texts, plain)
+        elif raw and key in SCHEMAS:
+            if _lists_values(raw) or names_any(raw, texts):
+                left = _without_metadata(raw, texts)
         elif raw and names_any(raw, texts):
-            left = _without_metadata(raw, texts) if key in SCHEMAS else None
+            left = None
         if left is raw:
             yield pair
         elif left is not None:
@@ -83,12 +92,14 @@ def erased_pairs(
 
 def _pandas(raw: bytes, texts: frozenset[str], plain: Mapping[str, PandasType]) -> bytes | None:
     """pandas' metadata without attributes that name `texts`, and without the categories of `plain`; None if
-    pandas cannot read it either."""
+    something else in it names them, but for the columns' names, or if pandas cannot read it either."""
     try:
         told = json.loads(raw)
         changed = bool(told.get("attributes")) and names_any(raw, texts)
         if changed:
             told["attributes"] = {}
+        if names_any(_dumped(_without_names(told)), texts):
+            return None
         for column in told["columns"]:
             if column["pandas_type"] == "categorical" and column["name"] in plain:
                 column["pandas_type"], column["numpy_type"] = plain[column["name"]]
@@ -97,6 +108,27 @@ def _pandas(raw: bytes, texts: frozenset[str], plain: Mapping[str, PandasType]) 
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return None if names_any(raw, texts) else raw
     return json.dumps(told).encode() if changed else raw
+
+
+def _without_names(told: Any) -> Any:
+    """pandas' metadata without the names of columns."""
+    columns = [*told["columns"], *told.get("column_indexes", ())]
+    others = [{k: v for k, v in c.items() if k not in ("name", "field_name")} for c in columns]
+    left = {k: v for k, v in told.items() if k not in ("columns", "column_indexes")}
+    index = [i for i in told.get("index_columns", ()) if not isinstance(i, str)]
+    return [left | {"index_columns": index}, others]
+
+
+def _dumped(node: Any) -> bytes:
+    return json.dumps(node, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _lists_values(raw: bytes) -> bool:
+    if raw.lstrip()[:1] == b"{":
+        return SPARK_VALUES.encode() in raw
+    with suppress(ValueError):
+        return POLARS_VALUES in base64.b64decode(raw, validate=True)
+    return False
 
 
 def _without_metadata(raw: bytes, texts: frozenset[str]) -> bytes | None:
@@ -115,46 +147,98 @@ def _without_metadata(raw: bytes, texts: frozenset[str]) -> bytes | None:
 
 def _without_field_metadata(field: pa.Field, texts: frozenset[str]) -> pa.Field:
     metadata = field.metadata or {}
-    kept = {key: value for key, value in metadata.items() if not names_any(key + value, texts)}
-    kind = field.type
+    kept = {
+        key: value
+        for key, value in metadata.items()
+        if not key.startswith(POLARS_VALUES) and not names_any(key + value, texts)
+    }
+    return field.with_type(_rebuilt(field.type, texts)).with_metadata(kept or None)
+
+
+def _rebuilt(kind: pa.DataType, texts: frozenset[str]) -> pa.DataType:
+    """The same type; the fields within it without metadata that name `texts`."""
+
+    def left(child: pa.Field) -> pa.Field:
+        return _without_field_metadata(child, texts)
+
     if pa.types.is_struct(kind):
-        kind = pa.struct([_without_field_metadata(child, texts) for child in kind])
-    return field.with_type(kind).with_metadata(kept or None)
+        return pa.struct([left(child) for child in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(left(kind.key_field), left(kind.item_field), keys_sorted=kind.keys_sorted)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(left(kind.value_field), kind.list_size)
+    for is_kind, make in (
+        (pa.types.is_list, pa.list_),
+        (pa.types.is_large_list, pa.large_list),
+        (pa.types.is_list_view, pa.list_view),
+        (pa.types.is_large_list_view, pa.large_list_view),
+    ):
+        if is_kind(kind):
+            return make(left(kind.value_field))
+    return kind
 
 
 def _without_member(name: str, node: Any, texts: frozenset[str]) -> Any:
-    """JSON in which members of that name are emptied if they name one of `texts`."""
+    """JSON in which members of that name are emptied if they list values or name one of `texts`."""
     if isinstance(node, list):
         return [_without_member(name, item, texts) for item in node]
     if not isinstance(node, dict):
         return node
+
+    def goes(item: Any) -> bool:
+        return (isinstance(item, dict) and SPARK_VALUES in item) or names_any(_dumped(item), texts)
+
     return {
-        key: {}
-        if key == name and names_any(json.dumps(item, ensure_ascii=False).encode(), texts)
-        else _without_member(name, item, texts)
+        key: {} if key == name and goes(item) else _without_member(name, item, texts)
         for key, item in node.items()
     }
 
 
-def naming(pairs: Iterable[Struct | bytes], texts: frozenset[str]) -> Iterator[str]:
-    """The keys of the pairs whose value contains one of `texts`, literally or encoded."""
+def naming(pairs: Iterable[Struct | bytes], texts: frozenset[str]) -> Iterator[tuple[str, bool]]:
+    """The keys of the pairs that name one of `texts`, and whether an erasure removes that: it stays where
+    it is the name of a column, or in a description that readers need (GeoParquet's reference system)."""
     for pair in map(unpack, pairs):
-        value = pair.get(KeyValue.VALUE, b"")
-        if names_any(value, texts):
-            yield pair.get(KeyValue.KEY, b"").decode("utf-8", "replace")
+        key, value = pair.get(KeyValue.KEY, b""), pair.get(KeyValue.VALUE, b"")
+        if names_any(key, texts) or names_any(value, texts):
+            yield key.decode("utf-8", "replace"), list(erased_pairs([pair], texts)) != [pair]
+
+
+def named_by_file(tree: Struct, texts: frozenset[str]) -> Iterator[tuple[str, bool]]:
+    """The same of a footer: its pairs, and the name of its writer."""
+    yield from naming(tree.get(File.KEY_VALUES, ()), texts)
+    if names_any(tree.get(File.CREATED_BY, b""), texts):
+        yield "created_by", True
 
 
 def names_any(value: bytes, texts: frozenset[str]) -> bool:
-    """Whether a value contains one of `texts`: in its bytes, in the strings of its JSON, or in its decoded
-    Base64 (Arrow's schema)."""
+    """Whether a value contains one of `texts`: in its bytes, in what its escapes stand for, or in either of
+    its decoded Base64 (Arrow's schema)."""
+    if not value or not texts:
+        return False
     forms = [value]
     with suppress(ValueError):
         forms.append(base64.b64decode(value, validate=True))
-    if b"\\" in value:
-        with suppress(ValueError, RecursionError):
-            forms.append(json.dumps(json.loads(value), ensure_ascii=False).encode())
+    forms += [_unescaped(form) for form in forms if b"\\" in form]
     wanted = [text.encode("utf-8", "surrogatepass") for text in texts]
     return any(text in form for form in forms for text in wanted)
+
+
+# JSON within JSON escapes the escapes.
+_ESCAPE = re.compile(rb"\\+(?:u[0-9a-fA-F]{4}(?:\\+u[0-9a-fA-F]{4})*|[\"/])")
+_UNIT = re.compile(rb"u([0-9a-fA-F]{4})")
+
+
+def _unescaped(data: bytes) -> bytes:
+    """With JSON's escapes of characters, quotes and slashes replaced, wherever they are: what is around
+    them need not be JSON."""
+
+    def plain(found: re.Match[bytes]) -> bytes:
+        units = b"".join(bytes.fromhex(u.decode()) for u in _UNIT.findall(found[0]))
+        if not units:
+            return found[0][-1:]
+        return units.decode("utf-16-be", "surrogatepass").encode("utf-8", "surrogatepass")
+
+    return _ESCAPE.sub(plain, data)
 
 
 def _without_bounds(raw: bytes) -> bytes | None:

@@ -28,7 +28,7 @@ from inlay.parquet.footer.pages import move_pages
 from inlay.parquet.footer.thrift import STRUCT, Items, Struct
 from inlay.parquet.read.ranges import RangeFile
 from inlay.parquet.surgery.assemble import Assembly
-from inlay.parquet.surgery.key_values import NOTHING_PLAIN, PandasType, erased_pairs
+from inlay.parquet.surgery.key_values import NOTHING_PLAIN, PandasType, erased_pairs, names_any
 from inlay.parquet.surgery.row_group import NewChunk, NewGroup
 from inlay.parquet.surgery.surviving_rows import GroupEditor
 from inlay.plan.surgery.multipart import MIB
@@ -236,6 +236,8 @@ def new_tree(
         plain = pandas_types(footer) if judge.edited else NOTHING_PLAIN
         pairs = erased_pairs(tree[File.KEY_VALUES], texts, plain)
         tree[File.KEY_VALUES] = Items(STRUCT, pairs)
+    if erase and names_any(tree.get(File.CREATED_BY, b""), texts):
+        del tree[File.CREATED_BY]
     return tree
 
 

@@ -34,7 +34,6 @@ from inlay.parquet.footer.fields import (
     Codec,
     ColumnIndex,
     DictionaryPage,
-    File,
     Meta,
     Page,
     PageType,
@@ -67,7 +66,7 @@ from inlay.parquet.read.page_sizes import Pages, check_dictionary, read_distinct
 from inlay.parquet.read.ranges import Objects, RangeFile
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.read.single_column import read_plain
-from inlay.parquet.surgery.key_values import naming
+from inlay.parquet.surgery.key_values import named_by_file, naming
 from inlay.plan.pruning.literals import condition_on, equal_values, texts_of
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import ByteRange
@@ -83,7 +82,7 @@ _BOUNDS = (Stats.OLD_MIN, Stats.OLD_MAX, Stats.MIN, Stats.MAX)
 class Residue:
     """A place that names a value which no row of `row_group` has. `column` is the path, or the key of a
     key-value pair; `row_group` None is the file's own footer. `certain` is False if only a Bloom filter has
-    it."""
+    it, or if it is in a key-value that stays (a column's name)."""
 
     row_group: int | None
     column: str
@@ -178,11 +177,11 @@ def unused_entries(
 
 
 def _in_key_values(footer: Footer, texts: frozenset[str]) -> Iterator[Residue]:
-    for name in naming(footer.tree.get(File.KEY_VALUES, ()), texts):
-        yield Residue(None, name, "key-value")
+    for name, goes in named_by_file(footer.tree, texts):
+        yield Residue(None, name, "key-value", certain=goes)
     for group in footer.row_groups:
         for chunk in group.columns:
-            for name in naming(chunk.meta.get(Meta.KEY_VALUES, ()), texts):
+            for name, _ in naming(chunk.meta.get(Meta.KEY_VALUES, ()), texts):
                 yield Residue(group.ordinal, name, "key-value")
 
 

@@ -16,9 +16,10 @@ footer is new.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 
 from inlay.errors import InlayError, UnsupportedFile
 from inlay.format.schema import Field, ListOf, MapOf, Primitive, Schema
@@ -27,8 +28,9 @@ from inlay.parquet.footer.fields import Converted, Element, File, Logical, Repet
 from inlay.parquet.footer.footer import TRAILER_BYTES, Footer, trailer
 from inlay.parquet.footer.thrift import Items, Struct, encode_struct
 from inlay.parquet.read.ranges import RangeFile, Source
-from inlay.parquet.surgery.assemble import Assembly
-from inlay.storage.base import Location, Missing, ObjectStore, version_of
+from inlay.parquet.surgery.assemble import Assembly, description
+from inlay.storage.base import Location, ObjectStore
+from inlay.storage.write_once import no_wait
 
 # Above any id that a table assigns, below those that Iceberg reserves for metadata columns (2147483447 …).
 FOREIGN_IDS = 2_000_000_000
@@ -159,24 +161,23 @@ def stamp_object(
     old: Footer,
     new: Footer,
     executor: Executor,
+    before_retry: Callable[[int], None] = no_wait,
 ) -> Stamped:
     """Write `source`, whose footer is `old`, as the new object `key` with the footer `new`; pinned to
-    `etag`. Raises `SourceChanged` or `SnapshotGone`. Not to be called from a task of `executor`."""
+    `etag`. Like a copy it has no user metadata and tags: they may name rows. Raises `SourceChanged` or
+    `SnapshotGone`. Not to be called from a task of `executor`."""
     reader = store if source.bucket == store.bucket else store.at(source.bucket)
     opened = Source(reader, source.key, source.uri, old.file_size, etag, source.version_id)
-
-    def described() -> tuple[Mapping[str, str], Mapping[str, str]]:
-        head = reader.head(source.key, **version_of(source))
-        if isinstance(head, Missing):
-            raise opened.gone()
-        if head.info.etag != etag:
-            raise opened.changed()
-        return head.info.metadata, head.info.headers
 
     thrift = new.encode()
     try:
         with Assembly(
-            store, RangeFile(opened, old.file_size), key, executor, described
+            store,
+            RangeFile(opened, old.file_size),
+            key,
+            executor,
+            partial(description, opened, erase=True),
+            before_retry=before_retry,
         ) as assembly:
             assembly.copy(0, old.start)
             assembly.add(thrift + trailer(len(thrift)))

@@ -20,13 +20,12 @@ The steps:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 
 from inlay.errors import InlayError, UnsupportedFile
-from inlay.parquet.footer.fields import File
 from inlay.parquet.footer.footer import (
     MAGIC,
     TRAILER_BYTES,
@@ -47,15 +46,15 @@ from inlay.parquet.footer.layout import (
 from inlay.parquet.footer.pages import BLOOM_HEADER_BYTES, bloom_length
 from inlay.parquet.footer.thrift import encode_struct
 from inlay.parquet.read.ranges import RangeFile, Source, merge_ranges
-from inlay.parquet.surgery.assemble import SMALL_OBJECT_BYTES, Assembly
-from inlay.parquet.surgery.key_values import naming
+from inlay.parquet.surgery.assemble import SMALL_OBJECT_BYTES, Assembly, description
+from inlay.parquet.surgery.key_values import named_by_file
 from inlay.parquet.surgery.new_footer import must_be_sound, new_tree, write_index
 from inlay.parquet.surgery.surviving_rows import GroupEditor, KeepRows, Progress
 from inlay.plan.surgery.multipart import PartsError, Segment, borrowed_bytes, plan_parts
 from inlay.plan.surgery.positions import PositionMap
 from inlay.plan.surgery.strategy import Cost
-from inlay.storage.base import ByteRange, Location, Missing, ObjectStore, version_of
-from inlay.storage.rules import KEEPING_HEADERS
+from inlay.storage.base import ByteRange, Location, ObjectStore
+from inlay.storage.write_once import no_wait
 
 # How much of the object's end is fetched when the footer is not at hand: a footer of a few hundred KB
 # and the page index before it arrive in one request, and it is little beside any row group.
@@ -124,6 +123,7 @@ def rewrite_object(
     texts: frozenset[str] = frozenset(),
     progress: Progress = _silent,
     goes_on: Callable[[], bool] = _always,
+    before_retry: Callable[[int], None] = no_wait,
 ) -> Outcome:
     """Write `source` without some of its rows as the new object `key`.
 
@@ -139,7 +139,8 @@ def rewrite_object(
 
     Raises `UnsupportedFile`, `UnreadableFile`, `SourceChanged`, `SnapshotGone`, and what `keep` raises;
     then no object was written. One of the at most nine requests that editing one group takes is a
-    HEAD, for the metadata and headers that go with the new object. `executor` runs the parts: do not
+    HEAD, for the metadata and headers that go with the new object. `before_retry` is called before each
+    further try to make it visible. `executor` runs the parts: do not
     call this from one of its own tasks.
     """
     location = Location(store.scheme, store.bucket, source) if isinstance(source, str) else source
@@ -169,10 +170,9 @@ def rewrite_object(
             goes_on,
             frozenset(recode),
         )
-        pairs = footer.tree.get(File.KEY_VALUES, ())
-        names = erase and any(True for _ in naming(pairs, texts))
-        describe = partial(_description, old.source, erase=erase)
-        with Assembly(store, old, key, executor, describe) as new:
+        names = erase and any(goes for _, goes in named_by_file(footer.tree, texts))
+        describe = partial(description, old.source, erase=erase)
+        with Assembly(store, old, key, executor, describe, before_retry=before_retry) as new:
             kept, places = _write_body(new, judge, erase=erase)
             positions = judge.positions()
             if positions.new_rows == 0:
@@ -233,20 +233,6 @@ def _hold(old: RangeFile, place: ByteRange) -> bytes:
     return body
 
 
-def _description(source: Source, *, erase: bool) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """The old object's metadata and headers, if it is still the one that was planned for; when erasing
-    only what says how the store is to keep it, since the rest may name rows."""
-    head = source.store.head(source.key, **version_of(source.location))
-    if isinstance(head, Missing):
-        raise source.gone()
-    if head.info.etag != source.etag:
-        raise source.changed()
-    headers = head.info.headers
-    if erase:
-        return {}, {name: value for name, value in headers.items() if name in KEEPING_HEADERS}
-    return head.info.metadata, headers
-
-
 # -- writing --------------------------------------------------------------------------------------
 
 
@@ -279,10 +265,11 @@ def plan_edit(
     touched: Collection[int],
     dropped: Collection[int] = (),
     erase: bool = False,
+    copies: bool = True,
 ) -> Cost:
-    """The cost of `rewrite_object` with these `groups` and `drop_groups`, given the footer. Raises what
-    that would raise for an unsupported layout. New groups are assumed to be as large as the old ones, so
-    bytes written are an upper bound for most files."""
+    """The cost of `rewrite_object` with these `groups` and `drop_groups`, given the footer, where the store
+    `copies` ranges or not. Raises what that would raise for an unsupported layout. New groups are assumed
+    to be as large as the old ones, so bytes written are an upper bound for most files."""
     layout = read_layout(footer)
 
     def fate(ordinal: int) -> GroupFate:
@@ -299,12 +286,14 @@ def plan_edit(
         and fate(region.group) is not GroupFate.DROPPED
     ]
     stays = [ByteRange(r.start, r.end) for r in indexes if fate(r.group) is GroupFate.STAYS]
+    pieces = list(keep_pieces(layout, fate, erase=erase))
     segments = [
-        Segment(piece.end - piece.start, copy=True)
+        Segment(piece.end - piece.start, copy=copies)
         if isinstance(piece, Kept)
         else Segment(sizes[piece.group], copy=False)
-        for piece in keep_pieces(layout, fate, erase=erase)
+        for piece in pieces
     ]
+    fetched = 0 if copies else sum(p.end - p.start for p in pieces if isinstance(p, Kept))
     segments.append(Segment(sum(r.end - r.start for r in indexes) + footer.length, copy=False))
     total = sum(segment.length for segment in segments)
     edited = sum(sizes.values())
@@ -319,8 +308,8 @@ def plan_edit(
     spans = merge_ranges(stays, most=None)
     index = sum(span.length for span in spans)
     return Cost(
-        requests=3 + len(sizes) + len(spans) + len(parts) + (borrowed > 0),
-        read_bytes=edited + len(sizes) * len(MAGIC) + index + borrowed,
+        requests=3 + len(sizes) + len(spans) + len(parts) * (1 if copies else 2) + (borrowed > 0),
+        read_bytes=edited + len(sizes) * len(MAGIC) + index + borrowed + fetched,
         written_bytes=sum(part.length for part in parts if not part.copy),
         copied_bytes=sum(part.length for part in parts if part.copy),
         recoded_bytes=edited,

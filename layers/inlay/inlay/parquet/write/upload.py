@@ -7,6 +7,7 @@ Promise: after `finish` the object is whole in the store, under a key that was n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
@@ -25,15 +26,25 @@ TAIL_BYTES = 8
 
 
 class Upload:
-    """A file object that Arrow writes to."""
+    """A file object that Arrow writes to. `before_retry` is called before each further try to make it
+    visible."""
 
-    def __init__(self, store: ObjectStore, key: str, executor: Executor) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        key: str,
+        executor: Executor,
+        before_retry: Callable[[int], None],
+    ) -> None:
         self.size = 0
         self.tail = b""
         self.closed = False
         self._store = store
         self._key = key
-        self._parts = Multipart(store, key, executor, in_flight=PARTS_IN_FLIGHT)
+        self._before_retry = before_retry
+        self._parts = Multipart(
+            store, key, executor, in_flight=PARTS_IN_FLIGHT, before_retry=before_retry
+        )
         self._pending: list[bytes] = []
         self._pending_bytes = 0
 
@@ -87,7 +98,7 @@ class Upload:
         """Makes the object visible."""
         rest, self._pending = b"".join(self._pending), []
         if not self._parts.begun:
-            write_once(self._store, self._key, rest)
+            write_once(self._store, self._key, rest, before_retry=self._before_retry)
             return
         if rest:
             self._send_part(rest)

@@ -36,6 +36,7 @@ from inlay.parquet.read.ranges import Objects
 from inlay.parquet.read.statistics import entry_of_file
 from inlay.parquet.write.partition import Split
 from inlay.parquet.write.upload import Upload
+from inlay.storage.write_once import no_wait
 
 TARGET_FILE_BYTES = 128 * 1024 * 1024
 ROW_GROUP_ROWS = 1_048_576
@@ -66,11 +67,13 @@ SMALL_BATCHES = 32
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where new files go. `new_key` returns a new key, relative to the table root, at each call."""
+    """Where new files go. `new_key` returns a new key, relative to the table root, at each call;
+    `before_retry` is called before each further try to create one."""
 
     objects: Objects
     new_key: Callable[[], str]
     executor: Executor
+    before_retry: Callable[[int], None] = no_wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +184,7 @@ class _File:
         self._layout = layout
         self._key = target.new_key()
         source = target.objects.source(self._key)
-        self._upload = Upload(source.store, source.key, target.executor)
+        self._upload = Upload(source.store, source.key, target.executor, target.before_retry)
         self._footers: list[pq.FileMetaData] = []
         self._writer: pq.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []

@@ -98,14 +98,16 @@ def _missing(opened: Opened, loaded: Mapping[str, object]) -> tuple[Segment, ...
 
 def live_files(segment: Segment, entries: Sequence[DataFile]) -> Iterator[tuple[int, DataFile]]:
     """(ordinal, entry) of the live entries of a segment, sequences filled in."""
-    for ordinal, entry in enumerate(entries):
-        if ordinal not in segment.dead:
-            yield (
-                ordinal,
-                entry
-                if entry.sequence is not None
-                else dataclasses.replace(entry, sequence=segment.sequence),
-            )
+    sequence = segment.sequence
+    for ordinal in range(len(entries)):
+        if ordinal in segment.dead:
+            continue
+        if isinstance(entries, FileEntries):
+            yield ordinal, entries.resolved(ordinal, sequence)
+            continue
+        entry = entries[ordinal]
+        known = entry.sequence is not None
+        yield ordinal, entry if known else dataclasses.replace(entry, sequence=sequence)
 
 
 def live_markers(segment: Segment, entries: Sequence[Marker]) -> Iterator[tuple[int, Marker]]:

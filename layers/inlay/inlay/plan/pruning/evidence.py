@@ -103,14 +103,19 @@ class Evidence:
         def known(entry: DataFile) -> dict[int, ColumnStats]:
             found = ((i, self._column(entry, i, newest)) for i in wanted)
             return {
-                # See `trusted_under`.
+                # So that versions of this library without `sure` do not rely on it.
                 i: replace(column, exact=False) if entry.is_foreign else column
                 for i, column in found
                 if column is not None
             }
 
         found = combined_stats((known(e), e.rows) for e in entries)
-        return newest.id, {i: shortened(c, REFERENCE_TEXT) for i, c in found.items() if _bounds(c)}
+        sure = not any(entry.is_foreign for entry in entries)
+        return newest.id, {
+            i: replace(shortened(c, REFERENCE_TEXT), sure=sure)
+            for i, c in found.items()
+            if _bounds(c)
+        }
 
     def of_references(self, references: Sequence[Segment]) -> tuple[int, dict[int, ColumnStats]]:
         """The same over everything under many references."""
@@ -136,9 +141,9 @@ class Evidence:
 
 
 def trusted_under(reference: Segment) -> Stats:
-    """What is known of all files under a reference without believing another writer's footer: `of_files`
-    calls bounds that such a file has a part in inexact."""
-    return {field_id: column for field_id, column in reference.stats.items() if column.exact}
+    """What is known of all files under a reference without relying on another writer's footer. Of one that
+    an older version of this library wrote, nothing: it does not say whose files it covers."""
+    return {field_id: column for field_id, column in reference.stats.items() if column.sure}
 
 
 def in_type(column: ColumnStats, source: Primitive, target: Primitive) -> ColumnStats:

@@ -12,7 +12,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from inlay.format.like import parse_like
 from inlay.format.predicate import (
@@ -81,7 +85,7 @@ def any_of(predicates: Sequence[Predicate]) -> Predicate:
 
 def texts_of(predicate: Predicate) -> frozenset[str]:
     """Values that the predicate names (by equality, IN, or as fixed parts of a LIKE), as spelled in free
-    text: strings, and numbers by their digits, of `MIN_TEXT` characters or more."""
+    text, of `MIN_TEXT` characters or more. A range names none."""
     return frozenset(text for text in _texts(predicate) if len(text) >= MIN_TEXT)
 
 
@@ -100,15 +104,40 @@ def _texts(predicate: Predicate) -> Iterator[str]:
 
 
 def _text(kind: Primitive, value: Value) -> Iterator[str]:
+    """The usual spellings: dates and times in ISO 8601, to the second, with `T` or a space between; bytes
+    as text, if they are any, and in hexadecimal digits."""
     match value:
         case str():
             yield value
         case bytes():
-            yield value.decode("utf-8", "replace")
+            with suppress(UnicodeDecodeError):
+                yield value.decode("utf-8")
+            yield value.hex()
+            yield value.hex().upper()
+            if len(value) == 16:
+                yield str(UUID(bytes=value))
+        case bool():
+            return
         case int() if kind.is_integer:
             yield str(value)
-        case _:
-            return
+        case int() if kind.name == "date":
+            with suppress(ValueError, OverflowError):
+                yield date.fromordinal(_EPOCH.toordinal() + value).isoformat()
+        case int() if kind.name in ("timestamp", "timestamptz"):
+            seconds = value // _PER_SECOND[kind.unit]
+            with suppress(OverflowError):
+                whole = _EPOCH + timedelta(seconds=seconds)
+                yield whole.isoformat()
+                yield whole.isoformat(" ")
+        case float():
+            yield repr(value)
+        case Decimal():
+            yield format(value, "f")
+            yield format(value.normalize(), "f")
+
+
+_EPOCH = datetime(1970, 1, 1)
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def equal_values(condition: Predicate) -> tuple[tuple[Primitive, Value], ...] | None:

@@ -18,8 +18,9 @@ types compare directly; dates and timestamps are compared in nanoseconds (`_alik
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal as OneOf
 
 from inlay.format.entry import ColumnStats, KeyRange, Keys
 from inlay.format.like import like_exact, like_prefix
@@ -63,6 +64,19 @@ class _Outcomes:
     null: bool
 
 
+Settled = OneOf["none", "some", "all"]
+
+
+def settle(predicate: Predicate, stats: Stats, rows: int) -> Settled:
+    """What statistics decide for these rows: "none" where not `may_match`, "all" where `all_match`."""
+    if rows == 0:
+        return "none"
+    found = _outcomes(predicate, stats, rows)
+    if not found.true:
+        return "none"
+    return "some" if found.false or found.null else "all"
+
+
 def may_match(predicate: Predicate, stats: Stats, rows: int) -> bool:
     """False only when no row of these `rows` can make the predicate TRUE."""
     return rows > 0 and _outcomes(predicate, stats, rows).true
@@ -72,6 +86,27 @@ def all_match(predicate: Predicate, stats: Stats, rows: int) -> bool:
     """True only when each of these `rows` makes the predicate TRUE (also when there are none)."""
     found = _outcomes(predicate, stats, rows)
     return rows == 0 or not (found.false or found.null)
+
+
+def denied_by(
+    field_id: int, kind: Primitive, column: ColumnStats, rows: int
+) -> Iterator[Predicate]:
+    """The conditions that statistics of a column of `kind` deny to all of `rows` rows, and by which they
+    are left out: a row for which one is TRUE shows that the statistics are false. A count of some NULLs
+    leaves nothing out, one of more NULLs than rows is false whatever they are."""
+    nulls = column.null_count
+    if nulls is not None and nulls >= rows:
+        yield Not(IsNull(field_id))
+    if nulls == 0 or (nulls is not None and nulls > rows):
+        yield IsNull(field_id)
+    if nulls == rows:
+        return
+    if column.lower is not None:
+        yield Comparison(field_id, "<", Literal(kind, column.lower))
+    if column.upper is not None:
+        above = Comparison(field_id, ">", Literal(kind, column.upper))
+        nan = Literal(kind, float("nan"))  # above every number, and outside the bounds
+        yield And((above, Comparison(field_id, "<", nan))) if kind.is_float else above
 
 
 def range_predicate(body: KeyRange, kind: Primitive) -> Predicate:
@@ -320,7 +355,8 @@ def _union(a: ColumnStats, a_rows: int, b: ColumnStats, b_rows: int) -> ColumnSt
             upper=_pick(max, a.upper, b.upper),
         )
     exact = a.exact and b.exact
-    return ColumnStats(bounds.lower, bounds.upper, nulls, exact, has_nan, a.kind)
+    sure = a.sure and b.sure
+    return ColumnStats(bounds.lower, bounds.upper, nulls, exact, has_nan, a.kind, sure)
 
 
 def _pick(choose: Callable[..., Value], a: Value | None, b: Value | None) -> Value | None:

@@ -14,10 +14,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
 from inlay.format.entry import (
+    ColumnStats,
     DataFile,
     KeyRange,
     Keys,
@@ -35,7 +37,7 @@ from inlay.format.values import is_nan
 from inlay.plan.metadata.state import live_files
 from inlay.plan.pruning.evidence import Evidence
 from inlay.plan.pruning.partitions import PartitionedStats
-from inlay.plan.pruning.prune import Stats, all_match, may_match
+from inlay.plan.pruning.prune import Stats, all_match, may_match, settle
 from inlay.plan.scan.marker_scope import marker_hits_all, marker_may_hit
 
 
@@ -124,12 +126,13 @@ def plan_scan(
     bound to the schema of `evidence`, which is that of the files' table. `by_rows`: other
     writers' statistics leave out no file either."""
     of_file: dict[str, list[Marker]] = defaultdict(list)
-    of_table: list[_Bounded] = []
+    of_table: list[Marker] = []
     for marker in markers:
         if marker.file is None:
-            of_table.append(_bounded(marker))
+            of_table.append(marker)
         else:
             of_file[marker.file].append(marker)
+    nearby = _Nearby(of_table)
     tasks: list[FileTask] = []
     total = pruned = deleted = 0
     for entry in files:
@@ -137,19 +140,17 @@ def plan_scan(
         stats = evidence.of(entry)
         sure = evidence.trusted(entry) if entry.is_foreign else stats
         believed = sure if by_rows else stats
-        if not entry.rows or not may_match(predicate, believed, entry.rows):
+        settled = settle(predicate, believed, entry.rows)
+        if settled == "none":
             pruned += 1
             continue
-        close = [
-            (found, relation) for found in of_table if (relation := found.compare(stats)) != "apart"
-        ]
         hitting = [
-            (found.marker, relation)
-            for found, relation in close
+            (marker, relation)
+            for marker, relation in nearby.of(stats)
             if (
-                (entry.sequence or 0) < (found.marker.sequence or math.inf)
+                (entry.sequence or 0) < (marker.sequence or math.inf)
                 if relation in ("overlaps", "covers")
-                else marker_may_hit(found.marker, entry, evidence)
+                else marker_may_hit(marker, entry, evidence)
             )
         ]
         hitting += [
@@ -164,12 +165,15 @@ def plan_scan(
             deleted += 1
             continue
         hits = tuple(marker for marker, _ in hitting)
+        left: Predicate = TRUE
+        if settled == "some" or sure is not believed:
+            left = residual(predicate, sure, entry.rows)
         tasks.append(
             FileTask(
                 file=entry,
                 schema=evidence.schemas[entry.schema_id],
                 markers=hits,
-                predicate=residual(predicate, sure, entry.rows),
+                predicate=left,
                 by_rows=by_rows and entry.is_foreign,
             )
         )
@@ -190,12 +194,8 @@ def leaf_candidates(
             if column.field_id == field_id and column.kind == kind:
                 left.difference_update(_outside(column, lower, upper))
     picked = sorted(left)
-    found = [_resolved(entries[n], leaf) for n in picked]
+    found = [entries.resolved(n, leaf.sequence) for n in picked]
     return found, live - len(found)
-
-
-def _resolved(entry: DataFile, leaf: Segment) -> DataFile:
-    return entry if entry.sequence is not None else replace(entry, sequence=leaf.sequence)
 
 
 def _outside(column: StatsColumn, lower: Value | None, upper: Value | None) -> Iterator[int]:
@@ -228,53 +228,78 @@ def residual(predicate: Predicate, stats: Stats, rows: int) -> Predicate:
     return predicate
 
 
-_Relation = Literal["apart", "overlaps", "covers", "unknown"]
+_Relation = Literal["overlaps", "covers", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Bounded:
-    """A table-wide marker with bounds on every row it hits: `field_id` None for none.
+class _Nearby:
+    """Finds the table-wide markers that are near a file: a quick check before the exact one. Many deletes
+    times many files are many pairs, nearly all of them far apart."""
 
-    A quick check before the exact one: many deletes times many files are many pairs, nearly all of them far
-    apart.
-    """
+    def __init__(self, markers: Iterable[Marker]) -> None:
+        # Field and type of the bounds → (place, marker, bounds on every row that it hits).
+        self._columns: dict[tuple[int, int], list[_Bounded]] = defaultdict(list)
+        self._kinds: dict[int, Primitive | None] = {}
+        self._others: list[tuple[int, Marker]] = []
+        for n, marker in enumerate(markers):
+            found = _bounds_of(marker)
+            if found is None:
+                self._others.append((n, marker))
+                continue
+            field_id, lower, upper, kind = found
+            self._kinds[id(kind)] = kind
+            self._columns[field_id, id(kind)].append((n, marker, lower, upper))
 
-    marker: Marker
-    field_id: int | None = None
-    lower: Value | None = None
-    upper: Value | None = None
-    kind: Primitive | None = None
+    def of(self, known: Stats) -> list[tuple[Marker, _Relation]]:
+        """Those that are not certainly apart from rows with these statistics, in their order. Only a
+        delete by range "overlaps" (it hits a row, as far as bounds can tell) or "covers" all rows; others,
+        and those that share a bound with the rows, are "unknown"."""
+        found: list[tuple[int, Marker, _Relation]] = [(n, m, "unknown") for n, m in self._others]
+        for (field_id, kind), column in self._columns.items():
+            found += _near(column, known.get(field_id), self._kinds[kind])
+        if len(self._columns) + bool(self._others) > 1:
+            found.sort(key=itemgetter(0))
+        return [(marker, relation) for _, marker, relation in found]
 
-    def compare(self, known: Stats) -> _Relation:
-        """How the bounds relate to those of a file. Only a delete by range "overlaps" (it hits a row, as
-        far as bounds can tell) or "covers" the file; others, and those that share a bound with it, are
-        "unknown"."""
-        marker = self.marker
-        stats = None if self.field_id is None else known.get(self.field_id)
-        if marker.erasure is not None or stats is None:
-            return "unknown"
-        least, most = stats.lower, stats.upper
-        if least is None or most is None:
-            return "unknown"
-        if stats.kind is not None and stats.kind.is_temporal and stats.kind != self.kind:
-            return "unknown"  # widened since: the exact check compares them
-        if isinstance(least, float) and stats.has_nan is not False:
-            return "unknown"  # NaN is outside the file's bounds and above every number
-        lower, upper = self.lower, self.upper
+
+_Bounded = tuple[int, Marker, Value | None, Value | None]
+
+
+def _near(
+    column: Sequence[_Bounded], stats: ColumnStats | None, kind: Primitive | None
+) -> Iterator[tuple[int, Marker, _Relation]]:
+    least = most = None
+    if stats is not None:
+        widened = stats.kind is not None and stats.kind.is_temporal and stats.kind != kind
+        # NaN is outside the file's bounds and above every number.
+        may_be_nan = isinstance(stats.lower, float) and stats.has_nan is not False
+        if not widened and not may_be_nan:  # else the exact check compares them
+            least, most = stats.lower, stats.upper
+    if least is None or most is None:
+        yield from ((n, marker, "unknown") for n, marker, _, _ in column)
+        return
+    by_range = not isinstance(stats, PartitionedStats)
+    for n, marker, lower, upper in column:
         if lower is not None and most < lower:  # type: ignore[operator]
-            return "apart"
+            continue
         if upper is not None and least > upper:  # type: ignore[operator]
-            return "apart"
-        if not isinstance(marker.body, KeyRange) or isinstance(stats, PartitionedStats):
-            return "unknown"
-        if lower in (least, most) or upper in (least, most):
-            return "unknown"
-        inside = lower is not None and lower > least  # type: ignore[operator]
-        inside = inside or (upper is not None and upper < most)  # type: ignore[operator]
-        return "overlaps" if inside else "covers"
+            continue
+        inside = (lower is not None and lower > least) or (upper is not None and upper < most)  # type: ignore[operator]
+        shared = lower in (least, most) or upper in (least, most)
+        if not by_range or shared or not isinstance(marker.body, KeyRange):
+            yield n, marker, "unknown"
+        elif inside:
+            yield n, marker, "overlaps"
+        else:
+            yield n, marker, "covers"
 
 
-def _bounded(marker: Marker) -> _Bounded:
+def _bounds_of(
+    marker: Marker,
+) -> tuple[int, Value | None, Value | None, Primitive | None] | None:
+    """A field and bounds that hold for each row that a marker hits; None for none known. An erasure asks
+    more than statistics."""
+    if marker.erasure is not None:
+        return None
     found: tuple[int, Value | None, Value | None, Primitive | None] | None
     match marker.body:
         case KeyRange(field_id=field_id, lower=lower, upper=upper, kind=kind):
@@ -287,9 +312,7 @@ def _bounded(marker: Marker) -> _Bounded:
         case _:
             found = None
     # A NaN bounds nothing: it compares false with everything.
-    if found is None or is_nan(found[1]) or is_nan(found[2]):
-        return _Bounded(marker)
-    return _Bounded(marker, *found)
+    return None if found is None or is_nan(found[1]) or is_nan(found[2]) else found
 
 
 def _bounds(

@@ -45,7 +45,7 @@ def publish_manifests_of_another_version(stack: ExitStack) -> None:
     """Manifests are taken over by their group although the group has changed: its digest leaves out
     what is inline."""
 
-    def groups(leaves: Any, inline: Any, fingerprint: str) -> Any:
-        return original(leaves, [""] * bool(inline), fingerprint)
+    def groups(leaves: Any, inline: Any, *rest: Any) -> Any:
+        return original(leaves, [""] * bool(inline), *rest)
 
     original = swap_in(stack, publish_module, "groups_of", groups)

@@ -1,0 +1,280 @@
+"""The first rows in an order: what `scan(order_by=…, limit=…)` gives.
+
+Promise: the rows, and their order, are those that a stable sort of the whole scan puts first. NaN is
+greater than every number, -0.0 equals 0.0, texts compare by code points; NULLs come last in either
+direction unless asked for first; rows with equal keys stay in the order of the scan.
+
+First only the columns of the order are read, of the files whose bounds promise most. Once there are as many
+rows as asked for, the last of them bounds what can still come before it. That bound is a condition like any
+other: what it excludes by statistics or page index (files, row groups, pages) is not read. At the end the
+other columns are read, of the rows that are left alone. Holds as many rows of the order's columns as asked
+for, and a batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from inlay.errors import InvalidRequest, a_type
+from inlay.format.entry import Marker, Rows
+from inlay.format.predicate import TRUE, And, Comparison, IsNull, Literal, Or, Predicate
+from inlay.format.schema import Primitive, Schema
+from inlay.format.values import order_key
+from inlay.parquet.arrow.evaluate import column_at, columns_of, selected
+from inlay.parquet.arrow.literals import to_scalar
+from inlay.parquet.arrow.types import to_physical
+from inlay.parquet.read.deleted_rows import normalised
+from inlay.parquet.read.ranges import Objects
+from inlay.parquet.read.reader import BATCH_ROWS, Ahead, Wanted, read_by_task, read_tasks
+from inlay.parquet.read.selection import subschema, top_columns
+from inlay.parse.names import resolve
+from inlay.parse.syntax import Name
+from inlay.plan.pruning.evidence import Evidence
+from inlay.plan.pruning.prune import may_match
+from inlay.plan.scan.scan import FileTask
+
+# Rows that are compared at a time: the first of them bound the others, most of which then need no sorting.
+PIECE_ROWS = 4096
+
+_KEYS = re.compile(r'(?:[^,"]|"(?:[^"]|"")*")+')
+_KEY = re.compile(
+    r"\s*(?P<name>.+?)(?:\s+(?P<way>ASC|DESC))?(?:\s+NULLS\s+(?P<nulls>FIRST|LAST))?\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+_PART = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
+
+
+@dataclass(frozen=True, slots=True)
+class OrderKey:
+    """A column, or a field of a struct, that rows are ordered by."""
+
+    field_id: int
+    kind: Primitive
+    descending: bool = False
+    nulls_first: bool = False
+
+
+def parse_order(order_by: str | Sequence[str], schema: Schema) -> tuple[OrderKey, ...]:
+    """Keys from `"price DESC, id"`, or from a list of such: names as in SQL, each with ASC or DESC and with
+    NULLS FIRST or NULLS LAST. Raises `InvalidRequest`."""
+    if isinstance(order_by, str):
+        texts = [order_by] if schema.column(order_by) else _KEYS.findall(order_by)
+    elif isinstance(order_by, Sequence) and all(isinstance(each, str) for each in order_by):
+        texts = list(order_by)
+    else:
+        raise InvalidRequest(
+            f"order_by cannot be {a_type(order_by)}", next_step='Give text: "price DESC, id"'
+        )
+    keys = tuple(_key(text, schema) for text in texts)
+    if not keys:
+        raise InvalidRequest("order_by names no column", next_step='Give one: "price DESC"')
+    if len({key.field_id for key in keys}) < len(keys):
+        raise InvalidRequest("order_by names a column twice", next_step="Name each column once")
+    return keys
+
+
+def _key(text: str, schema: Schema) -> OrderKey:
+    found = _KEY.fullmatch(text)
+    exact = schema.column(text)
+    if exact is None and found is None:
+        raise InvalidRequest("order_by has an empty part", next_step='Give: "price DESC, id"')
+    if exact is not None or found is None:
+        field, way, nulls = exact, None, None
+    else:
+        name, way, nulls = found["name"], found["way"], found["nulls"]
+        parts = tuple(
+            (plain.strip(), False) if plain else (quoted.replace('""', '"'), True)
+            for quoted, plain in _PART.findall(name)
+        )
+        field = schema.column(name) or resolve(Name(parts, found.start("name")), schema, text)
+    assert field is not None
+    if not isinstance(field.type, Primitive):
+        raise InvalidRequest(
+            f"rows cannot be ordered by {field.name[:100]!r}, which is nested",
+            next_step=f"Order by a field of it: {field.name[:100]}.…",
+        )
+    return OrderKey(
+        field.id,
+        field.type,
+        descending=(way or "").upper() == "DESC",
+        nulls_first=(nulls or "").upper() == "FIRST",
+    )
+
+
+def first_rows(
+    objects: Objects,
+    tasks: Sequence[FileTask],
+    wanted: Wanted,
+    order: Sequence[OrderKey],
+    limit: int,
+    *,
+    evidence: Evidence,
+    executor: Executor,
+    ahead: Ahead,
+) -> Iterator[pa.RecordBatch]:
+    """The first `limit` rows of `tasks` in `order`, laid out as `wanted.result`."""
+    looked_at = replace(
+        wanted,
+        columns=top_columns(wanted.schema, (key.field_id for key in order)),
+        position=True,
+        file=False,
+    )
+    best = _Best(order, limit, subschema(wanted.schema, looked_at.columns))
+    ordinals = {task.file.key: n for n, task in enumerate(tasks)}
+    for wave in _waves(tasks, order[0], limit, evidence):
+        # A generator: each task gets the bound of the moment at which it is begun.
+        narrowed = (task for n in wave if (task := best.narrowed(tasks[n], evidence)) is not None)
+        for task, batches in read_by_task(objects, narrowed, looked_at, executor, ahead=ahead):
+            best.add(ordinals[task.file.key], batches)
+    if best.rows is not None:
+        yield from _completed(best.rows, objects, tasks, wanted, looked_at, executor, ahead)
+
+
+def _waves(
+    tasks: Sequence[FileTask], key: OrderKey, limit: int, evidence: Evidence
+) -> Iterator[list[int]]:
+    """Ordinals of tasks, those that promise most first: as many as may suffice, then the others."""
+    known, unknown = [], []
+    for n, task in enumerate(tasks):
+        column = evidence.of(task.file).get(key.field_id)
+        bound = None if column is None else column.upper if key.descending else column.lower
+        if bound is None or column is None:
+            unknown.append(n)
+        else:
+            known.append((column.null_count != 0, order_key(bound), n))
+    known.sort(key=lambda each: each[1], reverse=key.descending)
+    if key.nulls_first:
+        known.sort(key=lambda each: not each[0])
+    ranked = [*(n for _, _, n in known), *unknown]
+    rows = first = 0
+    while rows < limit and first < len(ranked):
+        rows += tasks[ranked[first]].file.rows
+        first += 1
+    yield ranked[:first]
+    yield ranked[first:]
+
+
+class _Best:
+    """The best rows so far: the order's columns, the row's position in its file, the task's ordinal."""
+
+    def __init__(self, order: Sequence[OrderKey], limit: int, schema: Schema) -> None:
+        self.rows: pa.Table | None = None
+        self._order = order
+        self._limit = limit
+        self._paths = columns_of(schema)
+        self._bound: Predicate = TRUE
+
+    def narrowed(self, task: FileTask, evidence: Evidence) -> FileTask | None:
+        """The task without rows that cannot be among the best any more; None if that is all of them."""
+        if self._bound == TRUE:
+            return task
+        if not may_match(self._bound, evidence.of(task.file), task.file.rows):
+            return None
+        parts = (task.predicate, self._bound)
+        return replace(task, predicate=self._bound if task.predicate == TRUE else And(parts))
+
+    def add(self, ordinal: int, batches: Sequence[pa.RecordBatch]) -> None:
+        step = max(PIECE_ROWS, self._limit)
+        for batch in batches:
+            for start in range(0, batch.num_rows, step):
+                piece = batch.slice(start, step)
+                if self._bound != TRUE:
+                    piece = piece.filter(selected(self._bound, piece, self._paths))
+                if piece.num_rows:
+                    self._take_in(ordinal, piece)
+
+    def _take_in(self, ordinal: int, piece: pa.RecordBatch) -> None:
+        where_from = pa.repeat(to_scalar(ordinal, pa.int64()), piece.num_rows)
+        more = pa.Table.from_batches([piece]).append_column("", where_from)
+        rows = more if self.rows is None else pa.concat_tables([self.rows, more])
+        self.rows = rows.take(self._sorted(rows).slice(0, self._limit)).combine_chunks()
+        if self.rows.num_rows == self._limit:
+            self._bound = self._no_later_than_last()
+
+    def _sorted(self, rows: pa.Table) -> pa.UInt64Array:
+        columns: list[pa.ChunkedArray] = []
+        ways: list[str] = []
+        [batch] = rows.combine_chunks().to_batches()
+        for key in self._order:
+            values = column_at(self._paths[key.field_id], batch)
+            way = "descending" if key.descending else "ascending"
+            columns.append(values.is_null().cast(pa.int8()))
+            ways.append("descending" if key.nulls_first else "ascending")
+            if key.kind.is_float:
+                # Arrow puts NaN last in either direction.
+                values = normalised(values)
+                columns.append(pc.is_nan(values).fill_null(_FALSE).cast(pa.int8()))
+                ways.append(way)
+            columns.append(values)
+            ways.append(way)
+        # Where the row is: the ordinal of its task, its position in the file.
+        columns += [batch.column(batch.num_columns - 1), batch.column(batch.num_columns - 2)]
+        ways += ["ascending", "ascending"]
+        names = [str(n) for n in range(len(columns))]
+        return pc.sort_indices(
+            pa.table(columns, names=names), sort_keys=list(zip(names, ways, strict=True))
+        )
+
+    def _no_later_than_last(self) -> Predicate:
+        """Selects each row that may come before the last of the best, or is equal to it."""
+        assert self.rows is not None
+        key = self._order[0]
+        [last] = self.rows.slice(self._limit - 1).combine_chunks().to_batches()
+        value = to_physical(column_at(self._paths[key.field_id], last)[0], key.kind)
+        null = IsNull(key.field_id)
+        if value is None:
+            return null if key.nulls_first else TRUE
+        op = ">=" if key.descending else "<="
+        found = Comparison(key.field_id, op, Literal(key.kind, value))  # type: ignore[arg-type]
+        return Or((null, found)) if key.nulls_first else found
+
+
+_FALSE = to_scalar(False, pa.bool_())
+
+
+def _completed(
+    best: pa.Table,
+    objects: Objects,
+    tasks: Sequence[FileTask],
+    wanted: Wanted,
+    looked_at: Wanted,
+    executor: Executor,
+    ahead: Ahead,
+) -> Iterator[pa.RecordBatch]:
+    """The rows with all columns of the result."""
+    *values, positions, ordinals = best.columns
+    columns = dict(zip(looked_at.columns, values, strict=True))
+    others = tuple(column for column in wanted.columns if column not in columns)
+    rest = replace(wanted, columns=others, where=None)
+    hidden: list[pa.ChunkedArray] = []
+    if others or wanted.position or wanted.file:
+        places = pa.table([ordinals, positions], names=["task", "position"])
+        order = pc.sort_indices(
+            places, sort_keys=[(name, "ascending") for name in places.schema.names]
+        )
+        of_task: dict[int, list[int]] = defaultdict(list)
+        for n, position in zip(
+            ordinals.take(order).to_pylist(), positions.take(order).to_pylist(), strict=True
+        ):
+            of_task[n].append(position)
+        picked = (_only(tasks[n], found) for n, found in of_task.items())
+        read = pa.Table.from_batches(
+            list(read_tasks(objects, picked, rest, executor, ahead=ahead)), schema=rest.result
+        ).take(pc.sort_indices(order))  # the inverse of `order`
+        columns |= dict(zip(others, read.columns, strict=False))
+        hidden = read.columns[len(others) :]
+    arrays = [*(columns[column] for column in wanted.columns), *hidden]
+    yield from pa.Table.from_arrays(arrays, schema=wanted.result).to_batches(BATCH_ROWS)
+
+
+def _only(task: FileTask, positions: Sequence[int]) -> FileTask:
+    """Rows of a task that are known to be live and selected."""
+    those = Marker(id="", body=Rows(tuple(positions)), file=task.file.key)
+    return replace(task, markers=(), only=(those,), predicate=TRUE)

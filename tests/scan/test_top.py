@@ -1,0 +1,179 @@
+"""The first rows of an order: what is read for them, and how an order is asked for. That they are the
+right ones: `test_rows_against_a_model`."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import inlay
+from inlay.errors import InvalidPredicate, InvalidRequest
+from inlay.format.schema import Field, Primitive, Schema, Struct
+from inlay.ops.read.top import OrderKey, first_rows, parse_order
+from inlay.parquet.arrow.types import schema_from_arrow
+from inlay.parquet.read.reader import AHEAD, Wanted
+from inlay.plan.pruning.evidence import Evidence
+
+ROWS, FILES = 40_000, 4
+LONG, TEXT = Primitive("int64"), Primitive("string")
+
+
+def part(n: int) -> pa.Table:
+    dice = random.Random(n)
+    return pa.table(
+        {
+            "id": pa.array(range(n * ROWS, (n + 1) * ROWS), pa.int64()),
+            "price": pa.array([dice.randrange(10**9) for _ in range(ROWS)], pa.int64()),
+            "word": [dice.randbytes(12).hex() for _ in range(ROWS)],
+        }
+    )
+
+
+PARTS = [part(n) for n in range(FILES)]
+WHOLE = pa.concat_tables(PARTS)
+SCHEMA = schema_from_arrow(WHOLE.schema)
+
+
+def top(lake: Any, files: Any, order: str, limit: int, columns: tuple[int, ...] = (1, 2, 3)) -> Any:
+    wanted = Wanted(schema=SCHEMA, columns=columns)
+    found = first_rows(
+        lake.objects,
+        lake.plan(files, SCHEMA).tasks,
+        wanted,
+        parse_order(order, SCHEMA),
+        limit,
+        evidence=Evidence(SCHEMA),
+        executor=lake.executor,
+        ahead=AHEAD,
+    )
+    return pa.Table.from_batches(list(found), schema=wanted.result)
+
+
+@pytest.fixture
+def files(lake: Any) -> Any:
+    found = [entry for rows in PARTS for entry in lake.write(rows)]
+    lake.store.reads.clear()
+    return found
+
+
+def test_rows_that_lie_together_are_found_by_bounds(lake: Any, files: Any) -> None:
+    found = top(lake, files, "id DESC", 3)
+    assert found.equals(WHOLE.slice(FILES * ROWS - 3).take([2, 1, 0]))
+    # The last file alone, and of the other columns one page.
+    assert {read.key for read in lake.store.reads} == {f"tables/t/{files[-1].key}"}
+    assert lake.store.bytes_read < files[-1].size / 2
+
+
+def test_of_scattered_rows_pages_are_read(lake: Any, files: Any) -> None:
+    found = top(lake, files, "price DESC, id", 5)
+    assert found.equals(WHOLE.sort_by([("price", "descending"), ("id", "ascending")]).slice(0, 5))
+    read = lake.store.reads
+    # Of the first file the whole column, of the others the pages that may have a better row.
+    of_others = [r.bytes for r in read if r.key != read[0].key and r.verb == "GET"]
+    assert of_others and max(of_others) < files[0].size / 8
+    assert lake.store.bytes_read < sum(f.size for f in files) / 2
+
+
+def test_columns_of_the_order_alone_are_read_once(lake: Any, files: Any) -> None:
+    found = top(lake, files, "id", 2, columns=(1,))
+    assert found.to_pylist() == [{"id": 0}, {"id": 1}]
+    assert [read.verb for read in lake.store.reads] == ["SUFFIX", "GET"]
+
+
+def test_more_rows_than_there_are(lake: Any, files: Any) -> None:
+    found = top(lake, files[:1], "word", 10 * ROWS)
+    assert found.equals(PARTS[0].sort_by("word"))
+
+
+NAN = float("nan")
+DAY, MOMENT = date(9999, 12, 31), datetime(1, 1, 1, tzinfo=UTC)
+OF_TYPES: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.bool_(), [False, True]),
+    (pa.int8(), [-3, 2, 5]),
+    (pa.uint64(), [1, 2**63, 2**64 - 1]),
+    (pa.float32(), [float("-inf"), 0.0, -0.0, 1.5, NAN]),
+    (pa.decimal128(30, 3), [Decimal(-9), Decimal("1.5")]),
+    (pa.date32(), [date(1, 1, 1), DAY]),
+    (pa.time64("us"), [time(0), time(1, 2, 3)]),
+    (pa.timestamp("us", "UTC"), [MOMENT, datetime(2020, 1, 1, tzinfo=UTC)]),
+    (pa.string(), ["", "a", "z" * 50 + "x", "z" * 50 + "y", "é"]),
+    (pa.binary(), [b"", b"a", b"\xff"]),
+    (pa.binary(4), [b"aaaa", b"zzzz", b"\xff\x00\x00\x01"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "ascending"), OF_TYPES, ids=lambda v: str(v)[:20])
+def test_every_type_has_its_order(kind: pa.DataType, ascending: list[Any]) -> None:
+    """Values are given in their order; equal ones (0.0 and -0.0) stay in that of the scan."""
+    dice = random.Random(1)
+    name = f"memory://top/{str(kind).replace('[', '-').replace(']', '').replace(', ', '-')}"
+    table = inlay.create(name, pa.schema([("v", kind), ("n", pa.int64())]), exist_ok=True)
+    ranks: list[int | None] = []
+    for n in range(3):
+        chosen = [dice.choice([None, *range(len(ascending))]) for _ in range(10)]
+        values = [None if at is None else ascending[at] for at in chosen]
+        table.append(pa.table({"v": pa.array(values, kind), "n": range(10 * n, 10 * n + 10)}))
+        ranks += [1 if at == 2 and ascending[at] == 0 else at for at in chosen]
+    nulls = [n for n, rank in enumerate(ranks) if rank is None]
+    others = [n for n, rank in enumerate(ranks) if rank is not None]
+    for way in ("ASC", "DESC"):
+        others.sort()
+        others.sort(key=lambda n: ranks[n] or 0, reverse=way == "DESC")
+        for where, expected in (("FIRST", nulls + others), ("LAST", others + nulls)):
+            for limit in (1, 11, 40):
+                scan = table.scan(columns=["n"], order_by=f"v {way} NULLS {where}", limit=limit)
+                assert scan.to_arrow()["n"].to_pylist() == expected[:limit]
+
+
+NESTED = Schema(
+    0,
+    (
+        Field(1, "Price", LONG),
+        Field(2, "s", Struct((Field(3, "zip code", TEXT),))),
+        Field(4, "a, b", LONG),
+        Field(5, "id desc", LONG),
+        Field(6, "id", LONG),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("price", [OrderKey(1, LONG)]),
+        ("Price desc nulls first, id", [OrderKey(1, LONG, True, True), OrderKey(6, LONG)]),
+        ('s."zip code" ASC NULLS LAST', [OrderKey(3, TEXT)]),
+        ("a, b", [OrderKey(4, LONG)]),
+        ('"a, b" DESC', [OrderKey(4, LONG, True)]),
+        ("id desc", [OrderKey(5, LONG)]),
+        (["id DESC", "a, b"], [OrderKey(6, LONG, True), OrderKey(4, LONG)]),
+    ],
+)
+def test_an_order_is_written_as_in_sql(text: Any, keys: list[OrderKey]) -> None:
+    assert list(parse_order(text, NESTED)) == keys
+
+
+@pytest.mark.parametrize("text", ["", [], ["id", "ID"], "s", "id NULLS", "pirce", "id UP", 3, [3]])
+def test_another_order_is_refused(text: Any) -> None:
+    with pytest.raises((InvalidRequest, InvalidPredicate)):
+        parse_order(text, NESTED)
+
+
+def test_a_scan_takes_an_order() -> None:
+    table = inlay.create(
+        "memory://top/t", pa.schema([("id", pa.int64()), ("x", pa.float64())]), exist_ok=True
+    )
+    table.append(pa.table({"id": [1, 2, 3, 4], "x": [0.5, None, float("nan"), 2.0]}))
+    scan = table.scan(columns=["id"], where="id <> 4", order_by="x DESC", limit=2)
+    for asked in (scan, pickle.loads(pickle.dumps(scan))):
+        assert asked.to_arrow().to_pylist() == [{"id": 3}, {"id": 1}]
+    assert scan.explain().order_by == ("x DESC",) and "order    x DESC" in str(scan.explain())
+    with pytest.raises(InvalidRequest, match="needs a limit"):
+        table.scan(order_by="x")
+    assert table.scan(order_by="x", limit=0).to_arrow().num_rows == 0
