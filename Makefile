@@ -50,6 +50,7 @@ READY := .venv/.ready
 TOOLS := .tools/sam/.ready
 ENGINES := .tools/engines/.ready
 SECURITY := .tools/security/.ready
+EMULATORS := .tools/emulators/.ready
 
 ##@ Try it
 demo: $(READY) $(TOOLS) $(ENGINES) ## run the whole product on this machine and check every answer (SCALE=0.1)
@@ -161,6 +162,8 @@ tools: $(TOOLS) ## install the SAM CLI and its Lambda emulator into .tools/sam
 
 engines: $(ENGINES) ## install DuckDB, pyiceberg and Polars into .tools/engines, for tests/interop
 
+emulators: $(EMULATORS) ## install Azurite into .tools/emulators, for tests/store (needs Node.js and npm)
+
 engines-lock: $(UV) ## pin those engines again, from .ci/engines-requirements.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
 		--generate-hashes --custom-compile-command "make engines-lock" .ci/engines-requirements.in \
@@ -250,5 +253,12 @@ $(ENGINES): .ci/engines-requirements.txt | $(UV)
 		.ci/engines-requirements.txt
 	@touch $@
 
+# Optional: without Node.js the tests of az:// are skipped, and say so.
+$(EMULATORS): .ci/emulators/package-lock.json
+	@echo "installing Azurite into .tools/emulators"
+	@mkdir -p .tools/emulators && cp .ci/emulators/package.json .ci/emulators/package-lock.json .tools/emulators
+	@npm ci --prefix .tools/emulators --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
 .PHONY: demo up pipeline simulate interleavings model soak soak-commits mutations test test-python test-least test-spark test-all lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
-	engines engines-lock sam-lock security-lock layer-lock sbom audit security clean distclean help
+	emulators engines engines-lock sam-lock security-lock layer-lock sbom audit security clean distclean help

@@ -4,6 +4,7 @@ holds."""
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
@@ -391,3 +392,16 @@ def test_one_interrupted_at_its_turn_leaves_the_turn_to_the_next(monkeypatch):
     after.start()
     after.join(10)
     assert told == ["after"]
+
+
+def test_what_could_not_be_begun_keeps_no_thread_waiting():
+    """An executor that is shut down takes no task: who shares the work is not kept, and the next begins."""
+    queue = CommitQueue()
+    done = ThreadPoolExecutor(1)
+    done.shutdown()
+    with pytest.raises(RuntimeError):
+        queue.beside("key", lambda: 1, executor=done, unless=lambda kept: False)
+    with ThreadPoolExecutor(1) as pool:
+        begun = queue.beside("key", lambda: 2, executor=pool, unless=lambda kept: False)
+        assert begun is not None
+        assert begun.result(60) == 2

@@ -7,6 +7,7 @@ folder of a Delta table.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ def by_clickhouse(metadata: str) -> pa.Table:
     import chdb
 
     root = metadata.removeprefix("file://").partition("/metadata/")[0]
+    os.chdir(Path(root).parent)  # it reads nothing outside of where it runs
     found = chdb.query(f"SELECT * FROM icebergLocal('{root}')", "Arrow")
     return pa.ipc.open_file(pa.BufferReader(found.bytes())).read_all()
 

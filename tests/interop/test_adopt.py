@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import warnings
@@ -27,6 +28,7 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.ops.adopt.adopt import adopt as run
+from inlay.ops.erase.request import advance_erasures
 from inlay.storage.wrapped import WrappedStore
 from inlay.table import Table
 
@@ -126,6 +128,18 @@ def test_a_table_that_is_there_is_not_touched(tmp_path: Path) -> None:
     assert inlay.open(t.uri).version == 1
 
 
+@pytest.mark.parametrize("into", ["a", "a/inlay", "."])
+def test_a_table_within_the_sources_folder_is_refused(tmp_path: Path, into: str) -> None:
+    """The source's maintenance would delete its objects, and publishing it would take the source's hint."""
+    published(tmp_path / "in" / "a")
+    metadata = edited(tmp_path / "in" / "a", lambda found: None)
+    (tmp_path / "in" / "a" / keys.POINTER).unlink()
+    for archive in (tmp_path / "in" / "a" / "manifest").glob("v*"):
+        archive.unlink()
+    with pytest.raises(InlayError, match="within one folder"):
+        adopt(metadata, (tmp_path / "in" / into).resolve())
+
+
 def test_an_empty_table_is_adopted_empty(tmp_path: Path) -> None:
     published(tmp_path / "a", files=0)
     made = adopt(tmp_path / "a", tmp_path / "b")
@@ -168,6 +182,31 @@ def test_maintenance_and_erasure_leave_the_sources_files(tmp_path: Path) -> None
     made.collect_garbage(grace=timedelta(0), clock_margin_seconds=0)
     assert made.count() == 50
     assert source.scan().to_arrow().num_rows == 200
+
+
+def test_an_erasure_ends_with_a_receipt_and_leaves_the_sources_files(tmp_path: Path) -> None:
+    source = published(tmp_path / "a")
+    made = adopt(tmp_path / "a", tmp_path / "b")
+    before = {f.key for f in made.entries()[0]}
+    made.delete("id = 7", mode="erase")
+    advanced = advance_erasures(made._ctx)
+    # Whose owner has to erase the row there.
+    assert set(advanced.foreign) == {k for k in before if k not in _keys_of(made.refresh())}
+    done = made.collect_garbage(grace=timedelta(0), life_seconds=0, clock_margin_seconds=0)
+    [receipt] = done.receipts
+    assert made.refresh().count() == 199 and not made.verify().findings
+    assert "originals of adopted files" in str(json.loads(_read(tmp_path / "b"))["out_of_reach"])
+    assert source.scan().to_arrow().num_rows == 200 and receipt
+
+
+def _keys_of(t: Table) -> set[str]:
+    return {f.key for f in t.entries()[0]}
+
+
+def _read(root: Path) -> bytes:
+    [receipt] = (root / "erasure").glob("*.json")
+    body = receipt.read_bytes()
+    return gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body
 
 
 # -- hostile, damaged, unknown ---------------------------------------------------------------------

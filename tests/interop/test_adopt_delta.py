@@ -330,8 +330,14 @@ def test_mapped_columns_are_equal_to_duckdbs(tmp_path: Path, read_all: Read, mod
     assert made.scan(where="b = 'q'").to_arrow()["a2"].to_pylist() == [2]
 
 
-def test_a_checkpoint_in_parts_is_the_log_before_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kind", ["parts", "uuid json", "uuid parquet", "sidecars in a classic one"]
+)
+def test_a_checkpoint_is_the_log_before_it(tmp_path: Path, read_all: Read, kind: str) -> None:
     delta = Delta(tmp_path / "t", PLAIN)
+    if kind != "parts":
+        known = ["deletionVectors", "columnMapping", "v2Checkpoint"]
+        delta.commit(_protocol(readerFeatures=known, writerFeatures=known))
     for n in range(4):
         vector = {"deletionVector": delta.vector("iup"[n % 3], [n, 5])} if n else {}
         delta.commit({"add": delta.add(f"f{n}.parquet", rows(n * 10, n * 10 + 10), **vector)})
@@ -348,6 +354,7 @@ def test_a_checkpoint_in_parts_is_the_log_before_it(tmp_path: Path) -> None:
                         ("minReaderVersion", pa.int32()),
                         ("minWriterVersion", pa.int32()),
                         ("readerFeatures", pa.list_(pa.string())),
+                        ("writerFeatures", pa.list_(pa.string())),
                     ]
                 ),
             ),
@@ -356,10 +363,11 @@ def test_a_checkpoint_in_parts_is_the_log_before_it(tmp_path: Path) -> None:
                 pa.struct(
                     [
                         ("id", pa.string()),
-                        ("format", pa.struct([("provider", pa.string())])),
+                        ("format", pa.struct([("provider", pa.string()), ("options", strings)])),
                         ("schemaString", pa.string()),
                         ("partitionColumns", pa.list_(pa.string())),
                         ("configuration", strings),
+                        ("createdTime", pa.int64()),
                     ]
                 ),
             ),
@@ -370,6 +378,8 @@ def test_a_checkpoint_in_parts_is_the_log_before_it(tmp_path: Path) -> None:
                         ("path", pa.string()),
                         ("partitionValues", strings),
                         ("size", pa.int64()),
+                        ("modificationTime", pa.int64()),
+                        ("dataChange", pa.bool_()),
                         (
                             "deletionVector",
                             pa.struct(
@@ -387,17 +397,53 @@ def test_a_checkpoint_in_parts_is_the_log_before_it(tmp_path: Path) -> None:
             ),
         ]
     )
-    for part in (1, 2):
-        found = pa.Table.from_pylist(actions[part - 1 :: 2], schema=kinds)
-        name = f"{delta.version:020}.checkpoint.{part:010}.{2:010}.parquet"
-        pq.write_table(found, delta.log / name)
-    (delta.log / "_last_checkpoint").write_text(json.dumps({"version": delta.version, "size": 6}))
+    kinds = kinds.append(
+        pa.field(
+            "sidecar",
+            pa.struct(
+                [
+                    ("path", pa.string()),
+                    ("sizeInBytes", pa.int64()),
+                    ("modificationTime", pa.int64()),
+                ]
+            ),
+        )
+    ).append(pa.field("checkpointMetadata", pa.struct([("version", pa.int64())])))
+    at = f"{delta.version:020}.checkpoint"
+    if kind == "parts":
+        for part in (1, 2):
+            found = pa.Table.from_pylist(actions[part - 1 :: 2], schema=kinds)
+            pq.write_table(found, delta.log / f"{at}.{part:010}.{2:010}.parquet")
+    else:
+        (delta.log / "_sidecars").mkdir()
+        top: list[Any] = [{"checkpointMetadata": {"version": delta.version}}]
+        top += [a for a in actions if "metaData" in a]
+        top += [a for a in actions if "protocol" in a][-1:]
+        adds = [a for a in actions if "add" in a]
+        for some in (adds[:3], adds[3:]):
+            path = delta.log / "_sidecars" / f"{uuid.uuid4()}.parquet"
+            pq.write_table(pa.Table.from_pylist(some, schema=kinds), path)
+            size = path.stat().st_size
+            top.append({"sidecar": {"path": path.name, "sizeInBytes": size, "modificationTime": 0}})
+        if kind == "uuid json":
+            (delta.log / f"{at}.{uuid.uuid4()}.json").write_text("\n".join(map(json.dumps, top)))
+        else:
+            infix = f".{uuid.uuid4()}" if kind == "uuid parquet" else ""
+            pq.write_table(
+                pa.Table.from_pylist(top, schema=kinds), delta.log / f"{at}{infix}.parquet"
+            )
+    if kind == "parts":
+        last = {"version": delta.version, "size": len(actions), "parts": 2}
+        (delta.log / "_last_checkpoint").write_text(json.dumps(last))
     for path in names:
         path.unlink()
     delta.commit({"add": delta.add("g.parquet", rows(100, 103))})
     after = adopt(tmp_path / "t", tmp_path / "b")
     assert after.count() == before.count() + 3 == 37
-    (delta.log / f"{4:020}.checkpoint.{1:010}.{2:010}.parquet").unlink()
+    [their] = read_all("duckdb_delta", [str(tmp_path / "t")])
+    assert not isinstance(their, Refused), their
+    assert as_multiset(after.scan().to_arrow()) == as_multiset(their)
+    next(delta.log.glob(f"{at}*")).unlink()
     with pytest.raises(CorruptTable, match="lacks version 0"):
         adopt(tmp_path / "t", tmp_path / "c")
 
@@ -412,7 +458,7 @@ def _protocol(**members: Any) -> Any:
 @pytest.mark.parametrize(
     ("action", "error", "says"),
     [
-        (_protocol(readerFeatures=["v2Checkpoint"]), UnsupportedTable, "v2Checkpoint"),
+        (_protocol(readerFeatures=["catalogManaged"]), UnsupportedTable, "catalogManaged"),
         (_protocol(readerFeatures=["variantType"]), UnsupportedTable, "variantType"),
         (_protocol(minReaderVersion=4), UnsupportedTable, "version 4"),
         ({"add": {"path": "../x.parquet", "size": 9}}, UnsupportedTable, "'..'"),

@@ -20,7 +20,7 @@ from inlay.format.predicate import TRUE
 from inlay.parquet.arrow.calculate import CalculatedFilter, NotCalculable, calculate
 from inlay.parquet.arrow.evaluate import columns_of, selected
 from inlay.parquet.arrow.types import schema_from_arrow
-from inlay.parse import parse_condition
+from inlay.parse import format_predicate, parse_condition
 from inlay.parse.calculate import Calculator, literal_start
 from inlay.parse.fold import Folder
 from inlay.parse.grammar import parse_text
@@ -584,6 +584,18 @@ def test_a_regular_expression_prunes_by_what_it_begins_with(pattern, whole, star
     function = "regexp_full_match" if whole else "regexp_matches"
     found = parse_condition(f"{function}(name, '{pattern}')", SCHEMA, now=lambda: NOW)
     assert (found.predicate != TRUE) == bool(start)
+
+
+def test_is_distinct_from_a_literal_is_of_the_frozen_grammar():
+    for text, shown in (
+        ("a IS NOT DISTINCT FROM 5", "a IS NOT NULL AND a = 5"),
+        ("5 IS DISTINCT FROM a", "NOT (a IS NOT NULL AND a = 5)"),
+        ("a IS NOT DISTINCT FROM NULL", "a IS NULL"),
+        ("a IS DISTINCT FROM NULL", "a IS NOT NULL"),
+    ):
+        found = parse_condition(text, SCHEMA)
+        assert found.calculated is None
+        assert format_predicate(found.predicate, SCHEMA) == shown
 
 
 @pytest.mark.parametrize(

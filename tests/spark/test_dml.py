@@ -189,6 +189,8 @@ def test_only_files_that_can_have_matches_are_read(
     for condition, files in read_files.items():
         found = target.delete(condition)
         assert (found.read_files, found.committed) == (files, False), condition
+    many = " OR ".join(f"id = {-n}" for n in range(1, 300))
+    assert target.delete(f"id = 7 AND ({many})").read_files == 0
     monkeypatch.setattr(dml, "KEYS_BYTES", 0)
     source = spark.createDataFrame([(50, "x"), (55, "y"), (999, "z")], "id long, name string")
     merge = target.alias("t").merge(source.alias("s"), "t.id = s.id")

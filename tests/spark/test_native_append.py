@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import random
 from collections.abc import Callable
@@ -14,9 +15,12 @@ import pytest
 
 import inlay
 from inlay.errors import ConcurrentChange, InvalidRequest, SchemaMismatch
-from inlay.spark import append, explain, read
+from inlay.spark import append, explain, native_append, read
+from inlay.spark import connect as connecting
+from inlay.spark.connect import connect
 from inlay.spark.native_append import why_by_source
 from inlay.spark.types import arrow_for
+from inlay.storage.metered import Meter, MeteredStore
 
 from .conftest import sorted_rows
 
@@ -164,6 +168,26 @@ def test_it_is_one_commit_and_leaves_nothing_else_behind(spark: Any, new_table: 
     )
     named = {key.removeprefix("data/") for key in table.refresh().files().column("key").to_pylist()}
     assert objects(table) == named
+
+
+def test_an_append_asks_the_store_for_no_more_than_it_needs(
+    spark: Any, new_table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = new_table(SCHEMA)
+    meter, roots = Meter(), []
+    real = connect(table.uri)
+    counted = dataclasses.replace(real, store=MeteredStore(real.store, meter))
+    look = native_append.hadoop_root
+    monkeypatch.setattr(native_append, "connect", lambda uri: counted)
+    monkeypatch.setattr(connecting, "connect", lambda uri: counted)
+    monkeypatch.setattr(
+        native_append, "hadoop_root", lambda *asked: roots.append(asked) or look(*asked)
+    )
+    append(halves(spark, 0, 100, tasks=2), table.uri)
+    # The pointer before the rows are written and before they are committed, and the end of each file.
+    assert meter.snapshot().requests == {"get": 4, "list": 1, "copy": 2, "put": 2}
+    assert len(roots) == 1
+    assert table.refresh().count() == 100
 
 
 def test_a_request_is_done_once_whichever_way_it_goes(spark: Any, new_table: NewTable) -> None:

@@ -50,6 +50,7 @@ class Sparse:
 class SparseStore:
     scheme: str = "memory"
     bucket: str = "b"
+    copies_ranges: bool = True
     objects: dict[str, Sparse] = field(default_factory=dict)
     parts: dict[int, tuple[int, list[tuple[int, bytes]]]] = field(default_factory=dict)
     copied: list[int] = field(default_factory=list)

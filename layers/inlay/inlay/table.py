@@ -317,7 +317,8 @@ def connect(
 ) -> Context:
     """A context for the table at `uri`, with this process's environment and threads. `progress` True draws
     bars for long work (by rich or tqdm); a function `(what, done, total)` is called instead.
-    `storage_options` of S3 are `endpoint_url` and `region`; everything else is the AWS environment's."""
+    `storage_options`: `endpoint_url`, of S3 `region` too, of Azure `account_name` too; everything else is
+    the environment's of its maker (docs/STORES.md)."""
     return context_op.connect(
         arguments.location(uri),
         executor=executor,

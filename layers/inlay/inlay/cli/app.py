@@ -44,8 +44,9 @@ def _print_version(wanted: bool) -> None:
 
 _HELP = """Mutable columnar tables on plain S3.
 
-TABLE is where the table is: s3://bucket/tables/name, file:///path or a local path. Settings of S3 come
-from the standard AWS environment: AWS_ENDPOINT_URL_S3, region, credentials.
+TABLE is where the table is: s3://bucket/tables/name, gs://bucket/name, az://container/name, file:///path
+or a local path. Settings come from the standard environment of each: for S3 AWS_ENDPOINT_URL_S3, region,
+credentials.
 """
 
 

@@ -13,7 +13,7 @@ TableUri = Annotated[
     str,
     typer.Argument(
         metavar="TABLE",
-        help="Where the table is: s3://…, file:///… or a local path.",
+        help="Where the table is: s3://…, gs://…, az://…, file:///… or a local path.",
         show_default=False,
     ),
 ]

@@ -39,6 +39,7 @@ KNOWN_FEATURES = frozenset(
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
+        "v2Checkpoint",
         "vacuumProtocolCheck",
     )
 )
@@ -48,6 +49,11 @@ MAX_DEPTH = 64
 MAX_COLUMNS = 20_000
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+# By UUID: the checkpoint's own actions, which name sidecars with the files (v2Checkpoint).
+_BY_UUID = re.compile(
+    r"(\d{20})\.checkpoint\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.(?:json|parquet)"
+)
+SIDECARS = "_sidecars/"
 # Z85 (ZeroMQ RFC 32) and the alphabet that Python decodes.
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
@@ -76,6 +82,9 @@ def choose_files(names: Iterable[str]) -> LogFiles:
         elif match := _CHECKPOINT.fullmatch(name):
             of = int(match[3] or 1)
             parts.setdefault((int(match[1]), of), {})[int(match[2] or 1)] = name
+        elif match := _BY_UUID.fullmatch(name):
+            # Several of one version say the same.
+            parts.setdefault((int(match[1]), 1), {}).setdefault(1, name)
     whole = [(v, of) for (v, of), found in parts.items() if set(found) == set(range(1, of + 1))]
     if not commits and not whole:
         raise CorruptTable("the Delta log has neither a commit nor a whole checkpoint")
@@ -86,7 +95,7 @@ def choose_files(names: Iterable[str]) -> LogFiles:
     if gap is not None:
         raise CorruptTable(
             f"the Delta log lacks version {gap}",
-            next_step="Write a classic checkpoint of the table (checkpointPolicy=classic), then adopt it",
+            next_step="Write a checkpoint of the table by an engine, then adopt it",
         )
     chosen = parts.get((start, of), {})
     return LogFiles(
@@ -139,6 +148,7 @@ class Replay:
         self.protocol: Mapping[str, Any] | None = None
         self.metadata: Mapping[str, Any] | None = None
         self.files: dict[tuple[str, str], Added] = {}
+        self.sidecars: list[str] = []  # of a checkpoint: paths of further parts of it
 
     def apply(self, action: Mapping[str, Any]) -> None:
         try:
@@ -146,6 +156,8 @@ class Replay:
                 self.protocol = found
             if (found := action.get("metaData")) is not None:
                 self.metadata = found
+            if (found := action.get("sidecar")) is not None:
+                self.sidecars.append(str(found["path"]))
             if (found := action.get("remove")) is not None:
                 self.files.pop(_name(found), None)
             if (found := action.get("add")) is not None:

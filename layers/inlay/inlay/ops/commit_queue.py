@@ -119,7 +119,11 @@ class CommitQueue(Generic[I, A, K]):
                 mine.set_exception(error)
                 raise
 
-        running = executor.submit(run)
+        try:
+            running = executor.submit(run)
+        except BaseException as error:  # threads that share it must not wait for what never began
+            mine.set_exception(error)
+            raise
         if running.done():
             running.result()  # an executor that runs tasks at once has met what stops this thread
         return mine

@@ -134,8 +134,12 @@ class Binder:
                 return And(tuple(self.condition(part) for part in parts))
             case Joined(_, parts):
                 return Or(tuple(self.condition(part) for part in parts))
+            case Negated(Compared(op) as part) if op == DISTINCT:
+                return self.same(part)
             case Negated(part):
                 return Not(self.condition(part))
+            case Compared(op) if op == DISTINCT:
+                return Not(self.same(node))
             case Compared():
                 return self.comparison(node)
             case Between():
@@ -161,20 +165,21 @@ class Binder:
                 raise self.error(node, "this is a value, not a condition")
 
     def comparison(self, node: Compared) -> Predicate:
-        left, right = node.left, node.right
-        if node.op == DISTINCT:
-            return self.distinct(*((right, left) if isinstance(left, Given) else (left, right)))
         op = cast(Operator, node.op)
+        left, right = node.left, node.right
         if isinstance(left, Given):
             left, right, op = right, left, FLIPPED[op]
         return self.compared(left, op, right)
 
-    def distinct(self, subject: Syntax, literal: Syntax) -> Predicate:
+    def same(self, node: Compared) -> Predicate:
+        """IS NOT DISTINCT FROM: an equality that is never NULL."""
+        subject, literal = node.left, node.right
+        if isinstance(subject, Given):
+            subject, literal = literal, subject
         field, _ = self.leaf(subject)
-        there = Not(IsNull(field.id))
         if isinstance(literal, Given) and literal.value is None:
-            return there
-        return Not(And((there, self.compared(subject, "=", literal))))
+            return IsNull(field.id)
+        return And((Not(IsNull(field.id)), self.compared(subject, "=", literal)))
 
     def compared(self, subject: Syntax, op: Operator, literal: Syntax) -> Predicate:
         bucket = bucket_of(subject, self.schema)

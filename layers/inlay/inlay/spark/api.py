@@ -97,7 +97,7 @@ def read(
     """
     uri = at_ref(uri, ref)
     found = _plan(spark, uri, columns, where, version, native)
-    frames = native_frames(spark, found.split, found.schema, found.columns, found.predicate)
+    frames = native_frames(spark, uri, found.split, found.schema, found.columns, found.predicate)
     if found.split.rest or not frames:
         frames.append(_through_source(spark, uri, found, columns, where))
     return reduce(lambda one, other: one.union(other), frames)

@@ -156,6 +156,11 @@ class InlayTable:
     ) -> DmlResult:
         """Sets columns of the rows for which `condition` is TRUE (None: all) to SQL expressions or
         Columns."""
+        if not isinstance(set, Mapping):
+            raise InvalidRequest(
+                "update gets the new values first, by column, and then the condition",
+                next_step='Write update({"status": "\'closed\'"}, "id = 7")',
+            )
         clause = _Clause("not matched by source", "update", condition, set)
         return self._run(None, None, [clause], request_id)
 

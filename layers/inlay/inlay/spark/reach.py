@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 # Parts of a condition that are looked at: each takes some calls from Python to the JVM.
 MAX_PARTS = 500
+# Levels of AND in OR in AND that are looked at: predicates are walked by recursion.
+MAX_DEPTH = 50
 _OPERATORS: Mapping[str, tuple[Operator, Operator]] = {
     # With the column on the left, and on the right.
     "EqualTo": ("=", "="),
@@ -81,21 +83,27 @@ class _Reading:
     def __init__(self, fields: Mapping[int, Field], spark: Any) -> None:
         self._fields = fields
         self._left = MAX_PARTS
+        self._defined: dict[int, Any] = {}
         patterns = spark._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
         self._now = patterns.CURRENT_LIKE()
 
-    def covering(self, node: Any) -> Predicate:
+    def covering(self, node: Any, depth: int = 0) -> Predicate:
         """A predicate that is TRUE wherever the expression is."""
         self._left -= 1
-        if self._left < 0:
+        if self._left < 0 or depth > MAX_DEPTH:
             return TRUE
         match _kind(node):
-            case "And":
-                return And((self.covering(node.left()), self.covering(node.right())))
-            case "Or":
-                return Or((self.covering(node.left()), self.covering(node.right())))
+            case "And" | "Or" as kind:
+                parts = tuple(self.covering(part, depth + 1) for part in _parts(node, kind))
+                return And(parts) if kind == "And" else Or(parts)
             case "Between":
-                return self.covering(node.replacement())
+                return self.covering(node.replacement(), depth + 1)
+            case "With":
+                # What BETWEEN is made of: an expression that its two comparisons refer to.
+                defined = node.defs()
+                for found in map(defined.apply, range(defined.length())):
+                    self._defined[found.id().id()] = found.child()
+                return self.covering(node.child(), depth + 1)
             case "IsNull" if (field := self._field(node.child())) is not None:
                 return IsNull(field.id)
             case "IsNotNull" if (field := self._field(node.child())) is not None:
@@ -109,20 +117,20 @@ class _Reading:
 
     def keys(self, node: Any) -> Iterator[tuple[Field, Any]]:
         """Columns that must equal an expression over other columns than the table's."""
-        match _kind(node):
-            case "And":
-                yield from self.keys(node.left())
-                yield from self.keys(node.right())
-            case "EqualTo":
-                left, right = node.left(), node.right()
-                for ours, theirs in ((left, right), (right, left)):
-                    field = self._field(ours)
-                    if field is not None and _is_key(field.type) and self._is_others(ours, theirs):
-                        yield field, theirs
-            case _:
-                pass
+        for part in _parts(node, "And"):
+            if _kind(part) != "EqualTo":
+                continue
+            left, right = part.left(), part.right()
+            for ours, theirs in ((left, right), (right, left)):
+                field = self._field(ours)
+                if field is not None and _is_key(field.type) and self._is_others(ours, theirs):
+                    yield field, theirs
 
     def _field(self, node: Any) -> Field | None:
+        if _kind(node) == "CommonExpressionRef" and node.id().id() in self._defined:
+            node = self._defined[node.id().id()]
+        while _kind(node) == "Cast" and node.dataType().json() == node.child().dataType().json():
+            node = node.child()  # a list of IN with other types makes Spark cast all of it
         if _kind(node) != "AttributeReference":
             return None
         return self._fields.get(node.exprId().id())
@@ -174,6 +182,17 @@ class _Reading:
                 return int(value)
             case _:
                 return None
+
+
+def _parts(node: Any, kind: str) -> Iterator[Any]:
+    """The parts of a chain of ANDs or ORs, however Spark has nested it."""
+    pending = [node]
+    while pending:
+        part = pending.pop()
+        if _kind(part) == kind:
+            pending += (part.right(), part.left())
+        else:
+            yield part
 
 
 def _kind(node: Any) -> str:

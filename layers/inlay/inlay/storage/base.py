@@ -32,8 +32,8 @@ NULL_VERSION = "null"
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """One object anywhere: `scheme` s3, file or memory; `bucket` "" for file. `version_id` None means
-    its current version; the URI names none."""
+    """One object anywhere: `scheme` s3, gs, abfss, file or memory; `bucket` "" for file, and with the
+    account (`container@host`) on Azure. `version_id` None means its current version; the URI names none."""
 
     scheme: str
     bucket: str
@@ -205,6 +205,12 @@ class ObjectStore(Protocol):
     @property
     def bucket(self) -> str:
         """The bucket's name; "" where there are none."""
+        ...
+
+    @property
+    def copies_ranges(self) -> bool:
+        """Whether `upload_part_copy` works. Where it does not (`InvalidRequest`), a rewrite of some row
+        groups downloads and sends the others."""
         ...
 
     def get(

@@ -61,6 +61,7 @@ class DirectoryStore:
     """Objects below `root`; with the default root a key is an absolute path without its slash."""
 
     scheme = "file"
+    copies_ranges = True
     bucket = ""
 
     def __init__(

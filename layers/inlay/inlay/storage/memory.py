@@ -268,6 +268,7 @@ class MemoryStore:
     """One bucket of a region; a store built without a region gets its own."""
 
     scheme = "memory"
+    copies_ranges = True
 
     def __init__(
         self,

@@ -1,9 +1,10 @@
 """From a URI to a store and a key.
 
-Promise: `s3://bucket/key`, `file:///path`, `memory://bucket/key` and a plain local path open; all else is a
-typed error with the expected form. Keys are taken literally: nothing is decoded, so a key with "%20" stays
-that key. Stores are imported when first used: a Lambda that only needs S3 does not import the others, a
-laptop without S3 does not import boto3.
+Promise: `s3://bucket/key`, `gs://bucket/key`, `az://container/key`, `abfss://container@host/key`,
+`file:///path`, `memory://bucket/key` and a plain local path open; all else is a typed error with the
+expected form. Keys are taken literally: nothing is decoded, so a key with "%20" stays that key. Stores are
+imported when first used: a Lambda that only needs S3 does not import the others, a laptop without S3 does
+not import boto3.
 """
 
 from __future__ import annotations
@@ -16,25 +17,37 @@ from typing import Final
 from inlay.errors import InvalidRequest
 from inlay.storage.base import Location, ObjectStore
 
-SCHEMES: Final = ("s3", "file", "memory")
-_EXPECTED: Final = "Use s3://bucket/key, file:///path, memory://name/key or a local path"
-# What people ask for, refused by its name.
-_NOT_YET: Final = {
-    "gs": "Google Cloud Storage",
-    "gcs": "Google Cloud Storage",
-    "az": "Azure Blob Storage",
-    "abfs": "Azure Blob Storage",
-    "abfss": "Azure Blob Storage",
-    "wasbs": "Azure Blob Storage",
-    "hdfs": "HDFS",
-    "https": "a web server",
+SCHEMES: Final = ("s3", "gs", "abfss", "file", "memory")
+_EXPECTED: Final = (
+    "Use s3://bucket/key, gs://bucket/key, az://container/key, file:///path, memory://name/key "
+    "or a local path"
+)
+# Other names of the same stores: Hadoop's, and those of other tools.
+_ALIASES: Final = {
+    "s3a": "s3",
+    "s3n": "s3",
+    "gcs": "gs",
+    "az": "abfss",
+    "azure": "abfss",
+    "abfs": "abfss",
+    "wasb": "abfss",
+    "wasbs": "abfss",
 }
-_OPTIONS: Final = ("endpoint_url", "region")
+# What people ask for, refused by its name.
+_NOT_YET: Final = {"hdfs": "HDFS", "http": "a web server", "https": "a web server"}
+# What each store takes, and the prefix under which other tools know it.
+_OPTIONS: Final = {
+    "s3": (("endpoint_url", "region"), "aws_"),
+    "gs": (("endpoint_url",), "google_"),
+    "abfss": (("account_name", "endpoint_url"), "azure_storage_"),
+}
 # RFC 3986, a scheme: at least two characters here, so that "C:\\data" is not taken for one.
 _URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<rest>/.*|)", re.DOTALL)
 # Names of buckets: what botocore takes for one, access point ARNs aside; one of ours in memory.
 _BUCKET: Final = {
     "s3": re.compile(r"[a-zA-Z0-9._-]{3,255}"),
+    "gs": re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"),
+    "abfss": re.compile(r"[a-z0-9$][a-z0-9-]{2,62}(@[a-z0-9]{3,24}(\.[a-z0-9-]+)+)?"),
     "memory": re.compile(r"[a-zA-Z0-9._-]{1,255}"),
 }
 
@@ -53,8 +66,7 @@ def parse_location(uri: str) -> Location:
     if match is None:
         return Location("file", "", os.path.abspath(uri).strip("/"))  # noqa: PTH100 - keeps symbolic links
     scheme, rest = match["scheme"], match["rest"]
-    if scheme in ("s3a", "s3n"):  # what Hadoop calls S3
-        scheme = "s3"
+    scheme = _ALIASES.get(scheme, scheme)
     if scheme in _NOT_YET:
         raise InvalidRequest(
             f"tables on {_NOT_YET[scheme]} ({scheme}://) are not supported",
@@ -71,29 +83,37 @@ def parse_location(uri: str) -> Location:
         )
     if scheme in _BUCKET and not _BUCKET[scheme].fullmatch(bucket):
         raise InvalidRequest(f"{uri[:200]!r} has no valid bucket name", next_step=_EXPECTED)
+    if scheme == "abfss":
+        from inlay.storage.azure_account import full_name
+
+        bucket = full_name(bucket)
     return Location(scheme, bucket, key.rstrip("/"))
 
 
 def _checked_options(location: Location, options: Mapping[str, str]) -> dict[str, str]:
+    if location.scheme not in _OPTIONS:
+        if options:
+            raise InvalidRequest(
+                f"{location.scheme}:// takes no storage_options",
+                next_step="They are for s3://, gs:// and az://",
+            )
+        return {}
+    taken, prefix = _OPTIONS[location.scheme]
     found: dict[str, str] = {}
     for name, value in options.items():
-        plain = str(name).lower().removeprefix("aws_")
-        if plain not in _OPTIONS or not isinstance(value, str):
-            secret = any(word in plain for word in ("key", "secret", "token", "profile"))
+        plain = str(name).lower().removeprefix(prefix)
+        if plain not in taken or not isinstance(value, str):
+            secrets = ("key", "secret", "token", "profile", "credential", "connection_string")
             raise InvalidRequest(
                 f"storage_options has {str(name)[:40]!r}, which is not taken"
-                if plain not in _OPTIONS
+                if plain not in taken
                 else f"storage_options has {name!r}, which is not a text",
-                next_step="Credentials come from the AWS environment (variables, a profile, a role): "
-                "tables are pickled without them"
-                if secret
-                else f"It takes {' and '.join(_OPTIONS)}",
+                next_step="Credentials come from the environment (variables, a profile, a role), as "
+                "docs/STORES.md lists them: tables are pickled without them"
+                if any(word in plain for word in secrets)
+                else f"It takes {' and '.join(taken)}",
             )
         found[plain] = value
-    if found and location.scheme != "s3":
-        raise InvalidRequest(
-            f"{location.scheme}:// takes no storage_options", next_step="They are for s3://"
-        )
     return found
 
 
@@ -112,8 +132,9 @@ def open_store(uri: str, options: Mapping[str, str] | None = None) -> tuple[Obje
 
 
 def store_at(location: Location, options: Mapping[str, str] | None = None) -> ObjectStore:
-    """The store a location is in. S3 settings come from the standard AWS environment, but for those in
-    `options`: `endpoint_url` and `region`, also as `aws_endpoint_url` and `aws_region`."""
+    """The store a location is in. Settings come from the standard environment of its maker, but for those
+    in `options`: `endpoint_url`, for S3 also `region`, for Azure also `account_name` (and each with the
+    prefix of its maker, as `aws_region`)."""
     given = _checked_options(location, options or {})
     if location.scheme == "memory":
         from inlay.storage.memory import PROCESS_REGION, MemoryStore
@@ -128,5 +149,17 @@ def store_at(location: Location, options: Mapping[str, str] | None = None) -> Ob
 
         return S3Store(
             location.bucket, endpoint_url=given.get("endpoint_url"), region=given.get("region")
+        )
+    if location.scheme == "gs":
+        from inlay.storage.gcs import GcsStore
+
+        return GcsStore(location.bucket, endpoint_url=given.get("endpoint_url"))
+    if location.scheme == "abfss":
+        from inlay.storage.azure import AzureStore
+
+        return AzureStore(
+            location.bucket,
+            account=given.get("account_name"),
+            endpoint_url=given.get("endpoint_url"),
         )
     raise InvalidRequest(f"no store for {location.uri!r}", next_step=_EXPECTED)

@@ -129,11 +129,25 @@ def check_headers(
     return kept, dict(headers or {})
 
 
-def check_put_size(key: str, size: int) -> None:
-    if size > MAX_PUT_BYTES:
+def kept_by(
+    key: str, headers: Mapping[str, str], kept: Iterable[str], store: str
+) -> Mapping[str, str]:
+    """`headers`, all of which a store of another maker keeps."""
+    if lost := sorted(set(headers) - set(kept)):
+        raise _broken(
+            "InvalidArgument",
+            f"{store} keeps no {', '.join(lost)} with an object",
+            key=key,
+            next_step=f"It keeps {', '.join(sorted(kept))}",
+        )
+    return headers
+
+
+def check_put_size(key: str, size: int, most: int = MAX_PUT_BYTES) -> None:
+    if size > most:
         raise _broken(
             "EntityTooLarge",
-            f"one PUT takes at most {MAX_PUT_BYTES} bytes, this body has {size}",
+            f"one PUT takes at most {most} bytes, this body has {size}",
             key=key,
             next_step="Use a multipart upload",
         )
@@ -204,6 +218,15 @@ def check_copy_range(source_key: str, byte_range: ByteRange, source_size: int) -
             key=source_key,
             next_step="Read the source and PUT it",
         )
+
+
+def no_range_copies(key: str, store: str) -> InvalidRequest:
+    return _broken(
+        "NotImplemented",
+        f"{store} copies no ranges of objects",
+        key=key,
+        next_step="Read the range and send it as a part (the store says so: copies_ranges)",
+    )
 
 
 def check_part(key: str, number: int, size: int) -> None:

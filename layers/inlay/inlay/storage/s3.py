@@ -201,6 +201,7 @@ class S3Store:
     endpoint and region: the process that unpickles it uses its own credentials."""
 
     scheme = "s3"
+    copies_ranges = True
 
     def __init__(
         self,

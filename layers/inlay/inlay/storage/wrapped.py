@@ -70,6 +70,10 @@ class WrappedStore:
     def bucket(self) -> str:
         return self.inner.bucket
 
+    @property
+    def copies_ranges(self) -> bool:
+        return self.inner.copies_ranges
+
     def at(self, bucket: str) -> ObjectStore:
         return type(self)(self.inner.at(bucket))
 

@@ -1,8 +1,8 @@
 """Reads a Delta table as it is to be adopted: log, checkpoint, deletion vectors.
 
 Promise: the rows of `Foreign` are those that Delta's own readers return of the newest version. Requests: a
-listing of the log from its last checkpoint on, one for each part of it and each commit after it, one for
-each object of vectors. Data files are not touched here.
+listing of the log from its last checkpoint on, one for each part or sidecar of it and each commit after it,
+one for each object of vectors. Data files are not touched here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +19,7 @@ from pyroaring import BitMap64
 
 from inlay.delta.log import (
     LOG,
+    SIDECARS,
     Added,
     DeltaTable,
     Replay,
@@ -45,6 +47,7 @@ MAX_CHECKPOINT_BYTES = 512 * 1024 * 1024
 # Versions since the last checkpoint: writers make one every 10 or 100.
 MAX_COMMITS = 100_000
 _COLUMNS = (
+    "sidecar.path",
     "protocol",
     "metaData",
     "add.path",
@@ -74,6 +77,10 @@ def read_delta(sources: Sources) -> Foreign:
 
     for name in chosen.checkpoint:  # one at a time: they are large
         _replay_checkpoint(replay, fetch(name), name)
+    for path in map(unquote, replay.sidecars):
+        # A name in the folder of sidecars, or a path of its own.
+        uri = sources.uri(path if "/" in path else LOG + SIDECARS + path)
+        _replay_checkpoint(replay, sources.read(uri, MAX_CHECKPOINT_BYTES, "a sidecar"), path)
     for data in sources.ctx.map(fetch, chosen.commits):
         for action in parse_commit(data):
             replay.apply(action)
@@ -120,6 +127,10 @@ def _listed(sources: Sources, since: int | None) -> Iterator[str]:
 
 
 def _replay_checkpoint(replay: Replay, data: bytes, name: str) -> None:
+    if name.endswith(".json"):
+        for action in parse_commit(data):
+            replay.apply(action)
+        return
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         for batch in file.iter_batches(batch_size=4_096, columns=list(_COLUMNS)):
@@ -142,6 +153,8 @@ def _action(row: Mapping[str, Any]) -> Mapping[str, Any]:
             del found["add"]
         else:
             found["add"] = {**add, "partitionValues": dict(add.get("partitionValues") or ())}
+    if (found.get("sidecar") or {"path": ""})["path"] is None:
+        del found["sidecar"]
     metadata = found.get("metaData")
     if metadata is not None:
         found["metaData"] = {

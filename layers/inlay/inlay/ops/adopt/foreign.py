@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from inlay.errors import InlayError, NotGranted, ObjectGone, UnsupportedTable
+from inlay.errors import InlayError, InvalidRequest, NotGranted, ObjectGone, UnsupportedTable
 from inlay.format.partition import Written
 from inlay.format.schema import Schema, Value
 from inlay.format.snapshot import PartitionSpec
@@ -121,6 +121,15 @@ class Sources:
             raise UnsupportedTable(
                 f"the source is on {root.scheme}://, the new table on {ctx.store.scheme}://",
                 next_step="Files are adopted where they are: put the new table on the same store",
+            )
+        theirs = f"{root.bucket}/{root.key}".rstrip("/") + "/"
+        ours = f"{ctx.store.bucket}/{ctx.root}".rstrip("/") + "/"
+        if theirs.startswith(ours) or ours.startswith(theirs):
+            raise InvalidRequest(
+                f"{ctx.uri} and the source are within one folder",
+                next_step="Put the new table elsewhere: the source's VACUUM or remove_orphan_files would "
+                "delete its objects",
+                table=ctx.uri,
             )
         own = glob.escape(f"{root.bucket}/{root.key}".rstrip("/")) + "/*"
         return Sources(ctx, root, (own, *granted))

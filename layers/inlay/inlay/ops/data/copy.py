@@ -20,7 +20,7 @@ def copy_object(ctx: Context, source: Location, key: str, *, size: int, etag: st
 
     Raises `ObjectGone` when the source is gone, `SourceChanged` when it is no longer what `etag` says.
     """
-    if size <= MAX_COPY_BYTES:
+    if size <= MAX_COPY_BYTES or not ctx.store.copies_ranges:
         return copy_once(ctx.store, source, key, size=size, etag=etag, before_retry=ctx.back_off)
     upload = Multipart(
         ctx.store, key, ctx.executor, in_flight=ctx.parallel, before_retry=ctx.back_off

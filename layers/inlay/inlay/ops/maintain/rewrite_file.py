@@ -272,7 +272,10 @@ def _plan_surgery(
     """The footer and the cost of surgery, or why it is not possible."""
     try:
         footer = decode_footer(opened.tail, file_size=opened.task.file.size)
-        return footer, plan_edit(footer, touched=touched, dropped=emptied, erase=True)
+        copies = opened.source.store.copies_ranges
+        return footer, plan_edit(
+            footer, touched=touched, dropped=emptied, erase=True, copies=copies
+        )
     except (UnsupportedFile, UnreadableFile) as error:
         return None, error.message
 

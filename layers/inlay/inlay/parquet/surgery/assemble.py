@@ -1,9 +1,9 @@
 """Assembles a new object from ranges of an old one and new bytes.
 
 Promise: an `Assembly` writes the given pieces, in order, to a new key; the store copies what it already
-holds, this process sends the rest, and downloads only what S3's part rules force it to borrow. The object
-appears whole or not at all: any failure aborts the upload. Every read and copy is pinned to the source's
-ETag.
+holds, this process sends the rest, and downloads only what S3's part rules force it to borrow (all of it,
+where the store copies no ranges). The object appears whole or not at all: any failure aborts the upload.
+Every read and copy is pinned to the source's ETag.
 
 Memory: at most `WINDOW_BYTES` of new bytes wait before the parts planned so far are sent, so an object
 whose every piece is new passes through without being held.
@@ -38,6 +38,8 @@ from inlay.storage.write_once import no_wait, write_once
 
 # Enough that parts go out in parallel, little enough for the smallest Lambda.
 WINDOW_BYTES = 32 * MIB
+# Parts of up to 64 MiB that are downloaded to be sent, where the store cannot copy them.
+SENT_AT_ONCE = 2
 # Below this, one GET and one PUT beat four requests of a multipart upload, whatever it would save.
 SMALL_OBJECT_BYTES = 8 * MIB
 
@@ -102,6 +104,8 @@ class Assembly:
             self.key,
             self.executor,
             describe=self.describe,
+            # Of a store without copies every part is in memory, twice while it is joined.
+            in_flight=None if self.store.copies_ranges else SENT_AT_ONCE,
             limit=self.limits.count,
             before_retry=self.before_retry,
         )
@@ -151,13 +155,17 @@ class Assembly:
         parts = self._plan(final=True)
         assert parts is not None
         small = self.size <= SMALL_OBJECT_BYTES
-        if not self._upload.begun and (small or not any(part.copy for part in parts)):
+        # Of a store without copies all parts are sent: one is a PUT, more would be too much at once.
+        at_hand = len(parts) == 1 or self.store.copies_ranges
+        at_hand &= not any(part.copy for part in parts)
+        if not self._upload.begun and (small or at_hand):
             return self._put()
         self._send(parts)
         return self._upload.finish(self.size)
 
     def _plan(self, *, final: bool) -> tuple[PlannedPart, ...] | None:
-        segments = [Segment(p.length, copy=isinstance(p, _Copied)) for p in self._pieces]
+        copies = self.store.copies_ranges
+        segments = [Segment(p.length, copies and isinstance(p, _Copied)) for p in self._pieces]
         try:
             return plan_parts(segments, limits=self.limits, final=final)
         except PartsError as error:

@@ -265,10 +265,11 @@ def plan_edit(
     touched: Collection[int],
     dropped: Collection[int] = (),
     erase: bool = False,
+    copies: bool = True,
 ) -> Cost:
-    """The cost of `rewrite_object` with these `groups` and `drop_groups`, given the footer. Raises what
-    that would raise for an unsupported layout. New groups are assumed to be as large as the old ones, so
-    bytes written are an upper bound for most files."""
+    """The cost of `rewrite_object` with these `groups` and `drop_groups`, given the footer, where the store
+    `copies` ranges or not. Raises what that would raise for an unsupported layout. New groups are assumed
+    to be as large as the old ones, so bytes written are an upper bound for most files."""
     layout = read_layout(footer)
 
     def fate(ordinal: int) -> GroupFate:
@@ -285,12 +286,14 @@ def plan_edit(
         and fate(region.group) is not GroupFate.DROPPED
     ]
     stays = [ByteRange(r.start, r.end) for r in indexes if fate(r.group) is GroupFate.STAYS]
+    pieces = list(keep_pieces(layout, fate, erase=erase))
     segments = [
-        Segment(piece.end - piece.start, copy=True)
+        Segment(piece.end - piece.start, copy=copies)
         if isinstance(piece, Kept)
         else Segment(sizes[piece.group], copy=False)
-        for piece in keep_pieces(layout, fate, erase=erase)
+        for piece in pieces
     ]
+    fetched = 0 if copies else sum(p.end - p.start for p in pieces if isinstance(p, Kept))
     segments.append(Segment(sum(r.end - r.start for r in indexes) + footer.length, copy=False))
     total = sum(segment.length for segment in segments)
     edited = sum(sizes.values())
@@ -305,8 +308,8 @@ def plan_edit(
     spans = merge_ranges(stays, most=None)
     index = sum(span.length for span in spans)
     return Cost(
-        requests=3 + len(sizes) + len(spans) + len(parts) + (borrowed > 0),
-        read_bytes=edited + len(sizes) * len(MAGIC) + index + borrowed,
+        requests=3 + len(sizes) + len(spans) + len(parts) * (1 if copies else 2) + (borrowed > 0),
+        read_bytes=edited + len(sizes) * len(MAGIC) + index + borrowed + fetched,
         written_bytes=sum(part.length for part in parts if not part.copy),
         copied_bytes=sum(part.length for part in parts if part.copy),
         recoded_bytes=edited,
