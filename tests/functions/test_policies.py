@@ -322,7 +322,7 @@ def tour(actor: Actor, *, versioned: bool) -> None:
     parts.append(pq.read_table(pa.BufferReader(few(10))))
     plain = inlay.create(f"memory://{BUCKET}/tables/plain", schema())
     plain.ingest([f"memory://{ADOPTED}/raw/small.parquet"], adopt=True)
-    plain.append(pq.read_table(pa.BufferReader(few(10))))
+    plain.append(pq.read_table(pa.BufferReader(ORDERS)))  # as large: they are packed together
     packs = inlay.create(f"memory://{BUCKET}/tables/packs", schema())
     for _ in range(5):
         packs.append(pq.read_table(pa.BufferReader(large(8_000))))

@@ -20,14 +20,13 @@ SCENES = {name: each for name, each in vars(scenes).items() if isinstance(each, 
 
 def test_every_promise_holds_on_as_many_schedules_as_time_allows(capsys):
     started, seed, requests = time.monotonic(), 0, 0
-    while time.monotonic() - started < SECONDS:
+    while seed < 5 or time.monotonic() - started < SECONDS:
         report = run_schedule(seed)
         assert report.violation is None, (
             f"replay: python -m inlay.testing.simulation --seed {seed} --trace\n{report.violation}"
         )
         requests += report.requests
         seed += 1
-    assert seed >= 5, "a machine this slow proves nothing"
     with capsys.disabled():
         print(f"\n{seed} schedules, {requests} requests, no violation")
 

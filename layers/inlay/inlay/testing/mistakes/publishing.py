@@ -37,7 +37,7 @@ def publish_whatever_is_there_already(stack: ExitStack) -> None:
 @mutation(scenes.PUBLISHED)
 def collect_what_is_published(stack: ExitStack) -> None:
     """Published snapshots are no roots: a reader's manifests and files go while he reads."""
-    swap_in(stack, roots_module, "reach", lambda ctx: Reached())
+    swap_in(stack, roots_module, "find_reachable", lambda ctx: Reached())
 
 
 @mutation(scenes.PUBLISHED)
