@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.cli.conftest import Run
 
@@ -100,6 +100,7 @@ CSV_TEXT = st.text(alphabet='ab," \n\r\t', max_size=40)
 
 @settings(max_examples=400, deadline=None)
 @given(body=CSV_TEXT, mark=st.booleans(), chunk=st.integers(1, 9))
+@example(body="\raaaaaaa,,\r\na", mark=False, chunk=3)
 def test_any_text_is_read_as_csv_or_refused(body: str, mark: bool, chunk: int) -> None:
     """Against Python's reader in strict mode, in pieces of every size."""
     content = "x,y,z\n" + body
@@ -122,6 +123,29 @@ def test_any_text_is_read_as_csv_or_refused(body: str, mark: bool, chunk: int) -
             return
     assert expected is not None
     assert [[value or "" for value in row.values()] for row in found] == expected[1:]
+
+
+@settings(max_examples=400, deadline=None)
+@given(body=st.text(alphabet='ab" \n\r', max_size=40), chunk=st.integers(1, 9))
+@example(body="a\r\nb\r\n", chunk=4)
+def test_any_text_of_one_column_is_read_with_its_empty_lines(body: str, chunk: int) -> None:
+    """An empty line is NULL, however lines end and wherever a piece does."""
+    content = "x\n" + body
+    path = written("a.csv", content)
+    try:
+        read = csv.reader(io.StringIO(content, newline=""), strict=True)
+        expected = [row[0] if row else "" for row in read]
+    except csv.Error:
+        expected = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delimited, "CHUNK", chunk)
+        try:
+            found = rows(path, pa.schema([("x", pa.string())]))
+        except UnreadableFile:
+            assert expected is None
+            return
+    assert expected is not None
+    assert [row["x"] or "" for row in found] == expected[1:]
 
 
 def test_a_long_field_and_a_missing_last_line_end() -> None:

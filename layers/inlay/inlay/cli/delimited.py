@@ -100,7 +100,9 @@ class CsvFile:
 
     def _reader(self, texts: Sequence[str] = (), *, sparse: bool = False) -> Any:
         return csv.open_csv(
-            pa.PythonFile(_Records(self._utf8(), self._delimiter, self._path), mode="r"),
+            pa.PythonFile(
+                _Records(self._utf8(), self._delimiter, self._path, blanks=sparse), mode="r"
+            ),
             # Blocks are as long as `_Records` makes them.
             read_options=csv.ReadOptions(block_size=MAX_RECORD),
             parse_options=csv.ParseOptions(
@@ -250,9 +252,12 @@ class _AsUtf8(io.RawIOBase):
 
 class _Records(io.RawIOBase):
     """UTF-8 in pieces of whole records. Arrow takes what follows a closing quote as more of the text, and
-    the end of the file as the closing quote: both are refused here."""
+    the end of the file as the closing quote: both are refused here. It also takes a piece of empty lines
+    alone for the end, and a piece that begins with the second half of a CR LF for one with an empty line:
+    no piece is of either kind. `blanks`: whether an empty line is a record."""
 
-    def __init__(self, source: Any, delimiter: str, path: str) -> None:
+    def __init__(self, source: Any, delimiter: str, path: str, *, blanks: bool) -> None:
+        self._blanks = blanks
         apart = re.escape(delimiter.encode())
         quoted = rb'"(?:[^"]++|"")*+"'
         field = rb"(?:" + quoted + rb'|[^"' + apart + rb"\r\n][^" + apart + rb"\r\n]*+|)"
@@ -286,6 +291,10 @@ class _Records(io.RawIOBase):
             if self._begins:
                 more, self._begins = more.removeprefix(codecs.BOM_UTF8), False
             left += more
+            if not self._blanks:
+                begins = len(left) - len(left.lstrip(b"\r\n"))
+                self._line += left.count(b"\n", 0, begins)
+                left = left[begins:]
             if ended and left and not left.endswith((b"\r", b"\n")):
                 left += b"\n"
             end = self._whole.match(left).end()  # type: ignore[union-attr]
@@ -295,6 +304,8 @@ class _Records(io.RawIOBase):
                 self._refuse(left, rest, "more text follows a closing quote")
             if ended and rest < len(left):
                 self._refuse(left, rest, "a quote is not closed")
+            if end == len(left) and left.endswith(b"\r") and not ended:
+                continue
             if end or ended:
                 self._line += left.count(b"\n", 0, end)
                 self._left = left[end:]
