@@ -198,8 +198,8 @@ def adopt(
     storage_options: Mapping[str, str] | None = None,
     context: Context | None = None,
 ) -> Table:
-    """The newest version of an Iceberg table as a new table at `into`, its files used where they
-    are; with `copy` they are copied on the server.
+    """The newest version of an Iceberg or Delta table as a new table at `into`, its files used where
+    they are; with `copy` they are copied on the server.
 
     `source` is the table's folder, or a metadata file of Iceberg (`…/metadata/….metadata.json`).
     `adopt_from` are patterns of `bucket/key` for files outside the source's folder. Without `copy` the
