@@ -1,4 +1,4 @@
-"""What an erasure does not rewrite, because it is a name, is found and said; nothing else stays."""
+"""What an erasure does not rewrite, because it is a name, is found and named; nothing else stays."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_key_of_an_adopted_file_goes_with_the_rows_that_it_held(
     assert people.ids() == [20, *range(23, 30)]
 
 
-def test_a_key_that_the_table_uses_where_it_is_stays_and_is_told(people: People) -> None:
+def test_a_key_that_the_table_uses_where_it_is_stays_and_is_named(people: People) -> None:
     people.append(*ids_with(WHO))
     adopt(people, BY_PATH, *range(20, 30))
     people.erase(is_named())
@@ -105,7 +105,7 @@ def test_a_list_names_no_file_that_is_not_the_tables(people: People) -> None:
 
 
 @pytest.mark.parametrize("predicate", [is_named(), Like(2, f"{NAME}%"), is_named(f"{NAME}")])
-def test_names_in_the_tables_own_metadata_are_told(people: People, predicate: Predicate) -> None:
+def test_names_in_the_tables_own_metadata_are_named(people: People, predicate: Predicate) -> None:
     people.append(*ids_with(WHO))
     t = table(people)
     t.alter(add={f"of {NAME}": pa.string()})
@@ -150,9 +150,9 @@ def test_a_receipt_counts_those_of_other_erasures(people: People) -> None:
     people.erase()
     assert people.finish().receipts
     before = len(list(people.store.list("tables/people/evidence/")))
-    told = receipt(people)["older_receipts"]
+    counted = receipt(people)["older_receipts"]
     mine = 1 + len([*receipt(people)["gone"], receipt(people)["left"], receipt(people)["look"]])
-    assert told == before + 2 - mine > 0
+    assert counted == before + 2 - mine > 0
     assert any("were not searched" in line for line in verify_receipt(people.ctx, "case-1").named)
 
 

@@ -34,7 +34,7 @@ def print_run(
     if as_json:
         print_record({"operation": operation, **facts, **cost}, as_json=True)
         return
-    told = {
+    shown = {
         name.replace("_", " "): _shown(name, value)
         for name, value in facts.items()
         if isinstance(value, int | str) and (value or name == "version") and name[-3:] != "_us"
@@ -42,7 +42,7 @@ def print_run(
     print_record(
         {
             "operation": operation,
-            **told,
+            **shown,
             "cost": usage_text(usage.total, usage.bytes_up, usage.bytes_down),
         },
         as_json=False,

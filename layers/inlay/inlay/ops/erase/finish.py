@@ -525,9 +525,9 @@ def _waits_for_files(
     waits: Waits = {e.id: [] for e in erasures}
     for name, each in contents:
         for erasure_id, files in unclean_files(each.state, erasures).items():
-            told = waits[erasure_id]
-            for key in list(files)[: MAX_WAITING - len(told)]:
-                told.append(Waiting("file", key, reason + ref_suffix(name)))
+            listed = waits[erasure_id]
+            for key in list(files)[: MAX_WAITING - len(listed)]:
+                listed.append(Waiting("file", key, reason + ref_suffix(name)))
     return waits
 
 

@@ -196,8 +196,8 @@ def _search_file(
     except InlayError as error:
         if error.kind is ErrorKind.RETRY:
             raise
-        told = error.message.encode("utf-8", "surrogatepass")
-        is_plain = not names_any(told, texts_of(look.predicate))
+        text = error.message.encode("utf-8", "surrogatepass")
+        is_plain = not names_any(text, texts_of(look.predicate))
         found = replace(found, failure=error.message if is_plain else type(error).__name__)
     return found
 

@@ -239,10 +239,10 @@ def _lost(broken: BrokenPointer, source: _Source) -> str | None:
     if not source.is_archive:
         return None
     version = source.snapshot.version
-    told = legible_version(broken.raw)
-    if told == version:
+    shown = legible_version(broken.raw)
+    if shown == version:
         return None
-    sure = f"the damaged pointer shows version {told}" if told else "if there was one"
+    sure = f"the damaged pointer shows version {shown}" if shown else "if there was one"
     return (
         f"version {version + 1}, {sure}: its changes were in the pointer alone. Have its writer send them "
         "again; files it uploaded are orphans until garbage collection deletes them"
@@ -366,13 +366,13 @@ def _refuse_pointer(ctx: Context, broken: BrokenPointer, dry_run: bool) -> Repai
     if broken.etag is None and broken.newest_archive is None:
         raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
     seen = verify(ctx, depth="metadata")
-    told = (
+    advice = (
         "There is no whole archive or object version to rebuild it from: restore one from a backup"
     )
     return Repaired(
         version=0,
         dry_run=dry_run,
-        refused=tuple(replace(f, next_step=told) for f in seen.findings),
+        refused=tuple(replace(f, next_step=advice) for f in seen.findings),
     )
 
 
@@ -447,8 +447,8 @@ def _mend_content(ctx: Context, *, dry_run: bool) -> Iterator[Mend]:
     if "totals_wrong" in kinds:
         yield Mend(kind="totals_wrong", key=keys.POINTER, what=f"count the totals{of} again")
     if dangling:
-        told = f"drop {len(dangling)} markers{of} of files that are not live"
-        yield Mend(kind="dangling_marker", key=keys.POINTER, what=told)
+        what = f"drop {len(dangling)} markers{of} of files that are not live"
+        yield Mend(kind="dangling_marker", key=keys.POINTER, what=what)
 
 
 # -- writing --------------------------------------------------------------------------------------

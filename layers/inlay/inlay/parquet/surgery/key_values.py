@@ -94,28 +94,28 @@ def _pandas(raw: bytes, texts: frozenset[str], plain: Mapping[str, PandasType]) 
     """pandas' metadata without attributes that name `texts`, and without the categories of `plain`; None if
     something else in it names them, but for the columns' names, or if pandas cannot read it either."""
     try:
-        told = json.loads(raw)
-        changed = bool(told.get("attributes")) and names_any(raw, texts)
+        parsed = json.loads(raw)
+        changed = bool(parsed.get("attributes")) and names_any(raw, texts)
         if changed:
-            told["attributes"] = {}
-        if names_any(_dumped(_without_names(told)), texts):
+            parsed["attributes"] = {}
+        if names_any(_dumped(_without_names(parsed)), texts):
             return None
-        for column in told["columns"]:
+        for column in parsed["columns"]:
             if column["pandas_type"] == "categorical" and column["name"] in plain:
                 column["pandas_type"], column["numpy_type"] = plain[column["name"]]
                 column["metadata"] = None
                 changed = True
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return None if names_any(raw, texts) else raw
-    return json.dumps(told).encode() if changed else raw
+    return json.dumps(parsed).encode() if changed else raw
 
 
-def _without_names(told: Any) -> Any:
+def _without_names(parsed: Any) -> Any:
     """pandas' metadata without the names of columns."""
-    columns = [*told["columns"], *told.get("column_indexes", ())]
+    columns = [*parsed["columns"], *parsed.get("column_indexes", ())]
     others = [{k: v for k, v in c.items() if k not in ("name", "field_name")} for c in columns]
-    left = {k: v for k, v in told.items() if k not in ("columns", "column_indexes")}
-    index = [i for i in told.get("index_columns", ()) if not isinstance(i, str)]
+    left = {k: v for k, v in parsed.items() if k not in ("columns", "column_indexes")}
+    index = [i for i in parsed.get("index_columns", ()) if not isinstance(i, str)]
     return [left | {"index_columns": index}, others]
 
 
