@@ -49,6 +49,7 @@ from inlay.parquet.read.single_pages import (
     SparseColumn,
     index_place,
     index_range,
+    may_be_sparse,
     sparse_column,
 )
 from inlay.parquet.read.statistics import Leaf
@@ -287,8 +288,10 @@ class _GroupReader:
     def _plan_pages(self, ordinal: int, tops: Iterable[int], keep: pa.BooleanArray | None) -> None:
         for top in tops:
             self._sparse.pop((ordinal, top), None)
-        # Before the footer is looked at: Inlay's own decoder takes its time.
-        footer = None if keep is None or self.file.body is not None else self.file.footer
+        # Before the footer and the indexes are looked at: Inlay's own decoder takes its time.
+        if keep is None or self.file.body is not None or not may_be_sparse(keep):
+            return
+        footer = self.file.footer
         if footer is None:
             return
         for top in tops:

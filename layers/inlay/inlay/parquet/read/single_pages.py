@@ -177,6 +177,11 @@ def index_place(footer: Footer, group: int, leaf: int) -> ByteRange | None:
     return ByteRange(*place) if place[1] <= footer.start else None
 
 
+def may_be_sparse(keep: pa.BooleanArray) -> bool:
+    """False where more rows are kept than `sparse_column` reads by pages."""
+    return keep.true_count <= MAX_PART * len(keep)  # type: ignore[no-any-return]
+
+
 def sparse_column(
     footer: Footer, group: int, leaf: int, field: pa.Field, index: bytes, keep: pa.BooleanArray
 ) -> SparseColumn | None:
