@@ -480,6 +480,7 @@ def _look(
         tail=FooterOf(
             described.metadata,
             got.body if len(got.body) == got.size else got.body[-described.footer_bytes :],
+            got.size,
             got.etag,
         ),
         names=tuple({r.id: r for r in (pinned.request, by_version)}.values()),
