@@ -28,7 +28,7 @@ def print_run(
     table: Table, operation: str, result: Any, *, as_json: bool, explain: bool = False
 ) -> None:
     """`result` is what the library's maintenance operation returned; the cost is the whole command's.
-    With `explain` a person, too, is told what each choice was made of."""
+    With `explain` the table also shows what each choice was made of."""
     usage, facts = table.usage, plain(result)
     cost = {"requests": usage.total, "bytes_up": usage.bytes_up, "bytes_down": usage.bytes_down}
     if as_json:

@@ -223,8 +223,8 @@ def decide_rows(
         strategy=strategy,
         seconds_left=None if limits.deadline is None else limits.deadline - ctx.clock.monotonic(),
     )
-    anew = {"surgery": touched, "rewrite": range(len(group_rows))}.get(choice.method, ())
-    group_bytes = max((opened.metadata.row_group(n).total_byte_size for n in anew), default=0)
+    rewritten = {"surgery": touched, "rewrite": range(len(group_rows))}.get(choice.method, ())
+    group_bytes = max((opened.metadata.row_group(n).total_byte_size for n in rewritten), default=0)
     etag = opened.source.etag
     return RowDecision(
         kept, group_rows, group_bytes, etag, choice, footer, extra is not None, recode, texts

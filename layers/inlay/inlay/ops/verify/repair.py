@@ -18,7 +18,7 @@ history    a pointer that went back (archives beyond it follow on it) goes on fr
            what it holds, and no older version can be opened any more
 archives   of the current version from the pointer, over what is no snapshot of that version; of older ones
            from the object versions that the bucket keeps of the archive or of the pointer
-totals     counted anew, and markers of files that are not live dropped, by an ordinary commit
+totals     counted again, and markers of files that are not live dropped, by an ordinary commit
 
 What an archive cannot restore: the archive of N is written before the swap to N+1. When the pointer is lost
 and the newest archive is N, the table was at N or at N+1, and the changes of N+1 existed only in the
@@ -289,7 +289,7 @@ def _rebuild(
 
 def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | None:
     """Go on from the newest archive if it follows on the pointer, else skip the numbers that are taken.
-    None when the pointer did not go back as far as can be told, or the newest archive is broken."""
+    None when there is no sign that the pointer went back, or the newest archive is broken."""
     newest = newest_archive(ctx)
     now = pointer.snapshot
     if newest is None or newest < now.version:
@@ -307,7 +307,7 @@ def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | No
     try:
         found = decode_snapshot(answer.body, key=key, apart=schemas_of(ctx))
     except CorruptTable:
-        return None  # whose it is cannot be told
+        return None  # its table is unknown
     if newest == now.version and found.version != newest:
         return None  # no such version: the pointer's bytes take its place
     ours = found.table_id == now.table_id and found.version == newest

@@ -16,16 +16,15 @@ uses one group's
 the values of a column (Polars' Enum, Spark's ML attributes): a removed row may have had one that is left.
 - Any other pair that names it is removed as a whole.
 
-A pair *names* something when one of the given texts is in its key or its value, literally, escaped as in
-JSON (also within Base64, or escaped again), or in Base64. Names of columns stay, in pairs as in the schema:
-`naming` distinguishes them from what is removed.
+A pair *names* something when one of the given texts is in its key or its value, however it is written
+there (`plan.pruning.readings`). Names of columns stay, in pairs as in the schema: `naming` distinguishes
+them from what is removed.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -34,6 +33,7 @@ import pyarrow as pa
 
 from inlay.parquet.footer.fields import File, KeyValue
 from inlay.parquet.footer.thrift import Struct, unpack
+from inlay.plan.pruning.readings import names_any
 
 GEO = b"geo"
 PANDAS = b"pandas"
@@ -208,37 +208,6 @@ def named_by_file(tree: Struct, texts: frozenset[str]) -> Iterator[tuple[str, bo
     yield from naming(tree.get(File.KEY_VALUES, ()), texts)
     if names_any(tree.get(File.CREATED_BY, b""), texts):
         yield "created_by", True
-
-
-def names_any(value: bytes, texts: frozenset[str]) -> bool:
-    """Whether a value contains one of `texts`: in its bytes, in what its escapes stand for, or in either of
-    its decoded Base64 (Arrow's schema)."""
-    if not value or not texts:
-        return False
-    forms = [value]
-    with suppress(ValueError):
-        forms.append(base64.b64decode(value, validate=True))
-    forms += [_unescaped(form) for form in forms if b"\\" in form]
-    wanted = [text.encode("utf-8", "surrogatepass") for text in texts]
-    return any(text in form for form in forms for text in wanted)
-
-
-# JSON within JSON escapes the escapes.
-_ESCAPE = re.compile(rb"\\+(?:u[0-9a-fA-F]{4}(?:\\+u[0-9a-fA-F]{4})*|[\"/])")
-_UNIT = re.compile(rb"u([0-9a-fA-F]{4})")
-
-
-def _unescaped(data: bytes) -> bytes:
-    """With JSON's escapes of characters, quotes and slashes replaced, wherever they are: what is around
-    them need not be JSON."""
-
-    def plain(found: re.Match[bytes]) -> bytes:
-        units = b"".join(bytes.fromhex(u.decode()) for u in _UNIT.findall(found[0]))
-        if not units:
-            return found[0][-1:]
-        return units.decode("utf-16-be", "surrogatepass").encode("utf-8", "surrogatepass")
-
-    return _ESCAPE.sub(plain, data)
 
 
 def _without_bounds(raw: bytes) -> bytes | None:
