@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -105,10 +106,8 @@ def test_locations_are_read_as_any_other_thrift(pages: int) -> None:
     assert page_locations(encode_struct(tree)) == expected
     for cut in range(0, len(index) - 1, 7):
         # Values of the last field may be cut off, locations may not.
-        try:
+        with suppress(ThriftError, KeyError):
             assert page_locations(index[:cut]) == expected
-        except (ThriftError, KeyError):
-            pass
 
 
 def test_columns_of_other_pages_are_read_by_themselves(lake: Any) -> None:

@@ -158,7 +158,11 @@ def page_locations(offset_index: bytes) -> list[tuple[int, int, int]]:
 # The heads of the three fields of a page location, as each writer encodes them.
 _PLAIN_HEADS = tuple(
     delta << 4 | key & 15
-    for delta, key in ((1, PageLocation.OFFSET), (1, PageLocation.SIZE), (1, PageLocation.FIRST_ROW))
+    for delta, key in (
+        (1, PageLocation.OFFSET),
+        (1, PageLocation.SIZE),
+        (1, PageLocation.FIRST_ROW),
+    )
 )
 
 

@@ -391,7 +391,7 @@ class _Reader:
 
 
 def decode_varint(data: bytes, pos: int) -> tuple[int, int]:
-    """The unsigned number at `pos`, and where it ends. Raises `ThriftError`, or IndexError where it is cut."""
+    """The unsigned number at `pos`, and where it ends. Raises `ThriftError`, IndexError where it is cut."""
     number = shift = 0
     while (byte := data[pos]) > 127:
         number += byte - 128 << shift
