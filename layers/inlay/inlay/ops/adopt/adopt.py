@@ -332,7 +332,7 @@ def _look(
     )
     assert got.etag is not None
     kept = got.body if len(got.body) == got.size else got.body[-described.footer_bytes :]
-    footer = FooterOf(described.metadata, kept, got.etag)
+    footer = FooterOf(described.metadata, kept, got.size, got.etag)
     return _Seen(entry, fields, absent, footer=footer)
 
 
