@@ -165,7 +165,7 @@ tools: $(TOOLS) ## install the SAM CLI and its Lambda emulator into .tools/sam
 
 engines: $(ENGINES) ## install DuckDB, pyiceberg and Polars into .tools/engines, for tests/interop
 
-emulators: $(EMULATORS) ## install Azurite into .tools/emulators, for tests/store (needs Node.js and npm)
+emulators: $(EMULATORS) ## install Azurite and JavaScript's Parquet writers, for tests/store and tests/erasure (needs Node.js and npm)
 
 engines-lock: $(UV) ## pin those engines again, from .ci/engines-requirements.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
@@ -258,7 +258,7 @@ $(ENGINES): .ci/engines-requirements.txt | $(UV)
 
 # Optional: without Node.js the tests of az:// are skipped, and say so.
 $(EMULATORS): .ci/emulators/package-lock.json
-	@echo "installing Azurite into .tools/emulators"
+	@echo "installing Azurite and Parquet writers into .tools/emulators"
 	@mkdir -p .tools/emulators && cp .ci/emulators/package.json .ci/emulators/package-lock.json .tools/emulators
 	@npm ci --prefix .tools/emulators --ignore-scripts --no-audit --no-fund --silent
 	@touch $@

@@ -203,10 +203,16 @@ def commit(ctx: Context, change: Change, *, base: LoadedTable | None = None) -> 
     """
     outcome: Proposal | NotProposed
     base = base or load_pointer(ctx)
+    change = with_note_of(ctx, change)
     loaded, outcome, attempts = commit_proposed(ctx, base, partial(apply, change=change))
     if isinstance(outcome, Proposal):
         return Committed(loaded, outcome.duplicates, outcome.skipped, attempts)
     return not_committed(ctx, loaded, outcome)
+
+
+def with_note_of(ctx: Context, change: Change) -> Change:
+    """`change` as this caller commits it."""
+    return change if ctx.note is None else replace(change, note=ctx.note)
 
 
 def not_committed(ctx: Context, loaded: LoadedTable, outcome: NotProposed) -> Skipped | Conflicted:
