@@ -28,6 +28,9 @@
 #ifndef DEEDS
 #define DEEDS 1         /* of the operator: puts an older pointer back, or deletes it */
 #endif
+#ifndef PUT_BACK
+#define PUT_BACK 1      /* 0: only deletes it */
+#endif
 #ifndef REPAIRS
 #define REPAIRS 1
 #endif
@@ -357,7 +360,7 @@ inline delete_garbage(g) {
 
 /* -- an operator ----------------------------------------------------------------------------------------------- */
 
-#define MAY_PUT_BACK(which) (deeds && pointer && archive[which] && which < commit[pointer].version \
+#define MAY_PUT_BACK(which) (PUT_BACK && deeds && pointer && archive[which] && which < commit[pointer].version \
   && commit[archive[which]].created == commit[pointer].created)
 
 inline put_back(which) {

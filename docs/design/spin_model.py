@@ -54,6 +54,7 @@ class Bounds(NamedTuple):
     before: int = 2
     attempts: int = 2
     skew: int = 1
+    put_back: int = 1
     # Of spin's hash table: 2 to the power of this, 8 bytes each.
     slots: int = 22
 
@@ -70,7 +71,7 @@ class Rule(NamedTuple):
 SMALL = (
     Bounds("writers", writers=3, lost=2, hours=0),
     Bounds("operator", writers=2, deeds=1, repairs=1, hours=0, before=4),
-    Bounds("creation", writers=2, deeds=1, hours=0),
+    Bounds("creation", writers=2, deeds=1, put_back=0, hours=0, before=3),
     Bounds("collectors", writers=1, collectors=2, lost=0),
     Bounds("collection", writers=1, collectors=1, deeds=1, repairs=1),
     Bounds("erasure", writers=2, collectors=1, lost=0, erasures=1, before=1),
