@@ -46,11 +46,11 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
     if asked.dry_run:
         return {"dry_run": True, "schema": frame.schema.simpleString(), "parts": len(parts)}
     table = _table(frame, asked)
-    tell = progress("parts")
+    report_progress = progress("parts")
     totals = {"rows": 0, "files": 0, "bytes": 0}
     done = 0
     for n, part in enumerate(parts):
-        tell("load", n, len(parts))
+        report_progress("load", n, len(parts))
         before = table.version
         _load(spark, asked, table, part)
         if table.refresh().version == before:
@@ -59,9 +59,9 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
         commit = table.snapshot.commit
         for name in totals:
             totals[name] += getattr(commit, f"added_{name}") or 0
-    tell("load", len(parts), len(parts))
-    told = {"committed": done > 0, "version": table.version, "parts": len(parts)}
-    return {**told, "parts_loaded": done, **totals}
+    report_progress("load", len(parts), len(parts))
+    report = {"committed": done > 0, "version": table.version, "parts": len(parts)}
+    return {**report, "parts_loaded": done, **totals}
 
 
 def _parts(frame: Any, asked: argparse.Namespace) -> list[list[str]]:

@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _job(spark: Any, asked: argparse.Namespace) -> Any:
-    told = cluster(
+    result = cluster(
         spark,
         asked.table,
         where=asked.where,
@@ -46,7 +46,7 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
         dry_run=asked.dry_run,
         progress=progress("slices"),
     )
-    return {**({"dry_run": True} if asked.dry_run else {}), **asdict(told)}
+    return {**({"dry_run": True} if asked.dry_run else {}), **asdict(result)}
 
 
 if __name__ == "__main__":

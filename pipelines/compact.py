@@ -74,7 +74,7 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
             done[uri] = plain(_compact(spark, asked, uri))
         except InlayError as error:  # the other tables are still processed
             failures.append({"table": uri, "error": str(error)})
-    failures += [failure for told in done.values() for failure in told.pop("failures", ())]
+    failures += [failure for report in done.values() for failure in report.pop("failures", ())]
     return {"tables": done, "failures": failures}
 
 
@@ -116,10 +116,10 @@ def handed_over(
 def table_of(body: str, under: Sequence[str]) -> str:
     """The table that a handover message names. Raises `InvalidRequest`, without the message's text."""
     try:
-        told = json.loads(body)
+        report = json.loads(body)
     except (ValueError, RecursionError):
         raise InvalidRequest("a message of the handover queue is not JSON") from None
-    uri = told.get("table") if isinstance(told, dict) else None
+    uri = report.get("table") if isinstance(report, dict) else None
     if not isinstance(uri, str):
         raise InvalidRequest("a message of the handover queue names no table")
     parts = uri.partition("://")[2].split("/")

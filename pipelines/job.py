@@ -108,22 +108,24 @@ def run(job: Job, asked: argparse.Namespace) -> int:
     finally:
         if not was_there:  # a notebook's session is the notebook's
             spark.stop()
-    told = plain(outcome)
-    told["seconds"] = round(time.monotonic() - started, 1)
+    report = plain(outcome)
+    report["seconds"] = round(time.monotonic() - started, 1)
     if asked.metrics:
-        told |= emf(
-            asked.metrics, {"job": Path(inspect.getfile(job)).stem, "table": asked.table}, told
+        report |= emf(
+            asked.metrics, {"job": Path(inspect.getfile(job)).stem, "table": asked.table}, report
         )
-    print(json.dumps(told))
-    return 2 if told.get("failures") else 0
+    print(json.dumps(report))
+    return 2 if report.get("failures") else 0
 
 
 def emf(
-    namespace: str, dimensions: Mapping[str, str | None], told: Mapping[str, Any]
+    namespace: str, dimensions: Mapping[str, str | None], report: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What makes a line of JSON one in CloudWatch's embedded metric format: each number is a metric."""
     known = {name: value for name, value in dimensions.items() if value is not None}
-    numbers = [n for n, v in told.items() if isinstance(v, int | float) and not isinstance(v, bool)]
+    numbers = [
+        n for n, v in report.items() if isinstance(v, int | float) and not isinstance(v, bool)
+    ]
     metrics = [{"Name": name, "Unit": UNITS.get(name, "Count")} for name in numbers]
     described = {"Namespace": namespace, "Dimensions": [list(known)], "Metrics": metrics}
     return {
@@ -136,14 +138,14 @@ def progress(of: str = "units") -> Callable[[str, int, int | None], None]:
     """Reports the progress of long work on stderr."""
     last = 0.0
 
-    def tell(what: str, done: int, total: int | None) -> None:
+    def show(what: str, done: int, total: int | None) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= PROGRESS_SECONDS or done == total:
             last = now
             print(f"{what}  {done:,} of {total or 0:,} {of}", file=sys.stderr, flush=True)
 
-    return tell
+    return show
 
 
 def _is_there() -> bool:

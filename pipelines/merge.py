@@ -61,7 +61,7 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
 
 
 def _stream(spark: Any, asked: argparse.Namespace, options: dict[str, Any]) -> dict[str, Any]:
-    sink = MergeSink(asked.table, **options, tell=_tell)
+    sink = MergeSink(asked.table, **options, on_result=_report)
     query = (
         spark.readStream.format(asked.format)
         .schema(asked.schema)
@@ -74,11 +74,15 @@ def _stream(spark: Any, asked: argparse.Namespace, options: dict[str, Any]) -> d
     )
     query.awaitTermination()
     names = ("records", "late", "rows", "deleted_keys", "located")
-    totals = {name: sum(getattr(result, name) for result in sink.told) for name in names}
-    return {"batches": len(sink.told), "committed": sum(r.committed for r in sink.told), **totals}
+    totals = {name: sum(getattr(result, name) for result in sink.results) for name in names}
+    return {
+        "batches": len(sink.results),
+        "committed": sum(r.committed for r in sink.results),
+        **totals,
+    }
 
 
-def _tell(batch_id: int, result: MergeResult) -> None:
+def _report(batch_id: int, result: MergeResult) -> None:
     print(f"batch {batch_id}  {asdict(result)}", file=sys.stderr, flush=True)
 
 

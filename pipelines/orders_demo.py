@@ -68,7 +68,7 @@ class Pipeline:
         self.landing.mkdir(parents=True)
         self.judge = duckdb.connect()
         self.random = random.Random(1)
-        self.told: list[tuple[str, str, float]] = []
+        self.steps: list[tuple[str, str, float]] = []
 
     def generate(self, scale: float, changes: int) -> str:
         program = Path(sys.executable).parent / "tpchgen-cli"
@@ -146,11 +146,9 @@ class Pipeline:
         records = self.spark.readStream.format("inlay").load(self.changes)
         self._drain(records.writeStream.foreachBatch(sink), "merge")
         rows, late, gone = (
-            sum(getattr(r, f) for r in sink.told) for f in ("rows", "late", "deleted_keys")
+            sum(getattr(r, f) for r in sink.results) for f in ("rows", "late", "deleted_keys")
         )
-        return (
-            f"{rows:,} rows written, {gone:,} deletes, {late:,} late keys, {len(sink.told)} commits"
-        )
+        return f"{rows:,} rows written, {gone:,} deletes, {late:,} late keys, {len(sink.results)} commits"
 
     def _drain(self, writer: Any, name: str, *target: str) -> None:
         checkpoint = f"file://{self.folder}/checkpoints/{name}"
@@ -178,11 +176,11 @@ class Pipeline:
         started = time.monotonic()
         what = run()
         seconds = time.monotonic() - started
-        self.told.append((name, what, seconds))
+        self.steps.append((name, what, seconds))
         print(f"{'':<9}  {what}  ({seconds:.1f} s)", flush=True)
 
     def summary(self) -> str:
-        lines = [f"{name:<9} {seconds:>6.1f} s  {what}" for name, what, seconds in self.told]
+        lines = [f"{name:<9} {seconds:>6.1f} s  {what}" for name, what, seconds in self.steps]
         return "\n".join(
             [
                 "",

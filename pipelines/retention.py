@@ -60,17 +60,17 @@ def _job(spark: Any, asked: argparse.Namespace) -> Any:
         }
     request = f"retention {asked.column} {before} {asked.where or ''}".rstrip()
     done = table.delete(where, request_id=request)
-    told = {
+    report = {
         "committed": done.committed,
         "version": done.version,
         "where": where,
         "deleted_files": done.removed_files,
     }
     if not asked.materialize:
-        return told
+        return report
     return {
         **plain(materialize_deletes(spark, asked.table, where=where, progress=progress())),
-        **told,
+        **report,
     }
 
 

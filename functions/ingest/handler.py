@@ -31,14 +31,14 @@ def handler(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
 def _batch(event: Mapping[str, Any], context: Any) -> Mapping[str, Any]:
     """All messages together, one commit for each table; then a result for each message."""
     records = messages_of(event)
-    told = {r["messageId"]: _arrivals_or_error(r["body"]) for r in records}
-    arrivals = [a for found in told.values() if not isinstance(found, InlayError) for a in found]
+    read = {r["messageId"]: _arrivals_or_error(r["body"]) for r in records}
+    arrivals = [a for found in read.values() if not isinstance(found, InlayError) for a in found]
     outcomes = iter(ingest_arrivals(arrivals, TimeLeft(context)))
     failures = {
         message: found
         if isinstance(found, InlayError)
         else failure_of(list(islice(outcomes, len(found))))
-        for message, found in told.items()
+        for message, found in read.items()
     }
 
     def settle(record: SQSRecord) -> None:

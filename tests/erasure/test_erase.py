@@ -12,6 +12,7 @@ import pytest
 
 import inlay.ops.erase.finish as sweep
 from inlay.errors import InvalidRequest, RequestReused, VersionNotFound
+from inlay.format.notes import Note
 from inlay.format.snapshot import Ref
 from inlay.ops.commit.driver import Skipped, commit
 from inlay.ops.erase.request import erase_status
@@ -25,7 +26,8 @@ from inlay.plan.change import Change, Request, SetRefs
 from inlay.storage.base import DeleteFailure, Location
 from inlay.storage.faults import FaultyStore
 
-from .people import KEY, SECRETS, WHO, People, ids_with, is_named, is_who, rows, touch
+from .oracle import Secret
+from .people import CITY, KEY, NAME, SECRETS, WHO, People, ids_with, is_named, is_who, rows, touch
 
 
 def test_readers_stop_seeing_the_rows_in_one_commit(people: People) -> None:
@@ -56,6 +58,19 @@ def test_nothing_of_the_person_is_left_anywhere(any_people: People) -> None:
     assert result.receipts == ("erasure/case-1.json",)
     assert people.snapshot.erasures == ()
     assert people.ids() == [i for i in before if i != WHO]
+
+
+def test_what_was_said_of_commits_before_ends_with_their_versions(any_people: People) -> None:
+    people = any_people
+    people.append(1, 2, WHO)
+    said = replace(people, ctx=replace(people.ctx, note=Note(f"for {NAME}", {"city": CITY})))
+    said.append(3, 4)
+    people.append(5)
+    said.erase()
+    assert people.found(Secret(NAME), Secret(CITY))
+    people.append(6)
+    assert people.finish().receipts == ("erasure/case-1.json",)
+    assert people.found() == []
 
 
 def test_the_receipt_tells_what_was_done_and_nothing_that_was_erased(people: People) -> None:

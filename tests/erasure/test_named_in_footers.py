@@ -15,7 +15,7 @@ import inlay.ops.maintain.rewrite_file as rewriting
 from inlay.format.predicate import Comparison, Like, Literal, Predicate
 from inlay.format.schema import Primitive
 from inlay.ops.commit.driver import commit
-from inlay.ops.erase.last_look import WITHHELD
+from inlay.ops.erase.kept import WITHHELD
 from inlay.ops.erase.receipt import verify_receipt
 from inlay.parquet.footer.fields import File
 from inlay.parquet.footer.footer import decode_footer, trailer

@@ -30,6 +30,41 @@ def test_history_tells_when_what_and_who(inlay: Run, lived: str) -> None:
     assert (first["version"], first["operation"], first["request"]) == (1, "create", None)
 
 
+def test_messages_and_metadata_are_kept_with_their_version(inlay: Run, people: str) -> None:
+    why = ("-m", "late rows\nof May", "--metadata", "ticket=OPS-7", "--metadata", "job=17")
+    inlay("append", people, "people.csv", *why)
+    inlay("delete", people, "--where", "id = 2", "--message", "asked for")
+    for verb in (
+        ("update", people, "--set", "name = 'Z'"),
+        ("upsert", people, "people.csv", "--on-duplicate", "last"),
+        ("alter", people, "--add", "n int"),
+        ("set", people, "my.owner=me"),
+        ("partition", people, "bucket(4, id)"),
+        ("restore", people, "--version", "2"),
+    ):
+        inlay(*verb, "-m", f"by {verb[0]}")
+    lines = {line["version"]: line for line in inlay("history", people, "--json").lines}
+    assert (lines[3]["message"], lines[3]["metadata"]) == (
+        "late rows\nof May",
+        {"ticket": "OPS-7", "job": "17"},
+    )
+    assert (lines[2]["message"], lines[2]["metadata"]) == (None, {})
+    assert [lines[n]["message"] for n in range(4, 11)] == [
+        "asked for",
+        *(f"by {v}" for v in ("update", "upsert", "alter", "set", "partition", "restore")),
+    ]
+    assert "late rows\\nof May; ticket=OPS-7; job=17" in inlay("history", people).out
+    assert "“by restore”" in inlay("inspect", people).out
+    refused = inlay("append", people, "people.csv", "--metadata", "ticket", code=2)
+    assert "NAME=VALUE" in refused.err
+    inlay("set", people, "message=x", code=2)
+    inlay("set", people, "metadata=", code=2)
+
+
+def test_a_history_without_messages_has_no_column_of_them(inlay: Run, lived: str) -> None:
+    assert "message" not in inlay("history", lived).out
+
+
 def test_diff_sums_up_by_operation(inlay: Run, lived: str) -> None:
     found = {line["operation"]: line for line in inlay("diff", lived, "2", "--json").lines}
     assert list(found) == ["append", "delete", "compact"]

@@ -102,6 +102,18 @@ def test_three_hundred_thousand_order_lines_are_one_row_group(lake: Any) -> None
     assert entry.row_groups == 1
 
 
+def test_what_a_row_takes_may_be_known(lake: Any, monkeypatch: Any) -> None:
+    """Of a file that is written again no sample is encoded to find it out."""
+    monkeypatch.setattr("inlay.parquet.write.writer._File._sample", None)
+    [first] = lake.write(TABLE)
+    layout = Layout(row_group_bytes=first.size // 4)
+    rows = TABLE.to_batches(1_000)
+    known = first.size / first.rows
+    [entry] = write_files(lake.target(), rows, SCHEMA, layout, row_bytes=known)
+    assert all_rows(lake, [entry]).equals(TABLE)
+    assert 4 <= entry.row_groups <= 6
+
+
 def test_small_batches_become_whole_row_groups(lake: Any) -> None:
     batches = TABLE.to_batches(max_chunksize=77)
     [entry] = write_files(lake.target(), batches, SCHEMA, Layout(row_group_rows=4000))

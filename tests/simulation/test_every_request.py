@@ -7,16 +7,17 @@ the operation done once makes of it.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from inlay.errors import ErrorKind, InlayError
+from inlay.format.notes import Note, note_of
 from inlay.ops.collect_garbage import collect_garbage
 from inlay.ops.maintain.compact import compact
 from inlay.ops.maintain.expire import expire
 from inlay.ops.maintain.rewrite import rewrite
-from inlay.ops.metadata.load import load_pointer
+from inlay.ops.metadata.load import find_version, load_pointer
 from inlay.ops.write.append import append
 from inlay.ops.write.delete import delete, delete_keys
 from inlay.ops.write.update import update
@@ -34,6 +35,7 @@ START = [(n, "ada" if n % 2 else None, 10 * n) for n in range(12)]
 MORE = [(100 + n, "bob", n) for n in range(3)]
 # Enough that what deletes them does not fit into the pointer.
 MANY = [(1_000 + n, "cy", n) for n in range(300)]
+WHY = Note("late rows", {"ticket": "OPS-7"})
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Case:
     intent: object
     run: object
     more: tuple = ()  # rows of one more file that the table begins with
+    note: Note | None = None
 
 
 def where(text):
@@ -53,6 +56,11 @@ def below_five(row):
 
 CASES = {
     "append": Case(model.insert(MORE), lambda c, r: append(c, as_table(MORE), request=r)),
+    "append with a message": Case(
+        model.insert(MORE),
+        lambda c, r: append(replace(c, note=WHY), as_table(MORE), request=r),
+        note=WHY,
+    ),
     **{
         f"delete {mode}": Case(
             model.delete(below_five),
@@ -163,8 +171,19 @@ def play(case: Case, planned: dict[tuple[str, int], Fate]) -> list[tuple[Fate, .
     else:
         assert before == Counter(r for r in START if r[0] not in (2, 4, 9))
     sim.world.planned = {}
+    if case.note is not None:
+        assert said(sim) == {sim.model.applied[request]: case.note}
     sim.settle()
     return made
+
+
+def said(sim: Simulation) -> dict[int, Note]:
+    """What was said of each version that is there."""
+    ctx = sim.auditor.ctx
+    newest = load_pointer(ctx).snapshot
+    before = (find_version(ctx, version) for version in range(1, newest.version))
+    found = {each.version: note_of(each) for each in (*before, newest) if each is not None}
+    return {version: note for version, note in found.items() if note != Note()}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -316,7 +316,7 @@ def test_a_stream_merges_each_batch_once_and_goes_on_after_a_restart(
         stream.writeStream.foreachBatch(sink).option(
             "checkpointLocation", str(tmp_path / "checkpoint")
         ).trigger(availableNow=True).start().awaitTermination()
-        located.append([result.located for result in sink.told])
+        located.append([result.located for result in sink.results])
     assert located == [[0], [0, 1]]
     assert [row for row in state(sparse) if row[0] == 5] == [(5, "s", 3)]
 

@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap, BitMap64
 
-from inlay.parquet.arrow.literals import positions_array, to_array, to_scalar
+from inlay.parquet.arrow.literals import (
+    positions_array,
+    positions_bitmap,
+    to_array,
+    to_scalar,
+)
 
 INTEGERS = [
     pa.int8(),
@@ -99,3 +104,10 @@ def test_positions_are_the_numbers_of_a_bitmap(numbers):
     wanted = pa.array(sorted(set(numbers)), pa.int64())
     assert positions_array(BitMap(numbers)).equals(wanted)
     assert positions_array(BitMap64(numbers)).equals(wanted)
+
+
+@given(st.lists(st.integers(0, 300) | st.integers(0, 2**32 - 1)), st.integers(0, 3))
+def test_a_bitmap_is_of_its_numbers(numbers, skipped):
+    ascending = sorted(set(numbers))
+    found = positions_bitmap(pa.array(ascending, pa.int64()).slice(skipped))
+    assert found == BitMap64(ascending[skipped:])

@@ -442,7 +442,7 @@ def orphans(bench: Bench) -> None:
 
 
 @plants
-def orphans_not_told(bench: Bench) -> None:
+def orphans_unknown(bench: Bench) -> None:
     remove(bench, keys.archive_key(3))
 
 

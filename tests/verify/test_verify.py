@@ -173,7 +173,7 @@ def test_only_the_newest_versions_are_looked_at_when_asked() -> None:
     bench = rich()
     found = verify(bench.ctx, max_versions=4)
     assert found.versions == 5  # and the current one
-    assert found.counts == {"versions_not_checked": 1, "orphans_not_told": 1}
+    assert found.counts == {"versions_not_checked": 1, "orphans_unknown": 1}
 
 
 def test_findings_of_one_kind_are_bounded_and_all_counted() -> None:

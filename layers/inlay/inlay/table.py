@@ -42,6 +42,7 @@ from inlay.errors import (
 )
 from inlay.format.entry import DataFile, Marker
 from inlay.format.keys import POINTER
+from inlay.format.notes import Note, make_note
 from inlay.format.predicate import TRUE, Predicate
 from inlay.format.properties import DELETE_MODES, Properties, settings
 from inlay.format.snapshot import Ref, Snapshot
@@ -197,8 +198,8 @@ def adopt(
     storage_options: Mapping[str, str] | None = None,
     context: Context | None = None,
 ) -> Table:
-    """The newest version of an Iceberg table as a new table at `into`, its files used where they
-    are; with `copy` they are copied on the server.
+    """The newest version of an Iceberg or Delta table as a new table at `into`, its files used where
+    they are; with `copy` they are copied on the server.
 
     `source` is the table's folder, or a metadata file of Iceberg (`…/metadata/….metadata.json`).
     `adopt_from` are patterns of `bucket/key` for files outside the source's folder. Without `copy` the
@@ -597,33 +598,50 @@ class Table:
 
     # -- writing ------------------------------------------------------------------------------
 
-    def append(self, data: Any, *, request_id: str | None = None) -> WriteResult:
+    def append(
+        self,
+        data: Any,
+        *,
+        request_id: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> WriteResult:
         """Append rows: a pyarrow Table, RecordBatchReader or anything with `__arrow_c_stream__`.
 
         With a `request_id` that was used before, nothing happens. The id alone decides: rows may come
         as a stream that can be read once, so they are not compared with those of the first time.
+
+        Of this and every other write, `message` and `metadata` (names and texts, of the job or ticket
+        that asked for it) are kept in the version that it makes, and shown by `history()`: 2 KB at most.
         """
         return self._write(
             "append",
-            lambda base: append_op.append(
-                self._ctx,
+            lambda ctx, base: append_op.append(
+                ctx,
                 data,
                 base=base,
                 request=arguments.request(request_id, arguments.shape("append", data)),
             ),
+            make_note(message, metadata),
         )
 
     def ingest(
-        self, uris: Sequence[str | os.PathLike[str]], *, adopt: bool = False
+        self,
+        uris: Sequence[str | os.PathLike[str]],
+        *,
+        adopt: bool = False,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> ingest_op.IngestResult:
         """Existing Parquet objects become data files byte for byte, each once. The result tells what
         became of each."""
         if isinstance(uris, str | os.PathLike):
             raise InvalidRequest("uris is one location", next_step=f"Give a list: [{str(uris)!r}]")
         sources = [ingest_op.IngestSource(parse_location(arguments.location(uri))) for uri in uris]
+        ctx = self._with_note(make_note(message, metadata))
         self._writable()
         before = _usage(self._ctx)
-        result = ingest_op.ingest(self._ctx, sources, adopt=adopt, base=self._loaded)
+        result = ingest_op.ingest(ctx, sources, adopt=adopt, base=self._loaded)
         self._loaded = result.loaded
         return replace(result, write=replace(result.write, usage=_usage(self._ctx) - before))
 
@@ -635,6 +653,8 @@ class Table:
         mode: str | None = None,
         file: str | None = None,
         request_id: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
         """Delete the rows for which `where` is TRUE, or whose columns equal a row of `keys`.
 
@@ -645,6 +665,7 @@ class Table:
         """
         if (where is None) == (keys is None):
             raise InvalidRequest("give either where= or keys= to delete", table=self.uri)
+        note = make_note(message, metadata)
         if keys is not None:
             if mode not in (None, "tombstone") or file is not None:
                 raise InvalidRequest(
@@ -658,9 +679,10 @@ class Table:
                 body = f"keys:{table.schema}:{table.to_pydict()}"
             return self._write(
                 "delete",
-                lambda base: delete_op.delete_keys(
-                    self._ctx, table, base=base, request=arguments.request(request_id, body)
+                lambda ctx, base: delete_op.delete_keys(
+                    ctx, table, base=base, request=arguments.request(request_id, body)
                 ),
+                note,
             )
         condition = self._condition(where)
         predicate = condition.predicate
@@ -685,38 +707,48 @@ class Table:
             from inlay.ops.erase import request as erase_op
 
             if self._ctx.branch is not None:  # of all branches, whichever is open
-                main = replace(self._ctx, branch=None)
                 return self._edit(
-                    "erase", lambda: erase_op.open_erasure(main, predicate, request=request)
+                    "erase",
+                    lambda ctx: erase_op.open_erasure(
+                        replace(ctx, branch=None), predicate, request=request
+                    ),
+                    note,
                 )
             return self._write(
                 "erase",
-                lambda base: erase_op.open_erasure(
-                    self._ctx, predicate, base=base, request=request
-                ),
+                lambda ctx, base: erase_op.open_erasure(ctx, predicate, base=base, request=request),
+                note,
             )
         done = self._write(
             "delete",
-            lambda base: delete_op.delete(
-                self._ctx, condition, mode=mode, file=file, base=base, request=request
+            lambda ctx, base: delete_op.delete(
+                ctx, condition, mode=mode, file=file, base=base, request=request
             ),
+            note,
         )
         return _noted(done, condition, mode or self._setting("delete.mode"))
 
     def delete_row_groups(
-        self, file: str, ordinals: Sequence[int], *, request_id: str | None = None
+        self,
+        file: str,
+        ordinals: Sequence[int],
+        *,
+        request_id: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
         """Delete whole row groups of one data file (`files()` names them)."""
         groups = arguments.ordinals(ordinals)
         return self._write(
             "delete",
-            lambda base: delete_op.delete_row_groups(
-                self._ctx,
+            lambda ctx, base: delete_op.delete_row_groups(
+                ctx,
                 file,
                 groups,
                 base=base,
                 request=arguments.request(request_id, f"{file}:{list(groups)}"),
             ),
+            make_note(message, metadata),
         )
 
     def update(
@@ -726,6 +758,8 @@ class Table:
         where: str | Predicate = TRUE,
         mode: str | None = None,
         request_id: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
         """Set columns to SQL expressions: `t.update({"status": "'closed'"}, where="id = 7")`."""
         _check_mode(mode)
@@ -735,14 +769,15 @@ class Table:
         body = f"{sorted(assignments.items())}:{_asked(condition)}"
         done = self._write(
             "update",
-            lambda base: update_op.update(
-                self._ctx,
+            lambda ctx, base: update_op.update(
+                ctx,
                 parsed,
                 condition,
                 mode=mode,
                 base=base,
                 request=arguments.request(request_id, body),
             ),
+            make_note(message, metadata),
         )
         return _noted(done, condition, mode or self._setting("update.mode"))
 
@@ -754,6 +789,8 @@ class Table:
         on_duplicate: str = "refuse",
         order: str | None = None,
         request_id: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
         """Insert rows, replacing those with equal values of `on` (default: the primary key).
 
@@ -765,8 +802,8 @@ class Table:
         request = arguments.request(request_id, arguments.shape("upsert", data))
         return self._write(
             "upsert",
-            lambda base: upsert_op.upsert(
-                self._ctx,
+            lambda ctx, base: upsert_op.upsert(
+                ctx,
                 data,
                 on=columns,
                 on_duplicate=on_duplicate,
@@ -774,6 +811,7 @@ class Table:
                 base=base,
                 request=request,
             ),
+            make_note(message, metadata),
         )
 
     def alter(
@@ -789,6 +827,8 @@ class Table:
         comment: Mapping[str, str] | None = None,
         primary_key: str | Sequence[str] | None = None,
         request_id: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
         """Change the columns, all at once, in constant time: no data file is touched.
 
@@ -802,9 +842,10 @@ class Table:
         `primary_key` is what ranges and upserts use from now on; like that of `create` it is not enforced,
         and rows that are there may share one. "" as a comment removes it.
         Rows that are there have the default of an added column, NULL without one. Names are those before
-        the change, but for `add` and `order` (the columns that come first). What would lose or change a
-        value is refused (`InvalidRequest`), and `ConcurrentChange` says that the schema is another one
-        than this table object has, unless it is the one asked for: then nothing is committed.
+        the change, but for `add`, `order` (the columns that come first) and comments of added columns.
+        What would lose or change a value is refused (`InvalidRequest`), and `ConcurrentChange` says that
+        the schema is another one than this table object has, unless it is the one asked for: then nothing
+        is committed.
         """
         evolution = alter_op.evolution_of(
             self.snapshot.schema,
@@ -823,22 +864,34 @@ class Table:
         request = arguments.request(request_id, str(evolution))
         return self._write(
             "alter",
-            lambda base: alter_op.alter(self._ctx, evolution, base=base, request=request),
+            lambda ctx, base: alter_op.alter(ctx, evolution, base=base, request=request),
+            make_note(message, metadata),
         )
 
-    def set_partitioning(self, *partition_by: str, request_id: str | None = None) -> WriteResult:
+    def set_partitioning(
+        self,
+        *partition_by: str,
+        request_id: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> WriteResult:
         """Partition what is written from now on: `t.set_partitioning("day(ts)", "bucket(16, id)")`; by
         nothing, not at all. Files that are there stay as they are, and queries need not know."""
         texts = arguments.names(partition_by, "partition_by")
         request = arguments.request(request_id, f"partition:{texts}")
         return self._write(
             "set_partitioning",
-            lambda base: partition_op.set_partitioning(
-                self._ctx, texts, base=base, request=request
-            ),
+            lambda ctx, base: partition_op.set_partitioning(ctx, texts, base=base, request=request),
+            make_note(message, metadata),
         )
 
-    def set_properties(self, **properties: object) -> WriteResult:
+    def set_properties(
+        self,
+        *,
+        message: object = None,
+        metadata: object = None,
+        **properties: object,
+    ) -> WriteResult:
         """Set table properties (dots as `__`: `delete__mode="vector"`); None removes one."""
         from inlay.format.properties import check_properties
 
@@ -850,7 +903,8 @@ class Table:
         change = Change(operation="set_properties", updates=(SetProperties(checked),))
         return self._write(
             "set_properties",
-            lambda base: expect_committed(self._ctx, commit(self._ctx, change, base=base)),
+            lambda ctx, base: expect_committed(ctx, commit(ctx, change, base=base)),
+            make_note(message, metadata),
         )
 
     # -- tags, branches, going back -----------------------------------------------------------
@@ -864,7 +918,7 @@ class Table:
         `hold` is a legal hold, which `drop_ref` and erasures must respect."""
         at = None if version is None else arguments.whole_number(version, "version")
         source = self._source(at)
-        return self._edit("tag", lambda: refs_op.tag(self._ctx, name, source, hold=hold))
+        return self._edit("tag", lambda ctx: refs_op.tag(ctx, name, source, hold=hold))
 
     def branch(self, name: str, at: int | str | None = None) -> Table:
         """Begin a branch at this snapshot, or at a version, tag or branch; the table of it. It can be
@@ -876,29 +930,50 @@ class Table:
         # Read before it is made: nothing is left that could fail after the commit.
         content = load_content(replace(self._ctx, branch=None), table, source)
         made = refs_op.branch(self._ctx, name, source)
-        self._edit("branch", lambda: made)
+        self._edit("branch", lambda ctx: made)
         ctx = replace(self._ctx, branch=name)
         return Table(ctx, on_branch(ctx, made.loaded, content=content))
 
     def drop_ref(self, name: str) -> WriteResult:
         """Forget a tag or branch. Raises `RefHeld` for a tag under a legal hold."""
-        return self._edit("drop_ref", lambda: refs_op.drop(self._ctx, name))
+        return self._edit("drop_ref", lambda ctx: refs_op.drop(ctx, name))
 
     def set_hold(self, name: str, hold: bool = True) -> WriteResult:
         """Put a tag under a legal hold, or lift it."""
-        return self._edit("set_hold", lambda: refs_op.set_hold(self._ctx, name, bool(hold)))
+        return self._edit("set_hold", lambda ctx: refs_op.set_hold(ctx, name, bool(hold)))
 
-    def fast_forward(self, branch: str) -> WriteResult:
+    def fast_forward(
+        self,
+        branch: str,
+        *,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> WriteResult:
         """Let main be what the branch is. Raises `MergeConflict` when main has changed since."""
-        return self._edit("fast_forward", lambda: merge_op.fast_forward(self._ctx, branch))
+        return self._edit(
+            "fast_forward",
+            lambda ctx: merge_op.fast_forward(ctx, branch),
+            make_note(message, metadata),
+        )
 
-    def merge(self, branch: str, *, request_id: str | None = None) -> WriteResult:
+    def merge(
+        self,
+        branch: str,
+        *,
+        request_id: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> WriteResult:
         """Bring what a branch did into main: rows it added, rows it deleted. Both are even afterwards.
         With `request_id` it is done once: a merge that had this id before is not done again.
         Raises `MergeConflict`, which names the file, when both rewrote or one rewrote what the other
         deleted from."""
         request = arguments.request(request_id, f"merge {branch}")
-        return self._edit("merge_branch", lambda: merge_op.merge(self._ctx, branch, request))
+        return self._edit(
+            "merge_branch",
+            lambda ctx: merge_op.merge(ctx, branch, request),
+            make_note(message, metadata),
+        )
 
     def restore(
         self,
@@ -906,6 +981,8 @@ class Table:
         version: int | None = None,
         as_of: datetime | date | str | None = None,
         ref: str | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> WriteResult:
         """Make rows and columns what they were, as a new commit; the history stays. On a branch's table
         it is the branch that goes back."""
@@ -915,7 +992,11 @@ class Table:
             table = self._main().pointer
             version = load_as_of(self._ctx, table, arguments.time_us(as_of)).version
         source = self._source(ref or version)
-        return self._edit("restore", lambda: restore_op.restore(self._ctx, source, name=ref))
+        return self._edit(
+            "restore",
+            lambda ctx: restore_op.restore(ctx, source, name=ref),
+            make_note(message, metadata),
+        )
 
     def _source(self, at: int | str | None, table: Snapshot | None = None) -> Ref:
         """What a number or name stands for now, in `table` where that was read; None is this snapshot."""
@@ -928,10 +1009,15 @@ class Table:
     def _main(self) -> LoadedTable:
         return load_pointer(replace(self._ctx, branch=None))
 
-    def _edit(self, operation: str, run: Callable[[], Committed | Skipped]) -> WriteResult:
+    def _edit(
+        self,
+        operation: str,
+        run: Callable[[Context], Committed | Skipped],
+        note: Note | None = None,
+    ) -> WriteResult:
         """A commit that is about refs; a table in the past stays where it is."""
         before = _usage(self._ctx)
-        outcome = run()
+        outcome = run(self._with_note(note))
         result = write_result(operation, outcome, _usage(self._ctx) - before)
         if self._at is None:
             self._move_on(outcome.loaded)
@@ -1153,13 +1239,20 @@ class Table:
                 table=self.uri,
             )
 
+    def _with_note(self, note: Note | None) -> Context:
+        """The context whose commits bear this note."""
+        return self._ctx if note is None else replace(self._ctx, note=note)
+
     def _write(
-        self, operation: str, run: Callable[[LoadedTable], Committed | Skipped]
+        self,
+        operation: str,
+        run: Callable[[Context, LoadedTable], Committed | Skipped],
+        note: Note | None = None,
     ) -> WriteResult:
         self._writable()
         before = _usage(self._ctx)
         try:
-            outcome = run(self._loaded)
+            outcome = run(self._with_note(note), self._loaded)
         except StaleUpload:
             self._move_on()  # so that the next try uploads after the boundary that it knows then
             raise
@@ -1169,7 +1262,11 @@ class Table:
             "%s of %s: %s, version %d, rows added: %d, requests: %d",
             operation,
             self.uri,
-            "committed" if result.committed else "nothing to do",
+            "committed"
+            if result.committed
+            else "applied before"
+            if result.applied_before
+            else "nothing to do",
             result.version,
             result.added_rows,
             result.requests,

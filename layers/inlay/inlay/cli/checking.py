@@ -111,8 +111,8 @@ def _print_verified(table: str, result: Verified) -> None:
         counted(result.markers, "delete marker"),
     ]
     if result.version:
-        told = f"{table} at version {result.version}: looked at {', '.join(looked)}, depth {result.depth}"
-        out.print(Text(told), soft_wrap=True)
+        head = f"{table} at version {result.version}: looked at {', '.join(looked)}, depth {result.depth}"
+        out.print(Text(head), soft_wrap=True)
     errors = sum(n for kind, n in result.counts.items() if kind in {f.kind for f in result.errors})
     out.print(
         Text(f"{counted(errors, 'error')}", "bold red")

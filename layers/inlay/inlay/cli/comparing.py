@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 PANEL = "Look"
 # Rows of changes on a terminal: a screenful.
 SCREEN_ROWS = 40
+# Characters of a message on a terminal; a pipe gets all.
+_MESSAGE = 40
 # What people are shown, the most wanted first: what does not fit the terminal is left out.
 _HISTORY = {
     "version": "version",
     "time": "time (UTC)",
     "operation": "operation",
+    "said": "message",
     "added_rows": "+ rows",
     "deleted_rows": "- rows",
     "files": "files",
@@ -62,14 +65,29 @@ def history(
     """
     with opened(table) as found:
         rows = found.history(limit=limit)
-    if not as_json:
-        rows = _for_people(rows)
-    print_rows(rows, as_json=as_json)
+    if as_json:
+        from inlay.ops.inspect.history import as_records
+
+        print_lines(as_records(rows))
+        return
+    print_rows(
+        _for_people(rows), as_json=False, cell_width=_MESSAGE if sys.stdout.isatty() else None
+    )
 
 
 def _for_people(rows: pa.Table) -> pa.Table:
     import pyarrow as pa
 
+    said = [
+        "; ".join(
+            [
+                *([v["message"]] if v["message"] else []),
+                *(f"{name}={text}" for name, text in v["metadata"] or ()),
+            ]
+        )
+        or None
+        for v in rows.select(["message", "metadata"]).to_pylist()
+    ]
     who = [
         ", ".join(
             [
@@ -82,7 +100,9 @@ def _for_people(rows: pa.Table) -> pa.Table:
         for v in rows.select(["request", "branch", "refs"]).to_pylist()
     ]
     rows = rows.append_column("who", pa.array(who, pa.string()))
-    rows = rows.select(list(_HISTORY)).rename_columns(list(_HISTORY.values()))
+    rows = rows.append_column("said", pa.array(said, pa.string()))
+    shown = {k: v for k, v in _HISTORY.items() if k != "said" or any(said)}
+    rows = rows.select(list(shown)).rename_columns(list(shown.values()))
     seconds = rows["time (UTC)"].cast(pa.timestamp("s", tz="UTC"), safe=False)
     return rows.set_column(1, "time (UTC)", seconds.cast(pa.timestamp("s")))
 

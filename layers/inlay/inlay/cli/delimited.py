@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyarrow import csv
 
-from inlay.cli.text_types import Misread, from_texts, type_of_texts
+from inlay.cli.text_types import Misread, column_types, from_texts, type_of_texts
 from inlay.cli.values import json_rows, to_json, to_line
 from inlay.errors import InvalidRequest, UnreadableFile
 
@@ -183,15 +183,7 @@ class CsvFile:
 
     def reader(self, schema: pa.Schema) -> pa.RecordBatchReader:
         """The rows, columns that `schema` has in its types, others as inferred."""
-        known = set(schema.names)
-        others = [name for name in self.names if name not in known]
-        inferred = dict(self.infer(others)[0]) if others else {}
-        wanted = pa.schema(
-            [
-                pa.field(name, schema.field(name).type if name in known else inferred[name])
-                for name in self.names
-            ]
-        )
+        wanted = column_types(self.names, schema, self.infer)
         return pa.RecordBatchReader.from_batches(wanted, self._converted(wanted))
 
     def _converted(self, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:

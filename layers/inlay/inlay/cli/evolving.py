@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from inlay.cli.opened import opened
-from inlay.cli.options import AsJson, AsOf, Ref, RequestId, TableUri, Version, split_names
+from inlay.cli.options import (
+    AsJson,
+    AsOf,
+    Message,
+    Metadata,
+    Ref,
+    RequestId,
+    TableUri,
+    Version,
+    noted,
+    split_names,
+)
 from inlay.cli.output import print_rows, print_write
 from inlay.cli.verb import Example, add_verb
 from inlay.errors import InvalidRequest
@@ -65,6 +76,8 @@ def alter(
         ),
     ] = None,
     request_id: RequestId = None,
+    message: Message = None,
+    metadata: Metadata = None,
     as_json: AsJson = False,
 ) -> None:
     """Change the columns of a table, all at once, without touching a data file.
@@ -95,6 +108,7 @@ def alter(
             comment=dict(_pair(each, "--comment", empty=True) for each in comment or ()),
             primary_key=None if primary_key is None else split_names(primary_key),
             request_id=request_id,
+            **noted(message, metadata),
         )
     print_write(result, as_json=as_json)
 

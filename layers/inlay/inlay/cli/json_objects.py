@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from inlay.cli.delimited import INFER_ROWS, TextFormat
-from inlay.cli.text_types import Misread, from_json, plain_json, type_of_json
+from inlay.cli.text_types import Misread, column_types, from_json, plain_json, type_of_json
 from inlay.errors import InvalidRequest, SchemaMismatch, UnreadableFile
 
 BATCH_ROWS = 16_384
@@ -78,15 +78,7 @@ class JsonFile:
 
     def reader(self, schema: pa.Schema) -> pa.RecordBatchReader:
         """The rows, columns that `schema` has in its types, others as inferred."""
-        known = set(schema.names)
-        others = [name for name in self.names if name not in known]
-        inferred = dict(self.infer(others)[0]) if others else {}
-        wanted = pa.schema(
-            [
-                pa.field(name, schema.field(name).type if name in known else inferred[name])
-                for name in self.names
-            ]
-        )
+        wanted = column_types(self.names, schema, self.infer)
         return pa.RecordBatchReader.from_batches(wanted, self._batches(wanted))
 
     def _batches(self, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from inlay.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from inlay.cli.delimited import TextFormat
@@ -50,6 +52,20 @@ RequestId = Annotated[
         help="Names this request: repeated with the same id, it changes nothing.",
     ),
 ]
+Message = Annotated[
+    str | None,
+    typer.Option(
+        "--message", "-m", metavar="TEXT", help="Why: kept with the version, shown by its history."
+    ),
+]
+Metadata = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metadata",
+        metavar="NAME=TEXT",
+        help="Kept with the version, as job=17; may be repeated.",
+    ),
+]
 
 Null = Annotated[
     list[str] | None,
@@ -86,6 +102,20 @@ def text_format(
 
     between = "\t" if delimiter in ("tab", "\\t") else delimiter
     return TextFormat(null=tuple(null or ()), delimiter=between, encoding=encoding, format=format)
+
+
+def assignment(text: str, what: str) -> tuple[str, str]:
+    """`name=value` → name, value."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise InvalidRequest(f"{what} is written NAME=VALUE, not {text[:80]!r}")
+    return name.strip(), value.strip()
+
+
+def noted(message: str | None, metadata: list[str] | None) -> dict[str, Any]:
+    """The two options above as a `Table` takes them."""
+    given = dict(assignment(each, "--metadata") for each in metadata or ())
+    return {"message": message, "metadata": given or None}
 
 
 def split_partitions(given: list[str] | None) -> tuple[str, ...]:

@@ -7,7 +7,18 @@ from typing import Annotated, Any
 import typer
 
 from inlay.cli.opened import opened
-from inlay.cli.options import AsJson, AsOf, Ref, RequestId, TableUri, Version, split_partitions
+from inlay.cli.options import (
+    AsJson,
+    AsOf,
+    Message,
+    Metadata,
+    Ref,
+    RequestId,
+    TableUri,
+    Version,
+    noted,
+    split_partitions,
+)
 from inlay.cli.output import print_rows, print_write
 from inlay.cli.verb import Example, add_verb
 from inlay.errors import InvalidRequest
@@ -29,6 +40,8 @@ def partition(
         bool, typer.Option("--none", help="Do not partition what is written from now on.")
     ] = False,
     request_id: RequestId = None,
+    message: Message = None,
+    metadata: Metadata = None,
     as_json: AsJson = False,
 ) -> None:
     """Partition what is written from now on.
@@ -43,7 +56,7 @@ def partition(
             next_step="`inlay partitions` lists what there is",
         )
     with opened(table) as found:
-        result = found.set_partitioning(*wanted, request_id=request_id)
+        result = found.set_partitioning(*wanted, request_id=request_id, **noted(message, metadata))
     print_write(result, as_json=as_json)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inlay.cli.opened import opened
-from inlay.cli.options import AsJson, AsOf, Ref, TableUri, Version
+from inlay.cli.options import AsJson, AsOf, Message, Metadata, Ref, TableUri, Version, noted
 from inlay.cli.output import print_record, print_rows, print_write
 from inlay.cli.verb import Example, add_verb
 from inlay.errors import InvalidRequest
@@ -113,6 +113,8 @@ def merge(
         bool,
         typer.Option("--fast-forward", help="Only if main has not changed since the branch began."),
     ] = False,
+    message: Message = None,
+    metadata: Metadata = None,
     as_json: AsJson = False,
 ) -> None:
     """Bring what a branch did into main: the rows it added, without the rows it deleted.
@@ -122,7 +124,8 @@ def merge(
     conflict: nothing is changed, and the file is named.
     """
     with opened(table) as found:
-        result = found.fast_forward(name) if forward else found.merge(name)
+        into_main = found.fast_forward if forward else found.merge
+        result = into_main(name, **noted(message, metadata))
     print_write(result, as_json=as_json)
 
 
@@ -134,6 +137,8 @@ def restore(
     on: Annotated[
         str | None, typer.Option("--on", metavar="BRANCH", help="Restore this branch, not main.")
     ] = None,
+    message: Message = None,
+    metadata: Metadata = None,
     as_json: AsJson = False,
 ) -> None:
     """Make rows and columns what they were at a version, time, tag or branch, as a new commit.
@@ -142,7 +147,7 @@ def restore(
     stay applied.
     """
     with opened(table, ref=on) as found:
-        result = found.restore(version=version, as_of=as_of, ref=ref)
+        result = found.restore(version=version, as_of=as_of, ref=ref, **noted(message, metadata))
     print_write(result, as_json=as_json)
 
 

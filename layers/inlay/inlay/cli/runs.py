@@ -28,13 +28,13 @@ def print_run(
     table: Table, operation: str, result: Any, *, as_json: bool, explain: bool = False
 ) -> None:
     """`result` is what the library's maintenance operation returned; the cost is the whole command's.
-    With `explain` a person, too, is told what each choice was made of."""
+    With `explain` the table also shows what each choice was made of."""
     usage, facts = table.usage, plain(result)
     cost = {"requests": usage.total, "bytes_up": usage.bytes_up, "bytes_down": usage.bytes_down}
     if as_json:
         print_record({"operation": operation, **facts, **cost}, as_json=True)
         return
-    told = {
+    shown = {
         name.replace("_", " "): _shown(name, value)
         for name, value in facts.items()
         if isinstance(value, int | str) and (value or name == "version") and name[-3:] != "_us"
@@ -42,7 +42,7 @@ def print_run(
     print_record(
         {
             "operation": operation,
-            **told,
+            **shown,
             "cost": usage_text(usage.total, usage.bytes_up, usage.bytes_down),
         },
         as_json=False,

@@ -17,7 +17,7 @@ PANEL = "Read"
 
 
 def catalog_of(root: str) -> Catalog:
-    """The tables under `root`, a folder of tables, as a catalog whose namespace bears the folder's name."""
+    """The tables under `root`, a folder of tables, as a catalog whose namespace has the folder's name."""
     from inlay.errors import InvalidRequest
     from inlay.format import keys
     from inlay.iceberg.catalog import Catalog

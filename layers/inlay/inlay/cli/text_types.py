@@ -39,6 +39,17 @@ _MOMENT += r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)?$"
 _MAX_DIGITS = 100
 
 
+def column_types(
+    names: Sequence[str],
+    schema: pa.Schema,
+    infer: Callable[[Sequence[str]], tuple[list[tuple[str, pa.DataType]], int]],
+) -> pa.Schema:
+    """The types in which a file's columns are read: as in `schema`, those it lacks as inferred."""
+    others = [name for name in names if name not in schema.names]
+    inferred = dict(infer(others)[0]) if others else {}
+    return pa.schema([(n, inferred[n] if n in inferred else schema.field(n).type) for n in names])
+
+
 class Misread(Exception):
     """A value that its column's type does not take; `row` counts from 0 among the values given."""
 

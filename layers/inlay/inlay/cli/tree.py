@@ -62,6 +62,8 @@ def _versions(root: Tree, report: Report) -> None:
             what.append(f"-{version['deleted_rows']:,} rows")
         if version["request"]:
             what.append(f"request {_text(version['request'])[:60]}")
+        if version["message"]:
+            what.append(f"“{_text(version['message'])[:60]}”")
         when = str(version["time"])[:19]
         branch.add(
             _line((f"{version['version']:>6}  ", ""), (when, "dim"), (f"  {', '.join(what)}", ""))

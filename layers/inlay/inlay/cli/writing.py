@@ -13,10 +13,14 @@ from inlay.cli.options import (
     Delimiter,
     Encoding,
     FileFormat,
+    Message,
+    Metadata,
     Null,
     RequestId,
     TableUri,
     Where,
+    assignment,
+    noted,
     split_names,
     split_partitions,
     text_format,
@@ -103,7 +107,7 @@ def create(
             primary_key=split_names(primary_key),
             sort_by=split_names(sort_by),
             partition_by=split_partitions(partition_by),
-            properties=dict(_assignment(each, "--set") for each in properties or ()),
+            properties=dict(assignment(each, "--set") for each in properties or ()),
             context=context,
         )
     facts = {"table": made.uri, "version": made.version, "columns": len(made.schema)}
@@ -153,6 +157,8 @@ def append(
     encoding: Encoding = "utf-8",
     format: FileFormat = None,
     request_id: RequestId = None,
+    message: Message = None,
+    metadata: Metadata = None,
     ref: Branch = None,
     as_json: AsJson = False,
 ) -> None:
@@ -165,7 +171,7 @@ def append(
     text = text_format(null, delimiter, encoding, format)
     with opened(table, ref=ref) as found:
         rows = read_files(files, physical_schema(found), text)
-        result = found.append(rows, request_id=request_id)
+        result = found.append(rows, request_id=request_id, **noted(message, metadata))
     print_write(result, as_json=as_json)
 
 
@@ -216,7 +222,7 @@ def adopt(
             source,
             copy=copy,
             adopt_from=tuple(adopt_from or ()),
-            properties=dict(_assignment(each, "--set") for each in properties or ()),
+            properties=dict(assignment(each, "--set") for each in properties or ()),
         )
     facts = {
         "table": context.uri,
@@ -248,6 +254,8 @@ def ingest(
         bool,
         typer.Option("--adopt", help="Use the objects where they are instead of copying them."),
     ] = False,
+    message: Message = None,
+    metadata: Metadata = None,
     ref: Branch = None,
     as_json: AsJson = False,
 ) -> None:
@@ -259,7 +267,7 @@ def ingest(
     from inlay.ops.write.ingest import Rejected, Retry
 
     with opened(table, ref=ref) as found:
-        result = found.ingest(objects, adopt=adopt)
+        result = found.ingest(objects, adopt=adopt, **noted(message, metadata))
     if as_json:
         outcomes = [_outcome(each) for each in result.outcomes]
         print_record({**write_record(result.write), "outcomes": outcomes}, as_json=True)
@@ -316,6 +324,8 @@ def delete(
         str | None, typer.Option("--file", metavar="KEY", help="Only rows of this data file.")
     ] = None,
     request_id: RequestId = None,
+    message: Message = None,
+    metadata: Metadata = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show what would be deleted, and delete nothing.")
     ] = False,
@@ -343,6 +353,7 @@ def delete(
             mode=mode,
             file=file,
             request_id=request_id,
+            **noted(message, metadata),
         )
     print_write(result, as_json=as_json)
 
@@ -391,6 +402,8 @@ def update(
         typer.Option("--mode", help="How the old rows are deleted; else the table's update.mode."),
     ] = None,
     request_id: RequestId = None,
+    message: Message = None,
+    metadata: Metadata = None,
     ref: Branch = None,
     as_json: AsJson = False,
 ) -> None:
@@ -399,10 +412,11 @@ def update(
 
     with opened(table, ref=ref) as found:
         result = found.update(
-            dict(_assignment(each, "--set") for each in assignments),
+            dict(assignment(each, "--set") for each in assignments),
             where=TRUE if where is None else where,
             mode=mode,
             request_id=request_id,
+            **noted(message, metadata),
         )
     print_write(result, as_json=as_json)
 
@@ -444,6 +458,8 @@ def upsert(
     encoding: Encoding = "utf-8",
     format: FileFormat = None,
     request_id: RequestId = None,
+    message: Message = None,
+    metadata: Metadata = None,
     ref: Branch = None,
     as_json: AsJson = False,
 ) -> None:
@@ -462,6 +478,7 @@ def upsert(
             on_duplicate=on_duplicate,
             order=order,
             request_id=request_id,
+            **noted(message, metadata),
         )
     print_write(result, as_json=as_json)
 
@@ -476,22 +493,22 @@ def set_(
             show_default=False,
         ),
     ],
+    message: Message = None,
+    metadata: Metadata = None,
     as_json: AsJson = False,
 ) -> None:
     """Set properties of the table. `inlay show` lists them with their defaults."""
-    given = dict(_assignment(each, "a property") for each in properties)
+    from inlay.format.properties import PROPERTIES, check_properties
+
+    given = dict(assignment(each, "a property") for each in properties)
+    # Names of arguments of set_properties are none of properties.
+    check_properties({k: v for k, v in given.items() if k not in PROPERTIES and "." not in k})
     with opened(table) as found:
         result = found.set_properties(
-            **{name.replace(".", "__"): value or None for name, value in given.items()}
+            **noted(message, metadata),
+            **{name.replace(".", "__"): value or None for name, value in given.items()},
         )
     print_write(result, as_json=as_json)
-
-
-def _assignment(text: str, what: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise InvalidRequest(f"{what} is written NAME=VALUE, not {text[:80]!r}")
-    return name.strip(), value.strip()
 
 
 def register(app: typer.Typer) -> None:
@@ -525,6 +542,10 @@ def register(app: typer.Typer) -> None:
         Example(
             "append ./people day.parquet --request-id 2026-01-31",
             "safe to repeat: the second time changes nothing",
+        ),
+        Example(
+            'append ./people day.csv -m "late rows of May" --metadata ticket=OPS-7',
+            "why, for `inlay history`",
         ),
         panel=PANEL,
     )

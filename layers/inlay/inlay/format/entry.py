@@ -34,6 +34,10 @@ class ColumnStats:
     sure: bool = field(default=False, compare=False, repr=False)
 
 
+# The origin of a file that was made of an adopted one, once an erasure has removed that one's key.
+FORGOTTEN = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
     """One live data file.
@@ -56,7 +60,7 @@ class DataFile:
     adopted: bool = False
     event: str | None = None  # identity of the event or request that added it
     data_change: bool = True  # False for outputs of maintenance: change readers skip it
-    origin: str | None = None  # key of the file that this one rewrites 1:1
+    origin: str | None = None  # key of the file that this one rewrites 1:1, or FORGOTTEN
     arrived: int | None = None  # outputs of maintenance: version that added their newest rows
     cluster: int | None = None  # shared by the files that one unit of clustering wrote in one order
     own: bool = False  # this library wrote every byte, although `event` or `origin` is set

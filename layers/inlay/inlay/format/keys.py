@@ -28,6 +28,10 @@ VERSION_HINT = "metadata/version-hint.text"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ARCHIVE = re.compile(r"manifest/v(\d{8,})\.json")
+# Also by name: nothing else there was written by an erasure, and a receipt has to list what was not.
+_RECEIPT = re.compile(
+    r"erasure/[A-Za-z0-9_.~%-]+\.json|evidence/\d{8,}-[a-z]+-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.json"
+)
 # By name, not by folder: anything else in the folder is not ours to delete.
 _PUBLISHED = re.compile(
     r"metadata/(latest\.json|version-hint\.text|v\d+\.metadata\.json|inlay-[^/]+)"
@@ -119,9 +123,9 @@ def classify(key: str) -> ObjectKind:
         (SEGMENTS, ObjectKind.SEGMENT),
         (DATA, ObjectKind.DATA),
         (TOMBSTONES, ObjectKind.TOMBSTONE),
-        (RECEIPTS, ObjectKind.RECEIPT),
-        (EVIDENCE, ObjectKind.RECEIPT),
     ):
         if key.startswith(prefix) and len(key) > len(prefix):
             return kind
+    if _RECEIPT.fullmatch(key):
+        return ObjectKind.RECEIPT
     return ObjectKind.PUBLISHED if _PUBLISHED.fullmatch(key) else ObjectKind.UNKNOWN

@@ -195,14 +195,14 @@ def _ledger_from_json(body: Mapping[str, Any], count: int) -> tuple[LedgerRecord
         bodies = dict(zip(where, _digests(digests, len(where), BODY_BYTES), strict=True))
         if len(bodies) < len(where) or max(bodies, default=0) >= count:
             raise ValueError("there are bodies of records that do not exist")
-    told = (
+    stamped = (
         each
         for version, time_us, many in zip(versions, times, runs, strict=True)
         for each in repeat((version, time_us), many)
     )
     return tuple(
         LedgerRecord(id_, bodies.get(n), version, time_us)
-        for n, (id_, (version, time_us)) in enumerate(zip(ids, told, strict=True))
+        for n, (id_, (version, time_us)) in enumerate(zip(ids, stamped, strict=True))
     )
 
 
@@ -344,8 +344,8 @@ def _stats_from_json(found: Any, count: int) -> Sequence[Mapping[int, ColumnStat
 
 
 def _encode(kind: str, count: int, body: Mapping[str, Any]) -> bytes:
-    told = {name: value for name, value in body.items() if value is not None}
-    return encode_frame(kind, {"count": count, **told})
+    members = {name: value for name, value in body.items() if value is not None}
+    return encode_frame(kind, {"count": count, **members})
 
 
 def _decode(

@@ -30,7 +30,9 @@ MAX_BYTES = 1024
 LEDGER_SALT = "ledger.salt"
 # Nor is this: Arrow types beyond the format's own (`parquet.arrow.declared`).
 ARROW_TYPES = "arrow.types"
-_OWN = (LEDGER_SALT, ARROW_TYPES)
+# Nor this: what the author of one version said of it (`format.notes`).
+COMMIT_NOTE = "commit.note"
+_OWN = (LEDGER_SALT, ARROW_TYPES, COMMIT_NOTE)
 
 DELETE_MODES = ("tombstone", "vector", "rewrite", "surgery")
 

@@ -41,7 +41,7 @@ def sweep_landing(table: str, *, settle_seconds: float) -> Mapping[str, Any]:
         if sent < MAX_SENT and loaded.date_us - each.modified_us >= settle_seconds * 1_000_000:
             send_to_ingest(notification(ctx.store.bucket, each))
             sent += 1
-    told = {**states, "sent": sent}
+    report = {**states, "sent": sent}
     count(
         table,
         {
@@ -49,8 +49,8 @@ def sweep_landing(table: str, *, settle_seconds: float) -> Mapping[str, Any]:
             "OldestPendingSeconds": (loaded.date_us - oldest_us) // 1_000_000,
         },
     )
-    logger.info("landing", extra={"table": table, **told})
-    return told
+    logger.info("landing", extra={"table": table, **report})
+    return report
 
 
 def notification(bucket: str, found: Landed) -> Mapping[str, Any]:

@@ -116,9 +116,11 @@ def report_work(
 ) -> Mapping[str, Any]:
     """Logs and counts what maintenance did; returns the same, for the function's answer. Lists and tables
     in `result` are reported by length only."""
-    told = {field.name: _short(getattr(result, field.name)) for field in dataclasses.fields(result)}
+    report = {
+        field.name: _short(getattr(result, field.name)) for field in dataclasses.fields(result)
+    }
     if usage is not None:
-        told |= {
+        report |= {
             "requests": usage.total,
             "bytes_up": usage.bytes_up,
             "bytes_down": usage.bytes_down,
@@ -126,14 +128,14 @@ def report_work(
         count(
             table,
             {
-                "Commits": int(told.get("commits") or 0),
+                "Commits": int(report.get("commits") or 0),
                 "Requests": usage.total,
                 "BytesUp": usage.bytes_up,
                 "BytesDown": usage.bytes_down,
             },
         )
-    logger.info(operation, extra={"table": table, **told})
-    return told
+    logger.info(operation, extra={"table": table, **report})
+    return report
 
 
 def _short(value: Any) -> str | int | float | bool | None:
@@ -217,13 +219,13 @@ def report_failure(error: Exception, *, fate: str, message_id: str) -> None:
 def count(table: str | None, values: Mapping[str, float]) -> None:
     """Emits metrics of the function in CloudWatch's embedded format, and of the table as well if the
     deployment asks for that. Zeros are not emitted."""
-    told = {name: value for name, value in values.items() if value}
+    report = {name: value for name, value in values.items() if value}
     by_table = [table] if table is not None and settings.table_metrics() else []
-    for each in [None, *by_table] if told else ():
+    for each in [None, *by_table] if report else ():
         metrics = EphemeralMetrics()
         if each is not None:
             metrics.add_dimension("table", each)
-        for name, value in told.items():
+        for name, value in report.items():
             unit = MetricUnit.Bytes if name in _BYTES else MetricUnit.Count
             metrics.add_metric(name=name, unit=unit, value=value)
         metrics.flush_metrics()

@@ -202,7 +202,7 @@ def decode_avro(data: bytes) -> AvroFile:
         if source.take(16) != sync:
             raise CorruptTable("an Avro file has a block that does not end at its stated size")
         if codec == "deflate":
-            body = _inflate(body)
+            body = inflate(body, -15, MAX_BLOCK_BYTES, "an Avro block")
         block = _Input(body)
         if not 0 <= count <= len(body):
             raise CorruptTable("an Avro block states more records than it has bytes")
@@ -210,14 +210,16 @@ def decode_avro(data: bytes) -> AvroFile:
     return AvroFile(metadata, tuple(records))
 
 
-def _inflate(body: bytes) -> bytes:
-    inflate = zlib.decompressobj(-15)
+def inflate(data: bytes, window: int, limit: int, what: str) -> bytes:
+    """`data` decompressed, at most `limit` bytes of it. `window` is zlib's `wbits`: -15 of a raw stream,
+    31 of gzip. Raises `CorruptTable`, which names `what`."""
+    stream = zlib.decompressobj(window)
     try:
-        found = inflate.decompress(body, MAX_BLOCK_BYTES)
+        found = stream.decompress(data, limit)
     except zlib.error as error:
-        raise CorruptTable(f"an Avro block is damaged: {error}") from None
-    if not inflate.eof:
-        raise CorruptTable("an Avro block is cut short or too large")
+        raise CorruptTable(f"{what} is damaged: {error}") from None
+    if not stream.eof:
+        raise CorruptTable(f"{what} is cut short or too large")
     return found
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
+from inlay.format.notes import Note
 from inlay.ops.cache import ObjectCache
 from inlay.ops.commit_queue import CommitQueue, shared_queue
 from inlay.parquet.read.ranges import Objects
@@ -145,6 +146,8 @@ class Context:
     turns: CommitQueue[Any, Any, Any] = field(default_factory=CommitQueue)
     # Patterns of `bucket/key` that adopted files may be read from; None means any location.
     adopt_from: tuple[str, ...] | None = None
+    # What the caller says of each commit that is made in this context.
+    note: Note | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles the location of the table, but nothing that belongs to a process."""

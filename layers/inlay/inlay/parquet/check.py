@@ -222,8 +222,8 @@ def check_keys(objects: Objects, keys: Keys, schema: Schema) -> list[Problem]:
         with reading(keys.key):
             table = pq.read_table(pa.BufferReader(body), use_threads=False)
         if table.num_rows != keys.rows:
-            told = f"holds {table.num_rows} keys, its entry says {keys.rows}"
-            return [("marker_contradicts", told)]
+            detail = f"holds {table.num_rows} keys, its entry says {keys.rows}"
+            return [("marker_contradicts", detail)]
         loaded = load_keys(objects, keys, schema)
     except _DAMAGE as error:
         return [_problem(error, "marker")]

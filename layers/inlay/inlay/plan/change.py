@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from inlay.format.content import Content
 from inlay.format.entry import DataFile, Marker
+from inlay.format.notes import Note
 from inlay.format.predicate import Predicate
 from inlay.format.snapshot import Erasure, PartitionField, Ref, Segment, Snapshot
 from inlay.plan.schema_evolution import Evolution
@@ -342,7 +343,7 @@ class Change:
 
     `uploaded_us` is the store's time *before* the first upload of any object this change adds: a commit
     with objects from before the GC boundary is stale. `deleted_rows` is the count for the history: exact
-    when the operation counted them, None when unknown.
+    when the operation counted them, None when unknown. `note` is what the author says of the commit.
     """
 
     operation: str
@@ -352,6 +353,7 @@ class Change:
     events: tuple[Request, ...] = ()
     uploaded_us: int | None = None
     deleted_rows: int | None = 0
+    note: Note | None = None
 
     def of(self, kind: type[U]) -> tuple[U, ...]:
         """The updates of one kind."""

@@ -110,10 +110,10 @@ def cluster(
     evidence = Evidence.of_snapshot(loaded.snapshot)
     tasks, left = _worth_it(loaded, where, older_than, evidence)
     slices = _slices(tasks, order, slice_bytes, evidence)
-    told = ClusterResult(version=loaded.snapshot.version, left=left)
+    result = ClusterResult(version=loaded.snapshot.version, left=left)
     if dry_run:
         return replace(
-            told,
+            result,
             slices=len(slices),
             input_files=len(tasks),
             read_bytes=sum(t.file.size for t in tasks),
@@ -122,20 +122,20 @@ def cluster(
         outputs = _write(spark, uri, loaded, one, order)
         outcome = commit(ctx, _change(ctx, loaded, one, outputs), base=load_pointer(ctx))
         if isinstance(outcome, Committed) and not outcome.skipped:
-            told = replace(
-                told,
-                slices=told.slices + 1,
-                input_files=told.input_files + len(one),
-                output_files=told.output_files + len(outputs),
-                rows=told.rows + sum(f.rows for f in outputs),
-                read_bytes=told.read_bytes + sum(t.file.size for t in one),
-                written_bytes=told.written_bytes + sum(f.size for f in outputs),
+            result = replace(
+                result,
+                slices=result.slices + 1,
+                input_files=result.input_files + len(one),
+                output_files=result.output_files + len(outputs),
+                rows=result.rows + sum(f.rows for f in outputs),
+                read_bytes=result.read_bytes + sum(t.file.size for t in one),
+                written_bytes=result.written_bytes + sum(f.size for f in outputs),
             )
         else:
-            told = replace(told, skipped=told.skipped + 1)
-        told = replace(told, version=outcome.loaded.snapshot.version)
+            result = replace(result, skipped=result.skipped + 1)
+        result = replace(result, version=outcome.loaded.snapshot.version)
         progress("cluster", number, len(slices))
-    return told
+    return result
 
 
 def _worth_it(

@@ -55,7 +55,7 @@ def condition_of(predicate: Predicate, schema: Schema) -> Column | None:
     if sum(_weight(node) for node in walk(predicate)) > MAX_NODES:
         return None
     try:
-        return _told(predicate, schema)
+        return _condition(predicate, schema)
     except _NoCondition:
         return None
 
@@ -69,7 +69,7 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _told(node: Predicate, schema: Schema) -> Any:
+def _condition(node: Predicate, schema: Schema) -> Any:
     from pyspark.sql import functions as f
 
     match node:
@@ -85,13 +85,13 @@ def _told(node: Predicate, schema: Schema) -> Any:
         case IsNull(field_id):
             return _column(field_id, schema).isNull()
         case And(parts):
-            told = [_told(part, schema) for part in parts]
-            return reduce(operator.and_, told, f.lit(True))
+            columns = [_condition(part, schema) for part in parts]
+            return reduce(operator.and_, columns, f.lit(True))
         case Or(parts):
-            told = [_told(part, schema) for part in parts]
-            return reduce(operator.or_, told, f.lit(False))
+            columns = [_condition(part, schema) for part in parts]
+            return reduce(operator.or_, columns, f.lit(False))
         case Not(part):
-            return ~_told(part, schema)
+            return ~_condition(part, schema)
         case Constant(value):
             return f.lit(value).cast("boolean")
 

@@ -233,16 +233,16 @@ class InlayFeedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         if isinstance(limit, ReadAllAvailable) or start["version"] >= until:
             return {"version": max(until, start["version"]), "first": False}
         files = size = 0
-        told = start["version"]
+        end = start["version"]
         for step in self._feed.steps(start["version"], until):
             tasks = [t for unit in step.units for t in (*unit.before, *unit.after)]
             files += len(tasks)
             size += sum(task.file.size for task in tasks)
             over_files = isinstance(limit, ReadMaxFiles) and files > limit.max_files
             over_bytes = isinstance(limit, ReadMaxBytes) and size > limit.max_bytes
-            if told > start["version"] and (over_files or over_bytes):
-                return {"version": told, "first": False}
-            told = step.version
+            if end > start["version"] and (over_files or over_bytes):
+                return {"version": end, "first": False}
+            end = step.version
         return {"version": until, "first": False}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

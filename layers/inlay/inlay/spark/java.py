@@ -54,13 +54,13 @@ def java_version(java: Path) -> int | None:
     Java 8 reports 1.8.
     """
     try:
-        told = subprocess.run(
+        ran = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=VERSION_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _VERSION.search(told.stderr + told.stdout)
-    return int(found[1]) if found and told.returncode == 0 else None
+    found = _VERSION.search(ran.stderr + ran.stdout)
+    return int(found[1]) if found and ran.returncode == 0 else None
 
 
 def _bundled_home() -> Path | None:

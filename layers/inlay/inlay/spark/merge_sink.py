@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class MergeSink:
-    """Takes the arguments of `merge`. Results are kept in `told`, and passed to `tell` batch by batch."""
+    """Takes the arguments of `merge`. Each result is kept in `results` and passed to `on_result`."""
 
     def __init__(
         self,
@@ -36,21 +36,21 @@ class MergeSink:
         op: str | None = "op",
         deletes: Sequence[str] = ("D", "d", "delete"),
         deleted_log: str | None = None,
-        tell: Callable[[int, MergeResult], None] = lambda batch, result: None,
+        on_result: Callable[[int, MergeResult], None] = lambda batch, result: None,
     ) -> None:
         if is_remote():
             raise InvalidRequest(
                 "MergeSink does not run through Spark Connect: its memory is in this process",
                 next_step="Start the stream in a session on the cluster, as pipelines.merge does",
             )
-        self.told: list[MergeResult] = []
+        self.results: list[MergeResult] = []
         self._uri = uri
         self._order = order
         self._on = on
         self._op = op
         self._deletes = deletes
         self._deleted_log = deleted_log
-        self._tell = tell
+        self._on_result = on_result
         self._recent = Recent()
 
     def __call__(self, records: DataFrame, batch_id: int) -> None:
@@ -66,5 +66,5 @@ class MergeSink:
             deleted_log=self._deleted_log,
             recent=self._recent,
         )
-        self.told.append(result)
-        self._tell(batch_id, result)
+        self.results.append(result)
+        self._on_result(batch_id, result)

@@ -70,16 +70,16 @@ def summarise(changes: DataFrame, newest: DataFrame, keys: list[str]) -> RecordS
 
     no_key = f.count_if(f.greatest(*[f.col(quoted(key)).isNull() for key in keys], f.lit(False)))
     first = f.col(quoted(keys[0]))
-    told = newest.agg(
+    found = newest.agg(
         f.count("*"), f.count_if(DELETED), no_key, f.min(first), f.max(first)
     ).collect()[0]
-    if told[2]:
+    if found[2]:
         raise InvalidRequest(
-            f"{told[2]} change records have no key", next_step=f"Give each one {', '.join(keys)}"
+            f"{found[2]} change records have no key", next_step=f"Give each one {', '.join(keys)}"
         )
-    low, high = _literal(told[3]), _literal(told[4])
+    low, high = _literal(found[3]), _literal(found[4])
     where = None if low is None or high is None else f"{_in_sql(keys[0])} BETWEEN {low} AND {high}"
-    return RecordSummary(changes.count(), told[0], told[1], where)
+    return RecordSummary(changes.count(), found[0], found[1], where)
 
 
 def _literal(value: Any) -> str | None:

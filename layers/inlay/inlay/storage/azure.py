@@ -269,10 +269,8 @@ class AzureStore:
             return _written(answer)
         refused = self._refused(key, answer, condition)
         if refused.reason == "exists" and answer.attempt > 1:
-            # Only a create is repeated under a condition; an earlier attempt may have landed.
-            found = self.get(key)
-            if isinstance(found, Got) and found.body == content:
-                return Written(found.etag, found.date_us, found.version_id)
+            # Only a create is repeated under a condition.
+            return rules.earlier_put(self.get(key), content) or refused
         return refused
 
     def _refused(self, key: str, answer: Answer, condition: Condition) -> Refused:
@@ -462,30 +460,18 @@ class AzureStore:
         yield from self._blobs(prefix, include="deleted,snapshots,versions")
 
     def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
-        asked = list(versions)
-        kept = [
-            DeleteFailure(
-                key,
-                version_id,
-                "the account's soft delete keeps it for "
-                f"{version_id.removeprefix(_SOFT).partition(':')[0]} more days",
-            )
-            for key, version_id in asked
-            if version_id.startswith(_SOFT)
-        ]
+        def held(version_id: str) -> str | None:
+            if not version_id.startswith(_SOFT):
+                return None
+            days = version_id.removeprefix(_SOFT).partition(":")[0]
+            return f"the account's soft delete keeps it for {days} more days"
 
-        def delete(each: tuple[str, str]) -> None:
-            key, version_id = each
+        def delete(key: str, version_id: str) -> None:
             whole = version_id == NULL_VERSION
             headers = {"x-ms-delete-snapshots": "include"} if whole else {}
             self._delete(key, _version(version_id), headers)
 
-        failures = rest.delete_each(
-            delete,
-            [each for each in asked if not each[1].startswith(_SOFT)],
-            lambda each, reason: DeleteFailure(*each, reason),
-        )
-        return [*kept, *failures]
+        return rest.delete_versions(delete, versions, held)
 
     # -- requests -----------------------------------------------------------------------------
 

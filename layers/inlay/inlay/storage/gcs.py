@@ -297,12 +297,11 @@ class GcsStore:
             return answer
         if answer.done:
             return _written(answer)
+        refused = self._refused(key, answer, condition)
         if not isinstance(condition, IfMatch) and answer.attempt > 1:
-            # Only a create is repeated under a condition; an earlier attempt may have landed.
-            found = self.get(key)
-            if isinstance(found, Got) and found.body == content:
-                return Written(found.etag, found.date_us, found.version_id)
-        return self._refused(key, answer, condition)
+            # Only a create is repeated under a condition.
+            return rules.earlier_put(self.get(key), content) or refused
+        return refused
 
     def _insert(
         self, key: str, content: bytes, described: Mapping[str, Any], condition: Condition
@@ -601,22 +600,12 @@ class GcsStore:
                 raise
 
     def delete_versions(self, versions: Iterable[tuple[str, str]]) -> Sequence[DeleteFailure]:
-        asked = list(versions)
-        kept = [
-            DeleteFailure(
-                key,
-                version_id,
-                f"the bucket's soft delete policy keeps it until {version_id.split(':', 2)[2]}",
-            )
-            for key, version_id in asked
-            if version_id.startswith(_SOFT)
-        ]
-        failures = rest.delete_each(
-            lambda each: self._delete(*each),
-            [each for each in asked if not each[1].startswith(_SOFT)],
-            lambda each, reason: DeleteFailure(*each, reason),
-        )
-        return [*kept, *failures]
+        def held(version_id: str) -> str | None:
+            if not version_id.startswith(_SOFT):
+                return None
+            return f"the bucket's soft delete policy keeps it until {version_id.split(':', 2)[2]}"
+
+        return rest.delete_versions(self._delete, versions, held)
 
     # -- requests -----------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ NO_USAGE: Final = Usage({}, 0, 0)
 
 
 def _combined(one: Usage, other: Usage, sign: int) -> Usage:
-    """`one ± other`, without verbs that come to nothing."""
+    """`one ± other`, without verbs whose counts are zero."""
     counts = dict(one.requests)
     for verb, count in other.requests.items():
         counts[verb] = counts.get(verb, 0) + sign * count

@@ -247,3 +247,22 @@ def delete_each(
         with ThreadPoolExecutor(min(_DELETES, len(items))) as workers:
             found = list(workers.map(one, items))
     return [each for each in found if each is not None]
+
+
+def delete_versions(
+    delete: Callable[[str, str], object],
+    versions: Iterable[tuple[str, str]],
+    held: Callable[[str], str | None],
+) -> list[DeleteFailure]:
+    """`delete` for each (key, version id) but those of which `held` says why the store keeps them."""
+    free: list[tuple[str, str]] = []
+    kept: list[DeleteFailure] = []
+    for key, version_id in versions:
+        if (reason := held(version_id)) is None:
+            free.append((key, version_id))
+        else:
+            kept.append(DeleteFailure(key, version_id, reason))
+    failures = delete_each(
+        lambda each: delete(*each), free, lambda each, reason: DeleteFailure(*each, reason)
+    )
+    return [*kept, *failures]

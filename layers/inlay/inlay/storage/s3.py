@@ -374,10 +374,8 @@ class S3Store:
         if refused is None:
             raise self._unexpected(answer, key)
         if refused.reason == "exists" and answer.attempt > 1:
-            # Only a create is repeated under a condition; an earlier attempt may have landed.
-            found = self.get(key)
-            if isinstance(found, Got) and found.body == content:
-                return Written(found.etag, found.date_us, found.version_id)
+            # Only a create is repeated under a condition.
+            return rules.earlier_put(self.get(key), content) or refused
         return refused
 
     def copy(

@@ -106,7 +106,7 @@ class Model:
         """What `version` must hold, by what its commit claims. The caller then sets `rows_at`.
         `events` are those applied, each with the erasures that were opened after its object landed.
         `added` are the rows of the files it added: an append without a request id is known by them.
-        `together` are the requests of an append that bears several (`ops.commit.group`)."""
+        `together` are the requests of an append that stands for several (`ops.commit.group`)."""
         before = self.rows_at.get(version - 1, Counter())
         if request is not None:
             intent = self.apply_once(request, version)
@@ -140,7 +140,7 @@ class Model:
                 f"{request} was applied in version {self.applied[request]} and in {version}"
             )
         if request not in self.intents:
-            raise Violation(f"version {version} bears a request nobody made: {request}")
+            raise Violation(f"version {version} names a request nobody made: {request}")
         self.applied[request] = version
         return self.intents[request]
 

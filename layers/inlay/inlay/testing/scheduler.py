@@ -43,8 +43,8 @@ class Actor:
 class Scheduler:
     """Runs actors to their end. `now_us` is the time of the world they share.
 
-    Whoever pauses chooses who is next and hands over to him directly, or simply goes on when it is he
-    himself: switching threads is what costs. The thread that called `run` sleeps until all is over.
+    The actor that pauses chooses the next one and hands over to it directly, or goes on when that is
+    itself: switching threads is what costs. The thread that called `run` sleeps until all is over.
     """
 
     def __init__(self, rng: random.Random, *, start_us: int) -> None:

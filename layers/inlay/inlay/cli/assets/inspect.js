@@ -167,6 +167,8 @@
   const versionText = (v) => [
     `version ${v.version}: ${v.operation}${v.branch ? ` on ${v.branch}` : ""}`,
     time(v.time), v.request && `request ${cut(v.request, 80)}`,
+    v.message && `“${cut(v.message, 160)}”`,
+    ...Object.entries(v.metadata).map(([name, text]) => cut(`${name}: ${text}`, 80)),
     v.refs.length && `refs ${v.refs.join(", ")}`,
     (v.added_rows || v.added_files) && `+ ${count(v.added_rows, "row")} in ${count(v.added_files, "file")}`,
     v.deleted_rows !== 0 && `− ${v.deleted_rows === null ? "rows nobody counted" : count(v.deleted_rows, "row")}`,

@@ -10,7 +10,6 @@ each object of deletes. Data files are not touched here.
 from __future__ import annotations
 
 import io
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -23,6 +22,7 @@ from inlay.format.partition import MAX_SPECS
 from inlay.format.puffin import decode_vector
 from inlay.format.schema import Primitive
 from inlay.format.snapshot import UNPARTITIONED, PartitionSpec
+from inlay.iceberg.avro import inflate
 from inlay.iceberg.manifest import DATA, EQUALITY_DELETES, Manifest, decode_list
 from inlay.iceberg.source import SourceFile, SourceTable, read_manifest, read_metadata
 from inlay.ops.adopt.foreign import (
@@ -63,7 +63,7 @@ def read_iceberg(sources: Sources, metadata: str) -> Foreign:
     """The table whose metadata file is at the URI `metadata`."""
     data = sources.read(metadata, MAX_METADATA_BYTES, "the metadata file")
     if data[:2] == b"\x1f\x8b":
-        data = _inflated(data)
+        data = inflate(data, 31, MAX_METADATA_BYTES, "the metadata file")
     table = read_metadata(data)
     manifests = _manifests(sources, table)
     files = tuple(_entries(sources, table, [m for m in manifests if m.content == DATA]))
@@ -97,17 +97,6 @@ def read_iceberg(sources: Sources, metadata: str) -> Foreign:
         keys=tuple(applied.keys([d for d in deletes if d.content == EQUALITY_DELETES])),
         notes=table.notes,
     )
-
-
-def _inflated(data: bytes) -> bytes:
-    inflate = zlib.decompressobj(31)
-    try:
-        found = inflate.decompress(data, MAX_METADATA_BYTES)
-    except zlib.error as error:
-        raise CorruptTable(f"the metadata file is damaged: {error}") from None
-    if not inflate.eof:
-        raise CorruptTable("the metadata file is cut short or too large")
-    return found
 
 
 def _manifests(sources: Sources, table: SourceTable) -> tuple[Manifest, ...]:

@@ -30,6 +30,7 @@ from inlay.ops.commit.driver import (
     commit,
     commit_proposed,
     not_committed,
+    with_note_of,
     write_archive,
 )
 from inlay.ops.commit_queue import Abandoned
@@ -57,6 +58,7 @@ class _Member:
 
 def commit_together(ctx: Context, change: Change, *, base: LoadedTable) -> CommitResult:
     """As `commit`; appends share a swap with those of other threads on this table."""
+    change = with_note_of(ctx, change)
     if not only_appends(change):
         return commit(ctx, change, base=base)
     try:
@@ -196,7 +198,9 @@ def only_appends(change: Change) -> bool:
 
 def may_join(changes: Sequence[Change], change: Change) -> bool:
     """Whether `change` can be merged with those (all `only_appends`). One that shares a request with them
-    cannot: it is a duplicate once they are committed."""
+    cannot: it is a duplicate once they are committed. Nor can one with a note: it is of one version."""
+    if change.note is not None or changes[0].note is not None:
+        return False
     same_operation = change.operation == changes[0].operation
     fits = sum(len(c.added) for c in (*changes, change)) <= MAX_FILES
     taken = {i for c in changes for i in _requests(c)}

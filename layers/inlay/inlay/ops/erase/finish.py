@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from inlay.errors import KeyTaken, RefNotFound
 from inlay.format import keys
-from inlay.format.entry import Marker, Where
+from inlay.format.entry import FORGOTTEN, Marker, Where
 from inlay.format.frame import decode_frame
 from inlay.format.keys import ObjectKind, classify
 from inlay.format.snapshot import Commit, Erasure, Snapshot
@@ -50,7 +50,9 @@ from inlay.plan.change import (
     OnlyFiles,
     OnlyRefs,
     PackMetadata,
+    ReplaceFiles,
     Requirement,
+    Unit,
     Update,
 )
 from inlay.plan.erasure import (
@@ -151,7 +153,7 @@ class _Sweeper:
         searched = self._look_at_files(loaded, contents, ready)
         if self._mark_residue(loaded, contents, ready, searched):
             return {}
-        if self._purge_refs(loaded, contents, ready):
+        if self._forget_origins(contents) or self._purge_refs(loaded, contents, ready):
             return {}
         write_look(self.ctx, searched, [e.id for e in ready])
         moved = tuple(
@@ -220,6 +222,23 @@ class _Sweeper:
                 commit(replace(self.ctx, branch=name), change, base=each)
                 marked = True
         return marked
+
+    def _forget_origins(self, contents: Sequence[tuple[str | None, LoadedTable]]) -> bool:
+        """Whether a content named a file that was adopted, and that rewrites have replaced: its key is not
+        the table's own and may be data (`mail=…/`). What needed it, changes between versions, ends."""
+        live = {f.key for _, each in contents for f in each.state.files()}
+        forgot = False
+        for name, each in contents:
+            units = tuple(
+                Unit((f.key,), (replace(f, origin=FORGOTTEN),), each.snapshot.version)
+                for f in each.state.files()
+                if "://" in (f.origin or "") and f.origin not in live
+            )
+            if units:
+                change = Change(operation="erase", updates=(ReplaceFiles(units),))
+                commit(replace(self.ctx, branch=name), change, base=each)
+                forgot = True
+        return forgot
 
     def _purge_ref(self, name: str, loaded: LoadedTable, erasures: Iterable[Erasure]) -> None:
         """The content of a branch or tag, stored in a head of its own that says nothing of the erasures."""
@@ -506,9 +525,9 @@ def _waits_for_files(
     waits: Waits = {e.id: [] for e in erasures}
     for name, each in contents:
         for erasure_id, files in unclean_files(each.state, erasures).items():
-            told = waits[erasure_id]
-            for key in list(files)[: MAX_WAITING - len(told)]:
-                told.append(Waiting("file", key, reason + ref_suffix(name)))
+            listed = waits[erasure_id]
+            for key in list(files)[: MAX_WAITING - len(listed)]:
+                listed.append(Waiting("file", key, reason + ref_suffix(name)))
     return waits
 
 

@@ -2,9 +2,10 @@
 
 Promise: `search_files` searches every live file of main, branches and tags for values that the predicates
 name, outside its rows (dictionaries, bounds, page indexes, Bloom filters, key-values; user metadata and
-tags of files that came from elsewhere), once for all erasures, and reports each place it found and each
-file it could not search. A file whose rows are all older than the erasure is rewritten if a value is found
-in it; values found in newer files came with newer data, and the receipt names those files.
+tags of files that came from elsewhere), and the table's own metadata, once for all erasures, and reports
+each place it found and each file it could not search. A file whose rows are all older than the erasure is
+rewritten if a value is found in it; values found in newer files came with newer data, and the receipt names
+those files.
 
 Why here: after the step to `purge` the values to search for are unknown. Why nothing enters afterwards:
 that step is refused on a base with a live file that was not searched (`plan.erasure.validate_erasure`), and
@@ -13,7 +14,6 @@ a file made from an older object has a marker of the erasure until it has been s
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,39 +25,22 @@ from inlay.format.predicate import Predicate, field_ids
 from inlay.format.schema import Schema
 from inlay.format.snapshot import Erasure
 from inlay.ops.context import Context, InlineExecutor
+from inlay.ops.erase.kept import KeptPlace, kept_in_metadata, pair_name, shown_name
 from inlay.ops.metadata.load import LoadedTable
 from inlay.parquet.footer.fields import File, KeyValue
 from inlay.parquet.footer.footer import decode_footer
 from inlay.parquet.footer.thrift import unpack
 from inlay.parquet.read.reader import Wanted, open_file
 from inlay.parquet.read.row_groups import plan_groups
-from inlay.parquet.surgery.key_values import names_any
 from inlay.parquet.surgery.residue import Residue, Searched, search_open
-from inlay.plan.erasure import named_defaults
 from inlay.plan.pruning.literals import any_of, texts_of
+from inlay.plan.pruning.readings import names_any
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import Head
 
 # The names in a landed object's own metadata that are reported; never its values.
 _USER = "metadata"
 _HEADER = "header"
-# A name that programs give. Any other may be data, and a receipt stays: later erasures do not reach it.
-_PROGRAMS_NAME = re.compile(r"(?!.*\d{4})[A-Za-z][A-Za-z0-9_.:#-]{0,99}")
-WITHHELD = "(a name that may be data)"
-
-
-@dataclass(frozen=True, slots=True)
-class KeptPlace:
-    """A place that may name what was erased and stays: `kind` of place, `name` of the file or column;
-    `detail` within it. Never a value."""
-
-    kind: str
-    name: str
-    detail: str
-
-    @property
-    def as_json(self) -> list[str]:
-        return [self.kind, self.name, self.detail]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +58,9 @@ class SearchedFile:
     requests: int = 0
     bytes: int = 0
 
-    @property
-    def kept(self) -> tuple[KeptPlace, ...]:
-        key = self.entry.key
+    def kept(self, texts: frozenset[str]) -> tuple[KeptPlace, ...]:
+        """The places, as a receipt may name them that is about `texts`."""
+        key = shown_name(self.entry.key, texts) if self.entry.adopted else self.entry.key
         found = [KeptPlace("file", key, _told(r)) for r in self.residues]
         found += [KeptPlace("object", key, name) for name in self.described]
         if self.failure is not None:
@@ -102,7 +85,7 @@ class LastCheck:
     version: int = 0
     date_us: int = 0
     files: dict[str, SearchedFile] = field(default_factory=dict)
-    defaults: frozenset[str] = frozenset()
+    metadata: tuple[KeptPlace, ...] = ()
     columns: tuple[str, ...] = ()
 
     @property
@@ -115,11 +98,8 @@ class LastCheck:
 
     @property
     def kept(self) -> list[KeptPlace]:
-        found = [k for f in self.files.values() for k in f.kept]
-        return [
-            *found,
-            *(KeptPlace("default", name, "of the column") for name in sorted(self.defaults)),
-        ]
+        texts = texts_of(self.predicate)
+        return [*(k for f in self.files.values() for k in f.kept(texts)), *self.metadata]
 
     @property
     def searched_in_part(self) -> int:
@@ -170,7 +150,8 @@ def search_files(
     for searched in ctx.map(search, missing):
         look.files[searched.entry.key] = searched
     look.version, look.date_us = table.snapshot.version, table.date_us
-    look.defaults = named_defaults(look.predicate, table.snapshot.schemas)
+    live = [f.entry for f in look.files.values()]
+    look.metadata = tuple(kept_in_metadata(look.predicate, table.snapshot, live))
     asked = field_ids(look.predicate)
     named = {".".join(p) for s in table.snapshot.schemas for p, f in s.walk() if f.id in asked}
     look.columns = tuple(sorted(named))
@@ -207,24 +188,18 @@ def _search_file(
             footer = decode_footer(opened.tail, file_size=entry.size)
             pairs = map(unpack, footer.tree.get(File.KEY_VALUES, ()))
             texts = texts_of(look.predicate)
-            names = tuple(_shown(p.get(KeyValue.KEY, b""), texts) for p in pairs)
+            said = [p.get(KeyValue.KEY, b"").decode("utf-8", "replace") for p in pairs]
+            names = tuple(pair_name(name, texts) for name in said)
             described = _described(ctx, entry, texts)
             requests = found.requests + 1
             found = replace(found, key_values=names, described=described, requests=requests)
     except InlayError as error:
         if error.kind is ErrorKind.RETRY:
             raise
-        told = error.message.encode("utf-8", "surrogatepass")
-        is_plain = not names_any(told, texts_of(look.predicate))
+        text = error.message.encode("utf-8", "surrogatepass")
+        is_plain = not names_any(text, texts_of(look.predicate))
         found = replace(found, failure=error.message if is_plain else type(error).__name__)
     return found
-
-
-def _shown(name: bytes, texts: frozenset[str]) -> str:
-    """A name as a receipt may have it."""
-    text = name.decode("utf-8", "replace")
-    is_plain = _PROGRAMS_NAME.fullmatch(text) is not None and not names_any(name, texts)
-    return text if is_plain else WITHHELD
 
 
 def _described(ctx: Context, entry: DataFile, texts: frozenset[str]) -> tuple[str, ...]:
@@ -238,7 +213,7 @@ def _described(ctx: Context, entry: DataFile, texts: frozenset[str]) -> tuple[st
         *((_HEADER, name, unquote_plus(value)) for name, value in head.info.headers.items()),
     ]
     return tuple(
-        f"{kind} {_shown(name.encode(), texts)}"
+        f"{kind} {pair_name(name, texts)}"
         for kind, name, text in said
         if names_any(text.encode("utf-8", "surrogatepass"), texts)
     )

@@ -37,6 +37,7 @@ from inlay.format.keys import (
 from inlay.format.properties import Properties
 from inlay.format.snapshot import Erasure, Snapshot
 from inlay.ops.context import Context
+from inlay.ops.erase.kept import WITHHELD
 from inlay.ops.erase.last_look import LastCheck
 from inlay.ops.metadata.load import LoadedTable, read_main
 from inlay.plan.metadata.ledger import LedgerSalt
@@ -112,7 +113,10 @@ def write_look(ctx: Context, look: LastCheck, erasures: Sequence[str]) -> List:
     files = sorted(look.files.values(), key=lambda f: f.entry.key)
     body = {
         "looked_us": look.date_us,
-        "files": [[f.entry.key, f.how, f.failure is None] for f in files],
+        # The key of a file that is not the table's own may be data (`mail=…/`).
+        "files": [
+            [WITHHELD if f.entry.adopted else f.entry.key, f.how, f.failure is None] for f in files
+        ],
         "kept": [k.as_json for k in look.kept],
         "key_values": dict(sorted(look.key_values.items())),
         "foreign": sum(f.entry.is_foreign for f in files),
@@ -156,7 +160,9 @@ def load_lists(ctx: Context, since_version: int) -> list[tuple[List, dict[str, A
     """The lists written on `since_version` or later, oldest first."""
     prefix = ctx.key(EVIDENCE)
     listed = ctx.store.list(prefix, start_after=f"{prefix}{max(since_version - 1, 0):08d}~")
-    keys = [info.key.removeprefix(ctx.key("")) for info in listed]
+    # What else somebody put there is an unknown object.
+    found = [info.key.removeprefix(ctx.key("")) for info in listed]
+    keys = [key for key in found if classify(key) is ObjectKind.RECEIPT]
 
     def load(key: str) -> tuple[List, dict[str, Any]]:
         body, digest = _read_list(ctx, key)
@@ -225,6 +231,10 @@ def receipt_of(ctx: Context, loaded: LoadedTable, erasure: Erasure, facts: Facts
             "versions": [list(each) for each in facts.later[:MAX_NAMED]],
             "pending": list(facts.pending[:MAX_NAMED]),
         },
+        "older_receipts": len(
+            {v.key.removeprefix(ctx.key("")) for v in facts.versions if _is_receipt(ctx, v)}
+            - {made.key for made, _ in mine}
+        ),
         "other_erasures": sorted(e.id for e in snapshot.erasures if e.id != erasure.id)[:MAX_NAMED],
         "ledger": {
             "salted_since": None if salt is None else salt.since,
@@ -265,6 +275,10 @@ def _look_of(made: List, found: Mapping[str, Any]) -> dict[str, Any]:
 
 def _kind(ctx: Context, version: ObjectVersion) -> ObjectKind:
     return classify(version.key.removeprefix(ctx.key("")))
+
+
+def _is_receipt(ctx: Context, version: ObjectVersion) -> bool:
+    return _kind(ctx, version) is ObjectKind.RECEIPT and not version.marker
 
 
 def _named(ctx: Context, version: ObjectVersion) -> list[str]:
@@ -406,6 +420,8 @@ def _kept_by(body: Mapping[str, Any]) -> Iterator[str]:
             f"{look['searched_in_part']} files of other writers were searched in {look['columns']} alone"
         )
     yield from (f"unknown object {key}" for key, *_ in body["unknown_objects"]["objects"])
+    if body.get("older_receipts"):
+        yield f"{body['older_receipts']} receipts and lists of other erasures were not searched"
     yield from (
         f"version {version} ({operation}) came after the sweep"
         for version, operation in body["later_deletes"]["versions"]

@@ -163,12 +163,12 @@ class Changes(ArrowStream):
             yield from self._rows.batches(step)
 
     def _netted(self) -> Iterator[pa.RecordBatch]:
-        heap = Multiset(self._rows.rows_schema)
+        changed = Multiset(self._rows.rows_schema)
         for step in self.steps():
             for sign, rows in self._rows.signed(step):
-                heap.add(sign, rows)
+                changed.add(sign, rows)
         version, time_us = self._to.version, self._to.commit.time_us
-        for sign, rows in zip((-1, 1), heap.result(), strict=True):
+        for sign, rows in zip((-1, 1), changed.result(), strict=True):
             yield from self._rows.said(rows, kinds(sign, rows), version, time_us)
 
 

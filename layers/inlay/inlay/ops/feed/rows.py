@@ -156,11 +156,11 @@ class _StepReader:
             found = difference_in_order(self._read(whole), self._read(kept), self._arrow)
             yield from ((-sign if swapped else sign, rows) for sign, rows in found)
             return
-        heap = Multiset(self._arrow)
+        changed = Multiset(self._arrow)
         for sign, tasks in ((-1, unit.before), (1, unit.after)):
             for _, rows in self._tables(sign, tasks):
-                heap.add(sign, rows)
-        gone, come = heap.result()
+                changed.add(sign, rows)
+        gone, come = changed.result()
         yield -1, gone
         yield 1, come
 

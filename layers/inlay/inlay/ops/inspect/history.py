@@ -9,10 +9,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 
 from inlay.errors import InvalidRequest
+from inlay.format.notes import note_of
 from inlay.format.snapshot import Snapshot
 from inlay.ops.context import Context
 from inlay.ops.inspect.columns import TIME, Column, table_of
@@ -39,6 +41,18 @@ HISTORY: tuple[Column[_Version], ...] = (
         pa.string(),
         "id of the request or event that asked for it, if one was given",
         lambda v: v.snapshot.commit.request,
+    ),
+    Column(
+        "message",
+        pa.string(),
+        "what its author said of it",
+        lambda v: note_of(v.snapshot).message,
+    ),
+    Column(
+        "metadata",
+        pa.map_(pa.string(), pa.string()),
+        "names and texts that its author gave it",
+        lambda v: list(note_of(v.snapshot).metadata.items()) or None,
     ),
     Column(
         "branch",
@@ -212,6 +226,11 @@ def history(ctx: Context, current: Snapshot, *, limit: int = HISTORY_LIMIT) -> p
     """The newest `limit` versions that can still be opened, newest first."""
     oldest = max(current.oldest_version, current.version - limit + 1)
     return table_of(HISTORY, _load(ctx, current, range(current.version, oldest - 1, -1)))
+
+
+def as_records(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows of `history` or `snapshots` as plain values, the metadata of each as a dict."""
+    return [{**each, "metadata": dict(each["metadata"] or ())} for each in rows.to_pylist()]
 
 
 def snapshots(ctx: Context, current: Snapshot) -> pa.Table:

@@ -33,7 +33,7 @@ from inlay.ops.inspect.advice import (
     plan_care,
     plan_or_nothing,
 )
-from inlay.ops.inspect.history import history
+from inlay.ops.inspect.history import as_records, history
 from inlay.ops.inspect.layout import Axis, axes_of
 from inlay.plan.maintain.compaction import deleted_at_least, live_tasks
 from inlay.plan.metadata.state import State
@@ -127,7 +127,7 @@ def make_report(
     maintenance = plan_care(state, plan, files, deleted, read)
     return Report(
         table=_facts(ctx, current, state),
-        versions=history(ctx, current, limit=max_versions).to_pylist(),
+        versions=as_records(history(ctx, current, limit=max_versions)),
         axes=axes,
         marks=_marks(state, files, tasks, read, places),
         sizes=_sizes(files, tasks, read),

@@ -223,8 +223,8 @@ def decide_rows(
         strategy=strategy,
         seconds_left=None if limits.deadline is None else limits.deadline - ctx.clock.monotonic(),
     )
-    anew = {"surgery": touched, "rewrite": range(len(group_rows))}.get(choice.method, ())
-    group_bytes = max((opened.metadata.row_group(n).total_byte_size for n in anew), default=0)
+    rewritten = {"surgery": touched, "rewrite": range(len(group_rows))}.get(choice.method, ())
+    group_bytes = max((opened.metadata.row_group(n).total_byte_size for n in rewritten), default=0)
     etag = opened.source.etag
     return RowDecision(
         kept, group_rows, group_bytes, etag, choice, footer, extra is not None, recode, texts
@@ -391,7 +391,13 @@ def _as_a_whole(ctx: Context, loaded: LoadedTable, task: FileTask, looked: RowDe
         target_file_bytes=_NO_TARGET,
     )
     target = target_of(ctx, loaded.date_us)
-    [output] = write_files(target, _kept_rows(ctx, task, looked, schema), schema, layout)
+    [output] = write_files(
+        target,
+        _kept_rows(ctx, task, looked, schema),
+        schema,
+        layout,
+        row_bytes=None if task.file.is_foreign else task.file.size / max(1, task.file.rows),
+    )
     if output.rows != len(looked.kept):
         raise SourceChanged(
             f"{len(looked.kept)} rows should stay, {output.rows} were read", key=task.file.key

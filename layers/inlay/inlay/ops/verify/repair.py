@@ -18,7 +18,7 @@ history    a pointer that went back (archives beyond it follow on it) goes on fr
            what it holds, and no older version can be opened any more
 archives   of the current version from the pointer, over what is no snapshot of that version; of older ones
            from the object versions that the bucket keeps of the archive or of the pointer
-totals     counted anew, and markers of files that are not live dropped, by an ordinary commit
+totals     counted again, and markers of files that are not live dropped, by an ordinary commit
 
 What an archive cannot restore: the archive of N is written before the swap to N+1. When the pointer is lost
 and the newest archive is N, the table was at N or at N+1, and the changes of N+1 existed only in the
@@ -239,10 +239,10 @@ def _lost(broken: BrokenPointer, source: _Source) -> str | None:
     if not source.is_archive:
         return None
     version = source.snapshot.version
-    told = legible_version(broken.raw)
-    if told == version:
+    shown = legible_version(broken.raw)
+    if shown == version:
         return None
-    sure = f"the damaged pointer shows version {told}" if told else "if there was one"
+    sure = f"the damaged pointer shows version {shown}" if shown else "if there was one"
     return (
         f"version {version + 1}, {sure}: its changes were in the pointer alone. Have its writer send them "
         "again; files it uploaded are orphans until garbage collection deletes them"
@@ -289,7 +289,7 @@ def _rebuild(
 
 def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | None:
     """Go on from the newest archive if it follows on the pointer, else skip the numbers that are taken.
-    None when the pointer did not go back as far as can be told, or the newest archive is broken."""
+    None when there is no sign that the pointer went back, or the newest archive is broken."""
     newest = newest_archive(ctx)
     now = pointer.snapshot
     if newest is None or newest < now.version:
@@ -307,7 +307,7 @@ def _mend_history(ctx: Context, pointer: Pointer, *, dry_run: bool) -> Mend | No
     try:
         found = decode_snapshot(answer.body, key=key, apart=schemas_of(ctx))
     except CorruptTable:
-        return None  # whose it is cannot be told
+        return None  # its table is unknown
     if newest == now.version and found.version != newest:
         return None  # no such version: the pointer's bytes take its place
     ours = found.table_id == now.table_id and found.version == newest
@@ -366,13 +366,13 @@ def _refuse_pointer(ctx: Context, broken: BrokenPointer, dry_run: bool) -> Repai
     if broken.etag is None and broken.newest_archive is None:
         raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
     seen = verify(ctx, depth="metadata")
-    told = (
+    advice = (
         "There is no whole archive or object version to rebuild it from: restore one from a backup"
     )
     return Repaired(
         version=0,
         dry_run=dry_run,
-        refused=tuple(replace(f, next_step=told) for f in seen.findings),
+        refused=tuple(replace(f, next_step=advice) for f in seen.findings),
     )
 
 
@@ -447,8 +447,8 @@ def _mend_content(ctx: Context, *, dry_run: bool) -> Iterator[Mend]:
     if "totals_wrong" in kinds:
         yield Mend(kind="totals_wrong", key=keys.POINTER, what=f"count the totals{of} again")
     if dangling:
-        told = f"drop {len(dangling)} markers{of} of files that are not live"
-        yield Mend(kind="dangling_marker", key=keys.POINTER, what=told)
+        what = f"drop {len(dangling)} markers{of} of files that are not live"
+        yield Mend(kind="dangling_marker", key=keys.POINTER, what=what)
 
 
 # -- writing --------------------------------------------------------------------------------------

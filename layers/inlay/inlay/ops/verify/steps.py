@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from inlay.errors import CorruptTable, NewerFormat
+from inlay.errors import CorruptTable, NewerFormat, UnreadableFile, UnsupportedFile
 from inlay.format import keys
 from inlay.format.codec import decode_head
 from inlay.format.content import Content, with_content
@@ -19,12 +19,14 @@ from inlay.format.entry import DataFile, Keys, Marker, Vector
 from inlay.format.entry_json import Types
 from inlay.format.keys import ObjectKind, archive_version, classify, segment_key
 from inlay.format.properties import Properties
+from inlay.format.schema import Schema
 from inlay.format.snapshot import HeadObject, Segment, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.maintain.expire import DAY_US
 from inlay.ops.maintain.roots import list_objects
 from inlay.ops.metadata.load import count_of, decode_segment
 from inlay.ops.metadata.pointer import BrokenPointer, read_archive, read_pointer
+from inlay.ops.write.compare_statistics import denied_rows, primitive_columns
 from inlay.parquet.check import (
     Problem,
     check_dictionaries,
@@ -235,8 +237,8 @@ class TableCheck:
             return finding("segment_corrupt", key, error.message)
         facts = (count_of(kind, entries), len(answer.body))
         if facts != (segment.count, segment.size):
-            told = f"holds {facts[0]} entries in {facts[1]} bytes, its reference says {segment.count} in"
-            return finding("segment_corrupt", key, f"{told} {segment.size}")
+            detail = f"holds {facts[0]} entries in {facts[1]} bytes, its reference says {segment.count} in"
+            return finding("segment_corrupt", key, f"{detail} {segment.size}")
         return tuple(entries)
 
     # -- 4 entries ----------------------------------------------------------------------------
@@ -272,18 +274,20 @@ class TableCheck:
                 self._present("marker", marker.object_key, size)
         adopted = [f for f in self.data.values() if "://" in f.key]
         for entry, problems in zip(adopted, self.ctx.map(self._adopted, adopted), strict=True):
-            self._tell(entry.key, problems)
+            self._report(entry.key, problems)
         self._archives_ahead()
 
     def _present(self, what: str, key: str, size: int | None) -> None:
         item = self.listed.get(key)
         if item is None:
             older = what == "file" and self.live is not None and key not in self.live
-            told = "the object does not exist" + ("; only older versions need it" if older else "")
-            self._tell(key, [(f"{what}_missing", told)])
+            detail = "the object does not exist" + (
+                "; only older versions need it" if older else ""
+            )
+            self._report(key, [(f"{what}_missing", detail)])
         elif size is not None and item.size != size:
-            told = f"has {item.size} bytes, its entry says {size}"
-            self._tell(key, [(f"{what}_changed", told)])
+            detail = f"has {item.size} bytes, its entry says {size}"
+            self._report(key, [(f"{what}_changed", detail)])
 
     def _adopted(self, entry: DataFile) -> list[Problem]:
         source = Objects(self.ctx.store, self.ctx.root).source(entry.key)
@@ -309,8 +313,8 @@ class TableCheck:
         now = read_pointer(self.ctx)
         newest = self.current.version if isinstance(now, BrokenPointer) else now.snapshot.version
         for version in sorted(v for v in versions if v > newest):
-            told = f"the pointer is at version {newest}, an archive is beyond it"
-            self.found.add("pointer_behind", versions[version], told)
+            detail = f"the pointer is at version {newest}, an archive is beyond it"
+            self.found.add("pointer_behind", versions[version], detail)
 
     # -- 6 files, 7 markers -------------------------------------------------------------------
 
@@ -327,7 +331,7 @@ class TableCheck:
 
         for done, problems in enumerate(self.ctx.map(footer, entries)):
             self.ctx.progress("footers", done + 1, len(entries))
-            self._tell(entries[done].key, problems)
+            self._report(entries[done].key, problems)
         if not pages:
             return
         sound = [f for f in entries if f.key not in self.broken]
@@ -337,11 +341,25 @@ class TableCheck:
             if check_partition(entry, self.current.specs, self.current.schemas) is not None:
                 continue  # reported already
             spec = specs[entry.spec_id]
-            self._tell(entry.key, check_pages(objects, entry, schema, self.ctx.executor, spec=spec))
+            self._report(
+                entry.key, check_pages(objects, entry, schema, self.ctx.executor, spec=spec)
+            )
             if entry.is_foreign and entry.key not in self.broken:
                 for kind, message in check_dictionaries(objects, entry, schema, self.ctx.executor):
                     self.found.add(kind, entry.key, message)
+                self._report(entry.key, self._denied(objects, entry, schema))
             self.ctx.progress("pages", done + 1, len(sound))
+
+    def _denied(self, objects: Objects, entry: DataFile, schema: Schema) -> list[Problem]:
+        """Row groups whose statistics leave out rows: of a file from before these were compared."""
+        columns = primitive_columns(schema)
+        try:
+            names = denied_rows(objects, entry, schema, schema, columns, self.ctx.executor)
+        except (UnreadableFile, UnsupportedFile):
+            return []  # reported already, or nothing is known of it
+        if names is None:
+            return []
+        return [("statistics_wrong", "a row group's statistics leave out rows that it has")]
 
     def marker_objects(self) -> None:
         objects = Objects(self.ctx.store, self.ctx.root)
@@ -361,9 +379,9 @@ class TableCheck:
 
         for done, problems in enumerate(self.ctx.map(check, wanted)):
             self.ctx.progress("markers", done + 1, len(wanted))
-            self._tell(wanted[done].object_key or "", problems)
+            self._report(wanted[done].object_key or "", problems)
 
-    def _tell(self, key: str, problems: list[Problem]) -> None:
+    def _report(self, key: str, problems: list[Problem]) -> None:
         if problems:
             self.broken.add(key)
         for kind, message in problems:
@@ -374,26 +392,26 @@ class TableCheck:
     def rest(self) -> tuple[dict[str, Tally], tuple[str, ...], int]:
         unknown = [k for k in self.listed if classify(k) is ObjectKind.UNKNOWN]
         if unknown:
-            told = f"not of this format: {unknown[0]}" + (
+            detail = f"not of this format: {unknown[0]}" + (
                 f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
             )
-            self.found.add("unknown_objects", None, told)
+            self.found.add("unknown_objects", None, detail)
         before_us = self.date_us - self.grace_us
         uploads = [
             u for u in self.ctx.store.list_uploads(self.ctx.key("")) if u.started_us < before_us
         ]
         if uploads:
-            told = f"older than the grace: {len(uploads)}, the first of {uploads[0].key}"
-            self.found.add("stale_uploads", None, told)
+            detail = f"older than the grace: {len(uploads)}, the first of {uploads[0].key}"
+            self.found.add("stale_uploads", None, detail)
         orphans: dict[str, Tally] = {}
         if self.blind:
-            told = "orphans cannot be determined while metadata cannot be read"
-            self.found.add("orphans_not_told", None, told)
+            detail = "orphans cannot be determined while metadata cannot be read"
+            self.found.add("orphans_unknown", None, detail)
         else:
             orphans = self._orphans()
         for kind, tally in orphans.items():
-            told = f"of kind {kind}, needed by no version: {tally.objects}, {tally.bytes:,} bytes"
-            self.found.add("orphans", None, told)
+            detail = f"of kind {kind}, needed by no version: {tally.objects}, {tally.bytes:,} bytes"
+            self.found.add("orphans", None, detail)
         return orphans, tuple(unknown[:MAX_NAMES]), len(unknown)
 
     def _needed_by_ending(self) -> frozenset[str]:

@@ -98,8 +98,10 @@ def _walk(ctx: Context, depth: str, max_versions: int) -> tuple[Verified, str | 
             raise TableNotFound(f"there is no table at {ctx.uri}", table=ctx.uri)
         kind = "pointer_missing" if read.etag is None else "pointer_corrupt"
         newest = read.newest_archive
-        told = "there are no archives" if newest is None else f"the newest archive is v{newest}"
-        found.add(kind, keys.POINTER, f"{read.reason}; {told}")
+        newest_archive = (
+            "there are no archives" if newest is None else f"the newest archive is v{newest}"
+        )
+        found.add(kind, keys.POINTER, f"{read.reason}; {newest_archive}")
         return _report(found, version=0, depth=depth), None
     walk = TableCheck(ctx, read.snapshot, read.raw, read.date_us, found)
     walk.versions(max_versions)

@@ -62,6 +62,18 @@ def positions_array(positions: BitMap | BitMap64) -> pa.Array:
     return pa.Array.from_buffers(narrow, len(held), [None, pa.py_buffer(held)]).cast(pa.int64())
 
 
+def positions_bitmap(positions: pa.Int64Array) -> BitMap64:
+    """The inverse: a bitmap of numbers that ascend, none of them NULL."""
+    if not len(positions):
+        return BitMap64()
+    first, last = positions[0].as_py(), positions[-1].as_py()
+    if last - first + 1 == len(positions):
+        return BitMap64(range(first, last + 1))
+    held = packed("Q")
+    held.frombytes(memoryview(positions.buffers()[1])[8 * positions.offset :][: 8 * len(positions)])
+    return BitMap64(held)
+
+
 def _buffers(values: Sequence[Any], kind: pa.DataType) -> list[pa.Buffer] | None:
     """The buffers after the validity bitmap; None for a type that is not laid out here."""
     code = _CODES.get(kind)

@@ -101,10 +101,10 @@ def check_chunks(footer: Footer) -> None:
 def _chunk_fault(leaf: Leaf, chunk: ColumnChunk) -> str | None:
     if chunk.meta[Meta.TYPE] != leaf.type:
         return "a chunk has another type than the column"
-    told = chunk.meta.get(Meta.SIZES)
-    if told is None:
+    sizes_struct = chunk.meta.get(Meta.SIZES)
+    if sizes_struct is None:
         return None
-    sizes = unpack(told)
+    sizes = unpack(sizes_struct)
     for key, level in (
         (Sizes.REPETITION_LEVELS, leaf.repetition_level),
         (Sizes.DEFINITION_LEVELS, leaf.definition_level),
@@ -123,6 +123,6 @@ def _too_short(footer: Footer) -> Iterator[tuple[Leaf, ColumnChunk]]:
     for group in footer.row_groups:
         for leaf, width in fixed:
             chunk = group.column(leaf.index)
-            told = chunk.statistics.tree if chunk.statistics is not None else {}
-            if any(len(told[key]) < width for key in _BOUNDS if key in told):
+            statistics = chunk.statistics.tree if chunk.statistics is not None else {}
+            if any(len(statistics[key]) < width for key in _BOUNDS if key in statistics):
                 yield leaf, chunk

@@ -43,10 +43,10 @@ def chunk_bytes(chunk: ColumnChunk) -> int:
 
 
 def _text_bytes(chunk: ColumnChunk) -> int:
-    told = chunk.meta.get(Meta.SIZES)
-    if told is None:
+    sizes_struct = chunk.meta.get(Meta.SIZES)
+    if sizes_struct is None:
         return 0
-    found: int = unpack(told).get(Sizes.TEXT_BYTES, 0)
+    found: int = unpack(sizes_struct).get(Sizes.TEXT_BYTES, 0)
     return max(found, 0)
 
 

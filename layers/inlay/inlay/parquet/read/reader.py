@@ -31,6 +31,7 @@ from pyroaring import BitMap64
 
 from inlay.format.entry import Marker, RowGroups, Rows, Vector
 from inlay.format.schema import Schema
+from inlay.parquet.arrow.literals import positions_bitmap
 from inlay.parquet.read import data_file as opened
 from inlay.parquet.read.data_file import OpenFile
 from inlay.parquet.read.decode import BATCH_ROWS, read_groups
@@ -135,7 +136,7 @@ def read_positions(
                 yield current, found
             current, found = task, BitMap64()
         for batch in batches:
-            found.update(batch.column(0).to_pylist())
+            found |= positions_bitmap(batch.column(0))
     if current is not None and found:
         yield current, found
 

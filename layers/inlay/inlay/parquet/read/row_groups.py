@@ -154,8 +154,8 @@ def in_units(
         )
         if any(_may_repeat_texts(c) for c in chunks) and file.footer is not None:
             columns = file.footer.row_groups[group.ordinal].columns
-            told = sum(chunk_bytes(columns[leaf]) for leaf in file.leaves(tops))
-            decoded_here = max(decoded_here, told)
+            decoded = sum(chunk_bytes(columns[leaf]) for leaf in file.leaves(tops))
+            decoded_here = max(decoded_here, decoded)
         check_memory(decoded_here, key=file.task.file.key)
         cost_here = stored_here + decoded_here
         if run and (stored + stored_here > unit_bytes or cost + cost_here > most):

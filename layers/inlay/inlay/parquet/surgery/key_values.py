@@ -16,16 +16,15 @@ uses one group's
 the values of a column (Polars' Enum, Spark's ML attributes): a removed row may have had one that is left.
 - Any other pair that names it is removed as a whole.
 
-A pair *names* something when one of the given texts is in its key or its value, literally, escaped as in
-JSON (also within Base64, or escaped again), or in Base64. Names of columns stay, in pairs as in the schema:
-`naming` distinguishes them from what is removed.
+A pair *names* something when one of the given texts is in its key or its value, however it is written
+there (`plan.pruning.readings`). Names of columns stay, in pairs as in the schema: `naming` distinguishes
+them from what is removed.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -34,6 +33,7 @@ import pyarrow as pa
 
 from inlay.parquet.footer.fields import File, KeyValue
 from inlay.parquet.footer.thrift import Struct, unpack
+from inlay.plan.pruning.readings import names_any
 
 GEO = b"geo"
 PANDAS = b"pandas"
@@ -94,28 +94,28 @@ def _pandas(raw: bytes, texts: frozenset[str], plain: Mapping[str, PandasType]) 
     """pandas' metadata without attributes that name `texts`, and without the categories of `plain`; None if
     something else in it names them, but for the columns' names, or if pandas cannot read it either."""
     try:
-        told = json.loads(raw)
-        changed = bool(told.get("attributes")) and names_any(raw, texts)
+        parsed = json.loads(raw)
+        changed = bool(parsed.get("attributes")) and names_any(raw, texts)
         if changed:
-            told["attributes"] = {}
-        if names_any(_dumped(_without_names(told)), texts):
+            parsed["attributes"] = {}
+        if names_any(_dumped(_without_names(parsed)), texts):
             return None
-        for column in told["columns"]:
+        for column in parsed["columns"]:
             if column["pandas_type"] == "categorical" and column["name"] in plain:
                 column["pandas_type"], column["numpy_type"] = plain[column["name"]]
                 column["metadata"] = None
                 changed = True
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return None if names_any(raw, texts) else raw
-    return json.dumps(told).encode() if changed else raw
+    return json.dumps(parsed).encode() if changed else raw
 
 
-def _without_names(told: Any) -> Any:
+def _without_names(parsed: Any) -> Any:
     """pandas' metadata without the names of columns."""
-    columns = [*told["columns"], *told.get("column_indexes", ())]
+    columns = [*parsed["columns"], *parsed.get("column_indexes", ())]
     others = [{k: v for k, v in c.items() if k not in ("name", "field_name")} for c in columns]
-    left = {k: v for k, v in told.items() if k not in ("columns", "column_indexes")}
-    index = [i for i in told.get("index_columns", ()) if not isinstance(i, str)]
+    left = {k: v for k, v in parsed.items() if k not in ("columns", "column_indexes")}
+    index = [i for i in parsed.get("index_columns", ()) if not isinstance(i, str)]
     return [left | {"index_columns": index}, others]
 
 
@@ -208,37 +208,6 @@ def named_by_file(tree: Struct, texts: frozenset[str]) -> Iterator[tuple[str, bo
     yield from naming(tree.get(File.KEY_VALUES, ()), texts)
     if names_any(tree.get(File.CREATED_BY, b""), texts):
         yield "created_by", True
-
-
-def names_any(value: bytes, texts: frozenset[str]) -> bool:
-    """Whether a value contains one of `texts`: in its bytes, in what its escapes stand for, or in either of
-    its decoded Base64 (Arrow's schema)."""
-    if not value or not texts:
-        return False
-    forms = [value]
-    with suppress(ValueError):
-        forms.append(base64.b64decode(value, validate=True))
-    forms += [_unescaped(form) for form in forms if b"\\" in form]
-    wanted = [text.encode("utf-8", "surrogatepass") for text in texts]
-    return any(text in form for form in forms for text in wanted)
-
-
-# JSON within JSON escapes the escapes.
-_ESCAPE = re.compile(rb"\\+(?:u[0-9a-fA-F]{4}(?:\\+u[0-9a-fA-F]{4})*|[\"/])")
-_UNIT = re.compile(rb"u([0-9a-fA-F]{4})")
-
-
-def _unescaped(data: bytes) -> bytes:
-    """With JSON's escapes of characters, quotes and slashes replaced, wherever they are: what is around
-    them need not be JSON."""
-
-    def plain(found: re.Match[bytes]) -> bytes:
-        units = b"".join(bytes.fromhex(u.decode()) for u in _UNIT.findall(found[0]))
-        if not units:
-            return found[0][-1:]
-        return units.decode("utf-16-be", "surrogatepass").encode("utf-8", "surrogatepass")
-
-    return _ESCAPE.sub(plain, data)
 
 
 def _without_bounds(raw: bytes) -> bytes | None:

@@ -28,9 +28,10 @@ from inlay.parquet.footer.pages import move_pages
 from inlay.parquet.footer.thrift import STRUCT, Items, Struct
 from inlay.parquet.read.ranges import RangeFile
 from inlay.parquet.surgery.assemble import Assembly
-from inlay.parquet.surgery.key_values import NOTHING_PLAIN, PandasType, erased_pairs, names_any
+from inlay.parquet.surgery.key_values import NOTHING_PLAIN, PandasType, erased_pairs
 from inlay.parquet.surgery.row_group import NewChunk, NewGroup
 from inlay.parquet.surgery.surviving_rows import GroupEditor
+from inlay.plan.pruning.readings import names_any
 from inlay.plan.surgery.multipart import MIB
 from inlay.plan.surgery.positions import PositionMap
 from inlay.storage.base import ByteRange

@@ -12,7 +12,7 @@ The steps:
 
 1. footer    one GET of the end of the object, unless the caller has the footer
 2. layout    every region the footer points at, proven sound (`layout`)
-3. groups    for each group named: GET it, ask the caller which rows stay, write it anew (`edit`)
+3. groups    for each group named: GET it, ask the caller which rows stay, write it again (`edit`)
 4. body      kept ranges and new groups, in file order (`assemble`)
 5. index     column and offset indexes and new bloom filters, offsets shifted, in one run
 6. footer    rebuilt on the old tree, checked against the layout rules like any other file's
@@ -133,7 +133,7 @@ def rewrite_object(
     `drop_groups` go without being read. Everything is pinned to `etag`. `goes_on` is asked before each
     of `groups` but the first: once it says no, the others stay as they are (`positions` tells which).
 
-    Groups of `recode`, which are among `groups`, are written anew even if all of their rows stay: without
+    Groups of `recode`, which are among `groups`, are rewritten even if all of their rows stay: without
     what is in their dictionaries, bounds and filters and in no row. With `erase`, key-values that name
     one of `texts` lose it (`parquet.keyvalues`), though no row has to go.
 
@@ -207,7 +207,7 @@ def rewrite_object(
 
 
 def _load_layout(old: RangeFile, footer: Footer, *, sure: bool) -> Layout:
-    """The layout; with `sure`, bloom filters whose length is not told are asked for it."""
+    """The layout; with `sure`, the length of bloom filters is read where the footer lacks it."""
     layout = read_layout(footer)
     if not sure or not layout.unsure:
         return layout

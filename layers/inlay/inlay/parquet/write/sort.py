@@ -1,7 +1,7 @@
 """Sorting: rows in one order across files, for clustering.
 
 Promise: the same rows, each once. `sort` orders them by the columns in turn, `zorder` by the bits of all
-columns interleaved, so that rows near each other in every column come to be in few files (Morton, "A
+columns interleaved, so that rows near each other in every column end up in few files (Morton, "A
 computer oriented geodetic data base", 1966). NULL and NaN come last, as in Arrow. All rows are in memory at
 once: the caller bounds them (`compact.unit_bytes`).
 """

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+from inlay.format.notes import with_note
 from inlay.format.snapshot import LedgerRecord, Snapshot, Tier, thin_time_index
 from inlay.plan.change import (
     AlreadyApplied,
@@ -77,6 +78,9 @@ def apply(
     if isinstance(rolled, NeedSegments):
         return rolled
     snapshot, segments = rolled
+    # Afterwards: a note is gone from the next pointer, and nothing is worth moving for it.
+    noted = with_note(snapshot.properties, change.note, snapshot.version)
+    snapshot = dataclasses.replace(snapshot, properties=noted)
     return Proposal(snapshot, segments, admitted.duplicates, skipped)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
 from inlay.format.entry import DataFile, Marker, Where
+from inlay.format.notes import with_note
 from inlay.format.predicate import Predicate
 from inlay.format.properties import LEDGER_SALT, with_arrow_types
 from inlay.format.snapshot import (
@@ -145,6 +146,7 @@ class Draft:
             base,
             version=base.version + 1,
             commit=commit,
+            properties=with_note(base.properties, None, base.version + 1),
             files=Tier(files.segments, (*files.inline, *added)),
             markers=Tier(markers.segments, (*markers.inline, *new_markers)),
             ledger=self._ledger(records),

@@ -81,13 +81,13 @@ class NeedMore:
     after: NeedSegments
 
 
-def keeps_rows(before: Snapshot, after: Snapshot, told: Schema) -> bool:
+def keeps_rows(before: Snapshot, after: Snapshot, schema: Schema) -> bool:
     """Whether the commit of `after` certainly left every row of `before` unchanged in the columns of
-    `told`. Maintenance drops the values of removed columns, and a restore may bring the column back."""
+    `schema`. Maintenance drops the values of removed columns, and a restore may bring the column back."""
     commit = after.commit
     counts_none = commit.added_rows == 0 and commit.removed_rows == 0
     known = {field.id for _, field in after.schema.walk()}
-    dropped = any(f.id <= after.last_field_id and f.id not in known for _, f in told.walk())
+    dropped = any(f.id <= after.last_field_id and f.id not in known for _, f in schema.walk())
     is_maintenance = commit.operation in MAINTENANCE and counts_none and not dropped
     return is_maintenance or (after.files, after.markers) == (before.files, before.markers)
 

@@ -103,14 +103,14 @@ class Writer:
         pieces = -(-len(entries) // packing.most)
         for n in range(pieces):
             piece = entries[len(entries) * n // pieces : len(entries) * (n + 1) // pieces]
-            told = tuple(packing.as_written(piece))
-            data = packing.encode(told)
+            as_written = tuple(packing.as_written(piece))
+            data = packing.encode(as_written)
             leaf = Segment(
                 id=self.name(data), count=len(piece), size=len(data), sequence=self.version
             )
             made.append(packing.describe(leaf, piece))
             self.held[leaf.id] = piece
-            self.written.append(NewSegment(leaf.id, data, packing.kind, told))
+            self.written.append(NewSegment(leaf.id, data, packing.kind, as_written))
         return made
 
     def nodes(self, packing: Packing[T], leaves: Sequence[Segment]) -> list[Segment]:

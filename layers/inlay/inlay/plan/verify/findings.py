@@ -88,7 +88,7 @@ RULES = {
         Severity.NOTE,
         "Left by writers that failed or lost, or being written: `inlay gc` deletes them after the grace",
     ),
-    "orphans_not_told": Rule(
+    "orphans_unknown": Rule(
         Severity.NOTE, "Repair the errors first: garbage collection stops at them, too"
     ),
     "unknown_objects": Rule(

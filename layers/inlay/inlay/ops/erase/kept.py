@@ -1,0 +1,91 @@
+"""What may still name what was erased, and stays: how a receipt says so.
+
+Promise: a `KeptPlace` has no value, and no name that the erasure asks for. `kept_in_metadata` finds every
+place in the table's own metadata that an erasure does not rewrite: names and comments of columns, defaults,
+properties, branches and tags, partition fields, streaming queries, and keys of files that the table uses
+where they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from inlay.format.entry import DataFile
+from inlay.format.predicate import Predicate
+from inlay.format.properties import ARROW_TYPES, LEDGER_SALT
+from inlay.format.snapshot import Snapshot
+from inlay.plan.erasure import named_defaults
+from inlay.plan.pruning.literals import texts_of
+from inlay.plan.pruning.readings import names_any
+
+WITHHELD = "(a name that may be data)"
+# A name that programs give. Any other may be data, and a receipt stays: later erasures do not reach it.
+_PROGRAMS_NAME = re.compile(r"(?!.*\d{4})[A-Za-z][A-Za-z0-9_.:#-]{0,99}")
+# Random and generated, and never anybody's: a short number would be found in them by chance.
+_OUR_PROPERTIES = (LEDGER_SALT, ARROW_TYPES)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPlace:
+    """A place that may name what was erased and stays: `kind` of place, `name` of the file or column;
+    `detail` within it. Never a value."""
+
+    kind: str
+    name: str
+    detail: str
+
+    @property
+    def as_json(self) -> list[str]:
+        return [self.kind, self.name, self.detail]
+
+
+def pair_name(name: str, texts: frozenset[str]) -> str:
+    """The name of a key-value pair, or of an object's metadata, as a receipt may have it: one as
+    programs give."""
+    return shown_name(name, texts) if _PROGRAMS_NAME.fullmatch(name) else WITHHELD
+
+
+def shown_name(name: str, texts: frozenset[str]) -> str:
+    """A name that the table or its owner needs to find the place; withheld if it is what was erased."""
+    return WITHHELD if _names(name, texts) else name
+
+
+def kept_in_metadata(
+    predicate: Predicate, snapshot: Snapshot, files: Iterable[DataFile]
+) -> Iterator[KeptPlace]:
+    """Places in the metadata of a table (`snapshot` of main, with `files` of it and of all branches and
+    tags) that name a value of the predicate. A range names no value."""
+    texts = texts_of(predicate)
+    seen: set[KeptPlace] = set()
+    for schema in snapshot.schemas:
+        for path, field in schema.walk():
+            name = ".".join(path)
+            shown = shown_name(name, texts)
+            if shown == WITHHELD:
+                seen.add(KeptPlace("column", shown, "its name"))
+            if _names(field.doc or "", texts):
+                seen.add(KeptPlace("column", shown, "its comment"))
+    yield from sorted(seen, key=lambda place: place.as_json)
+    for name in sorted(named_defaults(predicate, snapshot.schemas)):
+        yield KeptPlace("default", name, "of the column")
+    for name, value in sorted(snapshot.properties.items()):
+        if name not in _OUR_PROPERTIES and _names(f"{name}\n{value}", texts):
+            yield KeptPlace("property", shown_name(name, texts), "of the table")
+    for name, ref in sorted(snapshot.refs.items()):
+        if _names(name, texts):
+            yield KeptPlace(ref.kind, WITHHELD, "its name")
+    for partition in {f.name for spec in snapshot.specs for f in spec.fields}:
+        if _names(partition, texts):
+            yield KeptPlace("partition field", WITHHELD, "its name")
+    for query in snapshot.ledger.streams:
+        if _names(query, texts):
+            yield KeptPlace("streaming query", WITHHELD, "its name")
+    for entry in files:
+        if entry.adopted and _names(entry.key, texts):
+            yield KeptPlace("file", WITHHELD, "the key of an adopted file")
+
+
+def _names(text: str, texts: frozenset[str]) -> bool:
+    return names_any(text.encode("utf-8", "surrogatepass"), texts)
