@@ -106,6 +106,9 @@ interleavings: $(READY) ## run every pair of operations at every order of their 
 model: $(READY) ## visit every state of the model of commits, in its large bounds
 	$(BIN)/python docs/design/commit_model.py --large
 
+spin: $(READY) ## visit every state of commits with all actors at once; needs spin and a C compiler, 3 GB
+	$(BIN)/python docs/design/spin_model.py
+
 soak-commits: $(READY) ## many tables, processes, kills, faults on the wire, an operator, for MINUTES=10
 	$(BIN)/python benchmarks/soak_commits.py --minutes $(MINUTES) --seed $(SEED) $(if $(CONTROL),--control)
 
@@ -162,7 +165,7 @@ tools: $(TOOLS) ## install the SAM CLI and its Lambda emulator into .tools/sam
 
 engines: $(ENGINES) ## install DuckDB, pyiceberg and Polars into .tools/engines, for tests/interop
 
-emulators: $(EMULATORS) ## install Azurite into .tools/emulators, for tests/store (needs Node.js and npm)
+emulators: $(EMULATORS) ## install Azurite and JavaScript's Parquet writers, for tests/store and tests/erasure (needs Node.js and npm)
 
 engines-lock: $(UV) ## pin those engines again, from .ci/engines-requirements.in
 	$(UV) pip compile --quiet --universal --python-version 3.11 --upgrade \
@@ -255,10 +258,10 @@ $(ENGINES): .ci/engines-requirements.txt | $(UV)
 
 # Optional: without Node.js the tests of az:// are skipped, and say so.
 $(EMULATORS): .ci/emulators/package-lock.json
-	@echo "installing Azurite into .tools/emulators"
+	@echo "installing Azurite and Parquet writers into .tools/emulators"
 	@mkdir -p .tools/emulators && cp .ci/emulators/package.json .ci/emulators/package-lock.json .tools/emulators
 	@npm ci --prefix .tools/emulators --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
-.PHONY: demo up pipeline simulate interleavings model soak soak-commits mutations test test-python test-least test-spark test-all lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
+.PHONY: demo up pipeline simulate interleavings model spin soak soak-commits mutations test test-python test-least test-spark test-all lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
 	emulators engines engines-lock sam-lock security-lock layer-lock sbom audit security clean distclean help

@@ -156,7 +156,7 @@ def test_a_sentence_says_what_a_write_did() -> None:
     assert write_sentence(done) == (
         "append: version 2, 3 rows added in 1 file; 3 requests, 4.1 kB up, 0 B down"
     )
-    again = WriteResult(operation="append", committed=False, version=2, duplicates=1)
+    again = WriteResult(operation="append", committed=False, version=2, applied_before=True)
     assert "applied before" in write_sentence(again)
 
 

@@ -12,11 +12,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inlay.errors import UnsupportedFile
 from inlay.format.entry import DataFile
 from inlay.format.predicate import IsNull, Operator
+from inlay.ops.metadata.load import load_pointer
 from inlay.ops.schema.create import create
-from inlay.ops.write.ingest import Ingested, IngestSource, Rejected, SourceOutcome, ingest
+from inlay.ops.verify.table import verify
+from inlay.ops.write.ingest import (
+    Ingested,
+    IngestSource,
+    Rejected,
+    SourceOutcome,
+    ingest,
+    take_over,
+)
 from inlay.ops.write.upsert import upsert
+from inlay.parquet.footer.fields import Meta, Stats
+from inlay.parquet.footer.footer import decode_footer, trailer
+from inlay.parquet.footer.thrift import encode_struct
 from inlay.storage.base import Location
 from inlay.storage.metered import MeteredStore
 
@@ -121,6 +134,65 @@ def test_what_checking_costs() -> None:
     assert requests(small.getvalue(), "key") == requests(small.getvalue(), "none")
     checked, plain = (requests(large.getvalue(), check) for check in ("key", "none"))
     assert checked == {**plain, "get": plain["get"] + 4}
+
+
+def taken_over(people: People, body: bytes) -> tuple[DataFile, ...]:
+    """As a file that Spark's own writer has just written for an append."""
+    people.store.put(PLACE.key, body)
+    loaded = load_pointer(people.ctx)
+    return take_over(people.ctx, [IngestSource(PLACE)], loaded, event="e")
+
+
+def test_what_sparks_writer_wrote_is_compared_as_well() -> None:
+    people = table()
+    [entry] = taken_over(people, wrong_file(20, 39))
+    assert not entry.is_foreign and (entry.stats[1].lower, entry.stats[1].upper) == (1, 39)
+    [entry] = taken_over(people, wrong_file(1, 39))
+    assert entry.is_foreign
+    people = table(check_statistics="none")
+    [entry] = taken_over(people, wrong_file(20, 39))
+    assert entry.is_foreign
+    with pytest.raises(UnsupportedFile, match="leave out rows that it has"):
+        taken_over(table(split_bytes="0"), wrong_file(20, 39))
+
+
+def test_files_from_before_are_found_by_verify_and_not_gone_by_where_rows_are_read() -> None:
+    """The file as a whole states true bounds: one row group of it does not."""
+    people = table(check_statistics="none")
+    sink = io.BytesIO()
+    pq.write_table(rows([1, 2, 3, 20, 21, 22]), sink, row_group_size=3)
+    body = sink.getvalue()
+    footer = decode_footer(body, file_size=len(body))
+    stats = footer.row_groups[1].column(0).statistics
+    assert stats is not None
+    footer.row_groups[0].column(0).meta[Meta.STATISTICS] = dict(stats.tree)
+    footer.row_groups[1].column(0).meta[Meta.STATISTICS] = {
+        **stats.tree,
+        Stats.MIN: (1).to_bytes(8, "little"),
+    }
+    thrift = encode_struct(footer.tree)
+    assert isinstance(take(people, body[: footer.start] + thrift + trailer(len(thrift))), Ingested)
+    assert verify(people.ctx, depth="footers").errors == ()
+    [found] = verify(people.ctx, depth="pages").errors
+    assert (found.kind, found.key) == ("statistics_wrong", landed_file(people).key)
+    people.delete(compared("=", 2), mode="vector")
+    assert sorted(shown(people)) == [1, 3, 20, 21, 22]
+
+
+def test_what_comparing_those_costs() -> None:
+    sink = io.BytesIO()
+    pq.write_table(rows(list(range(40_000))), sink, row_group_size=10_000)
+
+    def used(check: str) -> dict[str, int]:
+        people = table(check_statistics=check)
+        store = MeteredStore(people.store)
+        people = replace(people, ctx=replace(people.ctx, store=store))
+        before = store.usage()
+        taken_over(people, sink.getvalue())
+        return dict((store.usage() - before).requests)
+
+    plain = used("none")
+    assert used("key") == {**plain, "get": plain["get"] + 4}
 
 
 def requests(body: bytes, check: str) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,8 @@ from inlay.format.schema import Primitive
 from inlay.parquet.arrow.types import schema_from_arrow
 from inlay.parquet.footer.fields import OffsetIndex, PageLocation
 from inlay.parquet.footer.footer import decode_footer
-from inlay.parquet.footer.thrift import decode_struct, encode_struct
+from inlay.parquet.footer.pages import page_locations
+from inlay.parquet.footer.thrift import ThriftError, decode_struct, encode_struct, i64
 from inlay.parquet.read.ranges import merge_ranges
 
 ROWS = 30_000
@@ -88,6 +90,44 @@ def test_only_the_pages_of_wanted_rows_are_read(
 @pytest.mark.parametrize("edit", [later, shifted, shorter, unordered])
 def test_an_index_that_lies_changes_no_row(lake: Any, edit: Any) -> None:
     assert read(lake, with_index(written(), edit)) == EXPECTED
+
+
+@pytest.mark.parametrize("pages", [1, 14, 15, 300])
+def test_locations_are_read_as_any_other_thrift(pages: int) -> None:
+    body = written(max_rows_per_page=-(-ROWS // pages))
+    chunk = decode_footer(body, file_size=len(body)).row_groups[0].column(1)
+    index = body[slice(*chunk.offset_index)]
+    tree, _ = decode_struct(index)
+    keys = (PageLocation.OFFSET, PageLocation.SIZE, PageLocation.FIRST_ROW)
+    expected = [tuple(page[key] for key in keys) for page in tree[OffsetIndex.PAGES]]
+    assert len(expected) == pages and page_locations(index) == expected
+    for page in tree[OffsetIndex.PAGES]:
+        page[i64(9)] = 7  # a field of a later format
+    assert page_locations(encode_struct(tree)) == expected
+    for cut in range(0, len(index) - 1, 7):
+        # Values of the last field may be cut off, locations may not.
+        with suppress(ThriftError, KeyError):
+            assert page_locations(index[:cut]) == expected
+
+
+def test_columns_of_other_pages_are_read_by_themselves(lake: Any) -> None:
+    """Pages of long texts end before those of numbers do."""
+    wide = TABLE.append_column("n", pa.array([n * 3 for n in range(ROWS)], pa.int64()))
+    wide = wide.append_column("long", pa.array([f"{n}" * (n % 90) for n in range(ROWS)]))
+    schema = schema_from_arrow(wide.schema)
+    sink = io.BytesIO()
+    pq.write_table(
+        wide,
+        sink,
+        write_page_index=True,
+        use_dictionary=False,
+        max_rows_per_page=1000,
+        data_page_size=20_000,
+        write_batch_size=10,
+    )
+    file = lake.adopt(sink.getvalue(), schema)
+    found = lake.read([file], schema, columns=wide.column_names, predicate=WANTED)
+    assert found.equals(wide.take([5, 17_017, 29_999]))
 
 
 def test_a_damaged_page_is_an_error_all_the_same(lake: Any) -> None:

@@ -123,6 +123,17 @@ def test_rows_that_are_there_have_the_default(kind: pa.DataType, default: Any) -
     assert table.verify(depth="pages").findings == ()
 
 
+def test_a_column_comes_with_its_comment() -> None:
+    t = people()
+    kind = pa.struct([pa.field("zip", pa.string())])
+    t.alter(add={"n": pa.int32(), "home": kind}, comment={"n": "seven"})
+    t.alter(add={"home.town": pa.string()}, comment={"home.town": "of birth", "n": ""})
+    docs = {".".join(path): field.doc for path, field in t.snapshot.schema.walk() if field.doc}
+    assert docs == {"home.town": "of birth"}
+    with pytest.raises(InvalidRequest, match="no column 'm'"):
+        t.alter(add={"o": pa.int32()}, comment={"m": "not there"})
+
+
 def test_nan_is_a_default_like_any_other() -> None:
     table = people()
     table.alter(add={"x": pa.float64()}, defaults={"x": math.nan})

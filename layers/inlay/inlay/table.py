@@ -842,9 +842,10 @@ class Table:
         `primary_key` is what ranges and upserts use from now on; like that of `create` it is not enforced,
         and rows that are there may share one. "" as a comment removes it.
         Rows that are there have the default of an added column, NULL without one. Names are those before
-        the change, but for `add` and `order` (the columns that come first). What would lose or change a
-        value is refused (`InvalidRequest`), and `ConcurrentChange` says that the schema is another one
-        than this table object has, unless it is the one asked for: then nothing is committed.
+        the change, but for `add`, `order` (the columns that come first) and comments of added columns.
+        What would lose or change a value is refused (`InvalidRequest`), and `ConcurrentChange` says that
+        the schema is another one than this table object has, unless it is the one asked for: then nothing
+        is committed.
         """
         evolution = alter_op.evolution_of(
             self.snapshot.schema,
@@ -1261,7 +1262,11 @@ class Table:
             "%s of %s: %s, version %d, rows added: %d, requests: %d",
             operation,
             self.uri,
-            "committed" if result.committed else "nothing to do",
+            "committed"
+            if result.committed
+            else "applied before"
+            if result.applied_before
+            else "nothing to do",
             result.version,
             result.added_rows,
             result.requests,

@@ -149,7 +149,7 @@ def write_sentence(result: WriteResult) -> str:
     """For example "append: version 2, 3 rows added in 1 file; 3 requests, 4.1 kB up, 0 B down"."""
     cost = usage_text(result.requests, result.bytes_up, result.bytes_down)
     if not result.committed:
-        why = "applied before" if result.duplicates else "nothing to do"
+        why = "applied before" if result.applied_before else "nothing to do"
         return f"{result.operation}: {why}, version {result.version}; {cost}"
     done = [f"version {result.version}"]
     if result.added_rows or result.added_files:

@@ -15,10 +15,10 @@ from inlay.storage.metered import Usage
 class WriteResult:
     """One write.
 
-    `committed` False means that nothing had to be done: applied before under the same request id (then
-    `version` is that commit), or nothing matched. `deleted_rows` None: a constant-time delete does not
-    know. `requests` and `bytes_*` count what this call sent to the store and received. `note` states in
-    words what was done otherwise than by default, and why.
+    `committed` False means that nothing had to be done: `applied_before` under the same request id, or as
+    the same events (then `version` is that commit), or nothing matched. `deleted_rows` None: a
+    constant-time delete does not know. `requests` and `bytes_*` count what this call sent to the store and
+    received. `note` states in words what was done otherwise than by default, and why.
     """
 
     operation: str
@@ -32,6 +32,7 @@ class WriteResult:
     added_markers: int = 0
     added_bytes: int = 0
     duplicates: int = 0
+    applied_before: bool = False
     attempts: int = 1
     note: str = ""
     usage: Usage = field(default_factory=lambda: Usage({}, 0, 0))
@@ -56,6 +57,7 @@ def write_result(operation: str, outcome: Committed | Skipped, usage: Usage) -> 
             operation=operation,
             committed=False,
             version=outcome.version or snapshot.version,
+            applied_before=outcome.version is not None or bool(outcome.duplicates),
             duplicates=len(outcome.duplicates),
             usage=usage,
         )

@@ -6,9 +6,10 @@ version, or there is no new table: what cannot be carried is refused by name. Fi
 keep their field ids, deletes become markers, the source is not touched and its history is left alone. The
 table comes to be by one PUT, with everything in it: who is killed before leaves objects that nothing names.
 
-Callers: `inlay.adopt`, `inlay adopt`. Every data file's footer is read (one request each): columns are
-found in files by name (docs/FORMAT.md, section 6), so a file in which a column has another name, or in
-which its name is another column's, is recorded under a schema of its own that says so.
+Callers: `inlay.adopt`, `inlay adopt`. Every data file's footer is read (one request each), and the columns
+that `ingest.check_statistics` asks for, to compare them with the footer's statistics. Columns are found in
+files by name (docs/FORMAT.md, section 6), so a file in which a column has another name, or in which its
+name is another column's, is recorded under a schema of its own that says so.
 
 What can go wrong afterwards: the files stay the source's, and its maintenance (VACUUM, expire_snapshots,
 DROP) may delete them; scans then fail by name (`SnapshotGone`), and erasing rows here leaves them there.
@@ -22,7 +23,14 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from inlay.errors import CorruptTable, InlayError, SourceChanged, TableExists, UnsupportedTable
+from inlay.errors import (
+    CorruptTable,
+    InlayError,
+    SourceChanged,
+    TableExists,
+    UnsupportedFile,
+    UnsupportedTable,
+)
 from inlay.format import keys
 from inlay.format.entry import DataFile, Marker, Rows
 from inlay.format.properties import check_properties, with_arrow_types
@@ -39,6 +47,7 @@ from inlay.ops.data.data_files import write_batches
 from inlay.ops.data.vectors import vector_markers
 from inlay.ops.metadata.load import LoadedTable
 from inlay.ops.schema.create import check_free
+from inlay.ops.write.compare_statistics import compared_columns, denied_rows
 from inlay.ops.write.delete import key_markers
 from inlay.parquet.arrow.types import (
     FIELD_ID,
@@ -47,6 +56,7 @@ from inlay.parquet.arrow.types import (
     schema_to_arrow,
     to_arrow_scalar,
 )
+from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.describe import (
     entry_of,
     parse_object_footer,
@@ -108,7 +118,7 @@ def adopt(
     base = _empty(ctx, foreign, checked, date_us)
     looked = _look_at_all(sources, foreign, base.snapshot, copy=copy)
     _check_positions(foreign, looked)
-    whole = [seen for seen in looked if not seen.absent]
+    whole = [seen for seen in looked if not seen.again]
     base, entries = _recorded(base, whole)
     if copy:
         entries = _copied(ctx, entries, date_us)
@@ -117,7 +127,7 @@ def adopt(
         s.uri: (e,) for s, e in zip(whole, entries, strict=True)
     }
     for seen in looked:
-        if seen.absent:  # one at a time: they are read
+        if seen.again:  # one at a time: they are read
             made[seen.uri] = _written_again(sources, foreign, base, seen)
     live = tuple(e for found in made.values() for e in found if e.rows)
     names = {uri: tuple(e.key for e in found if e.rows) for uri, found in made.items()}
@@ -212,11 +222,18 @@ def _sources_of(spec: PartitionSpec) -> tuple[int, ...]:
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """A data file as its footer describes it, read under columns of these names. `absent` are values, by
-    field id, of columns that it lacks: it has to be written again with them."""
+    field id, of columns that it lacks: it has to be written again with them, as has one whose statistics
+    leave out rows of it (`denies`)."""
 
     entry: DataFile
     fields: tuple[Field, ...]
     absent: Mapping[int, Value | None]
+    denies: bool = False
+    footer: FooterOf | None = None  # until it is compared: there may be many files
+
+    @property
+    def again(self) -> bool:
+        return bool(self.absent) or self.denies
 
     @property
     def uri(self) -> str:
@@ -242,11 +259,40 @@ def _look_at_all(
         except InlayError as error:
             raise error.about(table=sources.root.uri, key=file.uri) from None
 
+    compared = compared_columns(snapshot)
     found: list[_Seen] = []
     for seen in sources.ctx.map(look, foreign.files):
-        found.append(seen)
+        # One after the other: a row group of a column is decoded at a time.
+        done = _compared(sources, seen, snapshot, compared, copy=copy) if compared else seen
+        found.append(replace(done, footer=None))
         sources.ctx.progress("files", len(found), len(foreign.files))
     return found
+
+
+def _compared(
+    sources: Sources, seen: _Seen, snapshot: Snapshot, compared: Sequence[int], *, copy: bool
+) -> _Seen:
+    """Marked, if its statistics leave out rows that it has."""
+    if seen.again or not seen.entry.rows:
+        return seen
+    executor = sources.ctx.executor
+    recorded = Schema(0, seen.fields)
+    names = denied_rows(
+        sources.objects,
+        seen.entry,
+        recorded,
+        snapshot.schema,
+        compared,
+        executor,
+        footer=seen.footer,
+    )
+    if names is not None and not copy:
+        raise UnsupportedFile(
+            f"its statistics leave out rows that it has (columns checked: {names})",
+            next_step="Adopt with copy, which writes such files again; or with the property "
+            "ingest.check_statistics=none: then upserts and deletes miss those rows",
+        ).about(table=sources.root.uri, key=seen.uri)
+    return replace(seen, denies=names is not None)
 
 
 def _look(
@@ -284,7 +330,10 @@ def _look(
     entry = replace(
         entry, adopted=True, etag=got.etag, spec_id=file.spec_id, partition=file.partition
     )
-    return _Seen(entry, fields, absent)
+    assert got.etag is not None
+    kept = got.body if len(got.body) == got.size else got.body[-described.footer_bytes :]
+    footer = FooterOf(described.metadata, kept, got.size, got.etag)
+    return _Seen(entry, fields, absent, footer=footer)
 
 
 def _stands_elsewhere(schema: Schema, seen: _Seen) -> UnsupportedTable:

@@ -131,6 +131,7 @@ class Scan(ArrowStream):
         self._eager = eager  # False: the reader may stop early, so reading ahead starts small
         self._where = row_filter(where, self._schema, ctx.clock.now_us)
         self._predicate, self._filter = self._where.predicate, self._where.filter
+        self._wanted = self._asked_for()
         self._declared = Declared.of(state.snapshot, subschema(self._schema, self._wanted.columns))
         self._plan: ScanPlan | None = None
         self._pinned = pinned
@@ -237,6 +238,8 @@ class Scan(ArrowStream):
 
     def _path(self, name: str) -> tuple[str, ...]:
         """The column that an asked one is read from, and the fields of structs that lead to it."""
+        if "." not in name:
+            return (name,)
         whole = self._schema.column(name) is not None or name in _HIDDEN
         return (name,) if whole else tuple(name.split("."))
 
@@ -259,16 +262,16 @@ class Scan(ArrowStream):
         arrays = [column_at(places, batch) for _, places in placed]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field for field, _ in placed]))
 
-    @property
-    def _wanted(self) -> Wanted:
+    def _asked_for(self) -> Wanted:
         ids = {f.name: f.id for f in self._schema.fields}
         paths = [self._path(name) for name in self._columns]
         sources = dict.fromkeys(path[0] for path in paths)
-        fields = {path: field.id for path, field in self._schema.walk()}
+        nested = (self._schema.resolve(path) for path in paths if len(path) > 1)
+        whole = (ids[path[0]] for path in paths if len(path) == 1 and path[0] in ids)
         return Wanted(
             schema=self._schema,
             columns=tuple(ids[name] for name in sources if name in ids),
-            fields=frozenset(fields[path] for path in paths if path in fields),
+            fields=frozenset((*whole, *(field.id for field in nested if field is not None))),
             where=self._filter,
             position=POSITION_COLUMN in self._columns and POSITION_COLUMN not in ids,
             file=FILE_COLUMN in self._columns and FILE_COLUMN not in ids,

@@ -170,6 +170,15 @@ def evolution_of(
                 next_step="Give the new name alone: a rename cannot move a column into another struct",
             )
         renamed.append((path, new[-1]))
+    comments = {
+        parse_path(name, schema): _comment(name, text)
+        for name, text in _mapping(comment, "comment").items()
+    }
+    # A new column brings its own.
+    described = [
+        (parent, replace(field, doc=comments.pop((*parent, field.name), field.doc)))
+        for parent, field in added
+    ]
     return Evolution(
         drop=_paths(drop, "drop", schema),
         rename=tuple(renamed),
@@ -178,12 +187,9 @@ def evolution_of(
             for name, kind in _mapping(widen, "widen").items()
         ),
         optional=_paths(optional, "optional", schema),
-        add=tuple(added),
+        add=tuple(described),
         order=_paths(order, "order", schema),
-        comment=tuple(
-            (parse_path(name, schema), _comment(name, text))
-            for name, text in _mapping(comment, "comment").items()
-        ),
+        comment=tuple(comments.items()),
         key=None if primary_key is None else tuple(primary_key),
         declared=tuple(declared),
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from inlay.errors import CorruptTable, NewerFormat
+from inlay.errors import CorruptTable, NewerFormat, UnreadableFile, UnsupportedFile
 from inlay.format import keys
 from inlay.format.codec import decode_head
 from inlay.format.content import Content, with_content
@@ -19,12 +19,14 @@ from inlay.format.entry import DataFile, Keys, Marker, Vector
 from inlay.format.entry_json import Types
 from inlay.format.keys import ObjectKind, archive_version, classify, segment_key
 from inlay.format.properties import Properties
+from inlay.format.schema import Schema
 from inlay.format.snapshot import HeadObject, Segment, Snapshot
 from inlay.ops.context import Context
 from inlay.ops.maintain.expire import DAY_US
 from inlay.ops.maintain.roots import list_objects
 from inlay.ops.metadata.load import count_of, decode_segment
 from inlay.ops.metadata.pointer import BrokenPointer, read_archive, read_pointer
+from inlay.ops.write.compare_statistics import denied_rows, primitive_columns
 from inlay.parquet.check import (
     Problem,
     check_dictionaries,
@@ -345,7 +347,19 @@ class TableCheck:
             if entry.is_foreign and entry.key not in self.broken:
                 for kind, message in check_dictionaries(objects, entry, schema, self.ctx.executor):
                     self.found.add(kind, entry.key, message)
+                self._report(entry.key, self._denied(objects, entry, schema))
             self.ctx.progress("pages", done + 1, len(sound))
+
+    def _denied(self, objects: Objects, entry: DataFile, schema: Schema) -> list[Problem]:
+        """Row groups whose statistics leave out rows: of a file from before these were compared."""
+        columns = primitive_columns(schema)
+        try:
+            names = denied_rows(objects, entry, schema, schema, columns, self.ctx.executor)
+        except (UnreadableFile, UnsupportedFile):
+            return []  # reported already, or nothing is known of it
+        if names is None:
+            return []
+        return [("statistics_wrong", "a row group's statistics leave out rows that it has")]
 
     def marker_objects(self) -> None:
         objects = Objects(self.ctx.store, self.ctx.root)

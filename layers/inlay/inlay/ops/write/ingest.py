@@ -46,11 +46,8 @@ from inlay.errors import (
 )
 from inlay.format import keys
 from inlay.format.entry import DataFile
-from inlay.format.predicate import Or
 from inlay.format.properties import Properties, is_published
-from inlay.format.schema import Primitive
 from inlay.format.snapshot import Snapshot
-from inlay.ops.cache import ObjectCache
 from inlay.ops.commit.base import known_requests
 from inlay.ops.commit.driver import Committed, Planned, Skipped, commit_planned
 from inlay.ops.commit.group import commit_together
@@ -60,19 +57,18 @@ from inlay.ops.data.data_files import write_batches
 from inlay.ops.metadata.load import LoadedTable, load_pointer
 from inlay.ops.result import WriteResult, write_result
 from inlay.ops.schema.alter import adds_columns, admit_columns, brings_columns
+from inlay.ops.write.compare_statistics import NEXT_STEP, compared_columns, denied_rows
 from inlay.parquet.arrow.declared import Declared
 from inlay.parquet.footer.decoded_size import largest_group
 from inlay.parquet.footer.footer import Footer
 from inlay.parquet.read.data_file import FooterOf
 from inlay.parquet.read.describe import entry_of, parse_object_footer, partition_in, read_tail
 from inlay.parquet.read.ranges import Objects
-from inlay.parquet.read.reader import Wanted, open_file, read_file, read_positions
-from inlay.parquet.read.statistics import group_stats, leaves_of
+from inlay.parquet.read.reader import Wanted, open_file, read_file
 from inlay.parquet.surgery.residue import unused_entries
 from inlay.parquet.surgery.stamp import stamp_object, stamped
 from inlay.plan.change import AddFiles, Change, Request
 from inlay.plan.pruning.partitions import current_spec
-from inlay.plan.pruning.prune import denied_by
 from inlay.plan.scan.scan import FileTask
 from inlay.storage.base import NULL_VERSION, Location, ObjectStore
 from inlay.storage.metered import Usage
@@ -480,6 +476,7 @@ def _look(
         tail=FooterOf(
             described.metadata,
             got.body if len(got.body) == got.size else got.body[-described.footer_bytes :],
+            got.size,
             got.etag,
         ),
         names=tuple({r.id: r for r in (pinned.request, by_version)}.values()),
@@ -520,28 +517,21 @@ def _check_statistics(ctx: Context, batch: _Batch, adopt: bool) -> None:
     """Compares what the footers say of the checked columns with the rows. One object after the other: a row
     group of a column is decoded at a time."""
     snapshot = batch.loaded.snapshot
-    checked = _checked(snapshot)
-    for position, seen in list(batch.seen.items()) if checked else ():
+    compared = compared_columns(snapshot)
+    for position, seen in list(batch.seen.items()) if compared else ():
         if seen.entry.rows == 0 or _is_cut(seen, adopt, snapshot):
             continue  # its rows are read, and written with statistics of their own
 
         def check(source: IngestSource, seen: _Seen = seen) -> _Seen | Superseded:
             try:
-                names = _contradicted(ctx, seen, snapshot, checked)
+                names = _contradicted(ctx, seen, snapshot, compared)
             except SnapshotGone:
                 raise ObjectGone(f"{source.location.uri} no longer exists") from None
             except SourceChanged:
                 return Superseded(source)
             if not names:
                 return seen
-            again = replace(seen, recode=True)
-            if not _is_cut(again, adopt, snapshot):
-                raise UnsupportedFile(
-                    f"its statistics leave out rows that it has (columns checked: {names})",
-                    next_step="Write it again with another writer, or set ingest.check_statistics to "
-                    "none: then upserts and deletes miss those rows",
-                )
-            return again
+            return _written_again(seen, adopt, snapshot, names)
 
         found = _guarded(ctx, seen.source, check)
         batch.settle(position, found)
@@ -549,42 +539,23 @@ def _check_statistics(ctx: Context, batch: _Batch, adopt: bool) -> None:
             del batch.seen[position]
 
 
-def _checked(snapshot: Snapshot) -> tuple[int, ...]:
-    match Properties(snapshot.properties).text("ingest.check_statistics"):
-        case "none":
-            return ()
-        case "key":
-            return snapshot.primary_key
-        case _:
-            return tuple(f.id for _, f in snapshot.schema.walk() if isinstance(f.type, Primitive))
+def _written_again(seen: _Seen, adopt: bool, snapshot: Snapshot, names: str) -> _Seen:
+    """To be written with statistics of this library. Raises `UnsupportedFile` if it cannot be."""
+    again = replace(seen, recode=True)
+    if _is_cut(again, adopt, snapshot):
+        return again
+    raise UnsupportedFile(
+        f"its statistics leave out rows that it has (columns checked: {names})", next_step=NEXT_STEP
+    )
 
 
 def _contradicted(
-    ctx: Context, seen: _Seen, snapshot: Snapshot, checked: Sequence[int]
+    ctx: Context, seen: _Seen, snapshot: Snapshot, compared: Sequence[int]
 ) -> str | None:
-    """The names of the checked columns if a row group has a row that the statistics of one of them exclude.
-    Reads those columns of all row groups; nothing of an object that came whole with its footer."""
     whole = replace(seen.entry, key=seen.source.location.uri, adopted=True, etag=seen.etag)
-    objects = replace(_outside(ctx, whole, seen.source), cache=ObjectCache())
-    assert seen.tail is not None
-    objects.cache.put(whole.key, seen.tail, len(seen.tail.tail))
+    objects = _outside(ctx, whole, seen.source)
     schema = snapshot.schema
-    task = FileTask(file=whole, schema=schema, by_rows=True)
-    opened = open_file(objects, task, Wanted(schema=schema, columns=()), ctx.executor)
-    leaves = leaves_of(opened.metadata, opened.columns, schema, checked)
-    tasks = []
-    for ordinal in range(opened.metadata.num_row_groups):
-        stats = group_stats(opened.metadata, ordinal, leaves)
-        rows = opened.metadata.row_group(ordinal).num_rows
-        denied = [
-            p for i, found in stats.items() for p in denied_by(i, leaves[i].type, found, rows)
-        ]
-        if denied:
-            groups = (ordinal,)
-            tasks.append(replace(task, predicate=Or(tuple(denied)), row_groups=groups))
-    for _ in read_positions(objects, tasks, schema, ctx.executor):
-        return ", ".join(sorted(f.name for _, f in schema.walk() if f.id in leaves))
-    return None
+    return denied_rows(objects, whole, schema, schema, compared, ctx.executor, footer=seen.tail)
 
 
 def _policy(snapshot: Snapshot) -> str:
@@ -680,7 +651,8 @@ def take_over(
     ctx: Context, sources: Sequence[IngestSource], loaded: LoadedTable, *, event: str
 ) -> tuple[DataFile, ...]:
     """Objects that this caller has just written, as files of the table, uncommitted. `event` marks them as
-    another writer's (`DataFile.is_foreign`). Raises for the first that cannot be a file of the table."""
+    another writer's (`DataFile.is_foreign`). Raises for the first that cannot be a file of the table, also
+    because its statistics leave out rows."""
 
     def look(source: IngestSource) -> _Seen:
         found = _look(ctx, source, loaded.snapshot)
@@ -695,7 +667,16 @@ def take_over(
             raise SourceChanged(f"{location.uri} was overwritten", key=location.key)
         return taken
 
-    seen = list(ctx.map(look, sources))
+    compared = compared_columns(loaded.snapshot)
+
+    def check(seen: _Seen) -> _Seen:
+        if not compared or seen.entry.rows == 0 or _is_cut(seen, False, loaded.snapshot):
+            return seen
+        names = _contradicted(ctx, seen, loaded.snapshot, compared)
+        return seen if names is None else _written_again(seen, False, loaded.snapshot, names)
+
+    # One after the other: a row group of a column is decoded at a time.
+    seen = [check(found) for found in ctx.map(look, sources)]
     reads = _policy(loaded.snapshot) != "keep"
     read = [s for s in seen if reads or _is_cut(s, False, loaded.snapshot)]
     copied = ctx.map(take, [s for s in seen if s not in read])

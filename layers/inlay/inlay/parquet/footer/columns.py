@@ -39,12 +39,13 @@ def locate_columns(file: pa.Schema, recorded: Schema) -> FileColumns:
     """The places of the fields of `recorded` in a file whose Arrow schema is `file`."""
     tops: dict[int, FileColumn] = {}
     leaves: dict[int, int] = {}
-    firsts = _first_leaves(0, [f.type for f in file])
-    for found, ordinal in _match(list(file), recorded.fields):
-        first = firsts[ordinal]
-        kind = file.field(ordinal).type
-        tops[found.id] = FileColumn(ordinal, range(first, first + leaf_count(kind)))
-        _locate_leaves(found, kind, first, leaves)
+    columns = list(file)
+    kinds = [column.type for column in columns]
+    firsts = _first_leaves(0, kinds)
+    for found, ordinal in _match(columns, recorded.fields):
+        first, end = firsts[ordinal], firsts[ordinal + 1]
+        tops[found.id] = FileColumn(ordinal, range(first, end))
+        _locate_leaves(found, kinds[ordinal], end - first, first, leaves)
     return FileColumns(tops, leaves)
 
 
@@ -92,18 +93,22 @@ def _match(columns: Sequence[pa.Field], fields: Sequence[Field]) -> list[tuple[F
 
 
 def _first_leaves(first: int, kinds: Sequence[pa.DataType]) -> list[int]:
-    found = []
+    """The first leaf of each, and the one after the last."""
+    found = [first]
     for kind in kinds:
-        found.append(first)
         first += leaf_count(kind)
+        found.append(first)
     return found
 
 
-def _locate_leaves(found: Field, kind: pa.DataType, first: int, into: dict[int, int]) -> None:
-    if isinstance(found.type, Primitive) and leaf_count(kind) == 1 and not pa.types.is_nested(kind):
+def _locate_leaves(
+    found: Field, kind: pa.DataType, count: int, first: int, into: dict[int, int]
+) -> None:
+    if isinstance(found.type, Primitive) and count == 1 and not pa.types.is_nested(kind):
         into[found.id] = first
     elif isinstance(found.type, Struct) and pa.types.is_struct(kind):
         children = [kind.field(n) for n in range(kind.num_fields)]
         firsts = _first_leaves(first, [child.type for child in children])
         for wanted, ordinal in _match(children, found.type.fields):
-            _locate_leaves(wanted, children[ordinal].type, firsts[ordinal], into)
+            count = firsts[ordinal + 1] - firsts[ordinal]
+            _locate_leaves(wanted, children[ordinal].type, count, firsts[ordinal], into)

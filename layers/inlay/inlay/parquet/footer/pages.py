@@ -26,11 +26,13 @@ from inlay.parquet.footer.fields import (
 )
 from inlay.parquet.footer.footer import ColumnChunk
 from inlay.parquet.footer.thrift import (
+    LIST,
     STRUCT,
     Items,
     Struct,
     ThriftError,
     decode_struct,
+    decode_varint,
     edit_integer,
     encode_struct,
 )
@@ -141,6 +143,54 @@ def page_header(body: bytes, at: int, end: int) -> tuple[Struct, int]:
 
 
 # -- offset indexes -------------------------------------------------------------------------------
+
+
+def page_locations(offset_index: bytes) -> list[tuple[int, int, int]]:
+    """(offset, bytes, first row) of each page. Raises `ThriftError`, or what a missing field raises."""
+    found = _plain_locations(offset_index)
+    if found is None:
+        tree, _ = decode_struct(offset_index)
+        keys = (PageLocation.OFFSET, PageLocation.SIZE, PageLocation.FIRST_ROW)
+        found = [(p[keys[0]], p[keys[1]], p[keys[2]]) for p in tree[OffsetIndex.PAGES]]
+    return found
+
+
+# The heads of the three fields of a page location, as each writer encodes them.
+_PLAIN_HEADS = tuple(
+    delta << 4 | key & 15
+    for delta, key in (
+        (1, PageLocation.OFFSET),
+        (1, PageLocation.SIZE),
+        (1, PageLocation.FIRST_ROW),
+    )
+)
+
+
+def _plain_locations(index: bytes) -> list[tuple[int, int, int]] | None:
+    """The same in a tenth of the time, if the index begins with locations of these fields alone."""
+    found: list[tuple[int, int, int]] = []
+    try:
+        if index[0] != 1 << 4 | LIST or index[1] & 15 != STRUCT:
+            return None
+        count, at = index[1] >> 4, 2
+        if count == 15:
+            count, at = decode_varint(index, at)
+        for _ in range(count):
+            numbers = []
+            for head in _PLAIN_HEADS:
+                if index[at] != head:
+                    return None
+                number, at = decode_varint(index, at + 1)
+                if number & 1:  # below 0
+                    return None
+                numbers.append(number >> 1)
+            if index[at] != 0:
+                return None
+            at += 1
+            found.append((numbers[0], numbers[1], numbers[2]))
+    except (IndexError, ThriftError):
+        return None
+    return found
 
 
 def move_pages(offset_index: bytes, by: int, *, within: tuple[int, int] | None = None) -> bytes:

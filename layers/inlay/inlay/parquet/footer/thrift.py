@@ -157,7 +157,7 @@ def edit_integer(packed: bytes, key: int, change: Callable[[int], int]) -> bytes
     nothing else is looked at."""
     if packed[0] == key:  # ids below 16 begin with the very byte
         try:
-            number, rest = _varint(packed, 1)
+            number, rest = decode_varint(packed, 1)
         except IndexError:
             raise ThriftError("cut short") from None
         out = bytearray(packed[:1])
@@ -257,14 +257,14 @@ class _Reader:
                     number += (byte << 7) - 128
                     pos += 2
                 else:
-                    number, pos = _varint(data, pos)
+                    number, pos = decode_varint(data, pos)
                 value = number >> 1 ^ -(number & 1)
             elif kind == BINARY:
                 byte = data[pos]
                 if byte < 128:
                     pos += 1
                 else:
-                    byte, pos = _varint(data, pos)
+                    byte, pos = decode_varint(data, pos)
                 end = pos + byte
                 if end > self.size:
                     raise ThriftError("cut short")
@@ -305,7 +305,7 @@ class _Reader:
         if kind in (LIST, SET):
             return self.items(kind, pos, depth)
         if kind == BINARY:
-            length, pos = _varint(self.data, pos)
+            length, pos = decode_varint(self.data, pos)
             return self.take(pos, length), pos + length
         if kind == I8:
             byte = self.data[pos]
@@ -335,7 +335,7 @@ class _Reader:
         element = head & 15
         count = head >> 4
         if count == 15:
-            count, pos = _varint(self.data, pos)
+            count, pos = decode_varint(self.data, pos)
         self.must_fit(count, pos)
         found = Items(element, kind=kind)
         if element == STRUCT:
@@ -361,7 +361,7 @@ class _Reader:
 
     def pairs(self, pos: int, depth: int) -> tuple[Pairs, int]:
         self.enter(depth)
-        count, pos = _varint(self.data, pos)
+        count, pos = decode_varint(self.data, pos)
         if count == 0:
             return Pairs(0, 0), pos
         kinds = self.data[pos]
@@ -386,11 +386,12 @@ class _Reader:
         return self.data[pos : pos + length]
 
     def zigzag(self, pos: int) -> tuple[int, int]:
-        number, pos = _varint(self.data, pos)
+        number, pos = decode_varint(self.data, pos)
         return number >> 1 ^ -(number & 1), pos
 
 
-def _varint(data: bytes, pos: int) -> tuple[int, int]:
+def decode_varint(data: bytes, pos: int) -> tuple[int, int]:
+    """The unsigned number at `pos`, and where it ends. Raises `ThriftError`, IndexError where it is cut."""
     number = shift = 0
     while (byte := data[pos]) > 127:
         number += byte - 128 << shift

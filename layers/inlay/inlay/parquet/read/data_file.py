@@ -32,8 +32,8 @@ from inlay.storage.base import ByteRange
 
 # A larger footer is refused: it would take many times its size in memory once parsed.
 MAX_FOOTER_BYTES = 256 * 1024 * 1024
-# A parsed footer in memory, measured against its thrift bytes.
-_FOOTER_FACTOR = 6
+# A footer in memory, parsed by Arrow and by Inlay, measured against its thrift bytes.
+_FOOTER_FACTOR = 18
 # Rows of a page as this library writes them, the least that a lookup reads of a column (Arrow's 20,000 gain
 # 1.6 % of size on lineitem), and what the page index has for each page of a column: two
 # bounds, an offset, counts.
@@ -44,26 +44,37 @@ LONG_INDEX_BYTES = 80  # of texts and bytes
 MAX_INDEX_BYTES = 512 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FooterOf:
-    """A footer, parsed and as bytes, and the ETag of the object it is of. `tail` is the end of the object:
-    the footer, and what lies before it as far as it came along."""
+    """A footer, parsed and as bytes, and the size and the ETag of the object it is of. `tail` is the end of
+    the object: the footer, and what lies before it as far as it came along."""
 
     metadata: pq.FileMetaData
     tail: bytes
+    size: int
     etag: str
+
+    @cached_property
+    def footer(self) -> Footer | None:
+        """The footer with what Arrow does not expose; None if that is too much work, or Inlay's own decoder
+        is stricter than Arrow's."""
+        if self.metadata.num_row_groups * self.metadata.num_columns > MAX_CHUNKS:
+            return None
+        try:
+            return decode_footer(self.tail, file_size=self.size)
+        except (UnreadableFile, UnsupportedFile):
+            return None
 
 
 @dataclass(frozen=True)
 class OpenFile:
-    """A file about to be read: its footer, where its columns are (`arrow` is its schema as Arrow sees
-    it), what is deleted, what alone is wanted (`only`, None for any row). `tail` is the end of the
-    file: the footer at least, of a small file all of it."""
+    """A file about to be read: its end (`known`: the footer at least, of a small file all of it), where
+    its columns are (`arrow` is its schema as Arrow sees it), what is deleted, what alone is wanted
+    (`only`, None for any row)."""
 
     task: FileTask
     source: Source
-    metadata: pq.FileMetaData
-    tail: bytes
+    known: FooterOf
     arrow: pa.Schema
     columns: FileColumns
     deletes: FileDeletes = NO_DELETES
@@ -74,16 +85,17 @@ class OpenFile:
         """The whole file, where it came with its footer."""
         return self.tail if len(self.tail) == self.task.file.size else None
 
-    @cached_property
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        return self.known.metadata
+
+    @property
+    def tail(self) -> bytes:
+        return self.known.tail
+
+    @property
     def footer(self) -> Footer | None:
-        """The footer with what Arrow does not expose; None if that is too much work, or Inlay's own decoder
-        is stricter than Arrow's."""
-        if self.metadata.num_row_groups * self.metadata.num_columns > MAX_CHUNKS:
-            return None
-        try:
-            return decode_footer(self.tail, file_size=self.task.file.size)
-        except (UnreadableFile, UnsupportedFile):
-            return None
+        return self.known.footer
 
     def leaves(self, tops: Iterable[int]) -> list[int]:
         """The leaf columns of top-level fields, those that the file has, in file order."""
@@ -112,7 +124,7 @@ def open_file(
     with reading(task.file.key):
         arrow = footer.metadata.schema.to_arrow_schema()
     columns = cut_to(locate_columns(arrow, task.schema), wanted.schema)
-    return OpenFile(task, source, footer.metadata, footer.tail, arrow, columns, deletes, only)
+    return OpenFile(task, source, footer, arrow, columns, deletes, only)
 
 
 def first_bytes(task: FileTask, wanted: Wanted, whole_bytes: int) -> int:
@@ -183,7 +195,7 @@ def _load_footer(
             key=entry.key,
         )
     assert source.etag is not None  # fetch_tail pins
-    footer = FooterOf(metadata, tail, source.etag)
+    footer = FooterOf(metadata, tail, entry.size, source.etag)
     # What is remembered of a file is its footer, and rows only of a small one.
     as_asked = first == wanted or len(tail) <= SMALL_OBJECT_BYTES
     kept = footer if as_asked else replace(footer, tail=tail[len(tail) - wanted :])

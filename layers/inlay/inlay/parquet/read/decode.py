@@ -46,10 +46,14 @@ from inlay.parquet.read.selection import (
     top_columns,
 )
 from inlay.parquet.read.single_pages import (
+    Page,
+    PagesWithRows,
     SparseColumn,
     index_place,
     index_range,
     may_be_sparse,
+    pages_of,
+    read_pages,
     sparse_column,
 )
 from inlay.parquet.read.statistics import Leaf
@@ -111,6 +115,8 @@ class _GroupReader:
         self._among: dict[int, pa.BooleanArray] = {}
         # (row group, column) → its pages with rows that are looked at.
         self._sparse: dict[tuple[int, int], SparseColumn] = {}
+        # (row group, leaf) → all of its pages, once they were needed.
+        self._pages: dict[tuple[int, int], Sequence[Page]] = {}
         self._blocks: dict[tuple[int, int, Value], Block] = {}
 
     # -- what need not be looked at -----------------------------------------------------------
@@ -294,16 +300,29 @@ class _GroupReader:
         footer = self.file.footer
         if footer is None:
             return
+        hit = PagesWithRows(keep)
         for top in tops:
             for leaf in self.file.leaves([top]):
-                place = index_range(footer, ordinal, leaf)
-                if place is None or not self.held.holds(place):
+                pages = self._pages_of(footer, ordinal, leaf)
+                if pages is None:
                     continue
                 field = self.file.arrow.field(self.file.columns.tops[top].ordinal)
-                index = self.held.content(place)
-                column = sparse_column(footer, ordinal, leaf, field, index, keep)
+                column = sparse_column(footer, ordinal, leaf, field, pages, hit.among(pages))
                 if column is not None:
                     self._sparse[ordinal, top] = column
+
+    def _pages_of(self, footer: Footer, ordinal: int, leaf: int) -> Sequence[Page] | None:
+        """The pages of a chunk that may be read in part; None if its index is not held."""
+        found = self._pages.get((ordinal, leaf))
+        if found is not None:
+            return found
+        place = index_range(footer, ordinal, leaf)
+        if place is None or not self.held.holds(place):
+            return None
+        group = footer.row_groups[ordinal]
+        found = pages_of(self.held.content(place), group.column(leaf), group.num_rows)
+        self._pages[ordinal, leaf] = found
+        return found
 
     def _split(
         self, group: Group, tops: Iterable[int]
@@ -404,16 +423,26 @@ class _GroupReader:
         """Columns at the rows of `keep` (None: all), from the pages that `_ranges` has planned for it."""
         sparse, whole = self._split(group, tops)
         columns: dict[int, pa.ChunkedArray] = {}
+        alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
         for top, column in sparse.items():
+            alike.setdefault(column.rows, []).append(top)
+        waiting = list(alike.values())
+        while waiting:
+            together = waiting.pop()
             try:
-                table = column.read(self.held.slice)
+                table = read_pages([sparse[top] for top in together], self.held.slice)
             except (pa.ArrowException, OSError, UnreadableFile):
-                whole = (*whole, top)
+                # Which of them cannot be read by pages shows each by itself.
+                if len(together) > 1:
+                    waiting += [[top] for top in together]
+                else:
+                    whole = (*whole, *together)
                 continue
-            batches = self._conform(
-                table.to_batches(BATCH_ROWS), subschema(self.wanted.schema, [top])
-            )
-            columns[top] = pa.Table.from_batches(batches).filter(column.kept(keep)).column(0)
+            schema = subschema(self.wanted.schema, together)
+            batches = self._conform(table.to_batches(BATCH_ROWS), schema)
+            kept = sparse[together[0]].kept(keep)
+            read = pa.Table.from_batches(batches).filter(kept)
+            columns.update(zip(together, read.columns, strict=True))
         if whole:
             schema = subschema(self.wanted.schema, whole)
             # As the snapshot's types before rows are dropped: Arrow cannot filter string views, which

@@ -100,6 +100,8 @@ def merge_predicates(
     predicates: Sequence[Predicate | KeyRange], schema: Schema
 ) -> tuple[tuple[DeletedRanges, ...], tuple[Predicate, ...]]:
     """Ranges and predicates that together select what one of `predicates` selects."""
+    if not predicates:
+        return (), ()
     types = {field.id: field.type for _, field in schema.walk()}
     intervals: dict[tuple[int, Primitive], list[Interval]] = defaultdict(list)
     values: dict[tuple[int, Primitive], list[Predicate]] = defaultdict(list)

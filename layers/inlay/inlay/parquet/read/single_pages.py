@@ -29,17 +29,17 @@ from inlay.parquet.footer.fields import (
     Group,
     KeyValue,
     Meta,
-    OffsetIndex,
-    PageLocation,
 )
 from inlay.parquet.footer.fields import Page as PageHeader
 from inlay.parquet.footer.footer import MAGIC, ColumnChunk, Footer, Leaf, trailer
-from inlay.parquet.footer.pages import page_header
-from inlay.parquet.footer.thrift import STRUCT, Items, ThriftError, decode_struct, encode_struct
+from inlay.parquet.footer.pages import page_header, page_locations
+from inlay.parquet.footer.thrift import STRUCT, Items, Struct, ThriftError, encode_struct
 from inlay.storage.base import ByteRange
 
-# Smaller chunks are read whole: skipping pages would not pay for finding them.
-MIN_CHUNK_BYTES = 64 * 1024
+# Smaller chunks are fetched whole, of these the pages are decoded that are needed; still smaller ones are
+# decoded whole: skipping pages would not pay for finding them.
+WHOLE_CHUNK_BYTES = 64 * 1024
+MIN_CHUNK_BYTES = 8 * 1024
 # Pages are read singly if they are at most this part of the chunk: they take more requests.
 MAX_PART = 0.5
 # Finding the indexes means decoding the footer in Python, 30 microseconds a chunk
@@ -83,61 +83,85 @@ class SparseColumn:
 
     @property
     def ranges(self) -> tuple[ByteRange, ...]:
+        if self.chunk.compressed_size < WHOLE_CHUNK_BYTES:
+            return (ByteRange(self.chunk.start, self.chunk.end),)
         places = tuple(page.place for page in self.pages)
         return places if self.dictionary is None else (self.dictionary, *places)
 
     @property
+    def rows(self) -> tuple[tuple[int, int], ...]:
+        """The rows of the pages, each as the first and their number."""
+        return tuple((page.first_row, page.rows) for page in self.pages)
+
+    @property
     def size_bytes(self) -> int:
-        return sum(place.length for place in self.ranges)
-
-    def read(self, read: Read) -> pa.Table:
-        """All rows of the pages, as one column; `kept` selects among them.
-
-        Raises UnreadableFile or Arrow's errors; reading the chunk whole then shows what is wrong, or that
-        only its index is.
-        """
-        bodies = [bytes(memoryview(read(page.place))) for page in self.pages]
-        for page, body in zip(self.pages, bodies, strict=True):
-            _check_rows(page, body)
-        if self.dictionary is not None:
-            bodies.insert(0, bytes(memoryview(read(self.dictionary))))
-        rows = sum(page.rows for page in self.pages)
-        small = b"".join((MAGIC, *bodies, self._footer(sum(map(len, bodies)), rows)))
-        reader = pq.ParquetFile(
-            pa.BufferReader(small), pre_buffer=False, page_checksum_verification=True
-        )
-        found = reader.read(use_threads=False)
-        if found.num_rows != rows:
-            raise UnreadableFile("pages have other rows than their index says")
-        return found
+        pages = sum(page.place.length for page in self.pages)
+        return pages + (0 if self.dictionary is None else self.dictionary.length)
 
     def kept(self, keep: pa.BooleanArray) -> pa.ChunkedArray:
         """The selected rows among those read; `keep` is over all rows of the group."""
         wanted = [keep.slice(page.first_row, page.rows) for page in self.pages]
         return pa.chunked_array(wanted, pa.bool_())
 
-    def _footer(self, body_bytes: int, rows: int) -> bytes:
+    def bodies(self, read: Read) -> list[bytes]:
+        """The dictionary, if there is one, and the pages."""
+        bodies = [bytes(memoryview(read(page.place))) for page in self.pages]
+        for page, body in zip(self.pages, bodies, strict=True):
+            _check_rows(page, body)
+        if self.dictionary is not None:
+            bodies.insert(0, bytes(memoryview(read(self.dictionary))))
+        return bodies
+
+    def chunk_at(self, start: int, size: int, rows: int) -> Struct:
+        """The footer's entry of the pages, where they begin at `start` of a file."""
         dictionary_bytes = 0 if self.dictionary is None else self.dictionary.length
         meta = {k: v for k, v in self.chunk.meta.items() if k not in _OF_WHOLE_CHUNK}
         meta[Meta.VALUES] = rows
-        meta[Meta.COMPRESSED] = body_bytes
-        meta[Meta.DATA_PAGE] = len(MAGIC) + dictionary_bytes
+        meta[Meta.COMPRESSED] = size
+        meta[Meta.DATA_PAGE] = start + dictionary_bytes
         if dictionary_bytes:
-            meta[Meta.DICTIONARY_PAGE] = len(MAGIC)
-        group = {
-            Group.COLUMNS: Items(STRUCT, [{Chunk.FILE_OFFSET: 0, Chunk.META: meta}]),
-            Group.BYTES: meta[Meta.UNCOMPRESSED],
-            Group.ROWS: rows,
-        }
-        elements = self.footer.schema
-        root = {**elements[0], Element.CHILDREN: 1}
-        tree = {k: v for k, v in self.footer.tree.items() if k in (File.VERSION, File.CREATED_BY)}
-        tree[File.SCHEMA] = Items(STRUCT, [root, elements[self.leaf.element]])
-        tree[File.ROWS] = rows
-        tree[File.GROUPS] = Items(STRUCT, [group])
-        tree[File.KEY_VALUES] = Items(STRUCT, [_arrow_schema(self.field)])
-        thrift = encode_struct(tree)
-        return thrift + trailer(len(thrift))
+            meta[Meta.DICTIONARY_PAGE] = start
+        return {Chunk.FILE_OFFSET: 0, Chunk.META: meta}
+
+
+def read_pages(columns: Sequence[SparseColumn], read: Read) -> pa.Table:
+    """All rows of the pages of columns of one file, whose `rows` are the same; `kept` selects among them.
+
+    Raises UnreadableFile or Arrow's errors; reading a chunk whole then shows what is wrong, or that only
+    its index is.
+    """
+    footer = columns[0].footer
+    rows = sum(page.rows for page in columns[0].pages)
+    parts, chunks, size = [MAGIC], [], len(MAGIC)
+    for column in columns:
+        bodies = column.bodies(read)
+        length = sum(map(len, bodies))
+        chunks.append(column.chunk_at(size, length, rows))
+        parts += bodies
+        size += length
+    group = {
+        Group.COLUMNS: Items(STRUCT, chunks),
+        Group.BYTES: sum(chunk[Chunk.META][Meta.UNCOMPRESSED] for chunk in chunks),
+        Group.ROWS: rows,
+    }
+    root = {**footer.schema[0], Element.CHILDREN: len(columns)}
+    tree = {k: v for k, v in footer.tree.items() if k in (File.VERSION, File.CREATED_BY)}
+    elements = (footer.schema[column.leaf.element] for column in columns)
+    tree[File.SCHEMA] = Items(STRUCT, [root, *elements])
+    tree[File.ROWS] = rows
+    tree[File.GROUPS] = Items(STRUCT, [group])
+    arrow = pa.schema([column.field for column in columns])
+    tree[File.KEY_VALUES] = Items(STRUCT, [_arrow_schema(arrow)])
+    thrift = encode_struct(tree)
+    reader = pq.ParquetFile(
+        pa.BufferReader(b"".join((*parts, thrift, trailer(len(thrift))))),
+        pre_buffer=False,
+        page_checksum_verification=True,
+    )
+    found = reader.read(use_threads=False)
+    if found.num_rows != rows:
+        raise UnreadableFile("pages have other rows than their index says")
+    return found
 
 
 def _check_rows(page: Page, body: bytes) -> None:
@@ -150,10 +174,10 @@ def _check_rows(page: Page, body: bytes) -> None:
         raise UnreadableFile("a page has other rows than its index says")
 
 
-def _arrow_schema(field: pa.Field) -> dict[int, bytes]:
-    """The key-value by which Arrow gives the column its type in the whole file."""
-    schema = pa.schema([field]).serialize().to_pybytes()
-    return {KeyValue.KEY: b"ARROW:schema", KeyValue.VALUE: base64.b64encode(schema)}
+def _arrow_schema(schema: pa.Schema) -> dict[int, bytes]:
+    """The key-value by which Arrow gives the columns their types in the whole file."""
+    found = schema.serialize().to_pybytes()
+    return {KeyValue.KEY: b"ARROW:schema", KeyValue.VALUE: base64.b64encode(found)}
 
 
 def index_range(footer: Footer, group: int, leaf: int) -> ByteRange | None:
@@ -182,39 +206,59 @@ def may_be_sparse(keep: pa.BooleanArray) -> bool:
     return keep.true_count <= MAX_PART * len(keep)  # type: ignore[no-any-return]
 
 
+class PagesWithRows:
+    """Which pages have a row of `keep`. Columns whose pages begin at the same rows, as those of one row
+    group do mostly, share the answer."""
+
+    def __init__(self, keep: pa.BooleanArray) -> None:
+        self._keep = keep
+        self._known: dict[tuple[int, ...], list[int]] = {}
+
+    def among(self, pages: Sequence[Page]) -> tuple[Page, ...]:
+        """`pages` are all of a column chunk."""
+        beginnings = tuple(page.first_row for page in pages)
+        found = self._known.get(beginnings)
+        if found is None:
+            keep = self._keep
+            found = self._known[beginnings] = [
+                n for n, p in enumerate(pages) if keep.slice(p.first_row, p.rows).true_count
+            ]
+        return tuple(pages[n] for n in found)
+
+
 def sparse_column(
-    footer: Footer, group: int, leaf: int, field: pa.Field, index: bytes, keep: pa.BooleanArray
+    footer: Footer,
+    group: int,
+    leaf: int,
+    field: pa.Field,
+    pages: Sequence[Page],
+    wanted: tuple[Page, ...],
 ) -> SparseColumn | None:
-    """The column with only the pages that have a row of `keep`; None if that is unreliable or would save
-    too little. `index` is the chunk's offset index."""
-    chunk = footer.row_groups[group].column(leaf)
-    pages = pages_of(index, chunk, len(keep))
+    """The column with only the `wanted` of its `pages` (which `pages_of` gives); None if that is unreliable
+    or would save too little."""
     if not pages:
         return None
-    head = pages[0].place.start
-    dictionary = ByteRange(chunk.start, head) if chunk.start < head else None
-    wanted = tuple(p for p in pages if keep.slice(p.first_row, p.rows).true_count)
+    chunk = footer.row_groups[group].column(leaf)
+    start, head = chunk.start, pages[0].place.start
+    dictionary = ByteRange(start, head) if start < head else None
     found = SparseColumn(footer, footer.leaves[leaf], chunk, field, dictionary, wanted)
     return found if found.size_bytes <= MAX_PART * chunk.compressed_size else None
 
 
 def pages_of(index: bytes, chunk: ColumnChunk, rows: int) -> Sequence[Page]:
-    """The data pages, in order; none where the index contradicts itself or the footer."""
+    """The data pages by the chunk's offset index, in order; none where that contradicts itself or the
+    footer."""
     try:
-        tree, _ = decode_struct(index)
-        places = [
-            (int(p[PageLocation.OFFSET]), int(p[PageLocation.SIZE]), int(p[PageLocation.FIRST_ROW]))
-            for p in tree[OffsetIndex.PAGES]
-        ]
+        places = page_locations(index)
     except (ThriftError, KeyError, TypeError):
         return ()
     found: list[Page] = []
-    end_of_last = chunk.start
+    end_of_last, end = chunk.start, chunk.end
     for n, (offset, size, first_row) in enumerate(places):
         next_row = places[n + 1][2] if n + 1 < len(places) else rows
-        in_order = offset >= end_of_last and size > 0 and offset + size <= chunk.end
+        in_order = offset >= end_of_last and size > 0 and offset + size <= end
         if not in_order or not first_row < next_row or (n == 0 and first_row != 0):
             return ()
         found.append(Page(ByteRange(offset, offset + size), first_row, next_row - first_row))
         end_of_last = offset + size
-    return found if end_of_last == chunk.end else ()
+    return found if end_of_last == end else ()

@@ -1,0 +1,80 @@
+"""Another writer's statistics are compared with its rows, once, when its file comes.
+
+Promise: whatever way a file of another writer comes into a table (ingested, adopted where it is, with a
+table of Iceberg or Delta, or from Spark's writer), `denied_rows` finds a row that the footer's statistics
+of a column leave out: by them scans would not show it, and upserts and deletes would miss it. Which columns
+are compared the table says (`ingest.check_statistics`: those of its key unless told otherwise). Reads these
+columns, a row group at a time; nothing of a file that came whole with its footer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+
+from inlay.format.entry import DataFile
+from inlay.format.predicate import Or
+from inlay.format.properties import Properties
+from inlay.format.schema import Primitive, Schema
+from inlay.format.snapshot import Snapshot
+from inlay.ops.cache import ObjectCache
+from inlay.parquet.read.data_file import FooterOf
+from inlay.parquet.read.ranges import Objects
+from inlay.parquet.read.reader import Wanted, open_file, read_positions
+from inlay.parquet.read.statistics import group_stats, leaves_of
+from inlay.plan.pruning.prune import denied_by
+from inlay.plan.scan.scan import FileTask
+
+NEXT_STEP = (
+    "Write it again with another writer, or set ingest.check_statistics to none: then upserts and deletes "
+    "miss those rows"
+)
+
+
+def compared_columns(snapshot: Snapshot) -> tuple[int, ...]:
+    """The columns whose statistics are compared with the rows of a file that comes."""
+    match Properties(snapshot.properties).text("ingest.check_statistics"):
+        case "none":
+            return ()
+        case "key":
+            return snapshot.primary_key
+        case _:
+            return primitive_columns(snapshot.schema)
+
+
+def primitive_columns(schema: Schema) -> tuple[int, ...]:
+    return tuple(f.id for _, f in schema.walk() if isinstance(f.type, Primitive))
+
+
+def denied_rows(
+    objects: Objects,
+    entry: DataFile,
+    recorded: Schema,
+    schema: Schema,
+    compared: Sequence[int],
+    executor: Executor,
+    *,
+    footer: FooterOf | None = None,
+) -> str | None:
+    """The names of the compared columns, if a row group has a row that the statistics of one of them
+    exclude. `recorded` is the schema by whose names the file is read, `schema` the table's; `footer` has
+    been read already."""
+    objects = replace(objects, cache=ObjectCache())
+    if footer is not None:
+        objects.cache.put(entry.key, footer, len(footer.tail))
+    task = FileTask(file=entry, schema=recorded, by_rows=True)
+    opened = open_file(objects, task, Wanted(schema=schema, columns=()), executor)
+    leaves = leaves_of(opened.metadata, opened.columns, schema, compared)
+    tasks = []
+    for ordinal in range(opened.metadata.num_row_groups):
+        stats = group_stats(opened.metadata, ordinal, leaves)
+        rows = opened.metadata.row_group(ordinal).num_rows
+        denied = [
+            p for i, found in stats.items() for p in denied_by(i, leaves[i].type, found, rows)
+        ]
+        if denied:
+            tasks.append(replace(task, predicate=Or(tuple(denied)), row_groups=(ordinal,)))
+    for _ in read_positions(objects, tasks, schema, executor):
+        return ", ".join(sorted(f.name for _, f in schema.walk() if f.id in leaves))
+    return None
