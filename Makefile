@@ -106,6 +106,9 @@ interleavings: $(READY) ## run every pair of operations at every order of their 
 model: $(READY) ## visit every state of the model of commits, in its large bounds
 	$(BIN)/python docs/design/commit_model.py --large
 
+spin: $(READY) ## visit every state of commits with all actors at once; needs spin and a C compiler, 3 GB
+	$(BIN)/python docs/design/spin_model.py
+
 soak-commits: $(READY) ## many tables, processes, kills, faults on the wire, an operator, for MINUTES=10
 	$(BIN)/python benchmarks/soak_commits.py --minutes $(MINUTES) --seed $(SEED) $(if $(CONTROL),--control)
 
@@ -260,5 +263,5 @@ $(EMULATORS): .ci/emulators/package-lock.json
 	@npm ci --prefix .tools/emulators --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
-.PHONY: demo up pipeline simulate interleavings model soak soak-commits mutations test test-python test-least test-spark test-all lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
+.PHONY: demo up pipeline simulate interleavings model spin soak soak-commits mutations test test-python test-least test-spark test-all lint types bench-metadata bench bench-counts format docs build deploy sam-local setup tools \
 	emulators engines engines-lock sam-lock security-lock layer-lock sbom audit security clean distclean help

@@ -6,9 +6,10 @@ Writers, requests and one server are events on a clock of their own, so that for
 forty processes nor a quiet machine. A request is on its way for about 10 ms, waits for the server, is
 served, and is 10 ms on its way back. An appending writer makes the round trips of a warm append (PUT data
 and PUT archive at once, PUT pointer). Where a racer's archive is there, or the swap is lost, it waits by
-`ops.commit.backoff.back_off`, reads the pointer and tries again; for some seconds after a race it reads the
-pointer before each append. The bare loop makes GET, PUT, PUT, at once again. "Worst" counts who is still
-waiting at the end.
+`ops.commit.backoff.back_off`, reads the pointer and tries again; for some seconds after it has met another,
+and after some appends in a row without a read, it reads the pointer before an append. The bare loop makes
+GET, PUT, PUT, at once again. "Worst" counts who is still waiting at the end; "requests" is those of a
+commit.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from inlay.ops.commit.backoff import CONTENDED_SECONDS, back_off
+from inlay.ops.commit.backoff import CONTENDED_SECONDS, MAX_UNREAD, back_off
 
 LATENCY = 0.02
 SECONDS = 40.0
+SEEDS = (1, 2, 3)
 WRITERS = (1, 4, 8, 16, 40)
 # Seconds a server works on one request: none; and about as long as the embedded server takes.
 SERVICE = (0.0, 0.0015)
@@ -42,6 +44,7 @@ class World:
     free_at: float = 0.0
     took: list[float] = field(default_factory=list)
     tries: int = 0
+    requests: int = 0
     began: dict[int, float] = field(default_factory=dict)
 
     def on_its_way(self) -> float:
@@ -81,16 +84,18 @@ def appending(world: World, me: int) -> Writer:
     yield "sent"
     base = world.version
     yield "served"
-    raced_at = -CONTENDED_SECONDS
+    raced_at, unread, ended = -CONTENDED_SECONDS, 0, -CONTENDED_SECONDS
     while True:
         world.began[me] = world.now
-        if world.now - raced_at < CONTENDED_SECONDS:
+        if world.now - raced_at < CONTENDED_SECONDS or unread >= MAX_UNREAD:
             yield "sent"
-            base = world.version
+            has_met, base = world.version != base, world.version
             yield "served"
+            raced_at, unread = world.now if has_met else raced_at, 0
         for attempt in itertools.count(1):
             world.tries += 1
-            yield "sent"  # the archive; at the first attempt the data beside it
+            world.requests += attempt == 1  # the data, beside the archive
+            yield "sent"
             is_there = base in world.archived
             world.archived.add(base)
             yield "served"
@@ -120,11 +125,15 @@ def appending(world: World, me: int) -> Writer:
             base = world.version
             yield "served"
             if base > lost:  # the archive of the lost version, and the pointer again
+                world.requests += 1
                 yield "sent"
                 base = world.version
                 yield "served"
         if attempt > 1:
-            raced_at = world.now
+            raced_at, unread = world.now, 0
+        else:
+            unread = unread + 1 if world.now - ended < CONTENDED_SECONDS else 0
+        ended = world.now
         world.took.append(world.now - world.began[me])
 
 
@@ -156,6 +165,7 @@ def run(kind: Any, writers: int, service: float, seed: int) -> World:
         world.now = time
         step = next(going[n])
         if step == "sent":
+            world.requests += 1
             at(time + world.on_its_way(), n, "arrives")
         elif step == "served":
             at(time + world.on_its_way(), n, "go on")
@@ -166,12 +176,13 @@ def run(kind: Any, writers: int, service: float, seed: int) -> World:
 
 def main() -> None:
     print(
-        f"{'writers':<28}{'commits/s':>10}{'median':>8}{'p99':>8}{'worst':>8}{'tries':>7}{'ratio':>7}"
+        f"{'writers':<28}{'commits/s':>10}{'median':>8}{'p99':>8}{'worst':>8}{'tries':>7}"
+        f"{'requests':>10}{'ratio':>7}"
     )
     for service, writers in itertools.product(SERVICE, WRITERS):
         rates: dict[str, float] = {}
         for kind in (bare, appending):
-            worlds = [run(kind, writers, service, seed) for seed in (1, 2, 3)]
+            worlds = [run(kind, writers, service, seed) for seed in SEEDS]
             took = sorted(t for w in worlds for t in w.took)
             waits = [SECONDS - began for w in worlds for began in w.began.values()]
             rates[kind.__name__] = rate = len(took) / SECONDS / len(worlds)
@@ -179,6 +190,7 @@ def main() -> None:
             print(
                 f"{what:<28}{rate:10.1f}{took[len(took) // 2]:8.2f}{took[int(0.99 * len(took))]:8.2f}"
                 f"{max(took[-1], *waits):8.2f}{sum(w.tries for w in worlds) / len(took):7.1f}"
+                f"{sum(w.requests for w in worlds) / len(took):10.1f}"
                 f"{rate / rates['bare']:7.2f}"
             )
 

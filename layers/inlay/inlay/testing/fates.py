@@ -89,6 +89,7 @@ class World:
     landing: bool = False  # what is applied was sent by somebody who has given it up
     # Actors whose requests meet no fate.
     spared: set[str] = field(default_factory=set)
+    sending: list[Sent] = field(default_factory=list)  # whose senders wait for their turn
 
     def process(self, store: ObjectStore) -> FaultyStore:
         """The store as a process of this world sees it."""
@@ -102,7 +103,14 @@ class World:
     def _fate_of(self, sent: Sent) -> Fate:
         """Chosen first, met after others had their turns."""
         drawn = self._draw(sent)
-        fate = drawn if isinstance(drawn, Fate) else Fate.DONE
+        self.sending.append(sent)
+        try:
+            self._wait_for_turn(sent, drawn)
+        finally:
+            self.sending.remove(sent)
+        return drawn if isinstance(drawn, Fate) else Fate.DONE
+
+    def _wait_for_turn(self, sent: Sent, drawn: Fate | str) -> None:
         noted = (
             "" if drawn is Fate.DONE else f" ⟵ {drawn if isinstance(drawn, str) else drawn.name}"
         )
@@ -112,7 +120,6 @@ class World:
                 self.scheduler.pause()
         if drawn == "stalled":
             self.scheduler.sleep(self.rng.uniform(0, MAX_STALL_DAYS * DAY_SECONDS))
-        return fate
 
     def _draw(self, sent: Sent) -> Fate | str:
         name = self.scheduler.actor_name

@@ -21,6 +21,7 @@ from inlay.storage.base import Got
 from inlay.storage.faults import Killed
 from inlay.storage.memory import MemoryStore
 from inlay.testing.cast import ROUNDS, crowd, enter
+from inlay.testing.fates import DAY_SECONDS
 from inlay.testing.model import Violation
 from inlay.testing.stage import BUCKET, ROOT, Simulation
 
@@ -73,6 +74,29 @@ def operator(sim: Simulation, name: str) -> None:
                     raise
             except InlayError:
                 continue
+
+
+def undoer(sim: Simulation, name: str) -> None:
+    """Puts the pointer back by one version where a garbage collection stands in it, and no swap is on its
+    way that would be let in then (docs/GUARANTEES.md, 1)."""
+    sim.auditor.expect_operators(lambda: "" if sim.world.landing else sim.scheduler.actor_name)
+    sim.before_settling = partial(mend, sim, name)
+    store = MemoryStore(BUCKET, region=sim.region)
+    for _ in range(40):
+        sim.scheduler.sleep(sim.rng.uniform(0, DAY_SECONDS))
+        there = store.get(POINTER)
+        assert isinstance(there, Got)
+        current = decode_snapshot(there.body, key=POINTER)
+        before = store.get(f"{ROOT}/{keys.archive_key(current.version - 1)}")
+        swaps = any(sent.key == POINTER and sent.verb == "put" for sent in sim.world.sending)
+        is_due = current.commit.operation == "collect_garbage" and not (
+            swaps or sim.world.in_flight
+        )
+        if is_due and isinstance(before, Got):
+            store.put(POINTER, before.body)
+            sim.auditor.moved(decode_snapshot(before.body, key=POINTER).commit.id)
+        sim.scheduler.sleep(sim.rng.uniform(0, DAY_SECONDS))
+        mend(sim, name)
 
 
 def move_the_pointer(sim: Simulation) -> None:

@@ -48,7 +48,7 @@ from inlay.testing.fates import DAY_SECONDS, Odds
 from inlay.testing.groups import group_appender, group_cast
 from inlay.testing.historians import alterer, partitioner, restorer, tagger, work_on_branch
 from inlay.testing.model import Row
-from inlay.testing.operators import operators_cast
+from inlay.testing.operators import operators_cast, undoer
 from inlay.testing.publishers import iceberg_reader, published, show
 from inlay.testing.stage import LIFE_SECONDS, Simulation
 
@@ -223,6 +223,10 @@ _DAILY_EXPIRER = tidier(expire, times=10, pause=2 * DAY_SECONDS)
 STALLED = Scene(
     of({"append": 3, "rows": 1}, collect_0=_steady_collector, collect_1=_steady_collector),
     Odds(stalled=0.03),
+)
+# An operator puts the pointer back by a collection, while writers are suspended that are too old for it.
+UNDONE = Scene(
+    of({"append": 4}, collect=_steady_collector, operator=undoer), Odds(stalled=0.06, killed=0)
 )
 STALLED_DELETES = Scene(
     of(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from inlay.errors import ConcurrentChange, TableReplaced
-from inlay.ops.commit.backoff import CONTENDED_SECONDS
+from inlay.ops.commit.backoff import CONTENDED_SECONDS, MAX_UNREAD
 from inlay.ops.commit.driver import Skipped, refusal
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import LoadedTable, load_pointer, resolve
@@ -24,16 +24,20 @@ RECENT_SECONDS = 3600.0
 
 
 def recent_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:
-    """`base`, or the pointer as it is now when there is none, or it is old, or there was a race a moment
+    """`base`, or the pointer as it is now when there is none, or it is old, or others were met a moment
     ago: an attempt on what others have superseded costs more than to read it, and whoever has just won
-    leaves the next swap to those who wait."""
+    leaves the next swap to those who wait. Who meets nobody may be why nobody else gets a turn: so the
+    pointer is read after MAX_UNREAD commits that followed on one another at once, too."""
     if base is None:
         return load_pointer(ctx)
     now = ctx.clock.monotonic()
     is_contended = base.raced_at is not None and now - base.raced_at < CONTENDED_SECONDS
-    if base.etag and now - base.read_at <= RECENT_SECONDS and not is_contended:
+    is_recent = now - base.read_at <= RECENT_SECONDS
+    if base.etag and is_recent and not is_contended and base.unread < MAX_UNREAD:
         return base
-    return replace(load_pointer(ctx, carried=base.state.contents), raced_at=base.raced_at)
+    current = load_pointer(ctx, carried=base.state.contents)
+    has_met = base.etag not in ("", current.etag)
+    return replace(current, raced_at=now if has_met else base.raced_at)
 
 
 def current_base(ctx: Context, base: LoadedTable | None) -> LoadedTable:

@@ -52,7 +52,7 @@ from inlay.format.codec import encode_head, encode_snapshot
 from inlay.format.content import content_of
 from inlay.format.entry_json import Types
 from inlay.format.snapshot import Commit, HeadObject, Snapshot, with_open_times
-from inlay.ops.commit.backoff import back_off
+from inlay.ops.commit.backoff import CONTENDED_SECONDS, back_off
 from inlay.ops.commit.register import Lost, Unknown, Won, read_after, superseded_by, swap
 from inlay.ops.context import Context
 from inlay.ops.metadata.load import (
@@ -314,8 +314,11 @@ def commit_proposed(
         ended = _write_and_swap(ctx, loaded, outcome, written, wait)
         match ended:
             case LoadedTable():
-                raced_at = ended.read_at if attempts > 1 else base.raced_at
-                return replace(ended, raced_at=raced_at), outcome, attempts
+                if attempts > 1:
+                    return replace(ended, raced_at=ended.read_at), outcome, attempts
+                at_once = ended.read_at - base.read_at < CONTENDED_SECONDS
+                unread = base.unread + 1 if at_once else 0
+                return replace(ended, raced_at=base.raced_at, unread=unread), outcome, attempts
             case Unknown(error):
                 raise error
             case Lost(current):

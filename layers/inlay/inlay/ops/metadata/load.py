@@ -75,8 +75,10 @@ class LoadedTable:
     own: Snapshot | None = None  # the pointer's own snapshot, where `state` shows a branch
     # Its archive, where writing that has begun (`ops.commit.group.with_archive_begun`).
     archiving: Future[Stored] | None = field(default=None, compare=False, repr=False)
-    # By the local monotonic clock, when this writer last met another in a race.
+    # By the local monotonic clock, when this writer last met another: in a race, or by its commits.
     raced_at: float | None = None
+    # Commits of this writer in a row, each on the one before it, without a read in between.
+    unread: int = 0
 
     @property
     def pointer(self) -> Snapshot:

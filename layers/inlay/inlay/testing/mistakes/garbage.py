@@ -45,6 +45,12 @@ def collect_before_the_boundary_is_committed(stack: ExitStack) -> None:
     original = swap_in(stack, draft_module.Draft, "build", build)
 
 
+@mutation(scenes.UNDONE, within=RARE_SEEDS)
+def leave_the_boundary_in_the_pointer_alone(stack: ExitStack) -> None:
+    """GC deletes under a version that is not archived: put back by one, the pointer forgets it."""
+    swap_in(stack, gc_module, "archive_at_once", lambda ctx, loaded: loaded)
+
+
 @mutation(scenes.SKEWED)
 def take_last_modified_for_the_date(stack: ExitStack) -> None:
     """GC deletes by LastModified up to the boundary, which is a Date: no margin between the two."""
